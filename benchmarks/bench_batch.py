@@ -1,8 +1,10 @@
-"""What a batch costs beside its jobs: making them and their keys, giving them out, fetching, keeping and writing their rows.
+"""What a batch costs beside its jobs: making them and their keys, giving them out, fetching, keeping and
+writing their rows.
 
     python benchmarks/bench_batch.py [--jobs N] [--processes N] [--results FOLDER]
 
-The jobs are searches of MobileNet-V2 that a function answers at once, with the row that the search of one of them gave.
+The jobs are searches of MobileNet-V2 that a function answers at once, with the row that the search of one of
+them gave.
 """
 
 from __future__ import annotations
@@ -33,28 +35,53 @@ BUFFERS = 100
 
 def main() -> None:
     """Run the jobs in every way, print what each costs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=10_000, help="default %(default)s")
     parser.add_argument("--processes", type=int, default=2, help="default %(default)s")
     add_option(parser)
     options = parser.parse_args()
     sheet = Sheet("batch", options.results)
-    table = Table(title=f"{options.jobs:,} jobs of MobileNet-V2, seconds", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=f"{options.jobs:,} jobs of MobileNet-V2, seconds",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.add_column("", no_wrap=True)
-    for head in ("making jobs", "first row", "all rows", "reading rows", "Parquet", "together", "per 100 jobs"):
+    for head in (
+        "making jobs",
+        "first row",
+        "all rows",
+        "reading rows",
+        "Parquet",
+        "together",
+        "per 100 jobs",
+    ):
         table.add_column(head, justify="right", no_wrap=True)
     with TemporaryDirectory() as folder:
         jobs, making = _made(Path(folder), options.jobs)
         answer = compute(jobs[0])
         _row(table, "this process", jobs, making, processes(1, WHO, "batch"), answer)
-        _row(table, f"joblib, {options.processes} processes", jobs, making, processes(options.processes, WHO, "batch"), answer)
+        _row(
+            table,
+            f"joblib, {options.processes} processes",
+            jobs,
+            making,
+            processes(options.processes, WHO, "batch"),
+            answer,
+        )
         from distributed import LocalCluster  # noqa: PLC0415  (optional)
 
         with LocalCluster(n_workers=options.processes, threads_per_worker=1, dashboard_address=None) as local:
             workers = cluster(local.scheduler_address, WHO, "cluster")
             _row(table, f"Dask, {options.processes} processes", jobs, making, workers, answer)
     sheet.show(table)
-    sheet.show("first row: with the start of joblib's processes; the cluster is there already. together: all but the first row, which all rows have.")
+    sheet.show(
+        "first row: with the start of joblib's processes; the cluster is there already. together: all but "
+        "the first row, which all rows have."
+    )
     sheet.write()
 
 
@@ -64,7 +91,9 @@ def _made(folder: Path, count: int) -> tuple[list[BatchJob], float]:
     path = folder / "jobs.yaml"
     seeds = list(range(-(-count // BUFFERS)))
     write_text(
-        path, f"networks: [zoo:mobilenet_v2]\nbuffers: [{', '.join(buffers)}]\nmethods: [random]\nover: {{search.budget: [20]}}\nseeds: {seeds}\n"
+        path,
+        f"networks: [zoo:mobilenet_v2]\nbuffers: [{', '.join(buffers)}]\nmethods: [random]\nover: "
+        f"{{search.budget: [20]}}\nseeds: {seeds}\n",
     )
     start = time.perf_counter()
     jobs, _ = read_jobs(path)
@@ -75,7 +104,9 @@ def _answered(_: BatchJob, answer: JobResult) -> JobResult:
     return answer
 
 
-def _row(table: Table, name: str, jobs: list[BatchJob], making: float, workers: Workers, answer: JobResult) -> None:
+def _row(
+    table: Table, name: str, jobs: list[BatchJob], making: float, workers: Workers, answer: JobResult
+) -> None:
     with TemporaryDirectory() as folder:
         path, out = Path(folder) / "journal", Path(folder) / "rows.parquet"
         start = time.perf_counter()

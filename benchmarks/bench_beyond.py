@@ -1,4 +1,5 @@
-"""What scheme `all` brings: DRAM bytes, multiply-accumulates and modelled cycles beside those of `auto`, recounted; and what each part brings.
+"""What scheme `all` brings: DRAM bytes, multiply-accumulates and modelled cycles beside those of `auto`,
+recounted; and what each part brings.
 
 python benchmarks/bench_beyond.py [--limit SECONDS] [--only TEXT]
 """
@@ -44,18 +45,29 @@ CASES = (  # network, bytes an element, KiB, megabytes to reach (0: no figure wa
 )
 
 
-COLUMNS = "network|B|KiB|auto|all|to reach|x compulsory|MACs|M cycles auto|M cycles all|recount|s auto|s all".split("|")
+COLUMNS = (
+    "network|B|KiB|auto|all|to reach|x compulsory|MACs|M cycles auto|M cycles all|recount|s auto|s all".split(
+        "|"
+    )
+)
 
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each search (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="seconds for each search (default %(default)s)"
+    )
     parser.add_argument("--only", default="", help="networks whose name has this")
     add_option(parser)
     options = parser.parse_args()
     sheet = Sheet("beyond", options.results)
-    table = Table(title="MB of DRAM (10^6 B); MACs over the network's own; cycles modelled on 16 x 16 MACs; seconds of search")
+    table = Table(
+        title="MB of DRAM (10^6 B); MACs over the network's own; cycles modelled on 16 x 16 MACs; seconds of "
+        "search"
+    )
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("network", "recount") else "right")
     for network, size, kib, aim in CASES:
@@ -76,7 +88,9 @@ def _row(graph: Graph, size: int, kib: int, aim: float, limit: float) -> list[st
     proofs: list[str] = []
     ratio, compulsory, holds = 1.0, 1, True
     for scheme in ("auto", "all"):
-        config = Config("network", Hardware(kib * 1024, element_bytes=size), scheme, search=SearchConfig(time_limit=limit))
+        config = Config(
+            "network", Hardware(kib * 1024, element_bytes=size), scheme, search=SearchConfig(time_limit=limit)
+        )
         start = time.process_time()
         outcome = find_plan(config, graph=graph)
         seconds.append(time.process_time() - start)
@@ -116,7 +130,9 @@ def _ablation(limit: float) -> Table:
         costs = GroupCosts(seen, chip, scheme=scheme)
         optimum = solve(costs, options)
         table.add_row(name, f"{optimum.dram_bytes / 1e6:.2f}", str(len(seen)))
-    table.add_row("+ maps that stay", f"{costs.dram_bytes(link(costs, optimum.groups)) / 1e6:.2f}", str(len(flying)))
+    table.add_row(
+        "+ maps that stay", f"{costs.dram_bytes(link(costs, optimum.groups)) / 1e6:.2f}", str(len(flying))
+    )
     outcome = find_plan(Config("network", chip, "all", search=SearchConfig(time_limit=limit)), graph=graph)
     table.add_row("+ copies", f"{outcome.plan.totals.dram_bytes / 1e6:.2f}", str(len(outcome.costs.dataflow)))
     return table

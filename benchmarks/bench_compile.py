@@ -1,9 +1,11 @@
-"""What it takes until a network is compiled for this machine: seconds of processor time to plan, to print C, and to compile it; how much C it is.
+"""What it takes until a network is compiled for this machine: seconds of processor time to plan, to print C,
+and to compile it; how much C it is.
 
     python benchmarks/bench_compile.py [--networks ...] [--model FILE ...] [--threads 1 2] [--buffer 1MiB]
 
-`plan` has a time limit. NumPy computes in one thread, as others would only wait. `compile` is the C compiler on the model's C, with the flags of the
-target. Processor time, not the clock: what else runs on the machine lengthens it less.
+`plan` has a time limit. NumPy computes in one thread, as others would only wait. `compile` is the C compiler
+on the model's C, with the flags of the target. Processor time, not the clock: what else runs on the machine
+lengthens it less.
 """
 
 from __future__ import annotations
@@ -35,11 +37,17 @@ PRINTED, COMPILED = 3.0, 15.0  # seconds that no network should exceed
 
 def main() -> None:
     """A row for each network and number of threads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser, zoo.names())
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="a row for each (default %(default)s)")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1], help="a row for each (default %(default)s)"
+    )
     options = parser.parse_args()
-    table = Table(title="seconds of processor time", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="seconds of processor time", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     table.add_column("network", no_wrap=True)
     for head in ("threads", "plan", "print", "compile", "KiB of C"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -47,15 +55,29 @@ def main() -> None:
     threadpool_limits(1)
     for subject in subjects(options):
         try:
-            for row in _rows(subject.graph(), Hardware(size_option(options.buffer, "--buffer"), CPU.element_bytes), options.threads):
+            for row in _rows(
+                subject.graph(),
+                Hardware(size_option(options.buffer, "--buffer"), CPU.element_bytes),
+                options.threads,
+            ):
                 threads, plan, print_, compile_, size = row
-                table.add_row(subject.name, str(threads), f"{plan:.2f}", f"{print_:.2f}", f"{compile_:.2f}", f"{size / 1024:,.0f}")
+                table.add_row(
+                    subject.name,
+                    str(threads),
+                    f"{plan:.2f}",
+                    f"{print_:.2f}",
+                    f"{compile_:.2f}",
+                    f"{size / 1024:,.0f}",
+                )
                 most = [max(most[0], print_), max(most[1], compile_)]
         except (LfoptError, OSError) as error:
             say(f"{subject.name}: skipped: {error}")
     sheet = Sheet("compile", options.results)
     sheet.show(table)
-    sheet.show(f"Most: {most[0]:.2f} s to print (wanted: {PRINTED:g}), {most[1]:.2f} s to compile (wanted: {COMPILED:g}).")
+    sheet.show(
+        f"Most: {most[0]:.2f} s to print (wanted: {PRINTED:g}), {most[1]:.2f} s to compile (wanted: "
+        f"{COMPILED:g})."
+    )
     sheet.write()
 
 

@@ -1,10 +1,13 @@
-"""ONNX's own conformance cases on generated C: how many give the outputs that the standard states, and why the others are refused.
+"""ONNX's own conformance cases on generated C: how many give the outputs that the standard states, and why
+the others are refused.
 
-    python benchmarks/bench_conformance.py [--kinds node simple ...] [--match REGEX] [--jobs 2] [--target c99] [--log FILE]
+    python benchmarks/bench_conformance.py [--kinds node simple ...] [--match REGEX] [--jobs 2] [--target c99]
+        [--log FILE]
 
-Each case is planned, printed, compiled and run as it is; if it is refused so, once more with all inputs but the first as constants. A case is
-*core* if its inputs and outputs are tensors of float32, int64, int32 and bool and its operators are of ONNX's own domain. `real` are the networks
-of the suite without weights: they are compiled with random ones, and held against ONNX's reference.
+Each case is planned, printed, compiled and run as it is; if it is refused so, once more with all inputs but
+the first as constants. A case is *core* if its inputs and outputs are tensors of float32, int64, int32 and
+bool and its operators are of ONNX's own domain. `real` are the networks of the suite without weights: they
+are compiled with random ones, and held against ONNX's reference.
 """
 
 from __future__ import annotations
@@ -98,7 +101,11 @@ def forms(case: Case) -> Iterator[Form]:
         yield plain
         names = [value.name for value in model.graph.input]
         if 1 < len(given) == len(names):
-            yield Form(bound(model, dict(zip(names[1:], plain.inputs[1:], strict=True))), plain.inputs[:1], plain.outputs)
+            yield Form(
+                bound(model, dict(zip(names[1:], plain.inputs[1:], strict=True))),
+                plain.inputs[:1],
+                plain.outputs,
+            )
 
 
 def _value(value: object) -> object:
@@ -111,7 +118,9 @@ def _data(case: Case, model: ModelProto) -> tuple[Sequence[object], Sequence[obj
         return case.data_sets[0]
     folder = next(Path(case.model_dir or "").glob("test_data_set*"))
     ends = (("input", model.graph.input), ("output", model.graph.output))
-    inputs, outputs = ([_read(folder / f"{what}_{i}.pb", value) for i, value in enumerate(values)] for what, values in ends)
+    inputs, outputs = (
+        [_read(folder / f"{what}_{i}.pb", value) for i, value in enumerate(values)] for what, values in ends
+    )
     return [value for value in inputs if value is not None], outputs
 
 
@@ -141,7 +150,9 @@ def outcome(case: Case, target: str) -> tuple[str, str]:
 
 
 def _processor_time() -> float:
-    """Seconds that this process and those that it has waited for have taken: beside other work, the clock says nothing."""
+    """Seconds that this process and those that it has waited for have taken:
+    beside other work, the clock says nothing.
+    """
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in usages)
 
@@ -181,7 +192,11 @@ class Worker:
                 return self.link.recv()
             except EOFError:
                 self.process.join()
-                verdict = "crashed", f"the process ended with {self.process.exitcode}", time.perf_counter() - self.since
+                verdict = (
+                    "crashed",
+                    f"the process ended with {self.process.exitcode}",
+                    time.perf_counter() - self.since,
+                )
         elif (seconds := time.perf_counter() - self.since) > KILLED:
             self.process.kill()
             verdict = "late", f"not done after {KILLED:g} s", seconds
@@ -216,17 +231,29 @@ def run(chosen: Sequence[tuple[str, int]], jobs: int, target: str) -> Iterator[C
 
 def main() -> None:
     """A row for each part of the suite, and one for each reason of a refusal."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="parts of the suite (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", default=KINDS, choices=KINDS, help="parts of the suite (default: all)"
+    )
     parser.add_argument("--match", default="", help="only cases whose names this regular expression finds")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default %(default)s)")
     parser.add_argument("--target", default="native", help="of generated code (default %(default)s)")
     parser.add_argument("--log", type=Path, help="write every outcome to this file, one JSON object per line")
     add_option(parser)
     options = parser.parse_args()
-    chosen = [(kind, i) for kind in options.kinds for i, case in enumerate(cases(kind)) if re.search(options.match, case.name)]
+    chosen = [
+        (kind, i)
+        for kind in options.kinds
+        for i, case in enumerate(cases(kind))
+        if re.search(options.match, case.name)
+    ]
     sheet, outcomes = Sheet("conformance", options.results), list[CaseOutcome]()
-    with tempfile.TemporaryDirectory() as cache, (options.log or Path(os.devnull)).open("w", encoding="utf-8") as log:
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        (options.log or Path(os.devnull)).open("w", encoding="utf-8") as log,
+    ):
         os.environ["XDG_CACHE_HOME"] = cache
         for outcome_ in run(chosen, options.jobs, options.target):
             outcomes.append(outcome_)
@@ -251,7 +278,10 @@ def _show(sheet: Sheet, outcomes: Sequence[CaseOutcome]) -> None:
     slow = [one for one in outcomes if one.seconds > SECONDS]
     longest = max(outcomes, key=lambda one: one.seconds, default=None)
     if longest:
-        sheet.show(f"Most processor time: {longest.seconds:.1f} s ({longest.name}); {len(slow)} cases beyond {SECONDS:g} s.")
+        sheet.show(
+            f"Most processor time: {longest.seconds:.1f} s ({longest.name}); {len(slow)} cases beyond "
+            f"{SECONDS:g} s."
+        )
     for title, core in (("refused, core", True), ("refused, other", False)):
         reasons = Counter(_reason(one) for one in outcomes if one.status == "refused" and one.core == core)
         listed = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -267,7 +297,11 @@ def _show(sheet: Sheet, outcomes: Sequence[CaseOutcome]) -> None:
 
 def _reason(one: CaseOutcome) -> str:
     """Why a case is refused, without its names and shapes."""
-    text = re.sub(r"'[^']*'|\[[^\]]*\]|\d+", "_", re.sub(r"node '[^']*' \((\w+)\)", r"\1", re.sub(r"^[\w.-]+: ", "", one.why)))
+    text = re.sub(
+        r"'[^']*'|\[[^\]]*\]|\d+",
+        "_",
+        re.sub(r"node '[^']*' \((\w+)\)", r"\1", re.sub(r"^[\w.-]+: ", "", one.why)),
+    )
     return " ".join(text.split())[:110]
 
 

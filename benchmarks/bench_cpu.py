@@ -1,18 +1,23 @@
-"""Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn on this machine: float32, every library in a process of its own, rounds interleaved.
+"""Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn on this machine: float32, every library in a
+process of its own, rounds interleaved.
 
-    python benchmarks/bench_cpu.py [--networks ...] [--trained ...] [--model FILE ...] [--peers ...] [--plans ...] [--threads 1 2] [--rounds 9]
-                                   [--element bf16] [--buffer 1MiB] [--json FILE]
+    python benchmarks/bench_cpu.py [--networks ...] [--trained ...] [--model FILE ...] [--peers ...]
+                                   [--plans ...] [--threads 1 2] [--rounds 9] [--element bf16] [--buffer 1MiB]
+                                   [--json FILE]
 
-`python benchmarks/peers.py` installs the other libraries, in environments of their own, and packages with trained networks; what is absent is skipped
-by name. Every engine gets the same simplified model and the same inputs, takes arrays and gives arrays. In a round each has a turn, a run that is not
-timed and three that are (fewer, where half a second is over); meanwhile the processes of the others are stopped. `x` is how many times longer
-than ours, `best` that of the fastest peer; means are geometric. `error`: largest difference from the network computed in float64, over its largest
-output, the worst output of several. CPU time is that of all threads together, spinning too.
+`python benchmarks/peers.py` installs the other libraries, in environments of their own, and packages with
+trained networks; what is absent is skipped by name. Every engine gets the same simplified model and the same
+inputs, takes arrays and gives arrays. In a round each has a turn, a run that is not timed and three that are
+(fewer, where half a second is over); meanwhile the processes of the others are stopped. `x` is how many times
+longer than ours, `best` that of the fastest peer; means are geometric. `error`: largest difference from the
+network computed in float64, over its largest output, the worst output of several. CPU time is that of all
+threads together, spinning too.
 
-OpenVINO is pinned to float32 (left alone it computes in bfloat16 where it can), or with --element bf16 to that, as our plans then are; MNN and ncnn
-are pinned to float32 always. Plans: exact (least traffic under LBDF) is ours; epilogue (epilogue fusion only) and alone (every operator alone) show
-what fusion itself brings. Weights of the zoo are drawn at random. Files need weights and shapes; token ids are drawn below the number of embeddings,
-other whole numbers (masks) are ones.
+OpenVINO is pinned to float32 (left alone it computes in bfloat16 where it can), or with --element bf16 to
+that, as our plans then are; MNN and ncnn are pinned to float32 always. Plans: exact (least traffic under
+LBDF) is ours; epilogue (epilogue fusion only) and alone (every operator alone) show what fusion itself
+brings. Weights of the zoo are drawn at random. Files need weights and shapes; token ids are drawn below the
+number of embeddings, other whole numbers (masks) are ones.
 """
 
 from __future__ import annotations
@@ -75,15 +80,33 @@ class NetworkTimes:
 
 def main() -> None:
     """Time every network on every engine, print tables for each number of threads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser, (*NETWORKS, *TRANSFORMERS))
     names = [one.name for one in TRAINED]
-    parser.add_argument("--trained", nargs="*", choices=names, default=names, metavar="NAME", help="of packages (default: %(default)s)")
+    parser.add_argument(
+        "--trained",
+        nargs="*",
+        choices=names,
+        default=names,
+        metavar="NAME",
+        help="of packages (default: %(default)s)",
+    )
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all")
-    parser.add_argument("--plans", nargs="*", choices=PLANS, default=list(PLANS), help="of ours beside exact (default: all)")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="tables for each (default %(default)s)")
+    parser.add_argument(
+        "--plans", nargs="*", choices=PLANS, default=list(PLANS), help="of ours beside exact (default: all)"
+    )
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1], help="tables for each (default %(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=9, help="turns of each engine (default %(default)s)")
-    parser.add_argument("--element", choices=get_args(ElementName), default="float32", help="of our plans and of OpenVINO (default %(default)s)")
+    parser.add_argument(
+        "--element",
+        choices=get_args(ElementName),
+        default="float32",
+        help="of our plans and of OpenVINO (default %(default)s)",
+    )
     options = parser.parse_args()
     sheet = Sheet("cpu" if options.element == "float32" else f"cpu-{options.element}", options.results, WIDTH)
     missing = absent(options.peers)
@@ -99,36 +122,61 @@ def main() -> None:
         sheet.show(_huge_pages(rows))
     sheet.write()
     if options.json:
-        options.json.write_text(json.dumps({"versions": version_of(peers), "about": about, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps(
+                {"versions": version_of(peers), "about": about, "rows": [asdict(row) for row in rows]},
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 def _rows(options: argparse.Namespace, peers: list[str]) -> Iterator[NetworkTimes]:
     """Of each network, for each number of threads; a line about each network that cannot be measured."""
-    packed = [(BenchmarkNetwork(one.name, file, one.shapes), "trained") for one, file in trained() if one.name in options.trained]
+    packed = [
+        (BenchmarkNetwork(one.name, file, one.shapes), "trained")
+        for one, file in trained()
+        if one.name in options.trained
+    ]
     for name in {*options.trained} - {subject.name for subject, _ in packed}:
         say(f"{name}: skipped: not installed; accepted: python benchmarks/peers.py")
     for subject, kind in [*((subject, "") for subject in subjects(options)), *packed]:
         try:
             for row in _network(subject, kind, options, peers):
-                say(f"{row.network}, {row.threads} threads: {', '.join(f'{name} {one.median:.2f} ms' for name, one in row.engines.items())}")
+                say(
+                    f"{row.network}, {row.threads} threads: "
+                    f"{', '.join(f'{name} {one.median:.2f} ms' for name, one in row.engines.items())}"
+                )
                 yield row
         except (LfoptError, OSError) as error:
             say(f"{subject.name}: skipped: {error}")
 
 
-def _network(subject: BenchmarkNetwork, kind: str, options: argparse.Namespace, peers: list[str]) -> Iterator[NetworkTimes]:
+def _network(
+    subject: BenchmarkNetwork, kind: str, options: argparse.Namespace, peers: list[str]
+) -> Iterator[NetworkTimes]:
     graph = subject.graph()
-    values, kinds = feeds(graph, np.random.default_rng(0)), [name for name in PLANS if name in {"exact", *options.plans}]
+    values, kinds = (
+        feeds(graph, np.random.default_rng(0)),
+        [name for name in PLANS if name in {"exact", *options.plans}],
+    )
     with tempfile.TemporaryDirectory() as folder:
         plans = planned(graph, kinds, size_option(options.buffer, "--buffer"), Path(folder), options.element)
         moved = {name: one.plan.totals.dram_bytes for name, one in plans.items()}
         for threads in options.threads:
             engines = measured(graph, values, plans, peers, threads, options.rounds, options.element)
             if "exact" in engines:
-                yield NetworkTimes(subject.name, kind or family(graph), threads, len(plans["exact"].plan.groups), moved, engines)
+                yield NetworkTimes(
+                    subject.name,
+                    kind or family(graph),
+                    threads,
+                    len(plans["exact"].plan.groups),
+                    moved,
+                    engines,
+                )
 
 
-# -- tables ----------------------------------------------------------------------------------------------------------------------------------------
+# -- tables --------------------------------------------------------------------------------------------------
 
 
 def _tables(rows: list[NetworkTimes], threads: int, element: ElementName) -> Iterator[Table]:
@@ -143,7 +191,15 @@ def _tables(rows: list[NetworkTimes], threads: int, element: ElementName) -> Ite
 
 
 def _against(rows: list[NetworkTimes], title: str, peers: list[str], time: Time, *, errors: bool) -> Table:
-    table = _table(title, ["ours", *(["error"] if errors else []), *(head for name in peers for head in _heads(name, errors=errors)), "best"])
+    table = _table(
+        title,
+        [
+            "ours",
+            *(["error"] if errors else []),
+            *(head for name in peers for head in _heads(name, errors=errors)),
+            "best",
+        ],
+    )
 
     def cells(row: NetworkTimes, name: str) -> list[str]:
         if name not in row.engines:
@@ -154,7 +210,11 @@ def _against(rows: list[NetworkTimes], title: str, peers: list[str], time: Time,
     def means(members: list[NetworkTimes]) -> list[str]:
         cells = ["", *([""] if errors else [])]
         for name in peers:
-            cells += ["", _mean([row.times(name, time) for row in members if name in row.engines]), *([""] if errors else [])]
+            cells += [
+                "",
+                _mean([row.times(name, time) for row in members if name in row.engines]),
+                *([""] if errors else []),
+            ]
         return [*cells, _mean([best for row in members if (best := _best(row, peers, time))])]
 
     def line(row: NetworkTimes) -> list[str]:
@@ -177,7 +237,16 @@ def _fusion(rows: list[NetworkTimes], title: str, plans: list[str]) -> Table:
         times = [f"{row.times(name, least):.2f}" if name in row.engines else "-" for name in others]
         return [str(row.groups), f"{row.engines['exact'].least:.2f}", *times]
 
-    _fill(table, rows, line, lambda some: ["", "", *(_mean([row.times(name, least) for row in some if name in row.engines]) for name in others)])
+    _fill(
+        table,
+        rows,
+        line,
+        lambda some: [
+            "",
+            "",
+            *(_mean([row.times(name, least) for row in some if name in row.engines]) for name in others),
+        ],
+    )
     return table
 
 
@@ -190,7 +259,10 @@ def _table(title: str, heads: list[str]) -> Table:
 
 
 def _fill(
-    table: Table, rows: list[NetworkTimes], line: Callable[[NetworkTimes], list[str]], means: Callable[[list[NetworkTimes]], list[str]]
+    table: Table,
+    rows: list[NetworkTimes],
+    line: Callable[[NetworkTimes], list[str]],
+    means: Callable[[list[NetworkTimes]], list[str]],
 ) -> None:
     """Rows by family, each with the means of the family below."""
     kinds = [kind for kind in (*FAMILIES, "trained") if any(row.family == kind for row in rows)]

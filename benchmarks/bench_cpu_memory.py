@@ -1,12 +1,16 @@
-"""How much memory a process takes at most that runs a network: our program, ours from Python, ONNX Runtime from Python.
+"""How much memory a process takes at most that runs a network: our program, ours from Python, ONNX Runtime
+from Python.
 
-    python benchmarks/bench_cpu_memory.py [--networks ...] [--models FOLDER] [--threads 1] [--runs 10] [--buffer 1MiB] [--json FILE]
+    python benchmarks/bench_cpu_memory.py [--networks ...] [--models FOLDER] [--threads 1] [--runs 10]
+        [--buffer 1MiB] [--json FILE]
 
-Every figure is the high-water mark of a fresh process's resident memory (VmHWM of /proc/PID/status, so Linux only), read while it runs; nothing is
-subtracted. The program is the stand-alone one, the exact plan on random inputs. From Python, both read the same inputs from a file and run as often:
-ours imports numpy and codegen.runtime, the other numpy and onnxruntime (its own settings but for the threads), which has no program of its own here;
-what the imports alone take is below the table. Our weights are mapped from a file: they count as resident, but processes share them. `context` is
-what a caller of our library must allocate: rings, and maps between groups.
+Every figure is the high-water mark of a fresh process's resident memory (VmHWM of /proc/PID/status, so Linux
+only), read while it runs; nothing is subtracted. The program is the stand-alone one, the exact plan on random
+inputs. From Python, both read the same inputs from a file and run as often: ours imports numpy and
+codegen.runtime, the other numpy and onnxruntime (its own settings but for the threads), which has no program
+of its own here; what the imports alone take is below the table. Our weights are mapped from a file: they
+count as resident, but processes share them. `context` is what a caller of our library must allocate: rings,
+and maps between groups.
 """
 
 from __future__ import annotations
@@ -55,7 +59,8 @@ if len(sys.argv) > 1:
     file, inputs, runs, threads = sys.argv[1:]
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = int(threads), 3
-    session, values = onnxruntime.InferenceSession(file, settings, providers=["CPUExecutionProvider"]), dict(np.load(inputs))
+    session = onnxruntime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
+    values = dict(np.load(inputs))
     for _ in range(int(runs)):
         session.run(None, values)
 """
@@ -72,7 +77,9 @@ class ProcessFailed(LfoptError):
 
 def main() -> None:
     """Measure every network, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser)
     parser.add_argument("--threads", type=int, default=1, help="of either (default %(default)s)")
     parser.add_argument("--runs", type=int, default=10, help="of each process (default %(default)s)")
@@ -82,14 +89,21 @@ def main() -> None:
     rows: list[Row] = []
     for graph in graphs(options):
         try:
-            rows.append(_network(graph, options.threads, options.runs, size_option(options.buffer, "--buffer")))
+            rows.append(
+                _network(graph, options.threads, options.runs, size_option(options.buffer, "--buffer"))
+            )
         except LfoptError as error:
             say(f"{graph.name}: skipped: {error}")
     sheet.show(_table(rows, options.threads))
-    sheet.show(f"imports alone: ours {imports['ours'] / MB:.1f} MB, numpy and onnxruntime {imports['onnxruntime'] / MB:.1f} MB")
+    sheet.show(
+        f"imports alone: ours {imports['ours'] / MB:.1f} MB, numpy and onnxruntime "
+        f"{imports['onnxruntime'] / MB:.1f} MB"
+    )
     sheet.write()
     if options.json:
-        options.json.write_text(json.dumps({"threads": options.threads, "imports": imports, "rows": rows}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"threads": options.threads, "imports": imports, "rows": rows}, indent=1) + "\n"
+        )
 
 
 def _network(graph: Graph, threads: int, runs: int, buffer_bytes: int) -> Row:
@@ -104,7 +118,9 @@ def _network(graph: Graph, threads: int, runs: int, buffer_bytes: int) -> Row:
             "weights": code.weights.stat().st_size,
             "context": code.source.context_bytes,
             "program": peak_bytes([str(code.built.program), "--bench", str(max(runs, 1))]),
-            "ours from Python": _python(OURS, str(code.built.library), code.source.name, str(code.weights), *common),
+            "ours from Python": _python(
+                OURS, str(code.built.library), code.source.name, str(code.weights), *common
+            ),
             "onnxruntime": _python(ONNXRUNTIME, str(planned_folder.folder / "simplified.onnx"), *common),
         }
 
@@ -114,15 +130,24 @@ def _python(script: str, *arguments: str) -> int:
 
 
 def peak_bytes(command: list[str]) -> int:
-    """The most memory that a process had resident at once, in bytes. Raises ProcessFailed if it does not end well.
+    """The most memory that a process had resident at once, in bytes.
+
+    Raises ProcessFailed if it does not end well.
 
     getrusage would not do: a child's mark begins with that of the process that it was forked from.
     """
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     status, peak = Path(f"/proc/{process.pid}/status"), 0
     while process.poll() is None:
-        if match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):  # a process that has just ended has none
+        # a process that has just ended has none
+        if match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):
             peak = 1024 * int(match[1])
         time.sleep(TICK)
     error_lines = process.communicate()[1].strip().splitlines() or ["no reason is given"]
@@ -133,16 +158,40 @@ def peak_bytes(command: list[str]) -> int:
 
 def _table(rows: list[Row], threads: int) -> Table:
     many = "one thread" if threads == 1 else f"{threads} threads"
-    table = Table(title=f"peak resident memory of a process, MB, {many}, float32", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=f"peak resident memory of a process, MB, {many}, float32",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.add_column("network", overflow="ellipsis", no_wrap=True)
-    for head in ("weights", "context", "program", "ours from\nPython", "ONNX Runtime\nfrom Python", "x program", "x ours from\nPython"):
+    for head in (
+        "weights",
+        "context",
+        "program",
+        "ours from\nPython",
+        "ONNX Runtime\nfrom Python",
+        "x program",
+        "x ours from\nPython",
+    ):
         table.add_column(head, justify="right", no_wrap=True)
     figures = ("weights", "context", "program", "ours from Python", "onnxruntime")
-    ratios = {name: [row["onnxruntime"] / row[name] for row in rows] for name in ("program", "ours from Python")}
+    ratios = {
+        name: [row["onnxruntime"] / row[name] for row in rows] for name in ("program", "ours from Python")
+    }
     for k, row in enumerate(rows):
-        table.add_row(row["network"], *(f"{row[name] / MB:.1f}" for name in figures), *(f"{values[k]:.2f}" for values in ratios.values()))
+        table.add_row(
+            row["network"],
+            *(f"{row[name] / MB:.1f}" for name in figures),
+            *(f"{values[k]:.2f}" for values in ratios.values()),
+        )
     if rows:
-        table.add_row("geometric mean", *("" for _ in figures), *(f"{geometric_mean(values):.2f}" for values in ratios.values()), style="bold")
+        table.add_row(
+            "geometric mean",
+            *("" for _ in figures),
+            *(f"{geometric_mean(values):.2f}" for values in ratios.values()),
+            style="bold",
+        )
     return table
 
 

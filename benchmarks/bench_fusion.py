@@ -1,17 +1,22 @@
-"""How many layers are left, and how many bytes between them, when a network is fused as compilers do: beside DNNFusion's table 5.
+"""How many layers are left, and how many bytes between them, when a network is fused as compilers do: beside
+DNNFusion's table 5.
 
-    python benchmarks/bench_fusion.py [--networks efficientnet_b0 vgg16] [--models FOLDER] [--rules default] [--seconds 20] [--runs 0] [--json FILE]
+    python benchmarks/bench_fusion.py [--networks efficientnet_b0 vgg16] [--models FOLDER] [--rules default]
+        [--seconds 20] [--runs 0] [--json FILE]
 
-In the first table buffers are unlimited: what ends a group is the rules alone. `nodes` are those of the ONNX file, `operators` those that move or
-compute something (views apart), after rewriting (`--rules`; ORT and TVM start from the file). Of dnnfusion, `strict` has one many-to-many operator
-in a group; the other lets pools, reductions, softmax and normalisation stand beside another, as the paper's own counts say. `dp` finds the fewest
-DRAM bytes among the groups that types allow, `exact` among all: not the fewest groups. ORT is what ONNX Runtime leaves of the file at full
-optimisation, and TVM what Relax makes of it by default (views apart; where apache-tvm is installed); both need weights. Intermediate bytes are of
-the maps that leave a group, in float32. In parentheses: the paper's.
+In the first table buffers are unlimited: what ends a group is the rules alone. `nodes` are those of the ONNX
+file, `operators` those that move or compute something (views apart), after rewriting (`--rules`; ORT and TVM
+start from the file). Of dnnfusion, `strict` has one many-to-many operator in a group; the other lets pools,
+reductions, softmax and normalisation stand beside another, as the paper's own counts say. `dp` finds the
+fewest DRAM bytes among the groups that types allow, `exact` among all: not the fewest groups. ORT is what
+ONNX Runtime leaves of the file at full optimisation, and TVM what Relax makes of it by default (views apart;
+where apache-tvm is installed); both need weights. Intermediate bytes are of the maps that leave a group, in
+float32. In parentheses: the paper's.
 
-In the second table the same planners for a core with 1 MiB of cache: groups, and how long our C takes on one thread, against that of TVM's rules on
-the network as read; medians of interleaved runs. All plans share the back end, which keeps elementwise operators in registers and rows in rings
-where the plan has them in a group. Doubtful pairs of dnnfusion are decided by C measured here. Networks without weights are left out.
+In the second table the same planners for a core with 1 MiB of cache: groups, and how long our C takes on one
+thread, against that of TVM's rules on the network as read; medians of interleaved runs. All plans share the
+back end, which keeps elementwise operators in registers and rows in rings where the plan has them in a group.
+Doubtful pairs of dnnfusion are decided by C measured here. Networks without weights are left out.
 
     pip install apache-tvm
 """
@@ -52,7 +57,8 @@ from search.tvm import fuse_by_patterns
 
 UNLIMITED = Hardware(1 << 40, element_bytes=4)
 PLANNERS = ("alone", "tvm", "dnnfusion", "dp", "exact")
-GAO = frozenset({"efficientnet_b0", "mobilenet_v1", "vgg16", "yolov4"})  # networks of Gao et al. (Computer Science 52(5), 2025)
+# networks of Gao et al. (Computer Science 52(5), 2025)
+GAO = frozenset({"efficientnet_b0", "mobilenet_v1", "vgg16", "yolov4"})
 NETWORKS = ("efficientnet_b0", "vgg16", "mobilenet_v1", "mobilenet_v1_ssd", "yolov4", "c3d", "unet", "gpt2")
 
 
@@ -96,12 +102,23 @@ class FusionCounts:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="*", choices=zoo.names(), default=list(NETWORKS), metavar="NAME", help="of the zoo")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--networks",
+        nargs="*",
+        choices=zoo.names(),
+        default=list(NETWORKS),
+        metavar="NAME",
+        help="of the zoo",
+    )
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="all ONNX files of a folder as well")
     parser.add_argument("--rules", choices=RULES, default="all", help="of rewriting (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each search (default %(default)s)")
-    parser.add_argument("--runs", type=int, default=11, help="of the C of each plan; 0: no second table (default %(default)s)")
+    parser.add_argument(
+        "--runs", type=int, default=11, help="of the C of each plan; 0: no second table (default %(default)s)"
+    )
     parser.add_argument("--buffer", default="1MiB", help="of the second table (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
@@ -116,7 +133,9 @@ def main() -> None:
             model = model or onnx.load(str(file), load_external_data=read.has_values)
             rows.append(measured(name, model, read, options.rules, options.seconds))
             if options.runs and read.has_values:
-                times[name] = latencies(read, options.rules, options.runs, size_option(options.buffer, "--buffer"))
+                times[name] = latencies(
+                    read, options.rules, options.runs, size_option(options.buffer, "--buffer")
+                )
         except LfoptError as error:
             say(f"{name}: skipped: {error}")
             continue
@@ -152,7 +171,14 @@ def measured(name: str, model: onnx.ModelProto, read: Graph, rules: str, seconds
     }
     peers = (onnxruntime_nodes(model), tvm_kernels(model)) if read.has_values else (None, None)
     layers = {planner: len(groups) for planner, groups in plans.items()}
-    return FusionCounts(name, len(model.graph.node), len(flow), *peers, layers, {planner: between(flow, groups) for planner, groups in plans.items()})
+    return FusionCounts(
+        name,
+        len(model.graph.node),
+        len(flow),
+        *peers,
+        layers,
+        {planner: between(flow, groups) for planner, groups in plans.items()},
+    )
 
 
 def between(flow: Dataflow, groups: tuple[int, ...]) -> int:
@@ -177,23 +203,36 @@ def onnxruntime_nodes(model: onnx.ModelProto) -> int:
 
 
 def tvm_kernels(model: onnx.ModelProto) -> int | None:
-    """Kernels that Apache TVM makes of a network: functions called after FuseOps, with what is no more than another shape left out."""
+    """Kernels that Apache TVM makes of a network:
+    functions called after FuseOps, with what is no more than another shape left out.
+    """
     tvm = peer("tvm")
     if tvm is None:
         return None
     relax, frontend = import_module("tvm.relax"), import_module("tvm.relax.frontend.onnx")
-    passes = ("LegalizeOps", "AnnotateTIROpPattern", "FoldConstant", "FuseOps", "FuseTIR", "RewriteDataflowReshape")
+    passes = (
+        "LegalizeOps",
+        "AnnotateTIROpPattern",
+        "FoldConstant",
+        "FuseOps",
+        "FuseTIR",
+        "RewriteDataflowReshape",
+    )
     try:
         with tvm.target.Target("llvm"):
-            module = tvm.transform.Sequential([getattr(relax.transform, name)() for name in passes])(frontend.from_onnx(model))
+            module = tvm.transform.Sequential([getattr(relax.transform, name)() for name in passes])(
+                frontend.from_onnx(model)
+            )
     except Exception as error:
         say(f"{model.graph.name}: TVM does not take it: {str(error).strip().splitlines()[-1][:200]}")
         return None
     values = (binding.value for block in module["main"].body.blocks for binding in block.bindings)
-    return sum(isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir") for value in values)
+    return sum(
+        isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir") for value in values
+    )
 
 
-# -- latency -----------------------------------------------------------------------------------------------------------------------------------------
+# -- latency -------------------------------------------------------------------------------------------------
 
 Times = dict[str, dict[str, Any]]  # planner -> groups, median ms, ...
 
@@ -204,19 +243,29 @@ def latencies(read: Graph, rules: str, runs: int, buffer_bytes: int) -> Times:
     groups: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
         engines = {}
-        for label, graph, kinds in (("as read", simplify(read), PLANNERS[:2]), ("rewritten", simplify(read, rules), PLANNERS)):
+        for label, graph, kinds in (
+            ("as read", simplify(read), PLANNERS[:2]),
+            ("rewritten", simplify(read, rules), PLANNERS),
+        ):
             for kind, plan in planned(graph, kinds, buffer_bytes, Path(folder) / label).items():
                 groups[f"{kind}, {label}"] = len(plan.plan.groups)
                 engines[f"{kind}, {label}"] = ours(compiled(plan), values)
-        return {name: {"groups": groups[name], **row} for name, row in timed(engines, runs, "alone, as read").items()}
+        return {
+            name: {"groups": groups[name], **row}
+            for name, row in timed(engines, runs, "alone, as read").items()
+        }
 
 
 def latency_table(times: dict[str, Times]) -> Table:
-    """Milliseconds of TVM's rules on the network as read, how many times slower or faster the others are, and groups in parentheses."""
+    """Milliseconds of TVM's rules on the network as read, how many times slower or faster the others are,
+    and groups in parentheses.
+    """
     base = "tvm, as read"
     others = ("alone, as read", *(f"{kind}, rewritten" for kind in PLANNERS))
     sheet = Table(
-        box=box.SIMPLE_HEAD, title="our C, one thread: ms, and how many times faster than that the others are (groups)", title_justify="left"
+        box=box.SIMPLE_HEAD,
+        title="our C, one thread: ms, and how many times faster than that the others are (groups)",
+        title_justify="left",
     )
     for header in ("network", base, *others):
         sheet.add_column(header, justify="left" if header == "network" else "right")
@@ -224,32 +273,68 @@ def latency_table(times: dict[str, Times]) -> Table:
         base_ms = rows[base]["ms"]
         cells = (f"{base_ms / rows[other]['ms']:.2f} ({rows[other]['groups']})" for other in others)
         sheet.add_row(name, f"{base_ms:.2f} ({rows[base]['groups']})", *cells)
-    for label, members in (("mean of Gao's four", [rows for name, rows in times.items() if name in GAO]), ("mean", list(times.values()))):
+    for label, members in (
+        ("mean of Gao's four", [rows for name, rows in times.items() if name in GAO]),
+        ("mean", list(times.values())),
+    ):
         if members:
-            means = (geometric_mean([rows[base]["ms"] / rows[other]["ms"] for rows in members]) for other in others)
+            means = (
+                geometric_mean([rows[base]["ms"] / rows[other]["ms"] for rows in members]) for other in others
+            )
             sheet.add_row(label, "", *(f"{mean:.2f}" for mean in means), style="bold")
     return sheet
 
 
 def table(rows: list[FusionCounts]) -> Table:
     """Layers and MB by planner, with the paper's in parentheses."""
-    sheet = Table(box=box.SIMPLE_HEAD, title="fused layers, and MB between them (in parentheses: DNNFusion's table 5)", title_justify="left")
-    for header in ("network", "nodes", "none", "ORT", "TVM", "tvm", "strict", "dnnfusion", "rate", "dp", "exact"):
+    sheet = Table(
+        box=box.SIMPLE_HEAD,
+        title="fused layers, and MB between them (in parentheses: DNNFusion's table 5)",
+        title_justify="left",
+    )
+    for header in (
+        "network",
+        "nodes",
+        "none",
+        "ORT",
+        "TVM",
+        "tvm",
+        "strict",
+        "dnnfusion",
+        "rate",
+        "dp",
+        "exact",
+    ):
         sheet.add_column(header, justify="left" if header == "network" else "right")
     for row in rows:
-        paper = next((published for key, published in TABLE_5.items() if row.name == key or row.name.partition("_")[2].startswith(key)), None)
+        paper = next(
+            (
+                published
+                for key, published in TABLE_5.items()
+                if row.name == key or row.name.partition("_")[2].startswith(key)
+            ),
+            None,
+        )
         given: dict[str, tuple[int | None, int | None]] = {}
         if paper is not None:
-            given = {"none": (None, paper.megabytes), "tvm": (paper.tvm, None), "dnnfusion": (paper.dnnfusion, paper.fused_megabytes)}
+            given = {
+                "none": (None, paper.megabytes),
+                "tvm": (paper.tvm, None),
+                "dnnfusion": (paper.dnnfusion, paper.fused_megabytes),
+            }
         cells = {
-            planner: f"{count}{_given(given, planner, 0)}\n{row.bytes[planner] / 1e6:.0f}{_given(given, planner, 1)}"
+            planner: f"{count}{_given(given, planner, 0)}\n"
+            f"{row.bytes[planner] / 1e6:.0f}{_given(given, planner, 1)}"
             for planner, count in row.layers.items()
         }
         nodes = f"{row.nodes} ({paper.layers})" if paper else str(row.nodes)
-        rate = f"{row.nodes / row.layers['dnnfusion']:.2f}" + (f"\n({paper.layers / paper.dnnfusion:.2f})" if paper else "")
+        rate = f"{row.nodes / row.layers['dnnfusion']:.2f}" + (
+            f"\n({paper.layers / paper.dnnfusion:.2f})" if paper else ""
+        )
         peers = ("-" if n is None else str(n) for n in (row.onnxruntime, row.apache_tvm))
         sheet.add_row(
-            row.name, nodes, cells["none"], *peers, cells["tvm"], cells["strict"], cells["dnnfusion"], rate, cells["dp"], cells["exact"]
+            row.name, nodes, cells["none"], *peers, cells["tvm"], cells["strict"], cells["dnnfusion"], rate,
+            cells["dp"], cells["exact"]
         )  # fmt: skip
     return sheet
 

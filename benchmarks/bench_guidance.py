@@ -1,13 +1,17 @@
-"""What guidance brings a search at a small budget: the gap to the proven optimum, on networks that explainers have learnt from and on others.
+"""What guidance brings a search at a small budget: the gap to the proven optimum, on networks that explainers
+have learnt from and on others.
 
-    python benchmarks/bench_guidance.py [--networks ...] [--kib 256] [--budget 300] [--seeds 5] [--searches ...] [--guidance ...]
-                                        [--groups 40] [--limit SECONDS] [--jobs N] [--json FILE]
+    python benchmarks/bench_guidance.py [--networks ...] [--kib 256] [--budget 300] [--seeds 5]
+                                        [--searches ...] [--guidance ...] [--groups 40] [--limit SECONDS]
+                                        [--jobs N] [--json FILE]
 
-LBDF, DRAM traffic as in arXiv 2501.00636. Networks are names of the zoo, or ONNX files; those that the shipped predictor, PG and RG have learnt from
-are marked `in-sample`. Unguided, groups that do not fit are split at random. Gaps are means over seeds, in %; ± standard deviations.
+LBDF, DRAM traffic as in arXiv 2501.00636. Networks are names of the zoo, or ONNX files; those that the
+shipped predictor, PG and RG have learnt from are marked `in-sample`. Unguided, groups that do not fit are
+split at random. Gaps are means over seeds, in %; ± standard deviations.
 
-Then how well the eight links that each explainer blames most stand for the predictor's verdict, on groups of the same networks that random search
-meets and cannot run: fidelity+ (1 is best) and fidelity- (0 is best), see `explainers.fidelity`.
+Then how well the eight links that each explainer blames most stand for the predictor's verdict, on groups of
+the same networks that random search meets and cannot run: fidelity+ (1 is best) and fidelity- (0 is best),
+see `explainers.fidelity`.
 """
 
 from __future__ import annotations
@@ -37,22 +41,49 @@ from lfopt.app.guidance import explainer, rule
 from lfopt.planning import GroupCosts
 
 NETWORKS = ("efficientnet_b3", "resnet152", "deeplabv3_mobilenet_v3_large", "mobilenet_v2", "squeezenet1_1")
-TITLES = {"none": "unguided", "random": "random links", "analytic": "analytic", "gnne": "GNNE", "pg": "PG", "rg": "RG"}
+TITLES = {
+    "none": "unguided",
+    "random": "random links",
+    "analytic": "analytic",
+    "gnne": "GNNE",
+    "pg": "PG",
+    "rg": "RG",
+}
 
 Run = dict[str, Any]
 
 
 def main() -> None:
     """Run every search with every guidance on every network, then ask every explainer, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), help="of the zoo, or ONNX files (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--networks",
+        nargs="+",
+        default=list(NETWORKS),
+        help="of the zoo, or ONNX files (default %(default)s)",
+    )
     parser.add_argument("--kib", type=int, default=256, help="buffer (default %(default)s)")
     parser.add_argument("--budget", type=int, default=300, help="plans per run (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each search (default %(default)s)")
-    parser.add_argument("--searches", nargs="+", choices=SEARCHES, default=list(SEARCHES), help="default: all")
+    parser.add_argument(
+        "--searches", nargs="+", choices=SEARCHES, default=list(SEARCHES), help="default: all"
+    )
     chosen = [name for name in GUIDANCE if name != "gnne"]
-    parser.add_argument("--guidance", nargs="+", choices=GUIDANCE, default=chosen, help="default: all but gnne, which fits a mask to every group")
-    parser.add_argument("--groups", type=int, default=40, help="groups of a network that explainers are asked about (default %(default)s)")
+    parser.add_argument(
+        "--guidance",
+        nargs="+",
+        choices=GUIDANCE,
+        default=chosen,
+        help="default: all but gnne, which fits a mask to every group",
+    )
+    parser.add_argument(
+        "--groups",
+        type=int,
+        default=40,
+        help="groups of a network that explainers are asked about (default %(default)s)",
+    )
     parser.add_argument("--limit", type=float, help="seconds a run (default: none)")
     parser.add_argument("--jobs", type=int, default=1, help="searches at once (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write every run to this file")
@@ -64,7 +95,9 @@ def main() -> None:
     jobs = [(network, search) for network in options.networks for search in (*options.searches, "")]
     runs: list[Run] = []
     judged: list[Run] = []
-    for gaps, fidelities in in_order(values(ask, jobs, processes(options.jobs, "bench_guidance --jobs", "learn"))):
+    for gaps, fidelities in in_order(
+        values(ask, jobs, processes(options.jobs, "bench_guidance --jobs", "learn"))
+    ):
         runs += gaps
         judged += fidelities
         if options.json:
@@ -76,8 +109,12 @@ def main() -> None:
     sheet.write()
 
 
-def asked(job: tuple[str, str], kib: int, settings: TrialSettings, groups: int) -> tuple[list[Run], list[Run]]:
-    """(runs of a search on a network, none); of no search, (none, fidelities of explainers on the network's groups)."""
+def asked(
+    job: tuple[str, str], kib: int, settings: TrialSettings, groups: int
+) -> tuple[list[Run], list[Run]]:
+    """(runs of a search on a network, none); of no search,
+    (none, fidelities of explainers on the network's groups).
+    """
     network, search = job
     trials = Trials.of(f"zoo:{network}" if network in zoo.names() else network, kib)
     title = f"{Path(network).stem}{' (in-sample)' if network in learnt_from() else ''}"
@@ -107,7 +144,11 @@ def _fidelities(costs: GroupCosts, title: str, names: list[GuidanceName], groups
     """Of groups that the predictor calls invalid, without operators that do not fit by themselves."""
     beta, scheme_rule, predictor = costs.hardware.buffer_bytes, rule(costs), Predictor.load(costs.scheme)
     queries = [ValidityQuery(scheme_rule, mask, beta) for mask in met(costs, "RS", 0, groups)]
-    invalid = [each for each, odds in zip(queries, predictor.odds(queries), strict=True) if odds > 0] if queries else []
+    invalid = (
+        [each for each, odds in zip(queries, predictor.odds(queries), strict=True) if odds > 0]
+        if queries
+        else []
+    )
     rows: list[Run] = []
     for name in names if invalid else []:
         explain = explainer(costs, name, 0)
@@ -125,16 +166,25 @@ def _table(runs: list[Run], settings: TrialSettings, options: argparse.Namespace
     for network in dict.fromkeys(run["network"] for run in runs):
         for k, search in enumerate(options.searches):
             by_guidance = {
-                name: [run for run in runs if (run["network"], run["search"], run["guidance"]) == (network, search, name)]
+                name: [
+                    run
+                    for run in runs
+                    if (run["network"], run["search"], run["guidance"]) == (network, search, name)
+                ]
                 for name in settings.guidance
             }
             first = next(iter(by_guidance.values()))[0]
             best = f"{'' if first['proof'] == 'optimal' else '>= '}{first['lower_bound_bytes'] / 1e6:.2f}"
             rows.append(
                 {"network": "" if k else network, "optimum, MB": "" if k else best, "search": search}
-                | {TITLES[name]: _spread([100 * run["gap"] for run in each]) if each else "-" for name, each in by_guidance.items()}
+                | {
+                    TITLES[name]: _spread([100 * run["gap"] for run in each]) if each else "-"
+                    for name, each in by_guidance.items()
+                }
             )
-    return table_of(f"gap to the optimum in %, {options.kib} KiB, {settings.budget} plans, {settings.seeds} seeds", rows)
+    return table_of(
+        f"gap to the optimum in %, {options.kib} KiB, {settings.budget} plans, {settings.seeds} seeds", rows
+    )
 
 
 def _spread(gaps: list[float]) -> str:

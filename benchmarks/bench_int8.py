@@ -1,14 +1,18 @@
-"""Networks in int8, compiled, against ONNX Runtime and OpenVINO on the same QDQ file: bits against the reference, quanta against the others, time.
+"""Networks in int8, compiled, against ONNX Runtime and OpenVINO on the same QDQ file: bits against the
+reference, quanta against the others, time.
 
-    python benchmarks/bench_int8.py [--networks ...] [--forms ...] [--models FILE ...] [--threads 1 2] [--rounds 15] [--json FILE]
+    python benchmarks/bench_int8.py [--networks ...] [--forms ...] [--models FILE ...] [--threads 1 2]
+        [--rounds 15] [--json FILE]
 
-Networks of the zoo, their weights drawn at random, are quantised by ONNX Runtime from random images, in each of the forms of `FORMS`; --models takes
-QDQ files as they are, from whatever quantiser. Every engine gets a file that takes integers and gives integers: Q at inputs and DQ at outputs are
-taken off, so that nobody is timed at floats (OpenVINO, which refuses int8 as inputs of convolutions, then gets the file with them).
+Networks of the zoo, their weights drawn at random, are quantised by ONNX Runtime from random images, in each
+of the forms of `FORMS`; --models takes QDQ files as they are, from whatever quantiser. Every engine gets a
+file that takes integers and gives integers: Q at inputs and DQ at outputs are taken off, so that nobody is
+timed at floats (OpenVINO, which refuses int8 as inputs of convolutions, then gets the file with them).
 
-Every engine runs in a process of its own (threads of ONNX Runtime spin on after a run), one at a time, a few runs in each round; the least time
-counts: CPU time on one thread, wall time on several. `x` is how many times longer than ours. `bits`: ours equal the reference's; the others' columns
-say by how many steps outputs differ at most, and which share of them does.
+Every engine runs in a process of its own (threads of ONNX Runtime spin on after a run), one at a time, a few
+runs in each round; the least time counts: CPU time on one thread, wall time on several. `x` is how many times
+longer than ours. `bits`: ours equal the reference's; the others' columns say by how many steps outputs differ
+at most, and which share of them does.
 
     pip install onnxruntime openvino
 """
@@ -67,13 +71,30 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Quantise, compare and time; print a table for each number of threads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--networks", nargs="*", choices=zoo.names(), default=list(NETWORKS), metavar="NAME", help="of the zoo (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--forms", nargs="*", choices=list(FORMS), default=list(FORMS), help="in which they are quantised (default: all)")
-    parser.add_argument("--models", nargs="*", type=Path, default=[], metavar="FILE", help="QDQ files as well")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="a table for each (default %(default)s)")
+    parser.add_argument(
+        "--networks",
+        nargs="*",
+        choices=zoo.names(),
+        default=list(NETWORKS),
+        metavar="NAME",
+        help="of the zoo (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--forms",
+        nargs="*",
+        choices=list(FORMS),
+        default=list(FORMS),
+        help="in which they are quantised (default: all)",
+    )
+    parser.add_argument(
+        "--models", nargs="*", type=Path, default=[], metavar="FILE", help="QDQ files as well"
+    )
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1], help="a table for each (default %(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=15, help="of each engine (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--worker", nargs=3, metavar=("ENGINE", "FOLDER", "THREADS"), help=argparse.SUPPRESS)
@@ -89,7 +110,10 @@ def main() -> None:
         for case in _subjects(options, Path(folder)):
             for threads in options.threads:
                 rows.append(_row(case, wanted, threads, options.rounds))
-                say(f"{case.network}, {case.form}, {threads} threads: {json.dumps({name: rows[-1].get(name) for name in wanted})}")
+                say(
+                    f"{case.network}, {case.form}, {threads} threads: "
+                    f"{json.dumps({name: rows[-1].get(name) for name in wanted})}"
+                )
     for threads in options.threads:
         sheet.show(_table([row for row in rows if row["threads"] == threads], threads, wanted[1:]))
     sheet.keep(", ".join(f"{PEERS[name]} {version(name)}" for name in wanted[1:]))
@@ -107,12 +131,14 @@ def _installed(name: str) -> bool:
     return True
 
 
-# -- networks ------------------------------------------------------------------------------------------------------------------------------
+# -- networks ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Int8Case:
-    """A quantised network in a folder: `model.onnx`, `inputs.npz` and `expected.npz`, whose arrays are integers, in the order of the file."""
+    """A quantised network in a folder: `model.onnx`, `inputs.npz` and `expected.npz`, whose arrays are
+    integers, in the order of the file.
+    """
 
     network: str
     form: str
@@ -121,21 +147,31 @@ class Int8Case:
 
 def _subjects(options: argparse.Namespace, folder: Path) -> Iterator[Int8Case]:
     for network in options.networks:
-        graph = _plainly_pooled(simplify(from_model(zoo.build(network), name=network))) if options.forms else None
+        graph = (
+            _plainly_pooled(simplify(from_model(zoo.build(network), name=network))) if options.forms else None
+        )
         for form in options.forms:
             assert graph is not None
-            yield _prepared(Int8Case(network, form, folder / f"{network}-{form}"), _quantised(graph, form, folder))
+            yield _prepared(
+                Int8Case(network, form, folder / f"{network}-{form}"), _quantised(graph, form, folder)
+            )
     for path in options.models:
         network, _, form = path.stem.partition(".")
         yield _prepared(Int8Case(network, form, folder / path.stem), onnx.load(path))
 
 
 def _plainly_pooled(graph: Graph) -> Graph:
-    """With GlobalAveragePool in place of pools whose windows are larger than the map, which OpenVINO does not read."""
+    """With GlobalAveragePool in place of pools whose windows are larger than the map,
+    which OpenVINO does not read.
+    """
 
     def plain(operator: Operator) -> Operator:
         kernel = operator.attributes.get("kernel_shape")
-        larger = operator.kind == "AveragePool" and kernel != (1, 1) and graph.shape(operator.outputs[0])[2:] == (1, 1)
+        larger = (
+            operator.kind == "AveragePool"
+            and kernel != (1, 1)
+            and graph.shape(operator.outputs[0])[2:] == (1, 1)
+        )
         return replace(operator, kind="GlobalAveragePool", attributes={}) if larger else operator
 
     return replace(graph, operators=tuple(map(plain, graph.operators)))
@@ -166,11 +202,17 @@ def _prepared(subject: Int8Case, model: ModelProto) -> Int8Case:
     onnx.save(model, subject.folder / "reals.onnx")
     onnx.save(_on_integers(model), subject.folder / "model.onnx")
     graph = _graph(subject.folder)
-    codes = {role: [_code(graph, name) for name in names] for role, names in (("inputs", graph.inputs), ("outputs", graph.outputs))}
+    codes = {
+        role: [_code(graph, name) for name in names]
+        for role, names in (("inputs", graph.inputs), ("outputs", graph.outputs))
+    }
     (subject.folder / "codes.json").write_text(json.dumps(codes))
     inputs = random_inputs(graph, np.random.default_rng(2))
     expected = reference(graph, inputs)
-    for file, arrays in (("inputs", [inputs[name] for name in graph.inputs]), ("expected", [expected[name] for name in graph.outputs])):
+    for file, arrays in (
+        ("inputs", [inputs[name] for name in graph.inputs]),
+        ("expected", [expected[name] for name in graph.outputs]),
+    ):
         np.savez(subject.folder / f"{file}.npz", *arrays)
     return subject
 
@@ -186,7 +228,13 @@ def _on_integers(model: ModelProto) -> ModelProto:
     """Without the Q that alone read inputs and the DQ that make outputs: these are integers."""
     graph = model.graph
     types = {t.name: t.data_type for t in graph.initializer}
-    types |= {node.output[0]: a.t.data_type for node in graph.node if node.op_type == "Constant" for a in node.attribute if a.name == "value"}
+    types |= {
+        node.output[0]: a.t.data_type
+        for node in graph.node
+        if node.op_type == "Constant"
+        for a in node.attribute
+        if a.name == "value"
+    }
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         for name in node.input:
@@ -219,11 +267,13 @@ def _arrays(path: Path) -> list[np.ndarray]:
         return [archive[f"arr_{k}"] for k in range(len(archive.files))]
 
 
-# -- engines, each in a process of its own -------------------------------------------------------------------------------------------------
+# -- engines, each in a process of its own -------------------------------------------------------------------
 
 
 def _serve(engine: str, folder: str, threads: str) -> None:
-    """Answer on stdout: first how far the outputs are from the reference; then, for every line that comes in, seconds of some runs."""
+    """Answer on stdout: first how far the outputs are from the reference;
+    then, for every line that comes in, seconds of some runs.
+    """
     clock = time.process_time if int(threads) == 1 else time.perf_counter
     run = ENGINES[engine](Path(folder), _arrays(Path(folder) / "inputs.npz"), int(threads))
     print(json.dumps(_compared(run(), _arrays(Path(folder) / "expected.npz"))), flush=True)
@@ -239,8 +289,13 @@ def _serve(engine: str, folder: str, threads: str) -> None:
 
 
 def _compared(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> dict[str, float]:
-    distances = [np.abs(a.astype(np.int64) - b.astype(np.int64)) for a, b in zip(outputs, expected, strict=True)]
-    return {"most": max(int(a.max()) for a in distances), "share": float(np.mean([np.mean(a > 0) for a in distances]))}
+    distances = [
+        np.abs(a.astype(np.int64) - b.astype(np.int64)) for a, b in zip(outputs, expected, strict=True)
+    ]
+    return {
+        "most": max(int(a.max()) for a in distances),
+        "share": float(np.mean([np.mean(a > 0) for a in distances])),
+    }
 
 
 def _ours(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
@@ -254,7 +309,9 @@ def _onnxruntime(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Ru
     onnxruntime: Any = import_module("onnxruntime")
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.inter_op_num_threads, settings.log_severity_level = threads, 1, 3
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), settings, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), settings, providers=["CPUExecutionProvider"]
+    )
     values = {value.name: array for value, array in zip(session.get_inputs(), inputs, strict=True)}
     return lambda: session.run(None, values)
 
@@ -267,20 +324,30 @@ def _openvino(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
         network: Any = openvino.Core().compile_model(str(folder / "model.onnx"), "CPU", settings)
     except RuntimeError:
         network = openvino.Core().compile_model(str(folder / "reals.onnx"), "CPU", settings)
-        inputs = [((x.astype(np.int32) - zero) * scale).astype(np.float32) for x, (scale, zero) in zip(inputs, codes["inputs"], strict=True)]
+        inputs = [
+            ((x.astype(np.int32) - zero) * scale).astype(np.float32)
+            for x, (scale, zero) in zip(inputs, codes["inputs"], strict=True)
+        ]
     values = dict(enumerate(inputs))
 
     def run() -> list[np.ndarray]:
         outputs = network(values).to_tuple()
-        return [np.rint(y / scale + zero) if y.dtype.kind == "f" else y for y, (scale, zero) in zip(outputs, codes["outputs"], strict=True)]
+        return [
+            np.rint(y / scale + zero) if y.dtype.kind == "f" else y
+            for y, (scale, zero) in zip(outputs, codes["outputs"], strict=True)
+        ]
 
     return run
 
 
-ENGINES: dict[str, Callable[[Path, Sequence[np.ndarray], int], Run]] = {OURS: _ours, "onnxruntime": _onnxruntime, "openvino": _openvino}
+ENGINES: dict[str, Callable[[Path, Sequence[np.ndarray], int], Run]] = {
+    OURS: _ours,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+}
 
 
-# -- the other side ------------------------------------------------------------------------------------------------------------------------
+# -- the other side ------------------------------------------------------------------------------------------
 
 
 class Int8Engine:
@@ -289,7 +356,9 @@ class Int8Engine:
     def __init__(self, name: str, folder: Path, threads: int) -> None:
         command = [sys.executable, __file__, "--worker", name, str(folder), str(threads)]
         environment = os.environ | {"PYTHONWARNINGS": "ignore"}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self.times: list[float] = []
         self.apart: dict[str, float] | None = self._answer()
 
@@ -332,23 +401,41 @@ def _row(subject: Int8Case, wanted: Sequence[str], threads: int, rounds: int) ->
 
 
 def _table(rows: Sequence[Row], threads: int, peers: Sequence[str]) -> Table:
-    title = f"{threads} thread{'s' if threads > 1 else ''}: ms ({'wall' if threads > 1 else 'CPU'} time), the least and the median"
+    title = (
+        f"{threads} thread{'s' if threads > 1 else ''}: ms ({'wall' if threads > 1 else 'CPU'} time), "
+        "the least and the median"
+    )
     table = Table(title=title, box=box.SIMPLE_HEAD)
-    for head in ("network", "form", "bits", "ours", *(h for name in peers for h in (PEERS[name], "x", "off by", "of"))):
+    for head in (
+        "network",
+        "form",
+        "bits",
+        "ours",
+        *(h for name in peers for h in (PEERS[name], "x", "off by", "of")),
+    ):
         table.add_column(head, justify="left" if head in ("network", "form", "bits") else "right")
     for row in rows:
         ours = row.get(OURS)
         if ours is None:
             continue
-        cells = ["equal" if ours["most"] == 0 else f"off by {ours['most']}", f"{ours['least']:.2f} {ours['median']:.2f}"]
+        cells = [
+            "equal" if ours["most"] == 0 else f"off by {ours['most']}",
+            f"{ours['least']:.2f} {ours['median']:.2f}",
+        ]
         for name in peers:
             other = row.get(name)
             cells += ["", "", "", ""] if other is None else [
-                f"{other['least']:.2f} {other['median']:.2f}", f"{other['least'] / ours['least']:.2f}", f"{other['most']}", f"{other['share']:.0%}",
+                f"{other['least']:.2f} {other['median']:.2f}", f"{other['least'] / ours['least']:.2f}",
+                f"{other['most']}", f"{other['share']:.0%}",
             ]  # fmt: skip
         table.add_row(row["network"], row["form"], *cells)
-    means = [[row[name]["least"] / row[OURS]["least"] for row in rows if name in row and OURS in row] for name in peers]
-    cells = [cell for ratios in means for cell in ("", f"{geometric_mean(ratios):.2f}" if ratios else "", "", "")]
+    means = [
+        [row[name]["least"] / row[OURS]["least"] for row in rows if name in row and OURS in row]
+        for name in peers
+    ]
+    cells = [
+        cell for ratios in means for cell in ("", f"{geometric_mean(ratios):.2f}" if ratios else "", "", "")
+    ]
     table.add_row("geometric mean", "", "", "", *cells)
     return table
 

@@ -1,7 +1,9 @@
-"""Softmax and LayerNormalization in integers, as proposed for the accelerator, against float, on what networks give them.
+"""Softmax and LayerNormalization in integers, as proposed for the accelerator, against float, on what
+networks give them.
 
-For every such operator of a network: its operand is quantised to int8 by its smallest and largest value, as `lfopt quantize` does; float and integers
-then start from the same bytes. Errors are in units of the int8 result, whose scale is that of the float result (Softmax: 1 / 256).
+For every such operator of a network: its operand is quantised to int8 by its smallest and largest value, as
+`lfopt quantize` does; float and integers then start from the same bytes. Errors are in units of the int8
+result, whose scale is that of the float result (Softmax: 1 / 256).
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ def quantised(values: np.ndarray) -> QuantizedArray:
 
 
 def softmax(x: QuantizedArray) -> np.ndarray:
-    """int8 of scale 1 / 256 and zero point -128, along the last axis: a table of 256 exponentials, one division a row."""
+    """int8 of scale 1 / 256 and zero point -128, along the last axis:
+    a table of 256 exponentials, one division a row.
+    """
     table = np.rint(np.exp(-np.arange(256) * x.scale) * ((1 << EXPONENT_BITS) - 1)).astype(np.int64)
     exponentials = table[x.values.max(axis=-1, keepdims=True) - x.values]
     total = exponentials.sum(axis=-1, keepdims=True)  # below 2**(16 + 15) for rows of up to 32,768
@@ -62,7 +66,9 @@ def softmax(x: QuantizedArray) -> np.ndarray:
 
 
 def reciprocal_root(values: np.ndarray, even: np.ndarray) -> np.ndarray:
-    """2**ROOT_BITS / sqrt(values / 4**even), of quotients from 1/4 to 1: a table of 8 bits, then two steps by Newton, products of 32 by 32 bits."""
+    """2**ROOT_BITS / sqrt(values / 4**even), of quotients from 1/4 to 1:
+    a table of 8 bits, then two steps by Newton, products of 32 by 32 bits.
+    """
     left = ROOT_BITS - 2 * even
     v = np.where(left >= 0, values << np.maximum(left, 0), values >> np.maximum(-left, 0))
     table = np.rint((1 << ROOT_BITS) / np.sqrt((np.arange(257) + 0.5) / 256)).astype(np.int64)
@@ -72,15 +78,22 @@ def reciprocal_root(values: np.ndarray, even: np.ndarray) -> np.ndarray:
     return y
 
 
-def layer_normalization(x: QuantizedArray, gamma: np.ndarray, beta: np.ndarray, epsilon: float, result: QuantizedArray) -> np.ndarray:
-    """int8 along the last axis: sums of x and of its squares, one reciprocal root a row, then a factor and a shift per channel."""
+def layer_normalization(
+    x: QuantizedArray, gamma: np.ndarray, beta: np.ndarray, epsilon: float, result: QuantizedArray
+) -> np.ndarray:
+    """int8 along the last axis: sums of x and of its squares, one reciprocal root a row,
+    then a factor and a shift per channel.
+    """
     n = x.values.shape[-1]
     centred = x.values - x.zero
     first, second = centred.sum(axis=-1, keepdims=True), (centred * centred).sum(axis=-1, keepdims=True)
-    variance = n * second - first * first + round(epsilon * (n / x.scale) ** 2)  # n**2 times that of the integers
-    even = np.maximum((np.frexp(variance.astype(np.float64))[1] + 1) // 2, 1)  # 2**(2 * even) is no less: a count of leading zeros
+    # n**2 times that of the integers
+    variance = n * second - first * first + round(epsilon * (n / x.scale) ** 2)
+    # 2**(2 * even) is no less: a count of leading zeros
+    even = np.maximum((np.frexp(variance.astype(np.float64))[1] + 1) // 2, 1)
     root = reciprocal_root(np.maximum(variance, 1), even)
-    unit = np.right_shift((n * centred - first) * root, even + ROOT_BITS - FACTOR_BITS)  # (x - mean) / deviation
+    # x less the mean, over the deviation
+    unit = np.right_shift((n * centred - first) * root, even + ROOT_BITS - FACTOR_BITS)
     factor = np.rint(gamma / result.scale * (1 << FACTOR_BITS)).astype(np.int64)
     shifted = np.rint(beta / result.scale * (1 << 2 * FACTOR_BITS)).astype(np.int64)
     half = 1 << 2 * FACTOR_BITS - 1
@@ -98,20 +111,39 @@ def measured(graph: Graph, operator: Operator, values: dict[str, np.ndarray]) ->
         return softmax(operand) - (np.clip(powers / powers.sum(axis=-1, keepdims=True) * 256, 0, 255) - 128)
     epsilon = operator.attributes.get("epsilon", 1e-5)
     assert isinstance(epsilon, float)
-    gamma, beta = (values[name].astype(np.float64) if name else np.zeros(()) for name in (*operator.inputs[1:], "")[:2])
+    gamma, beta = (
+        values[name].astype(np.float64) if name else np.zeros(()) for name in (*operator.inputs[1:], "")[:2]
+    )
     real = operand.real - operand.real.mean(axis=-1, keepdims=True)
     wanted = real / np.sqrt((real * real).mean(axis=-1, keepdims=True) + epsilon) * gamma + beta
     result = quantised(wanted)
-    return layer_normalization(operand, gamma, beta, epsilon, result) - np.clip(wanted / result.scale + result.zero, -128, 127)
+    return layer_normalization(operand, gamma, beta, epsilon, result) - np.clip(
+        wanted / result.scale + result.zero, -128, 127
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["zoo:gpt2"], help="ONNX files with weights, or zoo:NAME (default: zoo:gpt2)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "models",
+        nargs="*",
+        default=["zoo:gpt2"],
+        help="ONNX files with weights, or zoo:NAME (default: zoo:gpt2)",
+    )
     add_option(parser)
     options = parser.parse_args()
     sheet, table = Sheet("integer-attention", options.results), Table(box=box.SIMPLE_HEAD)
-    for head in ("network", "operator", "how many", "elements", "largest error", "mean error", "off by more than 1"):
+    for head in (
+        "network",
+        "operator",
+        "how many",
+        "elements",
+        "largest error",
+        "mean error",
+        "off by more than 1",
+    ):
         table.add_column(head, justify="left" if head in ("network", "operator") else "right")
     for model in options.models:
         graph, rng = load_network(model, {}, "all"), np.random.default_rng(0)
@@ -119,10 +151,20 @@ def main() -> None:
         values = {**{name: value for name, value in graph.constants.items() if value is not None}, **inputs}
         values |= reference(graph, inputs, everything=True)
         for kind in NAMES:
-            deviations = [errors for op in graph.operators if op.kind == kind and (errors := measured(graph, op, values)) is not None]
+            deviations = [
+                errors
+                for op in graph.operators
+                if op.kind == kind and (errors := measured(graph, op, values)) is not None
+            ]
             if deviations:
                 flat = np.abs(np.concatenate([errors.reshape(-1) for errors in deviations]))
-                cells = (f"{len(deviations)}", f"{flat.size:,}", f"{flat.max():.2f}", f"{flat.mean():.3f}", f"{(flat > 1).mean():.2%}")
+                cells = (
+                    f"{len(deviations)}",
+                    f"{flat.size:,}",
+                    f"{flat.max():.2f}",
+                    f"{flat.mean():.3f}",
+                    f"{(flat > 1).mean():.2%}",
+                )
                 table.add_row(Path(model).stem.removeprefix("zoo:"), kind, *cells)
     sheet.show(table)
     sheet.write()

@@ -1,17 +1,24 @@
-"""The tables II to V of arXiv 2501.00636 run again: every search with every guidance, with the distance to the proven optimum that the paper lacks.
+"""The tables II to V of arXiv 2501.00636 run again: every search with every guidance, with the distance to
+the proven optimum that the paper lacks.
 
-    python benchmarks/bench_paper.py [--full] [--budget N] [--seeds N] [--limit SECONDS] [--tables II III IV V] [--networks ...] [--scheme lbdf|brr]
-                                     [--guidance none random analytic pg rg gnne] [--screen] [--jobs N] [--json FILE]
+    python benchmarks/bench_paper.py [--full] [--budget N] [--seeds N] [--limit SECONDS]
+                                     [--tables II III IV V] [--networks ...] [--scheme lbdf|brr]
+                                     [--guidance none random analytic pg rg gnne] [--screen] [--jobs N]
+                                     [--json FILE]
 
-MB are the paper's: 1 MB = 1000 KB, 1 KB = 1024 B; 2 bytes an element. The paper's networks and cost formulas are not published, so its MB stand
-beside ours for their order, not to be met. LBDF: operators whose weights reach the buffer are left out, as in the paper. BRR: Optimus' own formula
-(`lfopt.planning.optimus`, k = 16), all operators counted, for two readings of a 128 KB buffer: 65,536 elements of 2 bytes, and the 131,072 elements
-that Optimus' hardware description of that name holds; the learned explainers are those of the executable BRR, the analytic one asks the formula.
+MB are the paper's: 1 MB = 1000 KB, 1 KB = 1024 B; 2 bytes an element. The paper's networks and cost formulas
+are not published, so its MB stand beside ours for their order, not to be met. LBDF: operators whose weights
+reach the buffer are left out, as in the paper. BRR: Optimus' own formula (`lfopt.planning.optimus`, k = 16),
+all operators counted, for two readings of a 128 KB buffer: 65,536 elements of 2 bytes, and the 131,072
+elements that Optimus' hardware description of that name holds; the learned explainers are those of the
+executable BRR, the analytic one asks the formula.
 
-GNNExplainer fits a mask afresh for every group, a tenth to half a second each, so it runs only with `--full` or by name.
+GNNExplainer fits a mask afresh for every group, a tenth to half a second each, so it runs only with `--full`
+or by name.
 
-By default every run has 300 plans, at most 10 s, and there are two seeds; `--full` gives the paper's 5,000 (table II) and 2,000 plans, five seeds and
-no time limit. Every run starts knowing nothing. A run that reaches the time limit is marked with the plans that it got to.
+By default every run has 300 plans, at most 10 s, and there are two seeds; `--full` gives the paper's 5,000
+(table II) and 2,000 plans, five seeds and no time limit. Every run starts knowing nothing. A run that reaches
+the time limit is marked with the plans that it got to.
 """
 
 from __future__ import annotations
@@ -45,9 +52,21 @@ NEAR = 1.01  # times the optimum
 
 Figures = dict[str, tuple[float | None, ...]]  # search -> figure without guidance, with GNNE, PG, RG
 
-_EB3: Figures = {"RS": (172.802, 169.928, 164.086, 162.774), "LS": (90.5, 78.007, 73.569, 78.433), "NSGA-II": (77.334, 61.265, 61.792, 61.535)}
-_R152: Figures = {"RS": (113.661, 96.021, 96.413, 94.453), "LS": (80.733, 74.461, 76.421, 75.245), "NSGA-II": (77.205, 68.581, 67.013, 66.621)}
-_DL: Figures = {"RS": (148.153, 143.925, 142.548, 147.022), "LS": (116.644, 114.44, 114.18, 113.942), "NSGA-II": (114.351, 113.602, 113.84, 113.602)}
+_EB3: Figures = {
+    "RS": (172.802, 169.928, 164.086, 162.774),
+    "LS": (90.5, 78.007, 73.569, 78.433),
+    "NSGA-II": (77.334, 61.265, 61.792, 61.535),
+}
+_R152: Figures = {
+    "RS": (113.661, 96.021, 96.413, 94.453),
+    "LS": (80.733, 74.461, 76.421, 75.245),
+    "NSGA-II": (77.205, 68.581, 67.013, 66.621),
+}
+_DL: Figures = {
+    "RS": (148.153, 143.925, 142.548, 147.022),
+    "LS": (116.644, 114.44, 114.18, 113.942),
+    "NSGA-II": (114.351, 113.602, 113.84, 113.602),
+}
 _EB3_KB: Figures = {
     "RS": (251.674, 249.236, 249.236, 249.236),
     "LS": (248.674, 254.24, 250.361, 254.24),
@@ -58,7 +77,11 @@ _R152_KB: Figures = {
     "LS": (253.75, 199.875, 213.375, 213.375),
     "NSGA-II": (253.375, 199.875, 213.375, 253.375),
 }
-_DL_KB: Figures = {"RS": (235.156, 252.461, 252.461, 236.141), "LS": (252.461,) * 4, "NSGA-II": (252.461,) * 4}
+_DL_KB: Figures = {
+    "RS": (235.156, 252.461, 252.461, 236.141),
+    "LS": (252.461,) * 4,
+    "NSGA-II": (252.461,) * 4,
+}
 RECTIFIED = {  # table V: (%, s)
     ("LS", "gnne"): (83.1, 168), ("LS", "pg"): (59.1, 72), ("LS", "rg"): (94.0, 99),
     ("RS", "gnne"): (72.1, 106), ("RS", "pg"): (50.7, 32), ("RS", "rg"): (91.4, 42),
@@ -92,7 +115,10 @@ def _three(network: str, zoo_name: str, lbdf: Figures, brr: Figures) -> list[Cas
     tables = ("III", "IV", "V") if zoo_name == "mobilenet_v2" else ("III", "IV")
     return [
         Case(tables, network, zoo_name, 128, 2_000, lbdf),
-        *(Case(("III", "IV"), network, zoo_name, 128, 2_000, brr, elements=elements) for elements in (1 << 16, 1 << 17)),
+        *(
+            Case(("III", "IV"), network, zoo_name, 128, 2_000, brr, elements=elements)
+            for elements in (1 << 16, 1 << 17)
+        ),
     ]
 
 
@@ -132,16 +158,32 @@ Run = dict[str, Any]  # one search, as it is written to --json
 
 def main() -> None:
     """Run every search with every guidance on every network, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help=f"the paper's budgets, {FULL_SEEDS} seeds, no time limit: hours")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--full", action="store_true", help=f"the paper's budgets, {FULL_SEEDS} seeds, no time limit: hours"
+    )
     parser.add_argument("--budget", type=int, help=f"plans per run (default {PLANS})")
     parser.add_argument("--seeds", type=int, help=f"runs of each search (default {SEEDS})")
     parser.add_argument("--limit", type=float, help=f"seconds a run (default {LIMIT:g})")
-    parser.add_argument("--tables", nargs="+", choices=("II", "III", "IV", "V"), default=["II", "III", "IV", "V"], help="default: all")
-    parser.add_argument("--networks", nargs="+", choices=sorted({case.zoo for case in CASES}), help="default: all")
+    parser.add_argument(
+        "--tables",
+        nargs="+",
+        choices=("II", "III", "IV", "V"),
+        default=["II", "III", "IV", "V"],
+        help="default: all",
+    )
+    parser.add_argument(
+        "--networks", nargs="+", choices=sorted({case.zoo for case in CASES}), help="default: all"
+    )
     parser.add_argument("--scheme", choices=("lbdf", "brr"), help="default: both")
-    parser.add_argument("--guidance", nargs="+", choices=GUIDANCE, help="default: all, but gnne only with --full")
-    parser.add_argument("--screen", action="store_true", help="let the rule say which groups are worth checking")
+    parser.add_argument(
+        "--guidance", nargs="+", choices=GUIDANCE, help="default: all, but gnne only with --full"
+    )
+    parser.add_argument(
+        "--screen", action="store_true", help="let the rule say which groups are worth checking"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="searches at once (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write every run to this file")
     add_option(parser)
@@ -171,8 +213,8 @@ def main() -> None:
     if "V" in options.tables and any("V" in run["tables"] for run in runs):
         sheet.show(_rectified([run for run in runs if "V" in run["tables"]]))
     sheet.show(
-        "gap: to the proven optimum. at N: gap after N plans. to 1%: plans until within 1 % of it (median), and in how many runs. KB: the largest "
-        "group. Guidance random and analytic are not in the paper."
+        "gap: to the proven optimum. at N: gap after N plans. to 1%: plans until within 1 % of it (median), "
+        "and in how many runs. KB: the largest group. Guidance random and analytic are not in the paper."
     )
     sheet.show(f"{time.perf_counter() - start:.0f} s")
     sheet.write()
@@ -181,7 +223,13 @@ def main() -> None:
 def _all(cases: Sequence[Case], settings: TrialSettings, jobs: int) -> Iterator[list[Run]]:
     """The runs of each case, as they are done, in order; every search of a case is a job of its own."""
     asked = [(case, search) for case in cases for search in case.paper]
-    done = iter(in_order(values(partial(run_search, settings=settings), asked, processes(jobs, "bench_paper --jobs", "learn"))))
+    done = iter(
+        in_order(
+            values(
+                partial(run_search, settings=settings), asked, processes(jobs, "bench_paper --jobs", "learn")
+            )
+        )
+    )
     for case in cases:
         yield [run for _ in case.paper for run in next(done)]
 
@@ -193,7 +241,10 @@ def run_search(asked: tuple[Case, str], settings: TrialSettings) -> list[Run]:
     best, budget = trials.best, settings.budget or case.plans
     costs = trials.costs()
     prices = [costs.evaluate(group) for group in best.groups]
-    largest = max((price.buffer_bytes for price in prices if isinstance(price, Cost) and price.mode == "lbdf"), default=0)
+    largest = max(
+        (price.buffer_bytes for price in prices if isinstance(price, Cost) and price.mode == "lbdf"),
+        default=0,
+    )
     return [
         _run(case, search, guidance, budget, result, best) | {
             "operators": len(partitions.flow),
@@ -209,37 +260,71 @@ def _run(case: Case, search: str, guidance: str, budget: int, result: Result, be
         sizes = [size for done, size in result.history if done <= plans]
         return sizes[-1] / best.dram_bytes - 1 if sizes and plans <= result.plans_evaluated else None
 
-    column = ("none", "gnne", "pg", "rg").index(guidance) if guidance in ("none", "gnne", "pg", "rg") else None
+    column = (
+        ("none", "gnne", "pg", "rg").index(guidance) if guidance in ("none", "gnne", "pg", "rg") else None
+    )
     paper = case.paper[search]
     largest = case.largest.get(search)
     repairs = result.repairs
     return {
-        "tables": list(case.tables), "network": case.network, "scheme": case.scheme, "kib": case.kib, "buffer_elements": case.elements or None,
-        "search": search, "guidance": guidance, "seed": result.seed, "budget": budget, "plans": result.plans_evaluated,
-        "dram_bytes": result.dram_bytes, "optimum_bytes": best.dram_bytes, "lower_bound_bytes": best.lower_bound_bytes, "proof": best.proof,
-        "gap": result.dram_bytes / best.lower_bound_bytes - 1, **{f"gap_at_{plans}": at(plans) for plans in MARKS},
-        "plans_to_1_percent": next((done for done, size in result.history if size <= NEAR * best.lower_bound_bytes), None),
-        "seconds": result.seconds, "guided": repairs.guided, "at_random": repairs.random, "unchecked": repairs.screened,
+        "tables": list(case.tables), "network": case.network, "scheme": case.scheme, "kib": case.kib,
+        "buffer_elements": case.elements or None,
+        "search": search, "guidance": guidance, "seed": result.seed, "budget": budget,
+        "plans": result.plans_evaluated,
+        "dram_bytes": result.dram_bytes, "optimum_bytes": best.dram_bytes,
+        "lower_bound_bytes": best.lower_bound_bytes, "proof": best.proof,
+        "gap": result.dram_bytes / best.lower_bound_bytes - 1,
+        **{f"gap_at_{plans}": at(plans) for plans in MARKS},
+        "plans_to_1_percent": next((done for done,
+        size in result.history if size <= NEAR * best.lower_bound_bytes), None),
+        "seconds": result.seconds, "guided": repairs.guided, "at_random": repairs.random,
+        "unchecked": repairs.screened,
         "paper_mb": None if column is None or column >= len(paper) else paper[column],
         "paper_kb": None if column is None or largest is None else largest[column],
     }  # fmt: skip
 
 
 def _table(case: Case, runs: list[Run], settings: TrialSettings) -> Table:
-    optimum = f"{runs[0]['optimum_bytes'] / MB:.3f} MB" if runs[0]["proof"] == "optimal" else f">= {runs[0]['lower_bound_bytes'] / MB:.3f} MB"
+    optimum = (
+        f"{runs[0]['optimum_bytes'] / MB:.3f} MB"
+        if runs[0]["proof"] == "optimal"
+        else f">= {runs[0]['lower_bound_bytes'] / MB:.3f} MB"
+    )
     plans = settings.budget or case.plans
     tables = f"table{'s'[: len(case.tables) - 1]} {', '.join(case.tables)}"
-    title = f"{case.network}, {case.chip} ({tables}): {runs[0]['operators']} operators, {plans:,} plans, {settings.seeds} seeds"
+    title = (
+        f"{case.network}, {case.chip} ({tables}): {runs[0]['operators']} operators, {plans:,} plans, "
+        f"{settings.seeds} seeds"
+    )
     marks = [mark for mark in MARKS if mark <= plans]
-    table = Table(title=f"{title}; optimum {optimum}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title=f"{title}; optimum {optimum}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     late: list[str] = []
     table.add_column("", no_wrap=True)
     table.add_column("guidance", no_wrap=True)
-    heads = ["MB", "gap", "worst", *(f"at {mark}" for mark in marks), "to 1%", "s", *(["KB"] if case.largest else []), "paper\nMB"]
+    heads = [
+        "MB",
+        "gap",
+        "worst",
+        *(f"at {mark}" for mark in marks),
+        "to 1%",
+        "s",
+        *(["KB"] if case.largest else []),
+        "paper\nMB",
+    ]
     for head in [*heads, *(["paper\nKB"] if case.largest else [])]:
         table.add_column(head, justify="right", no_wrap=True)
     for search in case.paper:
-        names = [name for name in GUIDANCE if any((run["search"], run["guidance"]) == (search, name) for run in runs)]
+        names = [
+            name
+            for name in GUIDANCE
+            if any((run["search"], run["guidance"]) == (search, name) for run in runs)
+        ]
         for name in names:
             selected = [run for run in runs if (run["search"], run["guidance"]) == (search, name)]
             stopped = min(run["plans"] for run in selected)
@@ -269,13 +354,19 @@ def _table(case: Case, runs: list[Run], settings: TrialSettings) -> Table:
 
 
 def _rectified(runs: list[Run]) -> Table:
-    """Table V: of the groups that a search met and could not run, how many SPLIT broke; and how long the search took."""
+    """Table V: of the groups that a search met and could not run, how many SPLIT broke;
+    and how long the search took.
+    """
     table = Table(title="MobileNet-V2, LBDF, 128 KiB: table V", box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("", "guidance", "groups", "rectified %", "search s", "plans", "paper %", "paper s"):
         table.add_column(head, justify="left" if head in ("", "guidance") else "right", no_wrap=True)
     for search in ("LS", "RS"):
         for name in GUIDANCE[1:]:
-            selected = [run for run in runs if (run["search"], run["guidance"], run["scheme"]) == (search, name, "lbdf")]
+            selected = [
+                run
+                for run in runs
+                if (run["search"], run["guidance"], run["scheme"]) == (search, name, "lbdf")
+            ]
             if not selected:
                 continue
             broken = sum(run["guided"] + run["at_random"] for run in selected)

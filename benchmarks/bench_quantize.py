@@ -1,16 +1,19 @@
-"""Accuracy of trained networks in int8: signal to noise of their outputs, by how ranges are calibrated and weights scaled.
+"""Accuracy of trained networks in int8: signal to noise of their outputs, by how ranges are calibrated and
+weights scaled.
 
     python benchmarks/bench_quantize.py [--networks ...] [--samples 8] [--held 4]
 
-The networks are those of `benchmarks/peers.py`: text detection, recognition, orientation of lines and of pages, layout of pages. The packages bring
-no images: pages and lines are drawn (`benchmarks/documents.py`). Scales come from some, accuracy is measured on others. Networks end ahead of a last
-Softmax, whose probabilities of 0 and 1 hide what happens to logits.
+The networks are those of `benchmarks/peers.py`: text detection, recognition, orientation of lines and of
+pages, layout of pages. The packages bring no images: pages and lines are drawn (`benchmarks/documents.py`).
+Scales come from some, accuracy is measured on others. Networks end ahead of a last Softmax, whose
+probabilities of 0 and 1 hide what happens to logits.
 
-`dB`: 10 log10 of signal over noise against floats, of the output that has least; `median`: of all outputs. `error`: the largest, of the output's
-range. `same`: rows of outputs [n, classes] or [n, positions, classes] whose greatest element is where it is in floats. `seconds`: to calibrate and
-rewrite.
+`dB`: 10 log10 of signal over noise against floats, of the output that has least; `median`: of all outputs.
+`error`: the largest, of the output's range. `same`: rows of outputs [n, classes] or [n, positions, classes]
+whose greatest element is where it is in floats. `seconds`: to calibrate and rewrite.
 
-The table of `--alone` says how well figures of a layer's own map rank what it does to the outputs (`lfopt quantize --alone`), on one sample.
+The table of `--alone` says how well figures of a layer's own map rank what it does to the outputs (`lfopt
+quantize --alone`), on one sample.
 
     pip install onnxruntime; python benchmarks/peers.py
 """
@@ -39,7 +42,14 @@ from benchmarks.results import Row, Sheet, add_option, table_of
 from lfopt.app.commands.quantize import prepared
 from lfopt.app.pipeline import load_network
 from lfopt.app.quantization.accuracy import Accuracy, accuracy
-from lfopt.app.quantization.calibration import DEFAULT, PERCENTILE, Distribution, Method, distributions, ranges
+from lfopt.app.quantization.calibration import (
+    DEFAULT,
+    PERCENTILE,
+    Distribution,
+    Method,
+    distributions,
+    ranges,
+)
 from lfopt.app.quantization.runtime import QuantizedForm, onnxruntime, quantised
 from lfopt.app.quantization.samples import Samples
 from lfopt.ir import Graph
@@ -52,7 +62,8 @@ HOW: tuple[tuple[Method, float], ...] = (
     ("entropy", PERCENTILE),
     ("mse", PERCENTILE),
 )
-FIRST = ("per channel", "minmax")  # that others are compared with; weights per tensor come with these ranges alone
+# that others are compared with; weights per tensor come with these ranges alone
+FIRST = ("per channel", "minmax")
 FEW, MORE = 64, 8  # outputs of fewer elements are measured on so many times the samples
 HALVES = np.array([0.5, 0.5, 0.5]), np.array([0.5, 0.5, 0.5])  # mean, deviation
 IMAGENET = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -63,7 +74,9 @@ def quiet(what: str, done: float) -> None:
 
 
 def before_softmax(graph: Graph, output: str) -> str:
-    """What the Softmax reads that makes an output, maybe through views: probabilities of 0 and 1 hide what happens to the logits."""
+    """What the Softmax reads that makes an output, maybe through views:
+    probabilities of 0 and 1 hide what happens to the logits.
+    """
     makers = {name: operator for operator in graph.operators for name in operator.outputs}
     maker = makers[output]
     while spec(maker.kind).family is Family.VIEW and maker.inputs[0] in makers:
@@ -71,7 +84,7 @@ def before_softmax(graph: Graph, output: str) -> str:
     return maker.inputs[0] if maker.kind == "Softmax" else output
 
 
-# -- images --------------------------------------------------------------------------------------------------------------------------------
+# -- images --------------------------------------------------------------------------------------------------
 
 
 def _page(printer: Printer, height: int, width: int) -> np.ndarray:
@@ -91,7 +104,8 @@ def _turned_page(printer: Printer, height: int, width: int) -> np.ndarray:
     return np.rot90(printer.page(height, width), printer.rng.integers(4))
 
 
-IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.ndarray, np.ndarray]]] = {  # as the packages prepare them
+# as the packages prepare them
+IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "ppocr_det": (_page, HALVES),
     "ppocr_rec": (_line, HALVES),
     "ppocr_cls": (_turned_line, HALVES),
@@ -101,7 +115,9 @@ IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.n
 
 
 def images(name: str, graph: Graph, count: int, seed: int) -> Samples:
-    """So many samples for a network; other inputs than images are as they are for a picture at its own size."""
+    """So many samples for a network; other inputs than images are as they are for a picture at its own
+    size.
+    """
     printer, (draw, (mean, deviation)) = Printer(np.random.default_rng(seed)), IMAGES[name]
     samples: list[dict[str, np.ndarray]] = []
     for _ in range(count):
@@ -114,7 +130,7 @@ def images(name: str, graph: Graph, count: int, seed: int) -> Samples:
     return samples
 
 
-# -- figures -------------------------------------------------------------------------------------------------------------------------------
+# -- figures -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -131,7 +147,9 @@ class CalibratedNetwork:
     def measured(self, method: Method, percentile: float, form: QuantizedForm) -> tuple[Accuracy, float]:
         """(accuracy on what was held back, seconds of calibration and rewriting)."""
         runtime, begun = onnxruntime(), time.perf_counter()
-        quantized_graph = quantised(runtime, self.graph, self.given, ranges(self.spreads, method, percentile), form, self.name)
+        quantized_graph = quantised(
+            runtime, self.graph, self.given, ranges(self.spreads, method, percentile), form, self.name
+        )
         seconds = self.seconds + time.perf_counter() - begun
         return accuracy(runtime, self.graph, quantized_graph, self.held, self.name, quiet), seconds
 
@@ -144,7 +162,11 @@ def least(accuracies: Accuracy) -> float:
 def key_of(network: str, method: Method, percentile: float, *, per_channel: bool) -> dict[str, str]:
     """What a row is of."""
     weights = "per channel" if per_channel else "per tensor"
-    return {"network": network, "weights": weights, "ranges": f"percentile {percentile:g}" if method == "percentile" else method}
+    return {
+        "network": network,
+        "weights": weights,
+        "ranges": f"percentile {percentile:g}" if method == "percentile" else method,
+    }
 
 
 def row_of(subject: CalibratedNetwork, method: Method, percentile: float, *, per_channel: bool) -> Row:
@@ -156,7 +178,9 @@ def row_of(subject: CalibratedNetwork, method: Method, percentile: float, *, per
         "dB": least(accuracies),
         "median": statistics.median(output.ratio.decibels for output in accuracies.outputs),
         "error": f"{max(output.error_of_range for output in accuracies.outputs):.1%}",
-        "same": " ".join(f"{same:,}/{rows:,}" for same, rows in classes) if len(classes) == len(accuracies.outputs) == 1 else "",
+        "same": " ".join(f"{same:,}/{rows:,}" for same, rows in classes)
+        if len(classes) == len(accuracies.outputs) == 1
+        else "",
         "seconds": seconds,
     }
     say(json.dumps(row))
@@ -164,16 +188,24 @@ def row_of(subject: CalibratedNetwork, method: Method, percentile: float, *, per
 
 
 def ranks_of(subject: CalibratedNetwork) -> Row:
-    """Whether what a layer does to its own map says what it does to the outputs: rank correlations over the layers, with the default ranges."""
+    """Whether what a layer does to its own map says what it does to the outputs:
+    rank correlations over the layers, with the default ranges.
+    """
     runtime = onnxruntime()
-    quantized_graph = quantised(runtime, subject.graph, subject.given, ranges(subject.spreads, DEFAULT), QuantizedForm(), subject.name)
-    by_layer = accuracy(runtime, subject.graph, quantized_graph, subject.held[:1], subject.name, quiet, each_alone=True)
+    quantized_graph = quantised(
+        runtime, subject.graph, subject.given, ranges(subject.spreads, DEFAULT), QuantizedForm(), subject.name
+    )
+    by_layer = accuracy(
+        runtime, subject.graph, quantized_graph, subject.held[:1], subject.name, quiet, each_alone=True
+    )
     outputs = [layer.alone for layer in by_layer.layers]
     return {
         "network": subject.name,
         "layers": len(outputs),
         "own": float(spearmanr(outputs, [layer.own.decibels for layer in by_layer.layers]).statistic),
-        "by channel": float(spearmanr(outputs, [layer.own.by_channel for layer in by_layer.layers]).statistic),
+        "by channel": float(
+            spearmanr(outputs, [layer.own.by_channel for layer in by_layer.layers]).statistic
+        ),
         "hurt most": ", ".join(f"{layer.name} ({layer.alone:.1f} dB)" for layer in by_layer.worst_first[:3]),
     }
 
@@ -195,15 +227,31 @@ def means(rows: Sequence[Row]) -> list[Row]:
 
 def main() -> None:
     """Quantise and measure; print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [one.name for one in TRAINED]
-    parser.add_argument("--networks", nargs="*", choices=names, default=names, metavar="NAME", help="(default: all)")
+    parser.add_argument(
+        "--networks", nargs="*", choices=names, default=names, metavar="NAME", help="(default: all)"
+    )
     parser.add_argument("--samples", type=int, default=8, help="that scales come from (default %(default)s)")
-    parser.add_argument("--held", type=int, default=4, help="that accuracy is measured on (default %(default)s)")
-    parser.add_argument("--known", type=Path, metavar="FILE", help="lines that a run which was stopped has printed: not measured again")
+    parser.add_argument(
+        "--held", type=int, default=4, help="that accuracy is measured on (default %(default)s)"
+    )
+    parser.add_argument(
+        "--known",
+        type=Path,
+        metavar="FILE",
+        help="lines that a run which was stopped has printed: not measured again",
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the packages (default: %(default)s)")
     parser.add_argument(
-        "--alone", nargs="*", choices=names, default=[], metavar="NAME", help="also what each layer alone does to the outputs of these"
+        "--alone",
+        nargs="*",
+        choices=names,
+        default=[],
+        metavar="NAME",
+        help="also what each layer alone does to the outputs of these",
     )
     add_option(parser)
     options = parser.parse_args()
@@ -216,7 +264,10 @@ def main() -> None:
             graph = load_network(str(file), one.shapes, "default")
             graph = prepared(graph, [before_softmax(graph, name) for name in graph.outputs])
             few = all(graph.tensors[name].elements < FEW for name in graph.outputs)
-            given, held = images(one.name, graph, options.samples, 0), images(one.name, graph, options.held * (MORE if few else 1), 1)
+            given, held = (
+                images(one.name, graph, options.samples, 0),
+                images(one.name, graph, options.held * (MORE if few else 1), 1),
+            )
             begun = time.perf_counter()
             spreads = distributions(onnxruntime(), graph, given, one.name, count=True, report=quiet)
             subject = CalibratedNetwork(one.name, graph, given, held, spreads, time.perf_counter() - begun)
@@ -227,11 +278,17 @@ def main() -> None:
             if one.name in options.alone:
                 ranked.append(ranks_of(subject))
     if not rows:
-        raise SystemExit(f"{options.folder}: holds none of the networks; accepted: what benchmarks/peers.py makes")
+        raise SystemExit(
+            f"{options.folder}: holds none of the networks; accepted: what benchmarks/peers.py makes"
+        )
     sheet.show(table_of("over the networks", means(rows)))
     sheet.show(table_of("each network", rows))
     if ranked:
-        sheet.show(table_of("each layer alone in int8, at the outputs: rank correlation with its own figures", ranked))
+        sheet.show(
+            table_of(
+                "each layer alone in int8, at the outputs: rank correlation with its own figures", ranked
+            )
+        )
     sheet.write()
 
 

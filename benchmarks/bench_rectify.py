@@ -1,15 +1,21 @@
-"""Rectify rate (arXiv 2501.00636, table V): how often explanations break a group that does not fit into groups that do, and at what price.
+"""Rectify rate (arXiv 2501.00636, table V): how often explanations break a group that does not fit into
+groups that do, and at what price.
 
-    python benchmarks/bench_rectify.py [--networks ...] [--kib 128 256] [--groups 40] [--seeds 5] [--links 1 8] [--explainers ...] [--json FILE]
+    python benchmarks/bench_rectify.py [--networks ...] [--kib 128 256] [--groups 40] [--seeds 5]
+        [--links 1 8] [--explainers ...] [--json FILE]
 
-LBDF. Networks that the predictor has learnt from are marked. Groups are those that random search (100 plans) and local search (300 plans) meet and
-cannot run, a sample from each. Valid is strict: F_beta < beta; a single operator counts like any other. As in the paper, operators that do not fit by
-themselves are taken out first: what is left of a group without them is what must be rectified. F_D of what comes out is compared with the best split
-that there is, found by the exact search on the group alone. Mean and standard deviation over seeds.
+LBDF. Networks that the predictor has learnt from are marked. Groups are those that random search (100 plans)
+and local search (300 plans) meet and cannot run, a sample from each. Valid is strict: F_beta < beta; a single
+operator counts like any other. As in the paper, operators that do not fit by themselves are taken out first:
+what is left of a group without them is what must be rectified. F_D of what comes out is compared with the
+best split that there is, found by the exact search on the group alone. Mean and standard deviation over
+seeds.
 
-Columns: k, links of an explanation that are tried; rectified, groups broken into valid ones; one cut, by a single cut; best, splits that move as few
-bytes as the best there is; pieces, valid groups a group; explanations and checks (of F_beta) a group. Since every part is explained anew and every
-link is completed to a cut, a group without unfit operators is always rectified: what tells explainers apart is F_D, and how much work it takes.
+Columns: k, links of an explanation that are tried; rectified, groups broken into valid ones; one cut, by a
+single cut; best, splits that move as few bytes as the best there is; pieces, valid groups a group;
+explanations and checks (of F_beta) a group. Since every part is explained anew and every link is completed to
+a cut, a group without unfit operators is always rectified: what tells explainers apart is F_D, and how much
+work it takes.
 """
 
 from __future__ import annotations
@@ -44,7 +50,15 @@ from search.exact import solve
 
 EXPLAINERS = ("random", "every link", "analytic", "brute", "gnne", "pg", "rg")
 FEWER = {"gnne": 5, "brute": 2}  # of so many groups, one is given to a slow explainer
-PAPER = {("RS", "gnne"): 72.1, ("RS", "pg"): 50.7, ("RS", "rg"): 91.4, ("LS", "gnne"): 83.1, ("LS", "pg"): 59.1, ("LS", "rg"): 94.0}  # table V, %
+# table V, %
+PAPER = {
+    ("RS", "gnne"): 72.1,
+    ("RS", "pg"): 50.7,
+    ("RS", "rg"): 91.4,
+    ("LS", "gnne"): 83.1,
+    ("LS", "pg"): 59.1,
+    ("LS", "rg"): 94.0,
+}
 BRUTE = 24  # operators of a group that brute force takes
 
 
@@ -64,13 +78,36 @@ class Rectification(NamedTuple):
 
 def main() -> None:
     """Collect groups, split them by every explainer, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="+", default=["mobilenet_v2"], help="of the zoo, or ONNX files (default %(default)s)")
-    parser.add_argument("--kib", type=int, nargs="+", default=[128, 256], help="buffers (default %(default)s)")
-    parser.add_argument("--groups", type=int, default=40, help="groups of each search and seed (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--networks",
+        nargs="+",
+        default=["mobilenet_v2"],
+        help="of the zoo, or ONNX files (default %(default)s)",
+    )
+    parser.add_argument(
+        "--kib", type=int, nargs="+", default=[128, 256], help="buffers (default %(default)s)"
+    )
+    parser.add_argument(
+        "--groups", type=int, default=40, help="groups of each search and seed (default %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=5, help="default %(default)s")
-    parser.add_argument("--links", type=int, nargs="+", default=[1, LINKS], help="links of an explanation that are tried (default %(default)s)")
-    parser.add_argument("--explainers", nargs="+", choices=EXPLAINERS, default=list(EXPLAINERS), help="default: all that are there")
+    parser.add_argument(
+        "--links",
+        type=int,
+        nargs="+",
+        default=[1, LINKS],
+        help="links of an explanation that are tried (default %(default)s)",
+    )
+    parser.add_argument(
+        "--explainers",
+        nargs="+",
+        choices=EXPLAINERS,
+        default=list(EXPLAINERS),
+        help="default: all that are there",
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
     options = parser.parse_args()
@@ -81,21 +118,49 @@ def main() -> None:
         flow = dataflow(f"zoo:{network}" if network in zoo.names() else network)
         title = f"{Path(network).stem}{' (learnt from)' if network in learnt else ''}, {kib} KiB"
         costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
-        sheet.show(f"{title}: {len(flow)} operators, of which {unfit(costs).bit_count()} do not fit by themselves")
-        groups = {(name, seed): met(costs, name, seed, options.groups) for name in MET for seed in range(options.seeds)}
+        sheet.show(
+            f"{title}: {len(flow)} operators, of which {unfit(costs).bit_count()} do not fit by themselves"
+        )
+        groups = {
+            (name, seed): met(costs, name, seed, options.groups)
+            for name in MET
+            for seed in range(options.seeds)
+        }
         best = {group: best_bytes(costs, group) for masks in groups.values() for group in masks}
         table = _table(f"{title}: up to {options.groups} groups of each search, {options.seeds} seeds")
         for search in MET:
             for links in options.links:
                 for name in options.explainers:
                     with sheet.console.status(f"{search}, {name}, {links} links"):
-                        outcomes = [*_outcomes(costs, [groups[search, seed] for seed in range(options.seeds)], best, name, links)]
+                        outcomes = [
+                            *_outcomes(
+                                costs,
+                                [groups[search, seed] for seed in range(options.seeds)],
+                                best,
+                                name,
+                                links,
+                            )
+                        ]
                     if outcomes and not (name == "every link" and links != options.links[-1]):
                         rows += [
-                            {"network": network, "kib": kib, "search": search, "explainer": name, "links": links, "seed": k, **each._asdict()}
+                            {
+                                "network": network,
+                                "kib": kib,
+                                "search": search,
+                                "explainer": name,
+                                "links": links,
+                                "seed": k,
+                                **each._asdict(),
+                            }
                             for k, each in enumerate(outcomes)
                         ]
-                        table.add_row(search, name, "all" if name == "every link" else str(links), *_cells(outcomes), _paper(search, name, links))
+                        table.add_row(
+                            search,
+                            name,
+                            "all" if name == "every link" else str(links),
+                            *_cells(outcomes),
+                            _paper(search, name, links),
+                        )
             table.add_section()
         sheet.show(table)
     sheet.write()
@@ -111,10 +176,14 @@ def best_bytes(costs: GroupCosts, group: int) -> int:
     return optimum.dram_bytes
 
 
-def _outcomes(costs: GroupCosts, samples: Sequence[list[int]], best: dict[int, int], name: str, links: int) -> Iterator[Rectification]:
+def _outcomes(
+    costs: GroupCosts, samples: Sequence[list[int]], best: dict[int, int], name: str, links: int
+) -> Iterator[Rectification]:
     """One outcome a seed; none if the explainer cannot be had."""
     for seed, sample_ in enumerate(samples):
-        groups = [group for group in sample_[:: FEWER.get(name, 1)] if name != "brute" or group.bit_count() <= BRUTE]
+        groups = [
+            group for group in sample_[:: FEWER.get(name, 1)] if name != "brute" or group.bit_count() <= BRUTE
+        ]
         try:
             explain = _explainer(costs, name, seed)
         except InvalidConfig:
@@ -129,7 +198,9 @@ def _explainer(costs: GroupCosts, name: str, seed: int) -> Explain:
     return explainer(costs, "random" if name == "every link" else name, seed)
 
 
-def _split_all(costs: GroupCosts, explain: Explain, groups: list[int], best: dict[int, int], links: int) -> Rectification:
+def _split_all(
+    costs: GroupCosts, explain: Explain, groups: list[int], best: dict[int, int], links: int
+) -> Rectification:
     beta = costs.hardware.buffer_bytes
     judged: dict[int, bool] = {}
 
@@ -166,7 +237,19 @@ def _table(title: str) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("", "explainer"):
         table.add_column(column, no_wrap=True)
-    heads = ("k", "groups", "rectified %", "one cut\n%", "F_D / best", "best\n%", "pieces", "expla-\nnations", "checks", "ms", "paper\n%")
+    heads = (
+        "k",
+        "groups",
+        "rectified %",
+        "one cut\n%",
+        "F_D / best",
+        "best\n%",
+        "pieces",
+        "expla-\nnations",
+        "checks",
+        "ms",
+        "paper\n%",
+    )
     for column in heads:
         table.add_column(column, justify="right", no_wrap=True)
     return table
@@ -183,7 +266,12 @@ def _cells(outcomes: list[Rectification]) -> list[str]:
         f"{100 * fmean(each.at_once for each in outcomes):.0f}",
         spread([each.ratio for each in outcomes], 3),
         f"{100 * fmean(each.best for each in outcomes):.0f}",
-        *(f"{fmean(values):.1f}" for values in zip(*((each.pieces, each.explained, each.checked) for each in outcomes), strict=True)),
+        *(
+            f"{fmean(values):.1f}"
+            for values in zip(
+                *((each.pieces, each.explained, each.checked) for each in outcomes), strict=True
+            )
+        ),
         f"{1000 * fmean(each.seconds for each in outcomes):.1f}",
     ]
 

@@ -1,8 +1,10 @@
-"""Networks in int8 on the accelerator in RTL: bytes counted in hardware, with copies, fused, and layer by layer.
+"""Networks in int8 on the accelerator in RTL: bytes counted in hardware, with copies, fused, and layer by
+layer.
 
 A second page says how cycles grow as memory answers later, and as its channels hold back.
 
-Outputs are compared with the reference bit by bit, and counted bytes with planned ones: a run that differs stops the benchmark.
+Outputs are compared with the reference bit by bit, and counted bytes with planned ones: a run that differs
+stops the benchmark.
 """
 
 from __future__ import annotations
@@ -40,22 +42,28 @@ from simulator.model.simulate import simulate
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_1", "resnet18", "efficientnet_b0", "efficientnet_b3")
 HEADS = {  # columns, and how wide they are on the screen
-    "network": 16, "plan": 15, "DRAM bytes": 12, "instructions": 12, "MACs": 6, "cycles": 12, "predicted": 10, "of peak": 8, "s": 6,
+    "network": 16, "plan": 15, "DRAM bytes": 12, "instructions": 12, "MACs": 6, "cycles": 12, "predicted": 10,
+    "of peak": 8, "s": 6,
 }  # fmt: skip
 FASTEST = "auto for cycles"  # scheme auto with objective cycles, for so long as a minute allows
 SLOWED = ("mobilenet_v2", "squeezenet1_1")  # networks that run on slower memories
 LATENCIES = (40, 100, 200)  # cycles of every request; the first is that of all other figures
-STALLS = {"no stalls": 0, "25% stalls": 64, "50% stalls": 128}  # cycles of 256 in which each channel holds back
+# cycles of 256 in which each channel holds back
+STALLS = {"no stalls": 0, "25% stalls": 64, "50% stalls": 128}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="*", help=f"of the zoo (default: {', '.join(NETWORKS)})")
     parser.add_argument("--memory", action="store_true", help="slower memories alone")
     add_option(parser)
     options = parser.parse_args()
     screen.out.quiet = screen.err.quiet = True  # what quantize says
-    hardware = load_hardware(Path(__file__).resolve().parents[1] / "configs" / "hardware" / "accelerator_256k.yaml")
+    hardware = load_hardware(
+        Path(__file__).resolve().parents[1] / "configs" / "hardware" / "accelerator_256k.yaml"
+    )
     if not options.memory:
         _networks(options, hardware)
     _memories(options, hardware)
@@ -86,9 +94,19 @@ def _memories(options: argparse.Namespace, hardware: Hardware) -> None:
         plan, graph = _plan("auto", _quantized(name), hardware)
         base = 0
         for latency in LATENCIES:
-            cycle_counts = [_run(plan, graph, Dram(latency_cycles=latency, stall=stall))[0].counters[Counter.CYCLES] for stall in STALLS.values()]
+            cycle_counts = [
+                _run(plan, graph, Dram(latency_cycles=latency, stall=stall))[0].counters[Counter.CYCLES]
+                for stall in STALLS.values()
+            ]
             base = base or cycle_counts[0]
-            table.add_row(name, str(latency), *(f"{cycles:,}" + f" ({cycles / base - 1:+.1%})" * (cycles != base) for cycles in cycle_counts))
+            table.add_row(
+                name,
+                str(latency),
+                *(
+                    f"{cycles:,}" + f" ({cycles / base - 1:+.1%})" * (cycles != base)
+                    for cycles in cycle_counts
+                ),
+            )
     sheet.show(table)
     sheet.write()
 
@@ -102,7 +120,10 @@ def _quantized(name: str) -> Graph:
 
 def _line(cells: list[str]) -> str:
     """A row of the screen's table: the first two columns to the left, figures to the right."""
-    return " ".join(f"{cell:{'<' if k < 2 else '>'}{width}}" for k, (cell, width) in enumerate(zip(cells, HEADS.values(), strict=True)))
+    return " ".join(
+        f"{cell:{'<' if k < 2 else '>'}{width}}"
+        for k, (cell, width) in enumerate(zip(cells, HEADS.values(), strict=True))
+    )
 
 
 def _plan(scheme: str, graph: Graph, hardware: Hardware) -> tuple[Plan, Graph]:
@@ -111,8 +132,12 @@ def _plan(scheme: str, graph: Graph, hardware: Hardware) -> tuple[Plan, Graph]:
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
         unfused = _alone(costs)
         return make_draft(graph, costs, unfused, unfused.lower_bound_bytes).finished(), graph
-    how = SearchConfig(time_limit=75, objective="cycles") if scheme == FASTEST else SearchConfig(time_limit=120)
-    outcome = find_plan(Config(graph.name, hardware, "auto" if scheme == FASTEST else scheme, search=how), graph=graph)
+    how = (
+        SearchConfig(time_limit=75, objective="cycles") if scheme == FASTEST else SearchConfig(time_limit=120)
+    )
+    outcome = find_plan(
+        Config(graph.name, hardware, "auto" if scheme == FASTEST else scheme, search=how), graph=graph
+    )
     return steps_of(outcome).plan, outcome.graph
 
 
@@ -122,15 +147,24 @@ def _alone(costs: GroupCosts) -> Result:
 
 
 def _run(plan: Plan, graph: Graph, dram: Dram | None = None) -> tuple[RunResult, float]:
-    """(what came of it, seconds). Every bit of the outputs is right, and the bytes are those planned: otherwise this is the end."""
+    """(what came of it, seconds).
+
+    Every bit of the outputs is right, and the bytes are those planned: otherwise this is the end.
+    """
     stream = encode(plan, graph)
     rng = np.random.default_rng(0)
-    inputs = {stored.name: rng.integers(-128, 128, stored.shape).astype(stored.dtype) for stored in stream.inputs}
+    inputs = {
+        stored.name: rng.integers(-128, 128, stored.shape).astype(stored.dtype) for stored in stream.inputs
+    }
     model = accelerator(stream)
     start = time.perf_counter()
     done = run(model, stream, inputs, dram=dram)
     seconds = time.perf_counter() - start
-    moved, wanted, arrays = counted(done.counters), reference(graph, inputs), outputs(stream, graph, done.memory)
+    moved, wanted, arrays = (
+        counted(done.counters),
+        reference(graph, inputs),
+        outputs(stream, graph, done.memory),
+    )
     assert done.failure is None
     assert moved == dram_at_port(plan.groups), (moved, dram_at_port(plan.groups))
     assert all((arrays[output] == wanted[output]).all() for output in wanted)
@@ -144,7 +178,14 @@ def _measured(name: str, scheme: str, plan: Plan, graph: Graph) -> list[str]:
     macs = sum(Dataflow.of(without_copies(graph, plan.copies)).macs)
     peak = macs / cycles / (plan.hardware.mac_rows * plan.hardware.mac_columns)
     instructions, error = done.counters[Counter.READ_INSTRUCTION], predicted.cycles.total / cycles - 1
-    figures = [f"{moved.total:,}", f"{instructions:,}", f"{predicted.macs / macs:.2f}", f"{cycles:,}", f"{error:+.1%}", f"{peak:.1%}"]
+    figures = [
+        f"{moved.total:,}",
+        f"{instructions:,}",
+        f"{predicted.macs / macs:.2f}",
+        f"{cycles:,}",
+        f"{error:+.1%}",
+        f"{peak:.1%}",
+    ]
     return [name, scheme, *figures, f"{seconds:.1f}"]
 
 

@@ -1,4 +1,5 @@
-"""How many fusion plans a second each search evaluates on MobileNet-V2 at 128 KiB, one core: with nothing known, and with every group priced before.
+"""How many fusion plans a second each search evaluates on MobileNet-V2 at 128 KiB, one core: with nothing
+known, and with every group priced before.
 
 python benchmarks/bench_search.py [--budget 5000] [--models FOLDER] [--json FILE] [--check]
 """
@@ -48,13 +49,26 @@ REPEATS = 3  # the fastest counts: other work on the machine only ever slows a r
 
 def main() -> int:
     """Measure, print, and tell (with --check) whether the figures to reach are reached."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--budget", type=int, default=5_000, help="plans per run (default %(default)s)")
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds for each exact search; 0: none (default %(default)s)")
-    parser.add_argument("--models", type=Path, help="folder of ONNX files to run the exact search on, in place of the zoo's networks")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=10.0,
+        help="seconds for each exact search; 0: none (default %(default)s)",
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        help="folder of ONNX files to run the exact search on, in place of the zoo's networks",
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
-    parser.add_argument("--check", action="store_true", help=f"fail below {COLD:,} plans a second cold or {WARM:,} warm")
+    parser.add_argument(
+        "--check", action="store_true", help=f"fail below {COLD:,} plans a second cold or {WARM:,} warm"
+    )
     options = parser.parse_args()
     sheet = Sheet("search", options.results)
     flow = Dataflow.of(from_model(zoo.build("mobilenet_v2", weights=False), name="mobilenet_v2"))
@@ -68,14 +82,39 @@ def main() -> int:
             speed, searched = _speed(search, partitions, options.budget)
             warm = max(warm, speed)
         assert searched is not None
-        rows.append({"search": name, "plans": searched.plans_evaluated, "cold": round(cold), "warm": round(warm), "dram_bytes": searched.dram_bytes})
+        rows.append(
+            {
+                "search": name,
+                "plans": searched.plans_evaluated,
+                "cold": round(cold),
+                "warm": round(warm),
+                "dram_bytes": searched.dram_bytes,
+            }
+        )
 
-    table = Table(title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, {options.budget:,} plans; plans per second of CPU time")
-    for column in ("search", "nothing known", f"to reach {COLD:,}", "groups priced before", f"to reach {WARM:,}", "best plan, bytes"):
+    table = Table(
+        title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, {options.budget:,} plans; plans per "
+        "second of CPU time"
+    )
+    for column in (
+        "search",
+        "nothing known",
+        f"to reach {COLD:,}",
+        "groups priced before",
+        f"to reach {WARM:,}",
+        "best plan, bytes",
+    ):
         table.add_column(column, justify="left" if column == "search" else "right")
     for row in rows:
         cold, warm = int(row["cold"]), int(row["warm"])
-        table.add_row(str(row["search"]), f"{cold:,}", _verdict(cold, COLD), f"{warm:,}", _verdict(warm, WARM), f"{row['dram_bytes']:,}")
+        table.add_row(
+            str(row["search"]),
+            f"{cold:,}",
+            _verdict(cold, COLD),
+            f"{warm:,}",
+            _verdict(warm, WARM),
+            f"{row['dram_bytes']:,}",
+        )
     sheet.show(table)
     proofs = _exact(sheet, options.limit, options.models) if options.limit else []
     sheet.write()
@@ -87,11 +126,16 @@ def main() -> int:
 
 def _exact(sheet: Sheet, limit: float, folder: Path | None) -> list[dict[str, str | int | float]]:
     """The exact search on one network after the other, a line each as it ends."""
-    table = Table(title=f"Exact search, traffic tiled, epilogue on, at most {limit:g} s each", title_justify="left")
+    table = Table(
+        title=f"Exact search, traffic tiled, epilogue on, at most {limit:g} s each", title_justify="left"
+    )
     for column in ("network", "operators", "KiB", "DRAM bytes", "gap", "proof", "seconds"):
         table.add_column(column, justify="left" if column in ("network", "proof") else "right")
     sheet.console.print(str(table.title), justify="center", style="italic")
-    sheet.console.print(f"{'network':34}{'operators':>10}{'KiB':>6}{'DRAM bytes':>15}{'gap':>9}{'proof':>9}{'seconds':>9}", highlight=False)
+    sheet.console.print(
+        f"{'network':34}{'operators':>10}{'KiB':>6}{'DRAM bytes':>15}{'gap':>9}{'proof':>9}{'seconds':>9}",
+        highlight=False,
+    )
     rows: list[dict[str, str | int | float]] = []
     files = {path.stem: path for path in sorted(folder.glob("*.onnx"))} if folder else {}
     for name in files or ZOO:
@@ -100,12 +144,23 @@ def _exact(sheet: Sheet, limit: float, folder: Path | None) -> list[dict[str, st
             optimum = solve(GroupCosts(flow, Hardware(kib * 1024)), SearchOptions(time_limit=limit))
             rows.append({
                 "network": name, "operators": len(flow), "buffer_kib": kib, "dram_bytes": optimum.dram_bytes,
-                "lower_bound_bytes": optimum.lower_bound_bytes, "gap": optimum.gap, "proof": optimum.proof, "seconds": optimum.seconds,
+                "lower_bound_bytes": optimum.lower_bound_bytes, "gap": optimum.gap, "proof": optimum.proof,
+                "seconds": optimum.seconds,
             })  # fmt: skip
-            cells = (f"{len(flow):,}", str(kib), f"{optimum.dram_bytes:,}", f"{optimum.gap:.2%}", optimum.proof, f"{optimum.seconds:.2f}")
+            cells = (
+                f"{len(flow):,}",
+                str(kib),
+                f"{optimum.dram_bytes:,}",
+                f"{optimum.gap:.2%}",
+                optimum.proof,
+                f"{optimum.seconds:.2f}",
+            )
             table.add_row(name, *cells)
             widths = (10, 6, 15, 9, 9, 9)
-            sheet.console.print(f"{name:34}{''.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))}", highlight=False)
+            sheet.console.print(
+                f"{name:34}{''.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))}",
+                highlight=False,
+            )
     sheet.keep(table)
     return rows
 

@@ -1,14 +1,17 @@
-"""How near surrogates come to the judge of cycles on families that they have not learnt from, and what searches gain by them.
+"""How near surrogates come to the judge of cycles on families that they have not learnt from, and what
+searches gain by them.
 
-    python benchmarks/bench_surrogate.py [--data FOLDER] [--models FILE ...] [--networks ...] [--budget 200] [--exact-seconds 40]
-                                         [--jobs 1] [--weights FILE] [--json FILE]
+    python benchmarks/bench_surrogate.py [--data FOLDER] [--models FILE ...] [--networks ...] [--budget 200]
+                                         [--exact-seconds 40] [--jobs 1] [--weights FILE] [--json FILE]
 
-First groups are judged that random plans have, on the accelerator under scheme auto and, of each network once more, on a chip and under a scheme
-drawn at random; every family is left out in turn. Per network: Spearman's rank correlation of what is said with what is so.
+First groups are judged that random plans have, on the accelerator under scheme auto and, of each network once
+more, on a chip and under a scheme drawn at random; every family is left out in turn. Per network: Spearman's
+rank correlation of what is said with what is so.
 
-Then searches for the fewest cycles on the accelerator, scheme auto, each from the plan of the fewest bytes: with the judge asked about whatever the
-search looks at, and guided by a surrogate that has learnt nothing of the network's family. Judged: groups of different structures that were scheduled
-and timed. All cycles are the judge's. `--weights`: also fit a surrogate to all groups, and write it to this file: what ships.
+Then searches for the fewest cycles on the accelerator, scheme auto, each from the plan of the fewest bytes:
+with the judge asked about whatever the search looks at, and guided by a surrogate that has learnt nothing of
+the network's family. Judged: groups of different structures that were scheduled and timed. All cycles are the
+judge's. `--weights`: also fit a surrogate to all groups, and write it to this file: what ships.
 """
 
 from __future__ import annotations
@@ -58,14 +61,35 @@ Search = Callable[[GroupFigures, Surrogate | None, tuple[int, ...], argparse.Nam
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("build/surrogate"), help="folder of judged groups (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path("build/surrogate"),
+        help="folder of judged groups (default %(default)s)",
+    )
     parser.add_argument("--models", nargs="+", default=[], help="ONNX files to learn from beside the zoo")
-    parser.add_argument("--networks", nargs="*", default=NETWORKS, help="of the zoo, to search (default: %(default)s)")
-    parser.add_argument("--budget", type=int, default=200, help="plans of a local search, and of NSGA-II (default %(default)s)")
-    parser.add_argument("--exact-seconds", type=float, default=40, help="CPU time of the exact search that asks the judge (default %(default)s)")
+    parser.add_argument(
+        "--networks", nargs="*", default=NETWORKS, help="of the zoo, to search (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=int,
+        default=200,
+        help="plans of a local search, and of NSGA-II (default %(default)s)",
+    )
+    parser.add_argument(
+        "--exact-seconds",
+        type=float,
+        default=40,
+        help="CPU time of the exact search that asks the judge (default %(default)s)",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes (default %(default)s)")
-    parser.add_argument("--weights", type=Path, help="write a surrogate of all groups to this file, and its card beside it")
+    parser.add_argument(
+        "--weights", type=Path, help="write a surrogate of all groups to this file, and its card beside it"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
     options = parser.parse_args()
@@ -85,14 +109,18 @@ def main() -> None:
         sheet.show(table_of("searches for the fewest cycles", searches, digits=1))
     sheet.write()
     if options.json:
-        options.json.write_text(json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n"
+        )
 
 
 def _network(samples: SurrogateSamples, name: str, options: argparse.Namespace) -> tuple[Row, list[Row]]:
     """What a verdict on a group of a network costs, and what searches of it find."""
     graph = load_network(ZOO + name, None, "default", weights=False)
     learnt = samples.surrogate(samples.family != family_of(ZOO + name))
-    return {"network": name, **_verdicts(graph, learnt)}, [{"network": name, **row} for row in _searches(graph, learnt, options)]
+    return {"network": name, **_verdicts(graph, learnt)}, [
+        {"network": name, **row} for row in _searches(graph, learnt, options)
+    ]
 
 
 def _accuracy(sheet: Sheet, samples: SurrogateSamples, by_judge: Mapping[str, np.ndarray]) -> list[Row]:
@@ -104,30 +132,53 @@ def _accuracy(sheet: Sheet, samples: SurrogateSamples, by_judge: Mapping[str, np
         ranks[judge] = np.array([spearmanr(estimates[here], truth[here])[0] for here in of])
         enough = f"{(ranks[judge] >= ENOUGH).sum()} of {len(of)}"
         rows.append({
-            "judge": judge, "Spearman": ranks[judge].mean(), "worst": ranks[judge].min(), f"networks from {ENOUGH}": enough,
-            "median error %": 100 * (2 ** np.median(error) - 1), "90th percentile %": 100 * (2 ** np.quantile(error, 0.9) - 1),
+            "judge": judge, "Spearman": ranks[judge].mean(), "worst": ranks[judge].min(),
+            f"networks from {ENOUGH}": enough,
+            "median error %": 100 * (2 ** np.median(error) - 1),
+            "90th percentile %": 100 * (2 ** np.quantile(error, 0.9) - 1),
         })  # fmt: skip
     families = len(np.unique(samples.family))
-    title = f"{len(truth):,} groups of {len(samples.names)} networks on chips, {families} families, each left out in turn; Spearman per network"
+    title = (
+        f"{len(truth):,} groups of {len(samples.names)} networks on chips, {families} families, each "
+        "left out in turn; Spearman per network"
+    )
     sheet.show(table_of(title, rows, digits=4))
     by_network = [
-        {"network": name, "groups": int((samples.network == k).sum()), **{judge: ranks[judge][k] for judge in JUDGES}}
+        {
+            "network": name,
+            "groups": int((samples.network == k).sum()),
+            **{judge: ranks[judge][k] for judge in JUDGES},
+        }
         for k, name in enumerate(samples.names)
     ]
-    sheet.keep(table_of("Spearman by network; -1: on a chip and under a scheme drawn at random", by_network, digits=3))
+    sheet.keep(
+        table_of(
+            "Spearman by network; -1: on a chip and under a scheme drawn at random", by_network, digits=3
+        )
+    )
     return rows
 
 
 def _ship(samples: SurrogateSamples, accuracy: Row, path: Path) -> None:
     everything = np.ones(len(samples.cycles), bool)
-    save_file({name: np.ascontiguousarray(array) for name, array in samples.surrogate(everything).arrays().items()}, path)
+    save_file(
+        {name: np.ascontiguousarray(array) for name, array in samples.surrogate(everything).arrays().items()},
+        path,
+    )
     networks = {name: int((samples.network == k).sum()) for k, name in enumerate(samples.names)}
-    card = {"judge": "cycles", "groups": len(samples.cycles), "families left out": accuracy, "networks": networks}
+    card = {
+        "judge": "cycles",
+        "groups": len(samples.cycles),
+        "families left out": accuracy,
+        "networks": networks,
+    }
     path.with_suffix(".json").write_text(json.dumps(card, indent=1) + "\n")
 
 
 def _verdicts(graph: Graph, surrogate: Surrogate) -> Row:
-    """CPU time of the planner's price, of the estimate, and of the judge, of the same groups, nothing known before."""
+    """CPU time of the planner's price, of the estimate, and of the judge, of the same groups,
+    nothing known before.
+    """
     costs = _costs(graph)
     partitions, dice, met = Partitions(costs), Rng(1), dict[object, int]()
     figures = GroupFigures(costs, energy=False)
@@ -136,11 +187,20 @@ def _verdicts(graph: Graph, surrogate: Surrogate) -> Row:
             met.setdefault(figures.key(group), group)
     groups = [*met.values()][:COSTED]
     costs = _costs(graph)
-    figures, rooflines = GroupFigures(costs, energy=False), Rooflines(costs, GroupFigures(costs).meter.by_rows)
+    figures, rooflines = (
+        GroupFigures(costs, energy=False),
+        Rooflines(costs, GroupFigures(costs).meter.by_rows),
+    )
     price = _milliseconds(lambda: [costs.price(group) for group in groups])
     alone = _milliseconds(lambda: [surrogate.estimate(rooflines.read((group,))) for group in groups])
     judge = _milliseconds(lambda: [figures(group) for group in groups])
-    return {"operators": len(costs.dataflow), "planner": price, "estimate": alone, "judge": judge, "judge over estimate": judge / alone}
+    return {
+        "operators": len(costs.dataflow),
+        "planner": price,
+        "estimate": alone,
+        "judge": judge,
+        "judge over estimate": judge / alone,
+    }
 
 
 def _milliseconds(run: Callable[[], object]) -> float:
@@ -153,19 +213,33 @@ def _costs(graph: Graph) -> GroupCosts:
     return GroupCosts.of(graph, chip(CHIP, None, None), scheme="auto")
 
 
-def _exact(figures: GroupFigures, surrogate: Surrogate | None, start: tuple[int, ...], options: argparse.Namespace) -> Result:
+def _exact(
+    figures: GroupFigures, surrogate: Surrogate | None, start: tuple[int, ...], options: argparse.Namespace
+) -> Result:
     model = WeightedModel(figures.costs, figures, figures.least, CYCLES)
     if surrogate is None:
         end = time.process_time() + options.exact_seconds
         return solve(model, SearchOptions(passes=1, start=(start,), stop=lambda: time.process_time() > end))
     hopes = hopes_of(figures, surrogate=surrogate)
-    return solve_lazily(WeightedModel(figures.costs, hopes, figures.least, CYCLES), hopes, SearchOptions(passes=1, start=(start,)))
+    return solve_lazily(
+        WeightedModel(figures.costs, hopes, figures.least, CYCLES),
+        hopes,
+        SearchOptions(passes=1, start=(start,)),
+    )
 
 
 def _sampled(run: Callable[..., Result]) -> Search:
-    def search(figures: GroupFigures, surrogate: Surrogate | None, start: tuple[int, ...], options: argparse.Namespace) -> Result:
+    def search(
+        figures: GroupFigures,
+        surrogate: Surrogate | None,
+        start: tuple[int, ...],
+        options: argparse.Namespace,
+    ) -> Result:
         if surrogate is None:
-            return run(WeightedModel(figures.costs, figures, figures.least, CYCLES), SearchOptions(budget=options.budget, start=(start,)))
+            return run(
+                WeightedModel(figures.costs, figures, figures.least, CYCLES),
+                SearchOptions(budget=options.budget, start=(start,)),
+            )
         hopes = hopes_of(figures, surrogate=surrogate)
         model = WeightedModel(figures.costs, hopes, figures.least, CYCLES)
         return run(model, SearchOptions(budget=options.budget, start=(start,), settle=settling(model, hopes)))
@@ -186,9 +260,18 @@ def _searches(graph: Graph, surrogate: Surrogate, options: argparse.Namespace) -
             cycles = sum(min(way.cycles for way in figures(group)) for group in groups)
             guided = "" if search is None else "yes" if learnt else "no"
             sys.stderr.write(
-                f"{graph.name}: {name}{' guided' * (learnt is not None)}: {cycles:,} cycles, {figures.timed:,} judged, {cpu_seconds:.0f} s\n"
+                f"{graph.name}: {name}{' guided' * (learnt is not None)}: {cycles:,} cycles, "
+                f"{figures.timed:,} judged, {cpu_seconds:.0f} s\n"
             )
-            rows.append({"search": name, "guided": guided, "cycles": cycles, "judged": figures.timed, "CPU s": cpu_seconds if search else np.nan})
+            rows.append(
+                {
+                    "search": name,
+                    "guided": guided,
+                    "cycles": cycles,
+                    "judged": figures.timed,
+                    "CPU s": cpu_seconds if search else np.nan,
+                }
+            )
     return rows
 
 

@@ -1,10 +1,11 @@
-"""Modules of PyTorch by `torch.compile`, backend lfopt, against PyTorch's own backend inductor and eager: float32, calls in one process, in turns.
+"""Modules of PyTorch by `torch.compile`, backend lfopt, against PyTorch's own backend inductor and eager:
+float32, calls in one process, in turns.
 
     python benchmarks/bench_torch.py [--threads 1 2] [--rounds 30]
 
-`first` is the clock's seconds of the first call, from empty caches: capture, export, plan, C, and the compiler; for inductor, its own. Times of a
-call are the least of all rounds in ms, `x` is how many times longer than ours. `error`: the largest difference from eager, as a share of the largest
-output.
+`first` is the clock's seconds of the first call, from empty caches: capture, export, plan, C, and the
+compiler; for inductor, its own. Times of a call are the least of all rounds in ms, `x` is how many times
+longer than ours. `error`: the largest difference from eager, as a share of the largest output.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int, wide: int, stride: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(*_normalised(channels, wide, 3, stride), nn.ReLU(), *_normalised(wide, wide, 3))
-        self.skip = nn.Sequential(*_normalised(channels, wide, 1, stride)) if (channels, 1) != (wide, stride) else nn.Identity()
+        self.body = nn.Sequential(
+            *_normalised(channels, wide, 3, stride), nn.ReLU(), *_normalised(wide, wide, 3)
+        )
+        self.skip = (
+            nn.Sequential(*_normalised(channels, wide, 1, stride))
+            if (channels, 1) != (wide, stride)
+            else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, channels, h, w] to [n, wide, h / stride, w / stride]."""
@@ -51,7 +58,11 @@ class Inverted(nn.Module):
         super().__init__()
         inner = 6 * channels
         self.body = nn.Sequential(
-            *_normalised(channels, inner, 1), nn.ReLU6(), *_normalised(inner, inner, 3, stride, inner), nn.ReLU6(), *_normalised(inner, wide, 1)
+            *_normalised(channels, inner, 1),
+            nn.ReLU6(),
+            *_normalised(inner, inner, 3, stride, inner),
+            nn.ReLU6(),
+            *_normalised(inner, wide, 1),
         )
         self.skips = (channels, 1) == (wide, stride)
 
@@ -62,20 +73,32 @@ class Inverted(nn.Module):
 
 def resnet18() -> nn.Module:
     """He et al. 2015, table 1: 18 layers."""
-    stages = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+    stages = [
+        (64, 64, 1),
+        (64, 64, 1),
+        (64, 128, 2),
+        (128, 128, 1),
+        (128, 256, 2),
+        (256, 256, 1),
+        (256, 512, 2),
+        (512, 512, 1),
+    ]
     stem = (*_normalised(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     return nn.Sequential(*stem, *(Residual(*stage) for stage in stages), *_head(512))
 
 
 def mobilenet_v2() -> nn.Module:
     """Sandler et al. 2018, table 2, but for an expansion in the first block too."""
-    rows = [(16, 1, 1), (24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1)]  # channels, blocks, stride of the first
+    # channels, blocks, stride of the first
+    rows = [(16, 1, 1), (24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1)]
     blocks, channels = list[nn.Module](), 32
     for wide, count, stride in rows:
         for k in range(count):
             blocks.append(Inverted(channels, wide, 1 if k else stride))
             channels = wide
-    return nn.Sequential(*_normalised(3, 32, 3, 2), nn.ReLU6(), *blocks, *_normalised(320, 1280, 1), nn.ReLU6(), *_head(1280))
+    return nn.Sequential(
+        *_normalised(3, 32, 3, 2), nn.ReLU6(), *blocks, *_normalised(320, 1280, 1), nn.ReLU6(), *_head(1280)
+    )
 
 
 def encoder() -> nn.Module:
@@ -84,8 +107,12 @@ def encoder() -> nn.Module:
     return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
 
 
-def _normalised(channels: int, wide: int, kernel: int, stride: int = 1, groups: int = 1) -> tuple[nn.Module, ...]:
-    return nn.Conv2d(channels, wide, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(wide)
+def _normalised(
+    channels: int, wide: int, kernel: int, stride: int = 1, groups: int = 1
+) -> tuple[nn.Module, ...]:
+    return nn.Conv2d(channels, wide, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(
+        wide
+    )
 
 
 def _head(channels: int) -> tuple[nn.Module, ...]:
@@ -102,13 +129,22 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 def main() -> None:
     """A row for each module and number of threads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="a row for each (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1], help="a row for each (default %(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=30, help="turns of each (default %(default)s)")
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     add_option(parser)
     options = parser.parse_args()
-    table = Table(title="seconds of first calls, least ms of a call", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="seconds of first calls, least ms of a call",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.add_column("module", no_wrap=True)
     for head in HEADS:
         table.add_column(head, justify="right", no_wrap=True)
@@ -148,8 +184,17 @@ def _row(make: Callable[[], nn.Module], shape: tuple[int, ...], threads: int, ro
         wanted = model(x)
         error = float((calls["ours"](x) - wanted).abs().max() / wanted.abs().max())
     ms = {name: 1e3 * seconds for name, seconds in least.items()}
-    beside = [text for name in ("eager", "inductor") for text in (f"{ms[name]:.2f}", f"{ms[name] / ms['ours']:.2f}")]
-    return str(threads), f"{first['ours']:.1f}", f"{first['inductor']:.1f}", f"{ms['ours']:.2f}", *beside, f"{error:.1e}"
+    beside = [
+        text for name in ("eager", "inductor") for text in (f"{ms[name]:.2f}", f"{ms[name] / ms['ours']:.2f}")
+    ]
+    return (
+        str(threads),
+        f"{first['ours']:.1f}",
+        f"{first['inductor']:.1f}",
+        f"{ms['ours']:.2f}",
+        *beside,
+        f"{error:.1e}",
+    )
 
 
 if __name__ == "__main__":

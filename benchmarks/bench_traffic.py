@@ -1,19 +1,25 @@
-"""Whether compiled plans move what they predict: misses of the last level of a simulated cache, for the exact plan and for every operator alone.
+"""Whether compiled plans move what they predict: misses of the last level of a simulated cache, for the exact
+plan and for every operator alone.
 
-    python benchmarks/bench_traffic.py [--no-blocks] [--networks mobilenet_v2] [--buffer 1MiB] [--caches 1 2] [--json FILE]
+    python benchmarks/bench_traffic.py [--no-blocks] [--networks mobilenet_v2] [--buffer 1MiB] [--caches 1 2]
+        [--json FILE]
 
-The code is built for AVX2 (Valgrind knows no AVX-512) and runs once, from a cold cache, under cachegrind: 32 KiB of L1, and a last level of as many
-times the buffer as --caches says, 16 ways, lines of 64 B. What it misses is the difference to the same program without the run (cold_run.c), reads
-and writes, a line each. A write that misses stands for the line that is written back later: `callgrind --simulate-wb=yes` counts as many write-backs.
-`ends` are the network's inputs and outputs, which the code copies between ONNX's order of channels and its own; the plan does not know of that.
-`ratio` is missed / (predicted + ends). Beside a single block the ends are large, and the rings too, which the first touch brings into the cache.
+The code is built for AVX2 (Valgrind knows no AVX-512) and runs once, from a cold cache, under cachegrind: 32
+KiB of L1, and a last level of as many times the buffer as --caches says, 16 ways, lines of 64 B. What it
+misses is the difference to the same program without the run (cold_run.c), reads and writes, a line each. A
+write that misses stands for the line that is written back later: `callgrind --simulate-wb=yes` counts as many
+write-backs. `ends` are the network's inputs and outputs, which the code copies between ONNX's order of
+channels and its own; the plan does not know of that. `ratio` is missed / (predicted + ends). Beside a single
+block the ends are large, and the rings too, which the first touch brings into the cache.
 
-What we found on MobileNet-V2. A cache has no plan: what was used least recently goes first, and weights and maps that stream through push out rows
-that are needed again. With a last level as large as the buffer, fused code misses 1.07 times what is predicted at 1 MiB, 1.39 times at 256 KiB, where
-streams are larger beside the rings. With twice the buffer, 0.92 and 1.11 times; with four times, 0.90 and 0.81: a cache also keeps what one group
-leaves to the next, which the plan stores and loads again. So plan for half of the cache, as `lfopt run` does: there the prediction holds within a
-tenth. Operators one by one miss 2 to 5 times as much; less than predicted, because small maps never leave the cache, as in the blocks of 28 x 28 and
-14 x 14 pixels with a last level of 2 MiB. The smaller the maps are beside the cache, the less fusion has to win.
+What we found on MobileNet-V2. A cache has no plan: what was used least recently goes first, and weights and
+maps that stream through push out rows that are needed again. With a last level as large as the buffer, fused
+code misses 1.07 times what is predicted at 1 MiB, 1.39 times at 256 KiB, where streams are larger beside the
+rings. With twice the buffer, 0.92 and 1.11 times; with four times, 0.90 and 0.81: a cache also keeps what one
+group leaves to the next, which the plan stores and loads again. So plan for half of the cache, as `lfopt run`
+does: there the prediction holds within a tenth. Operators one by one miss 2 to 5 times as much; less than
+predicted, because small maps never leave the cache, as in the blocks of 28 x 28 and 14 x 14 pixels with a
+last level of 2 MiB. The smaller the maps are beside the cache, the less fusion has to win.
 
 Two simulations at a time; MobileNet-V2 takes a quarter of a minute each, all of it one and a half.
 """
@@ -100,9 +106,17 @@ class MeasurementFailed(LfoptError):
 
 def main() -> None:
     """Count for every block and network, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser, networks=("mobilenet_v2",))
-    parser.add_argument("--caches", type=int, nargs="+", default=[1, 2], help="last levels, in buffers: powers of two (default %(default)s)")
+    parser.add_argument(
+        "--caches",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        help="last levels, in buffers: powers of two (default %(default)s)",
+    )
     parser.add_argument("--no-blocks", action="store_true", help="only networks")
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
@@ -110,11 +124,16 @@ def main() -> None:
     buffer_bytes = size_option(options.buffer, "--buffer")
     for times in options.caches:
         if buffer_bytes & (buffer_bytes - 1) or times < 1 or times & (times - 1):
-            raise SystemExit(f"--buffer {options.buffer} --caches {times}: accepted: powers of two, which cachegrind simulates")
+            raise SystemExit(
+                f"--buffer {options.buffer} --caches {times}: accepted: powers of two, which cachegrind "
+                "simulates"
+            )
     sheet = Sheet("traffic", options.results)
     blocks = () if options.no_blocks else BLOCKS
     rows: list[dict[str, Any]] = []
-    for name, graph in chain(((block.name, block.graph()) for block in blocks), ((graph.name, graph) for graph in graphs(options))):
+    for name, graph in chain(
+        ((block.name, block.graph()) for block in blocks), ((graph.name, graph) for graph in graphs(options))
+    ):
         try:
             rows += _rows(name, graph, buffer_bytes, options.caches)
         except LfoptError as error:
@@ -132,11 +151,25 @@ def _rows(name: str, graph: Graph, buffer_bytes: int, caches: list[int]) -> Iter
         plans = planned(graph, PLANS, buffer_bytes, Path(folder))
         programs = {kind: _program(compiled(plan, "avx2")) for kind, plan in plans.items()}
         wanted = [(times, kind) for times in caches for kind in PLANS]
-        missed = dict(zip(wanted, pool.map(lambda key: _missed(programs[key[1]], buffer_bytes * key[0]), wanted), strict=True))
+        missed = dict(
+            zip(
+                wanted,
+                pool.map(lambda key: _missed(programs[key[1]], buffer_bytes * key[0]), wanted),
+                strict=True,
+            )
+        )
         seconds = time.perf_counter() - start
-        ends = sum(tensor.elements * np.dtype(tensor.dtype).itemsize for tensor in (graph.tensors[name] for name in (*graph.inputs, *graph.outputs)))
+        ends = sum(
+            tensor.elements * np.dtype(tensor.dtype).itemsize
+            for tensor in (graph.tensors[name] for name in (*graph.inputs, *graph.outputs))
+        )
         for times in caches:
-            row: dict[str, Any] = {"network": name, "buffer": buffer_bytes, "cache": times * buffer_bytes, "ends": ends}
+            row: dict[str, Any] = {
+                "network": name,
+                "buffer": buffer_bytes,
+                "cache": times * buffer_bytes,
+                "ends": ends,
+            }
             row["seconds"] = seconds / len(caches)
             for kind in PLANS:
                 misses = missed[times, kind]
@@ -150,7 +183,14 @@ def _program(code: Code) -> list[str]:
     folder = code.built.library.parent.resolve()
     source = Path(__file__).with_name("cold_run.c").read_text(encoding="utf-8")
     (folder / "cold_run.c").write_text(re.sub(r"\bNAME(?=_|\b)", code.source.name, source), encoding="utf-8")
-    command = [*find_compiler(), "-O1", "-o", str(folder / "cold_run"), str(folder / "cold_run.c"), str(folder / code.built.library.name)]
+    command = [
+        *find_compiler(),
+        "-O1",
+        "-o",
+        str(folder / "cold_run"),
+        str(folder / "cold_run.c"),
+        str(folder / code.built.library.name),
+    ]
     _said(command)
     return [str(folder / "cold_run"), str(code.weights.resolve())]
 
@@ -158,7 +198,15 @@ def _program(code: Code) -> list[str]:
 def _missed(program: list[str], cache_bytes: int) -> Misses:
     """What one run misses."""
     cache = f"{cache_bytes},{WAYS},{LINE}"
-    simulated = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null", f"--I1={L1}", f"--D1={L1}", f"--LL={cache}"]
+    simulated = [
+        "valgrind",
+        "--tool=cachegrind",
+        "--cache-sim=yes",
+        "--cachegrind-out-file=/dev/null",
+        f"--I1={L1}",
+        f"--D1={L1}",
+        f"--LL={cache}",
+    ]
     counted: list[Misses] = []
     for runs in (0, 1):
         output = _said([*simulated, *program, str(DRAINED * cache_bytes), str(runs)])
@@ -180,7 +228,10 @@ def _said(command: list[str]) -> str:
 
 
 def _table(rows: list[dict[str, Any]], buffer_bytes: int) -> Table:
-    title = f"DRAM traffic of one run, MB: predicted for a buffer of {format_size(buffer_bytes)}, and missed by a simulated last level"
+    title = (
+        f"DRAM traffic of one run, MB: predicted for a buffer of {format_size(buffer_bytes)}, and "
+        "missed by a simulated last level"
+    )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("network or block", no_wrap=True, max_width=24)
     figures = [head for kind in PLANS for head in (f"{kind}\npredicted", "\nmissed", "\nratio")]
@@ -191,8 +242,18 @@ def _table(rows: list[dict[str, Any]], buffer_bytes: int) -> Table:
         cells: list[str] = []
         for kind in PLANS:
             predicted = row[f"{kind} predicted"]
-            cells += [f"{predicted / MB:.2f}", f"{missed[kind] / MB:.2f}", f"{missed[kind] / (predicted + row['ends']):.2f}"]
-        table.add_row(row["network"], format_size(row["cache"]), f"{row['ends'] / MB:.2f}", *cells, f"{missed['alone'] / missed['exact']:.2f}")
+            cells += [
+                f"{predicted / MB:.2f}",
+                f"{missed[kind] / MB:.2f}",
+                f"{missed[kind] / (predicted + row['ends']):.2f}",
+            ]
+        table.add_row(
+            row["network"],
+            format_size(row["cache"]),
+            f"{row['ends'] / MB:.2f}",
+            *cells,
+            f"{missed['alone'] / missed['exact']:.2f}",
+        )
     return table
 
 

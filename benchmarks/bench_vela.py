@@ -1,10 +1,13 @@
-"""Arm's Vela beside the accelerator in RTL: what its compiler reports for the same int8 networks, on each of its accelerators.
+"""Arm's Vela beside the accelerator in RTL: what its compiler reports for the same int8 networks, on each of
+its accelerators.
 
-`lfopt quantize` makes a network, which is written as TFLite (`benchmarks/tflite.py`) and compiled for every accelerator in every system: with 256 KiB
-of dedicated SRAM in front of DRAM; with as much as all memories of our accelerator; and with maps in SRAM as a whole (Shared_Sram, Size), however
-much they need. Systems and memory modes are those of Arm's vela.ini; it has none with DRAM for U55, so that one gets those of U65, at 256 KiB.
-Bytes are those of Vela's summary; what is read of the image comes from its debug database. Ours were counted in RTL (docs/results/rtl.md).
-An operator that is left to the CPU stops the benchmark. Where LiteRT is installed, it executes every operator alone, on the reference's maps.
+`lfopt quantize` makes a network, which is written as TFLite (`benchmarks/tflite.py`) and compiled for every
+accelerator in every system: with 256 KiB of dedicated SRAM in front of DRAM; with as much as all memories of
+our accelerator; and with maps in SRAM as a whole (Shared_Sram, Size), however much they need. Systems and
+memory modes are those of Arm's vela.ini; it has none with DRAM for U55, so that one gets those of U65, at 256
+KiB. Bytes are those of Vela's summary; what is read of the image comes from its debug database. Ours were
+counted in RTL (docs/results/rtl.md). An operator that is left to the CPU stops the benchmark. Where LiteRT is
+installed, it executes every operator alone, on the reference's maps.
 
     pip install 'lfopt[vela]' ai-edge-litert
 """
@@ -67,7 +70,16 @@ class Setting:
     @property
     def arguments(self) -> list[str]:
         """For the command line."""
-        where = ["--config", CONFIG, "--system-config", self.system, "--memory-mode", self.mode, "--arena-cache-size", str(self.sram_kib << 10)]
+        where = [
+            "--config",
+            CONFIG,
+            "--system-config",
+            self.system,
+            "--memory-mode",
+            self.mode,
+            "--arena-cache-size",
+            str(self.sram_kib << 10),
+        ]
         return ["--accelerator-config", self.accelerator, *where, "--optimise", self.optimise]
 
 
@@ -91,9 +103,18 @@ class VelaReport:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="*", help=f"of the zoo (default: {', '.join(NETWORKS)})")
-    parser.add_argument("--accelerators", nargs="+", choices=ACCELERATORS, default=ACCELERATORS, metavar="NAME", help="default: all")
+    parser.add_argument(
+        "--accelerators",
+        nargs="+",
+        choices=ACCELERATORS,
+        default=ACCELERATORS,
+        metavar="NAME",
+        help="default: all",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="compilations at once (default %(default)s)")
     add_option(parser)
     options = parser.parse_args()
@@ -111,10 +132,17 @@ def main() -> None:
             path.write_bytes(flatbuffer(graph))
             agreement = _agreement(graph, Path(folder))
             with ThreadPoolExecutor(options.jobs) as pool:
-                reports = list(pool.map(lambda setting, path=path, graph=graph: compiled(path, setting, graph), settings(options.accelerators)))
+                reports = list(
+                    pool.map(
+                        lambda setting, path=path, graph=graph: compiled(path, setting, graph),
+                        settings(options.accelerators),
+                    )
+                )
         whole[name] = [one for one in reports if one.setting.mode == SHARED]
         for kib in (BUFFER_KIB, BUFFER_KIB + BESIDE_KIB):
-            if members := [one for one in reports if one.setting.mode == DEDICATED and one.setting.sram_kib == kib]:
+            if members := [
+                one for one in reports if one.setting.mode == DEDICATED and one.setting.sram_kib == kib
+            ]:
                 sheet.keep(_table(f"{name}, {kib} KiB of SRAM", name, graph, members, ours))
                 sheet.keep(_sentence(name, graph, members, ours))
         if agreement:
@@ -125,11 +153,13 @@ def main() -> None:
     sheet.write()
 
 
-# -- what Vela is told, and what it says -----------------------------------------------------------------------------------------------------------
+# -- what Vela is told, and what it says ---------------------------------------------------------------------
 
 
 def settings(accelerators: Sequence[str]) -> Iterator[Setting]:
-    """Every accelerator in every system that Arm describes for it; U55 at 256 KiB in those of U65 that have DRAM."""
+    """Every accelerator in every system that Arm describes for it;
+    U55 at 256 KiB in those of U65 that have DRAM.
+    """
     for accelerator in accelerators:
         own = _systems(accelerator.split("-")[1])
         drams = [name for name, memory in own.items() if memory == "Dram"]
@@ -140,7 +170,9 @@ def settings(accelerators: Sequence[str]) -> Iterator[Setting]:
             (SHARED, BUFFER_KIB, own, OPTIMISE[1:]),  # Size: as little SRAM as holds the maps
         )
         for mode, kib, names, strategies in rows:
-            yield from (Setting(accelerator, name, mode, kib, optimise) for name in names for optimise in strategies)
+            yield from (
+                Setting(accelerator, name, mode, kib, optimise) for name in names for optimise in strategies
+            )
 
 
 def _systems(family: str) -> dict[str, str]:
@@ -149,14 +181,27 @@ def _systems(family: str) -> dict[str, str]:
     assert places is not None and places.submodule_search_locations
     parser = configparser.ConfigParser()
     parser.read(Path(next(iter(places.submodule_search_locations))) / "config_files" / CONFIG)
-    names = [name.removeprefix("System_Config.") for name in parser.sections() if name.startswith(f"System_Config.Ethos_{family.upper()}_")]
+    names = [
+        name.removeprefix("System_Config.")
+        for name in parser.sections()
+        if name.startswith(f"System_Config.Ethos_{family.upper()}_")
+    ]
     return {name: parser[f"System_Config.{name}"]["axi1_port"] for name in names}
 
 
 def compiled(path: Path, setting: Setting, graph: Graph) -> VelaReport:
     """What Vela reports of a network that it compiles."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "ethosu.vela", *setting.arguments, "--enable-debug-db", "--output-dir", folder, str(path)]
+        command = [
+            sys.executable,
+            "-m",
+            "ethosu.vela",
+            *setting.arguments,
+            "--enable-debug-db",
+            "--output-dir",
+            folder,
+            str(path),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         on_cpu = re.search(r"^CPU operators = (\d+)", done.stdout, re.MULTILINE)
         if done.returncode or on_cpu is None or int(on_cpu[1]):
@@ -164,12 +209,16 @@ def compiled(path: Path, setting: Setting, graph: Graph) -> VelaReport:
         summary = next(Path(folder).glob("*_summary_*.csv")).read_text()
         database = next(Path(folder).glob("*_debug.xml")).read_text()
     vela_report = report(setting, summary, database, graph.shape(graph.inputs[0]))
-    print(f"{graph.name:<14}{' '.join(setting.arguments[1::2]):<100}{vela_report.dram_bytes:>12,}", flush=True)
+    print(
+        f"{graph.name:<14}{' '.join(setting.arguments[1::2]):<100}{vela_report.dram_bytes:>12,}", flush=True
+    )
     return vela_report
 
 
 def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]) -> VelaReport:
-    """Vela's summary (CSV) and debug database (XML with CSV in it), read; `image`: shape of the input, NCHW."""
+    """Vela's summary (CSV) and debug database (XML with CSV in it), read; `image`: shape of the input,
+    NCHW.
+    """
     row = next(csv.DictReader(io.StringIO(summary)))
 
     def total(*names: str) -> int:
@@ -190,7 +239,9 @@ def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]
 
 
 def _operations(database: str) -> Iterator[dict[str, str]]:
-    text = next(table.text for table in ET.fromstring(database).iter("table") if table.get("name") == "perf_debug")
+    text = next(
+        table.text for table in ET.fromstring(database).iter("table") if table.get("name") == "perf_debug"
+    )
     yield from csv.DictReader(io.StringIO((text or "").strip()))
 
 
@@ -199,31 +250,42 @@ def _image_read(operation: dict[str, str], image: tuple[int, ...]) -> tuple[int,
     if any(operation[f"ifm_shape_{axis}"] != str(size) for axis, size in zip("nchw", image, strict=True)):
         return 0, 0.0
     memory = next((name for name in OFF_CHIP.values() if name == operation["ifm_memory"]), None)
-    return (int(operation[f"{memory}FeatureMap_read"] or 0), float(operation[f"{memory}_read_efficiency"])) if memory else (0, 0.0)
+    return (
+        (int(operation[f"{memory}FeatureMap_read"] or 0), float(operation[f"{memory}_read_efficiency"]))
+        if memory
+        else (0, 0.0)
+    )
 
 
-# -- ours ------------------------------------------------------------------------------------------------------------------------------------------
+# -- ours ----------------------------------------------------------------------------------------------------
 
 
 def counted(page: str) -> Counted:
     """Bytes and cycles by network and plan, of the table that bench_rtl.py wrote.
 
-    >>> counted("| network | plan | DRAM bytes | cycles |\\n|---|---|---:|---:|\\n| a | all | 1,024 | 2,000 |\\n")
+    >>> head = "| network | plan | DRAM bytes | cycles |\\n|---|---|---:|---:|\\n"
+    >>> counted(head + "| a | all | 1,024 | 2,000 |\\n")
     {('a', 'all'): (1024, 2000)}
     """
-    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in page.splitlines() if line.startswith("|")]
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in page.splitlines()
+        if line.startswith("|")
+    ]
     heads = next((row for row in rows if {"network", "plan", "DRAM bytes", "cycles"} <= {*row}), None)
     if heads is None:
         raise SystemExit("rtl.md has no table of bytes; accepted: one that make bench-rtl wrote")
     named = [dict(zip(heads, row, strict=False)) for row in rows[rows.index(heads) + 2 :]]
-    return {(row["network"], row["plan"]): (_whole(row["DRAM bytes"]), _whole(row["cycles"])) for row in named}
+    return {
+        (row["network"], row["plan"]): (_whole(row["DRAM bytes"]), _whole(row["cycles"])) for row in named
+    }
 
 
 def _whole(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-# -- the page --------------------------------------------------------------------------------------------------------------------------------------
+# -- the page ------------------------------------------------------------------------------------------------
 
 
 def _table(title: str, name: str, graph: Graph, reports: list[VelaReport], ours: Counted) -> Table:
@@ -231,19 +293,46 @@ def _table(title: str, name: str, graph: Graph, reports: list[VelaReport], ours:
     table = Table(title=title)
     for head in ("accelerator", "optimise", "system of the least"):
         table.add_column(head)
-    for head in ("DRAM bytes", "x auto", "most", "maps", "weights", "image read", "image once", "x auto", "cycles"):
+    for head in (
+        "DRAM bytes",
+        "x auto",
+        "most",
+        "maps",
+        "weights",
+        "image read",
+        "image once",
+        "x auto",
+        "cycles",
+    ):
         table.add_column(head, justify="right")
     auto, _ = ours[name, "auto"]
     for plan in PLANS:
         moved, cycles = ours[name, plan]
-        table.add_row("ours, counted in RTL", plan, "", f"{moved:,}", f"{moved / auto:.2f}", *[""] * 6, f"{cycles:,}")
+        table.add_row(
+            "ours, counted in RTL", plan, "", f"{moved:,}", f"{moved / auto:.2f}", *[""] * 6, f"{cycles:,}"
+        )
     for accelerator in dict.fromkeys(one.setting.accelerator for one in reports):
         for optimise in OPTIMISE:
-            members = [one for one in reports if (one.setting.accelerator, one.setting.optimise) == (accelerator, optimise)]
+            members = [
+                one
+                for one in reports
+                if (one.setting.accelerator, one.setting.optimise) == (accelerator, optimise)
+            ]
             least, most = min(members, key=_bytes), max(members, key=_bytes)
             once = _image_once(least, graph)
-            left = [accelerator, optimise, least.setting.system, f"{least.dram_bytes:,}", f"{least.dram_bytes / auto:.2f}", f"{most.dram_bytes:,}"]
-            parts = [f"{least.map_bytes:,}", f"{least.weight_bytes:,}", f"{least.image_bytes / _image_bytes(graph):.1f}"]
+            left = [
+                accelerator,
+                optimise,
+                least.setting.system,
+                f"{least.dram_bytes:,}",
+                f"{least.dram_bytes / auto:.2f}",
+                f"{most.dram_bytes:,}",
+            ]
+            parts = [
+                f"{least.map_bytes:,}",
+                f"{least.weight_bytes:,}",
+                f"{least.image_bytes / _image_bytes(graph):.1f}",
+            ]
             table.add_row(*left, *parts, f"{once:,}", f"{once / auto:.2f}", f"{least.latency_cycles:,}")
     return table
 
@@ -259,21 +348,28 @@ def _sentence(name: str, graph: Graph, reports: list[VelaReport], ours: Counted)
         return f"{moved:,} bytes, {moved / auto:.2f} times auto, {moved / scheme_all:.2f} times all"
 
     return (
-        f"Least: {times(least.dram_bytes)} ({_label(least)}). "
-        f"Least with the image of {image:,} bytes counted once: {times(_image_once(once, graph))} ({_label(once)}). "
-        f"The image is read {min(reads):.1f} to {max(reads):.1f} times; "
-        f"at most {most.image_bytes:,} bytes of {most.dram_bytes:,} ({_label(most)}), of which Vela takes {most.image_efficiency:.1%} for used. "
+        f"Least: {times(least.dram_bytes)} ({_label(least)}). Least with the image of {image:,} bytes "
+        f"counted once: {times(_image_once(once, graph))} ({_label(once)}). The image is read "
+        f"{min(reads):.1f} to {max(reads):.1f} times; at most {most.image_bytes:,} bytes of "
+        f"{most.dram_bytes:,} ({_label(most)}), of which Vela takes {most.image_efficiency:.1%} for used. "
         f"Its compressed weights are {min(ratios):.1%} to {max(ratios):.1%} of the weights."
     )
 
 
 def _shared(whole: dict[str, list[VelaReport]]) -> Table:
-    """What SRAM is needed where it holds maps as a whole, and what comes from flash or DRAM; the least of the systems."""
-    table = Table("accelerator", title="Maps, image and result in SRAM as a whole (Shared_Sram, Size), weights in flash or DRAM")
+    """What SRAM is needed where it holds maps as a whole, and what comes from flash or DRAM;
+    the least of the systems.
+    """
+    table = Table(
+        "accelerator",
+        title="Maps, image and result in SRAM as a whole (Shared_Sram, Size), weights in flash or DRAM",
+    )
     for name in whole:
         for head in (f"{name}: SRAM, KiB", "flash or DRAM bytes", "cycles"):
             table.add_column(head, justify="right")
-    for accelerator in dict.fromkeys(one.setting.accelerator for reports in whole.values() for one in reports):
+    for accelerator in dict.fromkeys(
+        one.setting.accelerator for reports in whole.values() for one in reports
+    ):
         cells: list[str] = []
         for reports in whole.values():
             least = min((one for one in reports if one.setting.accelerator == accelerator), key=_bytes)
@@ -286,9 +382,14 @@ def _memories() -> str:
     """What lies in an accelerator beside the SRAM, by Vela's own tables (which have U55 and U65)."""
     features = import_module("ethosu.vela.architecture_features")
     configurations = features.ArchitectureFeatures.accelerator_configs
-    rows = {kind.name.replace("_", "-").lower(): (config.shram_banks, config.cores) for kind, config in configurations.items()}
+    rows = {
+        kind.name.replace("_", "-").lower(): (config.shram_banks, config.cores)
+        for kind, config in configurations.items()
+    }
     known = [(name, *rows[name]) for name in ACCELERATORS if name in rows]
-    listed = ", ".join(f"{name} {banks}" + (f" ({cores} cores)" if cores > 1 else "") for name, banks, cores in known)
+    listed = ", ".join(
+        f"{name} {banks}" + (f" ({cores} cores)" if cores > 1 else "") for name, banks, cores in known
+    )
     return f"Banks of 1 KiB of internal memory (SHRAM) in Vela's architecture_features.py: {listed}."
 
 
@@ -308,7 +409,7 @@ def _label(vela_report: VelaReport) -> str:
     return f"{vela_report.setting.accelerator}, {vela_report.setting.optimise}, {vela_report.setting.system}"
 
 
-# -- is it the same network? -----------------------------------------------------------------------------------------------------------------------
+# -- is it the same network? ---------------------------------------------------------------------------------
 
 
 def _agreement(graph: Graph, folder: Path) -> str:
@@ -332,7 +433,10 @@ def _agreement(graph: Graph, folder: Path) -> str:
         interpreter.invoke()
         output = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
         worst = max(worst, int(np.abs(output.astype(int) - _as_nhwc(maps[operator.outputs[0]])).max()))
-    return f"Every operator of the TFLite file alone, in LiteRT {version('ai-edge-litert')}: at most {worst} of 255 from the reference."
+    return (
+        f"Every operator of the TFLite file alone, in LiteRT {version('ai-edge-litert')}: at most "
+        f"{worst} of 255 from the reference."
+    )
 
 
 def _as_nhwc(array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""What the benchmarks of C for CPUs share: networks, plans with more and less fusion, code built from them, inputs."""
+"""What the benchmarks of C for CPUs share: networks, plans with more and less fusion,
+code built from them, inputs.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ SEARCH_SECONDS = 60.0
 PAUSE = 0.03  # seconds
 SLOW, TURNS = 0.5, 3  # an engine that takes longer, in seconds, has so many turns
 Run = Callable[[], list[np.ndarray]]  # one inference: the outputs in the graph's order
-PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})  # token ids are still token ids after them
+# token ids are still token ids after them
+PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,20 @@ class BenchmarkNetwork:
 def add_options(parser: argparse.ArgumentParser, networks: Sequence[str] = NETWORKS) -> None:
     """Options that say what to measure."""
     default = f"of the zoo (default: {', '.join(networks)})"
-    parser.add_argument("--networks", nargs="*", choices=zoo.names(), default=list(networks), metavar="NAME", help=default)
-    parser.add_argument("--model", type=Path, nargs="+", default=[], metavar="FILE", help="ONNX files with weights as well")
+    parser.add_argument(
+        "--networks", nargs="*", choices=zoo.names(), default=list(networks), metavar="NAME", help=default
+    )
+    parser.add_argument(
+        "--model", type=Path, nargs="+", default=[], metavar="FILE", help="ONNX files with weights as well"
+    )
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="all ONNX files of a folder as well")
-    parser.add_argument("--shapes", nargs="+", default=[], metavar="INPUT=1,128", help="of inputs of the files, where they are symbolic")
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        default=[],
+        metavar="INPUT=1,128",
+        help="of inputs of the files, where they are symbolic",
+    )
     parser.add_argument("--buffer", default="1MiB", help="that fusion groups may fill (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
@@ -85,7 +98,10 @@ def subjects(options: argparse.Namespace) -> list[BenchmarkNetwork]:
     """What the options name."""
     shapes = parse_shapes(tuple(options.shapes))
     files = [*options.model, *(sorted(options.models.glob("*.onnx")) if options.models else [])]
-    return [*(BenchmarkNetwork(name, None, {}) for name in options.networks), *(BenchmarkNetwork(file.stem, file, shapes) for file in files)]
+    return [
+        *(BenchmarkNetwork(name, None, {}) for name in options.networks),
+        *(BenchmarkNetwork(file.stem, file, shapes) for file in files),
+    ]
 
 
 def graphs(options: argparse.Namespace) -> Iterator[Graph]:
@@ -103,11 +119,16 @@ def say(line: str) -> None:
 
 
 def family(graph: Graph) -> str:
-    """Which geometric mean a network counts for. Depthwise convolutions make it mobile, normalization of layers a transformer."""
+    """Which geometric mean a network counts for.
+
+    Depthwise convolutions make it mobile, normalization of layers a transformer.
+    """
     kinds = {operator.kind for operator in graph.operators}
     if "LayerNormalization" in kinds or ("Softmax" in kinds and "Conv" not in kinds):
         return "transformers"
-    grouped = any(operator.kind == "Conv" and operator.attributes.get("group", 1) != 1 for operator in graph.operators)
+    grouped = any(
+        operator.kind == "Conv" and operator.attributes.get("group", 1) != 1 for operator in graph.operators
+    )
     return "mobile" if grouped else "classic"
 
 
@@ -121,7 +142,9 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Inputs by name: floats are normal, token ids random below the vocabulary, other whole numbers (masks) one."""
+    """Inputs by name: floats are normal, token ids random below the vocabulary,
+    other whole numbers (masks) one.
+    """
     tables = _tables(graph)
     arrays: dict[str, np.ndarray] = {}
     for name in graph.inputs:
@@ -142,7 +165,11 @@ def _tables(graph: Graph) -> dict[str, int]:
     for operator in graph.operators:
         if operator.kind in PASSING and operator.inputs[0] in origin:
             origin[operator.outputs[0]] = origin[operator.inputs[0]]
-        elif operator.kind == "Gather" and operator.inputs[0] in graph.constants and operator.inputs[1] in origin:
+        elif (
+            operator.kind == "Gather"
+            and operator.inputs[0] in graph.constants
+            and operator.inputs[1] in origin
+        ):
             name, rows = origin[operator.inputs[1]], graph.shape(operator.inputs[0])[0]
             rows_of[name] = min(rows, rows_of.get(name, rows))
     return rows_of
@@ -173,14 +200,18 @@ class Code(NamedTuple):
         return self.built.library.parent / "weights.bin"
 
 
-def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path, element: ElementName = "float32") -> dict[str, PlannedFolder]:
-    """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`; as compilers fuse, `tvm`, `dnnfusion` (doubtful pairs
-    as measured on this machine) and `dp`.
+def planned(
+    graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path, element: ElementName = "float32"
+) -> dict[str, PlannedFolder]:
+    """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`; as compilers
+    fuse, `tvm`, `dnnfusion` (doubtful pairs as measured on this machine) and `dp`.
     """
     each, images = image_by_image(graph)
     costs = cpu_costs(each, Hardware(buffer_bytes, element_bytes=4), element)
     groups = {
-        "exact": lambda: solve(cpu_model(costs, element=element), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
+        "exact": lambda: (
+            solve(cpu_model(costs, element=element), SearchOptions(time_limit=SEARCH_SECONDS)).groups
+        ),
         "dp": lambda: solve_by_types(cpu_model(costs), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
         "dnnfusion": lambda: grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs))).groups,
         "tvm": lambda: fuse_by_patterns(cpu_model(costs)).groups,
@@ -197,10 +228,22 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path,
     return plans
 
 
-def compiled(planned_folder: PlannedFolder, target: str = "native", threads: int = 1, element: ElementName = "float32") -> Code:
-    """The plan as C, written and built in a folder of its own. Raises Unsupported where C cannot be printed."""
+def compiled(
+    planned_folder: PlannedFolder, target: str = "native", threads: int = 1, element: ElementName = "float32"
+) -> Code:
+    """The plan as C, written and built in a folder of its own.
+
+    Raises Unsupported where C cannot be printed.
+    """
     folder = planned_folder.folder / f"{target}-{threads}"
-    source = emit_c(planned_folder.plan, planned_folder.graph, target, threads=threads, element=element, images=planned_folder.images)
+    source = emit_c(
+        planned_folder.plan,
+        planned_folder.graph,
+        target,
+        threads=threads,
+        element=element,
+        images=planned_folder.images,
+    )
     write_source(source, folder)
     return Code(source, build(source, folder, find_compiler()))
 
@@ -212,7 +255,9 @@ def ours(code: Code, values: dict[str, np.ndarray]) -> Run:
 
 
 def timed(engines: dict[str, Run], runs: int, first: str) -> dict[str, dict[str, Any]]:
-    """Engine -> median and least ms of interleaved runs, turns it had, and the largest difference from one of them over its largest output."""
+    """Engine -> median and least ms of interleaved runs, turns it had,
+    and the largest difference from one of them over its largest output.
+    """
     expected = engines[first]()
     rows: dict[str, dict[str, Any]] = {}
     for name, run in engines.items():
@@ -220,7 +265,11 @@ def timed(engines: dict[str, Run], runs: int, first: str) -> dict[str, dict[str,
         start = time.perf_counter()
         run()
         rounds = runs if time.perf_counter() - start < SLOW else min(runs, TURNS)
-        rows[name] = {"turns": rounds, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
+        rows[name] = {
+            "turns": rounds,
+            "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)),
+            "ms": [],
+        }
     for turn in range(runs):
         for name, run in engines.items():
             if turn < rows[name]["turns"]:

@@ -1,6 +1,8 @@
-"""Pages and lines of printed text, drawn with Matplotlib from the words of our documentation: images that networks for documents are made for.
+"""Pages and lines of printed text, drawn with Matplotlib from the words of our documentation: images that
+networks for documents are made for.
 
-Every page has columns of paragraphs in one of Matplotlib's typefaces, a headline, and mostly a photograph or a ruled table; paper and ink vary.
+Every page has columns of paragraphs in one of Matplotlib's typefaces, a headline, and mostly a photograph or
+a ruled table; paper and ink vary.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ class Printer:
     def page(self, height: int, width: int) -> np.ndarray:
         """[height, width, 3] between 0 and 1."""
         figure, canvas = self._paper(height, width)
-        rng, face, size = self.rng, str(self.rng.choice(FACES)), float(self.rng.uniform(5, 11) * max(width, 320) / 640)
+        rng, face, size = (
+            self.rng,
+            str(self.rng.choice(FACES)),
+            float(self.rng.uniform(5, 11) * max(width, 320) / 640),
+        )
         figure.text(0.06, 0.94, self._phrase(4), family=face, size=size * 1.8, weight="bold", va="top")
         columns = int(rng.integers(1, 3))
         per_line = int(width / columns / size)
@@ -44,7 +50,15 @@ class Printer:
                 tall = min(float(rng.uniform(0.12, 0.3)), top - 0.05)
                 if kind == "text":
                     lines = max(int(tall * height / (size * DPI / 72 * 1.5)), 1)
-                    figure.text(left, top, "\n".join(self._line(per_line) for _ in range(lines)), family=face, size=size, va="top", linespacing=1.4)
+                    figure.text(
+                        left,
+                        top,
+                        "\n".join(self._line(per_line) for _ in range(lines)),
+                        family=face,
+                        size=size,
+                        va="top",
+                        linespacing=1.4,
+                    )
                 elif kind == "photograph":
                     part = figure.add_axes((left, top - tall, 0.8 / columns, tall))
                     part.imshow(self.photograph, aspect="auto")
@@ -59,7 +73,15 @@ class Printer:
         figure, canvas = self._paper(height, width)
         size = float(self.rng.uniform(0.4, 0.6)) * height * 72 / DPI
         text = self._line(int(width / (size * 0.85)))
-        figure.text(0.02, 0.5, text, family=str(self.rng.choice(FACES)), size=size, va="center", weight=str(self.rng.choice(["normal", "bold"])))
+        figure.text(
+            0.02,
+            0.5,
+            text,
+            family=str(self.rng.choice(FACES)),
+            size=size,
+            va="center",
+            weight=str(self.rng.choice(["normal", "bold"])),
+        )
         return _pixels(canvas)
 
     def _paper(self, height: int, width: int) -> tuple[Figure, FigureCanvasAgg]:
@@ -73,7 +95,11 @@ class Printer:
         for i in range(rows):
             for k in range(columns):
                 corner = left + k * width / columns, low + i * tall / rows
-                figure.add_artist(Rectangle(corner, width / columns, tall / rows, fill=False, lw=0.7, transform=figure.transFigure))
+                figure.add_artist(
+                    Rectangle(
+                        corner, width / columns, tall / rows, fill=False, lw=0.7, transform=figure.transFigure
+                    )
+                )
                 figure.text(corner[0] + 0.01, corner[1] + 0.01, self._phrase(1), family=face, size=size)
 
     def _phrase(self, count: int) -> str:

@@ -1,4 +1,6 @@
-"""Libraries side by side, each in a process of its own (`benchmarks/worker.py`), stopped while it is not its turn: no threads of others spin."""
+"""Libraries side by side, each in a process of its own (`benchmarks/worker.py`),
+stopped while it is not its turn: no threads of others spin.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,12 @@ class EngineProcess:
         """`python`: of an environment that has the library; `scratch`: an empty folder of its own."""
         self.scratch, self._said = scratch, (scratch / "said").open("w+")
         self._process = subprocess.Popen(
-            [python, str(WORKER), library], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, cwd=scratch, text=True
+            [python, str(WORKER), library],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            cwd=scratch,
+            text=True,
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -125,7 +132,10 @@ def measured(
     rounds: int,
     element: ElementName = "float32",
 ) -> dict[str, EngineTimes]:
-    """Engine -> its figures; a line about each that does not take the network. Rounds are interleaved: every engine has a turn in each."""
+    """Engine -> its figures; a line about each that does not take the network.
+
+    Rounds are interleaved: every engine has a turn in each.
+    """
     exact = [value for value in exactly(graph, values).values() if value.dtype.kind == "f"]
     walls: dict[str, list[float]] = {}
     busy: dict[str, list[float]] = {}
@@ -138,7 +148,9 @@ def measured(
             scratch = Path(folder) / name
             scratch.mkdir()
             try:
-                engine = open_engines.enter_context(_loaded(name, graph, whole, values, plans, threads, element, scratch))
+                engine = open_engines.enter_context(
+                    _loaded(name, graph, whole, values, plans, threads, element, scratch)
+                )
                 errors[name] = error_of(engine.outputs(), exact)
             except LfoptError as error:
                 say(f"{graph.name}, {threads} threads: {name} skipped: {error}")
@@ -151,7 +163,12 @@ def measured(
                 busy[name] += answer["cpu"]
         return {
             name: EngineTimes(
-                1e3 * median(walls[name]), 1e3 * min(walls[name]), 1e3 * median(busy[name]), len(walls[name]), errors[name], *engine.memory()
+                1e3 * median(walls[name]),
+                1e3 * min(walls[name]),
+                1e3 * median(busy[name]),
+                len(walls[name]),
+                errors[name],
+                *engine.memory(),
             )
             for name, engine in engines.items()
         }
@@ -159,14 +176,21 @@ def measured(
 
 @contextmanager
 def _loaded(
-    name: str, graph: Graph, whole: Path, values: Arrays, plans: Mapping[str, PlannedFolder], threads: int, element: ElementName, scratch: Path
+    name: str, graph: Graph, whole: Path, values: Arrays, plans: Mapping[str, PlannedFolder], threads: int,
+    element: ElementName, scratch: Path
 ) -> Iterator[EngineProcess]:  # fmt: skip
     """An engine by the name of a plan or of a peer; `whole`: the network of all images, as peers take it.
 
     Raises Refused; Unsupported for a plan that cannot be printed.
     """
     given = scratch / "inputs.npz"
-    request: dict[str, Any] = {"do": "load", "inputs": str(given), "threads": threads, "element": element, "outputs": list(graph.outputs)}
+    request: dict[str, Any] = {
+        "do": "load",
+        "inputs": str(given),
+        "threads": threads,
+        "element": element,
+        "outputs": list(graph.outputs),
+    }
     if name in plans:
         code = compiled(plans[name], threads=threads, element=element)
         request |= {"model": str(code.built.library), "name": code.source.name}
@@ -183,15 +207,21 @@ def _loaded(
 
 
 def _copied(model: Path, folder: Path) -> Path:
-    """The model, with pooling windows larger than the plane (EfficientNet's, as exported) written as the global mean that they are.
+    """The model, with pooling windows larger than the plane (EfficientNet's, as exported) written as the
+    global mean that they are.
 
     ONNX Runtime reads them as they stand, as we do; others do not.
     """
     proto = onnx.load(model)
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in onnx.shape_inference.infer_shapes(proto).graph.value_info}
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in onnx.shape_inference.infer_shapes(proto).graph.value_info
+    }
     for node in proto.graph.node:
         window = next((list(a.ints) for a in node.attribute if a.name == "kernel_shape"), [0])
-        if node.op_type == "AveragePool" and all(size > extent for size, extent in zip(window, shapes.get(node.input[0], ())[2:], strict=False)):
+        if node.op_type == "AveragePool" and all(
+            size > extent for size, extent in zip(window, shapes.get(node.input[0], ())[2:], strict=False)
+        ):
             node.op_type = "GlobalAveragePool"
             del node.attribute[:]
     written = folder / "model.onnx"
@@ -200,18 +230,26 @@ def _copied(model: Path, folder: Path) -> Path:
 
 
 def error_of(outputs: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> float:
-    """Largest difference of real outputs from the reference, over its largest; the worst output. Raises Refused for outputs of another size.
+    """Largest difference of real outputs from the reference, over its largest; the worst output.
+
+    Raises Refused for outputs of another size.
 
     >>> error_of([np.array([1.0, 2.5], np.float32)], [np.array([[1.0, 2.0]])])
     0.25
     """
     real = [output for output in outputs if output.dtype.kind == "f"]
     if [output.size for output in real] != [one.size for one in exact]:
-        raise Refused(f"found outputs of shapes {[list(o.shape) for o in real]}; accepted: {[list(one.shape) for one in exact]}")
+        raise Refused(
+            f"found outputs of shapes {[list(o.shape) for o in real]}; accepted: "
+            f"{[list(one.shape) for one in exact]}"
+        )
     largest = 0.0
     for output, one in zip(real, exact, strict=True):
         scale = float(np.abs(one).max(initial=0.0)) or 1.0
-        largest = max(largest, float(np.abs(output.reshape(one.shape).astype(np.float64) - one).max(initial=0.0)) / scale)
+        largest = max(
+            largest,
+            float(np.abs(output.reshape(one.shape).astype(np.float64) - one).max(initial=0.0)) / scale,
+        )
     return largest
 
 

@@ -1,12 +1,15 @@
-"""How right judges of validity are on families of networks that they have not learnt from, each family left out in turn.
+"""How right judges of validity are on families of networks that they have not learnt from, each family left
+out in turn.
 
 Judges say how likely a group is not to run whole from a buffer:
 
-    sums, schedule   formulas without parameters (`explainers.formulas`), the second by the scheme; they are compared with the buffer; how sure
-                     that is comes from one number, fitted
-    logistic, trees  logistic regression, and boosted trees, on the sums and maxima of what the network reads of each operator
+    sums, schedule   formulas without parameters (`explainers.formulas`), the second by the scheme; they are
+                     compared with the buffer; how sure that is comes from one number, fitted
+    logistic, trees  logistic regression, and boosted trees, on the sums and maxima of what the network reads
+                     of each operator
     trees+           boosted trees on those and on how far both formulas are from the buffer
-    network          what ships (`explainers.predictor`), trained anew without the family, and without two or three others (FOLDS); one for each seed
+    network          what ships (`explainers.predictor`), trained anew without the family, and without two or
+                     three others (FOLDS); one for each seed
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ from lfopt.app.files import write_with
 NEVER = 2.0**62  # bytes: what a formula says of a group that cannot run
 FOLDS = 6  # in which families are left out together where a network is trained
 DISTANCES = (0.25, 0.5, 1.0, np.inf)  # doublings between F_beta and the buffer, at the most
-Verdicts = Callable[[np.ndarray], np.ndarray]  # (samples,) bool, those asked about -> their probabilities of being invalid
+# (samples,) bool, those asked about -> their probabilities of being invalid
+Verdicts = Callable[[np.ndarray], np.ndarray]
 Fit = Callable[["ValiditySamples", np.ndarray], Verdicts]  # (samples; (samples,) bool, those to learn from)
 
 
@@ -52,32 +56,56 @@ class ValiditySamples:
     family: np.ndarray  # (samples,) str
     invalid: np.ndarray  # (samples,) bool
     distance: np.ndarray  # (samples,) float64: doublings between F_beta and the buffer
-    columns: np.ndarray  # (samples, 2 x FEATURES + 1) float32: sums and maxima over operators, and how many there are
+    # (samples, 2 x FEATURES + 1) float32: sums and maxima over operators, and how many there are
+    columns: np.ndarray
     over: Mapping[str, np.ndarray]  # formula -> (samples,) float64: doublings of what it says over the buffer
-    networks: Sequence[np.ndarray]  # (samples,) float64 each: probability by a network that has not learnt from the family
+    # (samples,) float64 each: probability by a network that has not learnt from the family
+    networks: Sequence[np.ndarray]
 
     @classmethod
     def of(cls, data: Dataset, forecasts: Sequence[Forecast] = ()) -> ValiditySamples:
-        """Every group of a data set at every one of BETAS; what networks say of its groups, if any were trained."""
+        """Every group of a data set at every one of BETAS;
+        what networks say of its groups, if any were trained.
+        """
         parts: list[tuple[np.ndarray, ...]] = []
         for n, source in enumerate(data.networks):
             flow, masks, needs = data.flow(n), data.masks(n), data.shards[n].need
             formulas, members = BeyondFormulas(flow, data.chip(n)), member_table(masks, len(flow))
-            says = [np.minimum(formula(formulas, members), NEVER) for formula in (BeyondFormulas.by_sums, FORMULAS[data.scheme])]
+            says = [
+                np.minimum(formula(formulas, members), NEVER)
+                for formula in (BeyondFormulas.by_sums, FORMULAS[data.scheme])
+            ]
             graphs = [batch for _, batch in batches(data.rules(n).groups, masks)]
             here = data.network == n
             for beta in BETAS:
                 columns = np.concatenate([_columns(batch, beta) for batch in graphs])
                 far = np.abs(np.log2(needs / beta))
-                guessed = np.array([forecast.invalid(beta)[here] for forecast in forecasts]).reshape(-1, len(masks)).T
-                parts.append((np.full(len(masks), source.family), needs >= beta, far, columns, *(np.log2(need / beta) for need in says), guessed))
-        family, invalid, distance, columns, sums, schedule, networks = (np.concatenate(part) for part in zip(*parts, strict=True))
+                guessed = (
+                    np.array([forecast.invalid(beta)[here] for forecast in forecasts])
+                    .reshape(-1, len(masks))
+                    .T
+                )
+                parts.append(
+                    (
+                        np.full(len(masks), source.family),
+                        needs >= beta,
+                        far,
+                        columns,
+                        *(np.log2(need / beta) for need in says),
+                        guessed,
+                    )
+                )
+        family, invalid, distance, columns, sums, schedule, networks = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
         return cls(family, invalid, distance, columns, {"sums": sums, "schedule": schedule}, [*networks.T])
 
     @cached_property
     def wide(self) -> np.ndarray:
         """(samples, columns): with the formulas."""
-        return np.concatenate([self.columns, *(column[:, None] for column in self.over.values())], 1).astype(np.float32)
+        return np.concatenate([self.columns, *(column[:, None] for column in self.over.values())], 1).astype(
+            np.float32
+        )
 
 
 def _columns(batch: Batch, buffer_bytes: int) -> np.ndarray:
@@ -93,9 +121,13 @@ def _formula(name: str) -> Fit:
     def fit(samples: ValiditySamples, known: np.ndarray) -> Verdicts:
         over = np.clip(samples.over[name], -20, 20)
         widths = np.geomspace(0.002, 2, 60)
-        width = widths[np.argmin([log_loss(sigmoid(over[known] / width), samples.invalid[known]) for width in widths])]
+        width = widths[
+            np.argmin([log_loss(sigmoid(over[known] / width), samples.invalid[known]) for width in widths])
+        ]
         return lambda tested: np.where(
-            samples.over[name][tested] >= 0, np.maximum(sigmoid(over[tested] / width), 0.5 + 1e-9), sigmoid(over[tested] / width)
+            samples.over[name][tested] >= 0,
+            np.maximum(sigmoid(over[tested] / width), 0.5 + 1e-9),
+            sigmoid(over[tested] / width),
         )
 
     return fit
@@ -120,7 +152,9 @@ JUDGES: dict[str, Fit] = {
 }
 
 
-def left_out(samples: ValiditySamples, judges: Sequence[str], jobs: int, report: Callable[[str], None]) -> dict[str, np.ndarray]:
+def left_out(
+    samples: ValiditySamples, judges: Sequence[str], jobs: int, report: Callable[[str], None]
+) -> dict[str, np.ndarray]:
     """Probabilities by judge, (samples,) each: of every family by one that learnt from all others."""
     probabilities = {judge: np.zeros(len(samples.family)) for judge in judges}
 
@@ -130,7 +164,9 @@ def left_out(samples: ValiditySamples, judges: Sequence[str], jobs: int, report:
 
     names = np.unique(samples.family).tolist()
     finished = Parallel(jobs, return_as="generator_unordered")(delayed(without)(family) for family in names)
-    for done, (tested, said) in enumerate(cast("Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]", finished), 1):
+    for done, (tested, said) in enumerate(
+        cast("Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]", finished), 1
+    ):
         for judge, probability in said.items():
             probabilities[judge][tested] = probability
         report(f"{done} of {len(names)} families left out")
@@ -150,8 +186,15 @@ def kept(folder: Path, data: Dataset, seed: int, fold: int) -> Path:
 
 
 def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Callable[[str], None]) -> None:
-    """Train a network for each seed and fold, and keep what it says; what is kept already is not made again."""
-    wanted = [(seed, k) for seed in range(seeds) for k in range(len(folds(data))) if not kept(folder, data, seed, k).exists()]
+    """Train a network for each seed and fold, and keep what it says; what is kept already is not made
+    again.
+    """
+    wanted = [
+        (seed, k)
+        for seed in range(seeds)
+        for k in range(len(folds(data)))
+        if not kept(folder, data, seed, k).exists()
+    ]
     if not wanted:
         return
     report(f"{data.scheme}: groups as graphs")
@@ -164,9 +207,15 @@ def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Cal
         write_with(path, lambda file: np.savez_compressed(file, **forecast._asdict()))
         return seed, k
 
-    finished = cast("Iterator[tuple[int, int]]", Parallel(jobs, return_as="generator_unordered")(delayed(one)(*each) for each in wanted))
+    finished = cast(
+        "Iterator[tuple[int, int]]",
+        Parallel(jobs, return_as="generator_unordered")(delayed(one)(*each) for each in wanted),
+    )
     for done, (seed, k) in enumerate(finished, 1):
-        report(f"{data.scheme}: {done} of {len(wanted)} networks, the last without {', '.join(folds(data)[k])}, seed {seed}")
+        report(
+            f"{data.scheme}: {done} of {len(wanted)} networks, the last without {', '.join(folds(data)[k])}, "
+            f"seed {seed}"
+        )
 
 
 def forecasts(folder: Path, data: Dataset) -> list[Forecast]:
@@ -182,7 +231,9 @@ def forecasts(folder: Path, data: Dataset) -> list[Forecast]:
     return runs
 
 
-def unseen(data: Dataset, fold: Sequence[str], settings: TrainingSettings, material: Material | None = None) -> Forecast:
+def unseen(
+    data: Dataset, fold: Sequence[str], settings: TrainingSettings, material: Material | None = None
+) -> Forecast:
     """What a network that is trained without some families says of their groups, in order."""
     parts = splits(data, "family", settings.seed, fold)
     weights, _ = train_once(data, parts, settings, lambda what, done: None, material=material)
@@ -193,7 +244,8 @@ def unseen(data: Dataset, fold: Sequence[str], settings: TrainingSettings, mater
 class FamilyFigures:
     """What is said of one judge: by family, and means over families."""
 
-    by_family: Mapping[str, Mapping[str, float]]  # family -> accuracy, f1, auroc, ece, valid_called_invalid, and accuracy within each of DISTANCES
+    # family -> accuracy, f1, auroc, ece, valid_called_invalid, and accuracy within each of DISTANCES
+    by_family: Mapping[str, Mapping[str, float]]
 
     @classmethod
     def of(cls, samples: ValiditySamples, probability: np.ndarray) -> FamilyFigures:
@@ -202,7 +254,11 @@ class FamilyFigures:
         for family in np.unique(samples.family).tolist():
             here = samples.family == family
             right = (probability > 0.5) == samples.invalid
-            figures = {key: value for key, value in measured(probability[here], samples.invalid[here]).items() if key in KEPT}
+            figures = {
+                key: value
+                for key, value in measured(probability[here], samples.invalid[here]).items()
+                if key in KEPT
+            }
             least = 0.0
             for most in DISTANCES:
                 near = here & (samples.distance >= least) & (samples.distance < most)
@@ -225,11 +281,15 @@ class FamilyFigures:
         """(mean over families, half of its 95 % interval) of the first less the second."""
         both = [(first.by_family[family][key], figures[key]) for family, figures in second.by_family.items()]
         differences = [one - other for one, other in both if not np.isnan(one)]
-        return fmean(differences), 1.96 * stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else np.nan
+        return fmean(differences), 1.96 * stdev(differences) / len(differences) ** 0.5 if len(
+            differences
+        ) > 1 else np.nan
 
     def worst(self, key: str) -> tuple[float, str]:
         """The least, and the family."""
-        return min((figures[key], family) for family, figures in self.by_family.items() if not np.isnan(figures[key]))
+        return min(
+            (figures[key], family) for family, figures in self.by_family.items() if not np.isnan(figures[key])
+        )
 
     def _values(self, key: str) -> list[float]:
         return [figures[key] for figures in self.by_family.values() if not np.isnan(figures[key])]

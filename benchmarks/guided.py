@@ -56,14 +56,20 @@ class Trials:
     def of(cls, source: str, kib: int, elements: int = 0) -> Trials:
         """`source`: an ONNX file, or zoo:NAME."""
         flow = dataflow(source)
-        return cls(flow, kib, elements, solve(_costs(flow, kib, elements), SearchOptions(time_limit=PROOF_SECONDS)))
+        return cls(
+            flow, kib, elements, solve(_costs(flow, kib, elements), SearchOptions(time_limit=PROOF_SECONDS))
+        )
 
     def costs(self) -> GroupCosts | OptimusCosts:
         """Costs that know nothing yet."""
         return _costs(self.flow, self.kib, self.elements)
 
-    def run(self, search: str, budget: int, settings: TrialSettings) -> Iterator[tuple[GuidanceName, Result, Partitions]]:
-        """(guidance, what was found, the groups that were met) of every guidance that can be had and every seed; each run starts knowing nothing."""
+    def run(
+        self, search: str, budget: int, settings: TrialSettings
+    ) -> Iterator[tuple[GuidanceName, Result, Partitions]]:
+        """(guidance, what was found, the groups that were met) of every guidance that can be had and every
+        seed; each run starts knowing nothing.
+        """
         for guidance in settings.guidance:
             for seed in range(settings.seeds):
                 costs = self.costs()
@@ -85,28 +91,43 @@ class Trials:
 
     def _explainer(self, costs: GroupCosts | OptimusCosts, guidance: GuidanceName, seed: int) -> Explain:
         if isinstance(costs, OptimusCosts) and guidance == "analytic":
-            return by_need(costs.dataflow, lambda mask: min((least for least, _, _ in costs.model.needs(mask)), default=1 << 62))
+            return by_need(
+                costs.dataflow,
+                lambda mask: min((least for least, _, _ in costs.model.needs(mask)), default=1 << 62),
+            )
         return explainer(self._bound(costs), guidance, seed)
 
     def _bound(self, costs: GroupCosts | OptimusCosts) -> GroupCosts:
-        """What learned explainers and the predictor are bound to: under Optimus' formula, the executable BRR on a chip with as large a buffer."""
+        """What learned explainers and the predictor are bound to:
+        under Optimus' formula, the executable BRR on a chip with as large a buffer.
+        """
         if isinstance(costs, GroupCosts):
             return costs
-        return GroupCosts(costs.dataflow, Hardware(2 * self.elements), Traffic.ONCE, scheme="brr", epilogue=False)
+        return GroupCosts(
+            costs.dataflow, Hardware(2 * self.elements), Traffic.ONCE, scheme="brr", epilogue=False
+        )
 
 
 def unfit(costs: GroupCosts) -> int:
     """The operators that do not fit by themselves."""
-    return sum(1 << i for i in range(len(costs.dataflow)) if costs.groups.line_need(1 << i) >= costs.hardware.buffer_bytes)
+    return sum(
+        1 << i
+        for i in range(len(costs.dataflow))
+        if costs.groups.line_need(1 << i) >= costs.hardware.buffer_bytes
+    )
 
 
 def met(costs: GroupCosts, name: str, seed: int, most: int) -> list[int]:
-    """Groups that do not fit, up to so many of those that a search of MET meets, without the operators that do not fit by themselves."""
+    """Groups that do not fit, up to so many of those that a search of MET meets,
+    without the operators that do not fit by themselves.
+    """
     alone, beta, groups_met = unfit(costs), costs.hardware.buffer_bytes, set[int]()
 
     def note(group: int) -> None:
         parts = without(costs.dataflow, group, alone)
-        groups_met.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
+        groups_met.update(
+            part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta
+        )
 
     SEARCHES[name](costs, SearchOptions(budget=MET[name], seed=seed, split=note))
     groups = sorted(groups_met)

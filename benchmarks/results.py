@@ -57,7 +57,9 @@ class Sheet:
 
     def keep(self, part: Table | str) -> None:
         """For the page alone."""
-        self._parts.append(markdown(part) if isinstance(part, Table) else Text.from_markup(part).plain.strip())
+        self._parts.append(
+            markdown(part) if isinstance(part, Table) else Text.from_markup(part).plain.strip()
+        )
 
     def write(self) -> None:
         """Write the page, if there is to be one: a new one, or the measured part of the one that there is."""
@@ -65,9 +67,16 @@ class Sheet:
             return
         measured = "\n\n".join((BEGIN, self._measured, *self._parts, END))
         title = self._page.stem.replace("-", " ").capitalize()
-        page = self._page.read_text(encoding="utf-8") if self._page.exists() else f"# {title}\n\n{BEGIN}\n{END}\n"
+        page = (
+            self._page.read_text(encoding="utf-8")
+            if self._page.exists()
+            else f"# {title}\n\n{BEGIN}\n{END}\n"
+        )
         if page.count(BEGIN) != 1 or page.count(END) != 1:
-            raise SystemExit(f"{self._page}: found no measured part, or several; accepted: a page with {BEGIN} and {END} once each")
+            raise SystemExit(
+                f"{self._page}: found no measured part, or several; accepted: a page with {BEGIN} and {END} "
+                "once each"
+            )
         before, _, rest = page.partition(BEGIN)
         self._page.parent.mkdir(parents=True, exist_ok=True)
         write_text(self._page, before + measured + rest.partition(END)[2])
@@ -78,12 +87,16 @@ Row = Mapping[str, Any]  # column -> text or number
 
 
 def table_of(title: str, rows: Sequence[Row], digits: int = 2) -> Table:
-    """Rows of one kind as a table: whole numbers as they are, others with so many digits from 100 down, NaN as nothing."""
+    """Rows of one kind as a table: whole numbers as they are, others with so many digits from 100 down,
+    NaN as nothing.
+    """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, value in rows[0].items():
         table.add_column(name, justify="left" if isinstance(value, str) else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(value if isinstance(value, str) else _number(value, digits) for value in row.values()))
+        table.add_row(
+            *(value if isinstance(value, str) else _number(value, digits) for value in row.values())
+        )
     return table
 
 
@@ -149,7 +162,9 @@ def commit() -> str:
 
 def _git(*arguments: str) -> str:
     try:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
     except FileNotFoundError:
         return ""
 
@@ -157,9 +172,13 @@ def _git(*arguments: str) -> str:
 def machine() -> str:
     """Processor, threads that this process may use, memory, system and Python."""
     model, memory = platform.machine(), ""
-    if (cpu := Path("/proc/cpuinfo")).exists() and (match := re.search(r"^model name\s*: (.+)$", cpu.read_text(), re.MULTILINE)):
+    if (cpu := Path("/proc/cpuinfo")).exists() and (
+        match := re.search(r"^model name\s*: (.+)$", cpu.read_text(), re.MULTILINE)
+    ):
         model = f"{match[1].strip()} ({model})"
-    if (info := Path("/proc/meminfo")).exists() and (match := re.search(r"^MemTotal:\s+(\d+) kB", info.read_text(), re.MULTILINE)):
+    if (info := Path("/proc/meminfo")).exists() and (
+        match := re.search(r"^MemTotal:\s+(\d+) kB", info.read_text(), re.MULTILINE)
+    ):
         memory = f", {int(match[1]) / (1 << 20):.0f} GiB"
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return f"{model}, {threads} threads{memory}, {platform.system()}, Python {platform.python_version()}"

@@ -1,8 +1,10 @@
-"""The accelerator by Yosys (pyosys): LUTs, registers, DSPs and RAMs of each module, its longest path, and the bytes of all its memories.
+"""The accelerator by Yosys (pyosys): LUTs, registers, DSPs and RAMs of each module, its longest path, and the
+bytes of all its memories.
 
-The whole core is mapped twice, module by module: to Xilinx UltraScale+ and to Lattice ECP5. What a module has holds what the modules in it have; of a
-module that is there several times, the largest. Paths are an estimate before routing, of UltraScale+ alone: see `benchmarks.rtl_paths`. *inside*:
-paths within the module, whose inputs are there at once; *in the core*: paths that end in it, wherever they begin.
+The whole core is mapped twice, module by module: to Xilinx UltraScale+ and to Lattice ECP5. What a module has
+holds what the modules in it have; of a module that is there several times, the largest. Paths are an estimate
+before routing, of UltraScale+ alone: see `benchmarks.rtl_paths`. *inside*: paths within the module, whose
+inputs are there at once; *in the core*: paths that end in it, wherever they begin.
 Needs `pip install pyosys`, whose frontend `read_slang` reads the SystemVerilog as it is.
 """
 
@@ -31,18 +33,33 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.results import Sheet, add_option
 from benchmarks.rtl_paths import Netlist, library
 from lfopt.isa.systemverilog import generate
-from lfopt.isa.tables import ACCUMULATORS, COMPUTATION, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, LOOP_WORDS, TABLE_BYTES, TABLES, TRANSFER, WORD_BYTES
+from lfopt.isa.tables import (
+    ACCUMULATORS,
+    COMPUTATION,
+    DESCRIPTORS,
+    FACTOR_BYTES,
+    FACTOR_ROWS,
+    LOOP_WORDS,
+    TABLE_BYTES,
+    TABLES,
+    TRANSFER,
+    WORD_BYTES,
+)
 
 RTL = Path(__file__).resolve().parents[1] / "hw_rtl" / "rtl"
 FAMILIES = {"xcup": "UltraScale+", "ecp5": "ECP5"}
 SYNTHESIS = {"xcup": "synth_xilinx -family xcup -noiopad -noclkbuf", "ecp5": "synth_ecp5 -noflatten"}
 # What a cell counts as: (kind, how many). Memories in LUTs count as the LUTs that they take.
 CELLS: dict[str, tuple[str, float]] = {
-    **{f"LUT{n}": ("LUT", 1) for n in range(1, 7)}, **dict.fromkeys(("RAM32M16", "RAM64M8", "RAM256X1D"), ("LUT", 8)),
-    **dict.fromkeys(("RAM32M", "RAM64M", "RAM128X1D"), ("LUT", 4)), **dict.fromkeys(("RAM32X1D", "RAM64X1D"), ("LUT", 2)),
-    **dict.fromkeys(("SRL16E", "SRLC32E"), ("LUT", 1)), **dict.fromkeys(("FDRE", "FDSE", "FDCE", "FDPE"), ("FF", 1)),
+    **{f"LUT{n}": ("LUT", 1) for n in range(1, 7)},
+    **dict.fromkeys(("RAM32M16", "RAM64M8", "RAM256X1D"), ("LUT", 8)),
+    **dict.fromkeys(("RAM32M", "RAM64M", "RAM128X1D"), ("LUT", 4)),
+    **dict.fromkeys(("RAM32X1D", "RAM64X1D"), ("LUT", 2)),
+    **dict.fromkeys(("SRL16E", "SRLC32E"), ("LUT", 1)),
+    **dict.fromkeys(("FDRE", "FDSE", "FDCE", "FDPE"), ("FF", 1)),
     "DSP48E2": ("DSP", 1), "RAMB36E2": ("RAM", 1), "RAMB18E2": ("RAM", 0.5), "URAM288": ("RAM", 1),
-    "CCU2C": ("LUT", 2), "TRELLIS_DPR16X4": ("LUT", 4), "TRELLIS_FF": ("FF", 1), "MULT18X18D": ("DSP", 1), "DP16KD": ("RAM", 1),
+    "CCU2C": ("LUT", 2), "TRELLIS_DPR16X4": ("LUT", 4), "TRELLIS_FF": ("FF", 1), "MULT18X18D": ("DSP", 1),
+    "DP16KD": ("RAM", 1),
 }  # fmt: skip
 KINDS = ("LUT", "FF", "DSP", "RAM")
 QUEUE_DEPTH, ENTRY_BITS = 8, 6 + 16 + 12 + 16 + 10 + 10 + 8 + 3 + 48
@@ -61,7 +78,9 @@ class Module:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lanes", type=int, default=16)
     parser.add_argument("--buffer-bytes", type=int, default=262144)
     parser.add_argument("--top", default="lf_core", help="another module, for a quick look")
@@ -77,7 +96,16 @@ def main() -> None:
     with ThreadPoolExecutor(len(FAMILIES)) as pool:
         xilinx, lattice = pool.map(lambda family: in_process(family, arguments), FAMILIES)
     table = Table("module", title="Cells, and the longest path in ns before routing")
-    for head in ("times", "LUT", "FF", "DSP", "RAM", "ns inside", "ns in the core", *(f"ECP5 {kind}" for kind in KINDS)):
+    for head in (
+        "times",
+        "LUT",
+        "FF",
+        "DSP",
+        "RAM",
+        "ns inside",
+        "ns in the core",
+        *(f"ECP5 {kind}" for kind in KINDS),
+    ):
         table.add_column(head, justify="right")
     for name, of in sorted(xilinx.items(), key=lambda item: (item[0] != arguments.top, item[0])):
         beside = lattice[name].cells if name in lattice else {}
@@ -85,8 +113,14 @@ def main() -> None:
         table.add_row(name, str(of.instances), *counts(of.cells), *paths, *counts(beside))
     sheet.show(table)
     core = xilinx[arguments.top]
-    sheet.show(f"The longest path of {arguments.top}: {core.within_core / 1000:.2f} ns, from {core.start} to {core.end}.")
-    sheet.show(f"UltraScale+: LUTs, DSP48E2, RAMB36; ECP5: LUT4, MULT18X18D, DP16KD. Both in {time.monotonic() - start:.0f} s.")
+    sheet.show(
+        f"The longest path of {arguments.top}: {core.within_core / 1000:.2f} ns, from {core.start} to "
+        f"{core.end}."
+    )
+    sheet.show(
+        "UltraScale+: LUTs, DSP48E2, RAMB36; ECP5: LUT4, MULT18X18D, DP16KD. Both in "
+        f"{time.monotonic() - start:.0f} s."
+    )
     sizes = Table("memory")
     sizes.add_column("bytes", justify="right")
     for name, size in memories(arguments.lanes, arguments.buffer_bytes).items():
@@ -100,11 +134,24 @@ def counts(cells: Mapping[str, float]) -> list[str]:
 
 
 def in_process(family: str, arguments: argparse.Namespace) -> dict[str, Module]:
-    options = ["--one", family, "--top", arguments.top, "--lanes", str(arguments.lanes), "--buffer-bytes", str(arguments.buffer_bytes)]
-    done = subprocess.run([sys.executable, __file__, *options], capture_output=True, text=True, check=False, env={**os.environ})
+    options = [
+        "--one",
+        family,
+        "--top",
+        arguments.top,
+        "--lanes",
+        str(arguments.lanes),
+        "--buffer-bytes",
+        str(arguments.buffer_bytes),
+    ]
+    done = subprocess.run(
+        [sys.executable, __file__, *options], capture_output=True, text=True, check=False, env={**os.environ}
+    )
     if done.returncode:
         raise SystemExit("\n".join((done.stdout + done.stderr).strip().splitlines()[-20:]))
-    return {name: Module(**fields) for name, fields in json.loads(done.stdout.strip().splitlines()[-1]).items()}
+    return {
+        name: Module(**fields) for name, fields in json.loads(done.stdout.strip().splitlines()[-1]).items()
+    }
 
 
 def measured(family: str, top: str, lanes: int, buffer_bytes: int) -> dict[str, Module]:
@@ -139,7 +186,9 @@ def measured(family: str, top: str, lanes: int, buffer_bytes: int) -> dict[str, 
     return by_kind
 
 
-def mapped(family: str, top: str, lanes: int, buffer_bytes: int, folder: Path) -> tuple[dict, dict[str, str], str]:
+def mapped(
+    family: str, top: str, lanes: int, buffer_bytes: int, folder: Path
+) -> tuple[dict, dict[str, str], str]:
     """(a flat netlist, module by place in it, Yosys' library of cells)."""
     import pyosys  # noqa: PLC0415 (not everyone has it)
     from pyosys import libyosys  # noqa: PLC0415
@@ -150,11 +199,18 @@ def mapped(family: str, top: str, lanes: int, buffer_bytes: int, folder: Path) -
     files = [*first, *(path for path in sorted(RTL.glob("*.sv")) if path not in first)]
     source = (RTL / f"{top}.sv").read_text()
     sizes = {"Lanes": lanes, "BufferBytes": buffer_bytes, "BufferWords": buffer_bytes // lanes}
-    generics = " ".join(f"-G{name}={size}" for name, size in sizes.items() if re.search(rf"\bparameter int unsigned {name}\b", source))
+    generics = " ".join(
+        f"-G{name}={size}"
+        for name, size in sizes.items()
+        if re.search(rf"\bparameter int unsigned {name}\b", source)
+    )
     design = libyosys.Design()
     before, after = folder / "before.json", folder / "after.json"
     with contextlib.redirect_stdout(io.StringIO()):
-        libyosys.run_pass(f"read_slang --keep-hierarchy -D SYNTHESIS {generics} --top {top} {' '.join(map(str, files))}", design)
+        libyosys.run_pass(
+            f"read_slang --keep-hierarchy -D SYNTHESIS {generics} --top {top} {' '.join(map(str, files))}",
+            design,
+        )
         libyosys.run_pass(f"{SYNTHESIS[family]} -top {top}", design)
         libyosys.run_pass(f"tee -q -o {before} stat -json", design)
         libyosys.run_pass("flatten", design)
@@ -191,7 +247,9 @@ def memories(lanes: int, buffer_bytes: int) -> dict[str, int]:
         "factors": FACTOR_ROWS * lanes * FACTOR_BYTES,
         "tables": TABLES * TABLE_BYTES,
         "tables in use (2, for each lane)": 2 * TABLE_BYTES * lanes,
-        "descriptors (EXEC; LOAD and STORE)": DESCRIPTORS * (COMPUTATION.used_bits + 2 * TRANSFER.used_bits) // 8,
+        "descriptors (EXEC; LOAD and STORE)": DESCRIPTORS
+        * (COMPUTATION.used_bits + 2 * TRANSFER.used_bits)
+        // 8,
         "words of an outermost loop": LOOP_WORDS * WORD_BYTES,
         "queues (3)": 3 * QUEUE_DEPTH * ENTRY_BITS // 8,
     }

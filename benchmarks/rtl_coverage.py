@@ -1,4 +1,6 @@
-"""What the programs of the tests, and random plans, reach in the SystemVerilog: lines and bits per module; and which kinds of computation occur."""
+"""What the programs of the tests, and random plans, reach in the SystemVerilog: lines and bits per module;
+and which kinds of computation occur.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,15 @@ from lfopt.isa.program import assemble, decode, unrolled
 from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import Opcode, Operation, Scale
 from tests.accelerator import random_plan
-from tests.hw_rtl.programs import COMPUTED, FAILURES, LIMIT_CYCLES, MEMORY_BYTES, WATCHDOG_CYCLES, WRITABLE, random_program
+from tests.hw_rtl.programs import (
+    COMPUTED,
+    FAILURES,
+    LIMIT_CYCLES,
+    MEMORY_BYTES,
+    WATCHDOG_CYCLES,
+    WRITABLE,
+    random_program,
+)
 
 POINT = re.compile(r"C '(.*)' (\d+)$")
 DATA = "coverage.dat"
@@ -54,11 +64,17 @@ def instrumented(folder: Path, *, toggle: bool) -> SimulationModel:
     source = design(parameters).harness.read_text()
     assert FINISH in source
     harness = folder / "main.cpp"
-    harness.write_text(source.replace(FINISH, f'  context->coveragep()->write("{folder / DATA}");\n{FINISH}').replace(
+    harness.write_text(source.replace(FINISH,
+    f'  context->coveragep()->write("{folder / DATA}");\n{FINISH}').replace(
         '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'))  # fmt: skip
     plain = design(parameters)
     options = (*plain.options, "--coverage-line", *("--coverage-toggle",) * toggle)
-    return SimulationModel(compiled(keeper(folder), replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
+    return SimulationModel(
+        compiled(
+            keeper(folder), replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))
+        ),
+        parameters,
+    )
 
 
 def gathered(model: SimulationModel, plans: int) -> Counter[str]:
@@ -73,10 +89,20 @@ def gathered(model: SimulationModel, plans: int) -> Counter[str]:
 
     image = np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
     drams = (Dram(), Dram(latency_cycles=1), Dram(latency_cycles=90, stall=120))
-    programs = [to_words(random_program(seed, image)[0]) for seed in range(30)] + [to_words(assemble(COMPUTED.splitlines()))] * 3
+    programs = [to_words(random_program(seed, image)[0]) for seed in range(30)] + [
+        to_words(assemble(COMPUTED.splitlines()))
+    ] * 3
     programs += [to_words(assemble((*lines.splitlines(), "halt"))) for lines in FAILURES]
     for k, program in enumerate(programs):
-        run(model, program, image, write_region=WRITABLE, watchdog_cycles=WATCHDOG_CYCLES, limit_cycles=LIMIT_CYCLES, dram=drams[k % 3])
+        run(
+            model,
+            program,
+            image,
+            write_region=WRITABLE,
+            watchdog_cycles=WATCHDOG_CYCLES,
+            limit_cycles=LIMIT_CYCLES,
+            dram=drams[k % 3],
+        )
         add()
     for k, (stream, inputs) in enumerate(streams(plans)):
         run_stream(model, stream, inputs, dram=drams[k % 3])
@@ -108,7 +134,9 @@ def report(sheet: Sheet, hits: Counter[str], *, misses: bool) -> None:
         point = (parts["f"], int(parts["l"]), parts.get("o", "") + parts.get("n", ""))
         points[Path(parts["f"]).stem, kind][point] += count  # instances and parameters together
     for kind in ("line", "toggle"):
-        rows = {module: list(of.values()) for (module, of_kind), of in sorted(points.items()) if of_kind == kind}
+        rows = {
+            module: list(of.values()) for (module, of_kind), of in sorted(points.items()) if of_kind == kind
+        }
         if not rows:
             continue
         table = Table(kind, box=box.SIMPLE_HEAD)
@@ -138,18 +166,23 @@ def functional(sheet: Sheet, number: int) -> None:
             elif command.opcode is Opcode.EXEC:
                 d = defaultdict(int, entries[command.values["descriptor"]])
                 row = (
-                    Operation(d["operation"]).name, f"{d['stride_rows']}x{d['stride_columns']}", d["dilation"], d["narrow"], d["first"], d["last"],
+                    Operation(d["operation"]).name, f"{d['stride_rows']}x{d['stride_columns']}",
+                    d["dilation"], d["narrow"], d["first"], d["last"],
                     Scale(d["scale"]).name if d["last"] else "-",
                 )  # fmt: skip
                 crossed[row] += 1
-                for name, value in zip(("operation", "strides", "dilation", "narrow", "first", "last", "scale"), row, strict=True):
+                for name, value in zip(
+                    ("operation", "strides", "dilation", "narrow", "first", "last", "scale"), row, strict=True
+                ):
                     kinds[name][value] += 1
                 kinds["kernel"][f"{d['kernel_rows']}x{d['kernel_columns']}"] += 1
                 kinds["table, bias"][f"{d['has_table']}, {d['has_bias']}"] += 1
     sheet.show(f"{number} random plans: {sum(crossed.values())} computations of {len(crossed)} kinds")
     sheet.show("(a kind: operation x strides x dilation x narrow x first x last x scale)")
     for name, counts in kinds.items():
-        sheet.show(f"{name}: " + ", ".join(f"{value} {count}" for value, count in sorted(counts.items(), key=str)))
+        sheet.show(
+            f"{name}: " + ", ".join(f"{value} {count}" for value, count in sorted(counts.items(), key=str))
+        )
     missing = [operation.name for operation in Operation if not kinds["operation"][operation.name]]
     sheet.show(f"operations that never occur: {', '.join(missing) or 'none'}")
 

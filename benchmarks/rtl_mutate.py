@@ -1,8 +1,8 @@
 """Change the accelerator's SystemVerilog in many small ways, one at a time, and see which check finds each.
 
-All mutants are built into one model, as alternatives that an environment variable chooses, so that a mutant costs no build. What runs is a copy of
-the repository: its own checks, by pytest, the quickest for a module first. A mutant that no check finds is a gap in the checks, unless it does what
-the original does.
+All mutants are built into one model, as alternatives that an environment variable chooses, so that a mutant
+costs no build. What runs is a copy of the repository: its own checks, by pytest, the quickest for a module
+first. A mutant that no check finds is a gap in the checks, unless it does what the original does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ CHOSEN = f"""package {PACKAGE};
   int number = $c32("(std::getenv(\\"{CHOICE}\\") ? std::atoi(std::getenv(\\"{CHOICE}\\")) : 0)");
 endpackage
 """
-LINT = "".join(f"// verilator lint_off {name}\n" for name in "DECLFILENAME WIDTH UNUSED CMPCONST UNOPTFLAT".split())
+LINT = "".join(
+    f"// verilator lint_off {name}\n" for name in "DECLFILENAME WIDTH UNUSED CMPCONST UNOPTFLAT".split()
+)
 ASSIGNED = re.compile(r"(assign \S+\s*= )(.*);", re.DOTALL)
 
 CHECKS = {
@@ -52,7 +54,9 @@ CHECKS = {
     "system": ["tests/hw_rtl/test_cocotb.py", "-k", "axi"],
     "plans": ["tests/hw_rtl/test_rtl.py::test_random_plans_on_rtl", "tests/hw_rtl/test_emulator.py"],
 }
-COMPUTES = frozenset("setup ring columns second weights array accumulators drain requantize tables exec".split())
+COMPUTES = frozenset(
+    "setup ring columns second weights array accumulators drain requantize tables exec".split()
+)
 BUS = frozenset("axi registers".split())
 QUIET = ("-o", "addopts=-q --strict-markers --import-mode=importlib", "-x", "-m", "not slow")
 
@@ -86,22 +90,47 @@ class MutantVerdicts:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("only", nargs="*", help="modules, or numbers of mutants (default: all)")
     parser.add_argument("--jobs", type=int, default=2, help="checks that run at a time")
-    parser.add_argument("--checks", nargs="+", choices=CHECKS, default=[*CHECKS], help="which to run (default: all, until one finds something)")
-    parser.add_argument("--folder", type=Path, help="where the copy, its models and verdicts are kept for another run (default: nowhere)")
-    parser.add_argument("--resume", action="store_true", help="do not try again what was found before, in the folder's verdicts")
-    parser.add_argument("--list", action="store_true", help="list the mutants, and whether each fits its file")
+    parser.add_argument(
+        "--checks",
+        nargs="+",
+        choices=CHECKS,
+        default=[*CHECKS],
+        help="which to run (default: all, until one finds something)",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where the copy, its models and verdicts are kept for another run (default: nowhere)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="do not try again what was found before, in the folder's verdicts",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="list the mutants, and whether each fits its file"
+    )
     add_option(parser)
     options = parser.parse_args()
     everything = mutants()
     sources = mutated(everything)
     if options.list:
         for number, mutant in enumerate(everything, 1):
-            print(f"{number:4} {mutant.file:16} {_short(mutant.old)}  ->  {_short(mutant.new)}{'   (same)' * bool(mutant.same)}")
+            print(
+                f"{number:4} {mutant.file:16} {_short(mutant.old)}  ->  "
+                f"{_short(mutant.new)}{'   (same)' * bool(mutant.same)}"
+            )
         return
-    chosen = [number for number, mutant in enumerate(everything, 1) if not options.only or {str(number), mutant.file} & {*options.only}]
+    chosen = [
+        number
+        for number, mutant in enumerate(everything, 1)
+        if not options.only or {str(number), mutant.file} & {*options.only}
+    ]
     sheet = Sheet("rtl-mutate", options.results)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch)
@@ -119,11 +148,14 @@ def main() -> None:
     sheet.write()
 
 
-# -- Mutants side by side -------------------------------------------------------------------------------------------------------------------
+# -- Mutants side by side ------------------------------------------------------------------------------------
 
 
 def mutated(everything: Sequence[Mutant]) -> dict[str, str]:
-    """Text of each module with all its mutants as alternatives. Exits with those that do not fit, if the SystemVerilog has changed."""
+    """Text of each module with all its mutants as alternatives.
+
+    Exits with those that do not fit, if the SystemVerilog has changed.
+    """
     places: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, mutant in enumerate(everything, 1):
         places[mutant.file][mutant.old].append(number)
@@ -140,13 +172,27 @@ def mutated(everything: Sequence[Mutant]) -> dict[str, str]:
         for old, at in sorted(starts.items(), key=lambda item: -item[1]):
             if at + len(old) > last:
                 stale.append(f"{file}.sv: mutant {olds[old][0]} overlaps the next one: {old}")
-            text = text[:at] + alternatives(old, [(number, everything[number - 1].new) for number in olds[old]]) + text[at + len(old) :]
+            text = (
+                text[:at]
+                + alternatives(old, [(number, everything[number - 1].new) for number in olds[old]])
+                + text[at + len(old) :]
+            )
             last = at
         files[file] = LINT + text
     host = files.get(HOST) or LINT + (ROOT / RTL / f"{HOST}.sv").read_text()
     files[HOST] = LINT + CHOSEN + host
     if stale:
-        raise SystemExit("\n".join(("these mutants do not fit any more; accepted: what occurs once (benchmarks/rtl_mutants.py)", *stale)))
+        raise SystemExit(
+            "\n".join(
+                (
+                    (
+                        "these mutants do not fit any more; accepted: what occurs once "
+                        "(benchmarks/rtl_mutants.py)"
+                    ),
+                    *stale,
+                )
+            )
+        )
     return files
 
 
@@ -160,18 +206,27 @@ def alternatives(old: str, news: Sequence[tuple[int, str]]) -> str:
     """
     if match := ASSIGNED.fullmatch(old):
         others = [ASSIGNED.fullmatch(new) for _, new in news]
-        assert all(other is not None and other[1] == match[1] for other in others), f"an assign stays one: {old}"
+        assert all(other is not None and other[1] == match[1] for other in others), (
+            f"an assign stays one: {old}"
+        )
         pairs = [(number, other[2]) for (number, _), other in zip(news, others, strict=True) if other]
         return f"{match[1]}{alternatives(match[2], pairs)};"
     text = old
     for number, new in news:
         chosen = f"{PACKAGE}::number == {number}"
-        text = f"if ({chosen}) begin {new} end else begin {text} end" if old.endswith(";") else f"({chosen} ? ({new}) : ({text}))"
+        text = (
+            f"if ({chosen}) begin {new} end else begin {text} end"
+            if old.endswith(";")
+            else f"({chosen} ? ({new}) : ({text}))"
+        )
     return text
 
 
 def copied(folder: Path, sources: dict[str, str]) -> None:
-    """A copy of the repository with these modules in it. Files that are as they should be stay, so that models that were built do."""
+    """A copy of the repository with these modules in it.
+
+    Files that are as they should be stay, so that models that were built do.
+    """
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
         source, target = ROOT / name, folder / name
@@ -183,23 +238,38 @@ def copied(folder: Path, sources: dict[str, str]) -> None:
         (folder / RTL / f"{file}.sv").write_text(text)
 
 
-# -- Checks ---------------------------------------------------------------------------------------------------------------------------------
+# -- Checks --------------------------------------------------------------------------------------------------
 
 
 def checks(module: str) -> list[str]:
     """Names of the checks, the one that is likely to find something first."""
     name = module.removeprefix("lf_")
-    first = ["exec", "plans", "programs"] if name in COMPUTES else ["programs", "system"] if name in BUS else ["programs", "system", "plans"]
-    alone = name not in COMPUTES | {"buffer", "reach_pkg", "memory"}  # the bench of computation does not have it
+    first = (
+        ["exec", "plans", "programs"]
+        if name in COMPUTES
+        else ["programs", "system"]
+        if name in BUS
+        else ["programs", "system", "plans"]
+    )
+    # the bench of computation does not have it
+    alone = name not in COMPUTES | {"buffer", "reach_pkg", "memory"}
     return [*first, *(check for check in CHECKS if check not in first and not (alone and check == "exec"))]
 
 
 def checked(folder: Path, check: str, number: int, limit: float | None) -> tuple[bool, str]:
     """(whether all is well, the test that found that it is not)."""
-    environment = {**os.environ, CHOICE: str(number), "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COCOTB_MAX_FAILURES": "1"}
+    environment = {
+        **os.environ,
+        CHOICE: str(number),
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COCOTB_MAX_FAILURES": "1",
+    }
     command = [sys.executable, "-m", "pytest", *QUIET, *CHECKS[check]]
     with tempfile.TemporaryFile("w+") as log:
-        running = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        running = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             code = running.wait(limit)
         except subprocess.TimeoutExpired:
@@ -210,7 +280,9 @@ def checked(folder: Path, check: str, number: int, limit: float | None) -> tuple
         output = log.read()
     if code not in (0, 1):  # nothing was judged: it was killed, or could not begin
         raise SystemExit(f"{shlex.join(command)} ends with {code}:\n{output[-5000:]}")
-    match = re.search(r"AssertionError: \['(\w+)", output) or re.search(r"^(?:FAILED|ERROR) [^:]*::(\w+)", output, re.MULTILINE)
+    match = re.search(r"AssertionError: \['(\w+)", output) or re.search(
+        r"^(?:FAILED|ERROR) [^:]*::(\w+)", output, re.MULTILINE
+    )
     return code == 0, match[1] if match else ""  # of a bench in Python, or of pytest
 
 
@@ -237,7 +309,11 @@ def judged(folder: Path, number: int, mutant: Mutant, limits: dict[str, float]) 
             break
     verdict = MutantVerdict(verdict.check, verdict.test, time.perf_counter() - start)
     says = f"{verdict.check}, {verdict.test}" if verdict.check else "SAME" if mutant.same else "SURVIVES"
-    print(f"{number:4} {mutant.file:16} {verdict.seconds:5.0f} s  {says}   {_short(mutant.old)}  ->  {_short(mutant.new)}", flush=True)
+    print(
+        f"{number:4} {mutant.file:16} {verdict.seconds:5.0f} s  {says}   {_short(mutant.old)}  ->  "
+        f"{_short(mutant.new)}",
+        flush=True,
+    )
     return verdict
 
 
@@ -247,21 +323,36 @@ def report(sheet: Sheet, everything: Sequence[Mutant], verdicts: dict[int, Mutan
         table.add_column(head, justify="right" if head in ("", "s") else "left")
     for number, verdict in verdicts.items():
         mutant = everything[number - 1]
-        cells = (str(number), mutant.file, _short(mutant.old), _short(mutant.new), verdict.check or "-", verdict.test, f"{verdict.seconds:.0f}")
+        cells = (
+            str(number),
+            mutant.file,
+            _short(mutant.old),
+            _short(mutant.new),
+            verdict.check or "-",
+            verdict.test,
+            f"{verdict.seconds:.0f}",
+        )
         table.add_row(*(cell.replace("[", r"\[") for cell in cells))
     same = [number for number in verdicts if everything[number - 1].same]
     real = [number for number in verdicts if number not in same]
     killed = [number for number in real if verdicts[number].check]
     sheet.show(
-        f"{len(verdicts)} mutants, {len(same)} of them equivalent; of the {len(real)} others, {len(killed)} are found: {len(killed) / len(real):.1%}"
+        f"{len(verdicts)} mutants, {len(same)} of them equivalent; of the {len(real)} others, {len(killed)} "
+        f"are found: {len(killed) / len(real):.1%}"
     )
     sheet.keep(table)
     for number in (number for number in real if number not in killed):
         mutant = everything[number - 1]
-        sheet.show(f"not found: {number}, {mutant.file}: {_short(mutant.old)} -> {_short(mutant.new)}".replace("[", r"\["))
+        sheet.show(
+            f"not found: {number}, {mutant.file}: {_short(mutant.old)} -> {_short(mutant.new)}".replace(
+                "[", r"\["
+            )
+        )
     for number in same:
         mutant = everything[number - 1]
-        sheet.show(f"equivalent: {number}, {mutant.file}, {_short(mutant.new)}: {mutant.same}".replace("[", r"\["))
+        sheet.show(
+            f"equivalent: {number}, {mutant.file}, {_short(mutant.new)}: {mutant.same}".replace("[", r"\[")
+        )
 
 
 def _key(mutant: Mutant) -> str:

@@ -1,9 +1,11 @@
-"""The longest path of a netlist that Yosys has mapped to Xilinx cells, in ps: the delays of cells, without wires.
+"""The longest path of a netlist that Yosys has mapped to Xilinx cells, in ps: the delays of cells, without
+wires.
 
-Delays are those that Yosys' library has for its mapper (`specify` blocks of xilinx/cells_sim.v): Artix-7's, as Project X-Ray measured them. Cells
-that only UltraScale+ has get those of the cell before them: DSP48E2 those of DSP48E1, RAMB*E2 those of RAMB36E1, RAM32M16 and RAM64M8 those of
-RAM32M and RAM64M. Inputs of a LUT are swapped, as a router does. Artix-7 is of an older and slower process than UltraScale+. Wires, fan-out and clock
-skew are left out.
+Delays are those that Yosys' library has for its mapper (`specify` blocks of xilinx/cells_sim.v): Artix-7's,
+as Project X-Ray measured them. Cells that only UltraScale+ has get those of the cell before them: DSP48E2
+those of DSP48E1, RAMB*E2 those of RAMB36E1, RAM32M16 and RAM64M8 those of RAM32M and RAM64M. Inputs of a LUT
+are swapped, as a router does. Artix-7 is of an older and slower process than UltraScale+. Wires, fan-out and
+clock skew are left out.
 """
 
 from __future__ import annotations
@@ -18,14 +20,25 @@ Pin = tuple[str, int]  # port, bit
 ARC = re.compile(r"\(\s*(\w+)(?:\[(\d+)\])?\s*[=*]>\s*(\w+)(?:\[(\d+)\])?\s*\)\s*=\s*([\d\s+]+);")
 CLOCKED = re.compile(r"\((?:pos|neg)edge\s+\w+\s*=>\s*\(\s*(\w+)(?:\[[\d:]+\])?\s*:[^=]*\)\s*\)\s*=\s*(\d+);")
 SETUP = re.compile(r"\$setup\(\s*(\w+)(?:\[[\d:]+\])?\s*,[^;]*?,\s*(\d+)\s*\)\s*;")
-BEFORE = {"RAM32M16": "RAM32M", "RAM64M8": "RAM64M", "RAMB36E2": "RAMB36E1", "RAMB18E2": "RAMB36E1", "RAMB18E1": "RAMB36E1"}
-# Ports that DSP48E2 has as DSP48E1 has; registers that a path from a port meets, the first first; delays are those of cells_sim.v.
+BEFORE = {
+    "RAM32M16": "RAM32M",
+    "RAM64M8": "RAM64M",
+    "RAMB36E2": "RAMB36E1",
+    "RAMB18E2": "RAMB36E1",
+    "RAMB18E1": "RAMB36E1",
+}
+# Ports that DSP48E2 has as DSP48E1 has; registers that a path from a port meets, the first first; delays are
+# those of cells_sim.v.
 DSP_SETUP = {
-    "A": (("AREG", 254), ("MREG", 1416), ("PREG", 2739)), "B": (("BREG", 324), ("MREG", 1285), ("PREG", 2608)),
-    "C": (("CREG", 168), ("PREG", 1244)), "D": (("DREG", 248), ("ADREG", 1195), ("MREG", 2310), ("PREG", 3635)), "PCIN": (("PREG", 1025),),
+    "A": (("AREG", 254), ("MREG", 1416), ("PREG", 2739)),
+    "B": (("BREG", 324), ("MREG", 1285), ("PREG", 2608)),
+    "C": (("CREG", 168), ("PREG", 1244)),
+    "D": (("DREG", 248), ("ADREG", 1195), ("MREG", 2310), ("PREG", 3635)), "PCIN": (("PREG", 1025),),
 }  # fmt: skip
-DSP_THROUGH = {"A": 2823, "B": 2690, "C": 1325, "D": 3717, "PCIN": 1107}  # to P where no register is met; to PCOUT 148 more
-DSP_OUT = (("MREG", 1671), ("AREG", 2952), ("BREG", 2813), ("CREG", 1687))  # from these registers to P, where PREG is none
+# to P where no register is met; to PCOUT 148 more
+DSP_THROUGH = {"A": 2823, "B": 2690, "C": 1325, "D": 3717, "PCIN": 1107}
+# from these registers to P, where PREG is none
+DSP_OUT = (("MREG", 1671), ("AREG", 2952), ("BREG", 2813), ("CREG", 1687))
 DSP_REGISTERED, DSP_CASCADE, DSP_PRE_ADDER = 329, 148, 983  # ps
 RESETS = ("CLR", "PRE")  # they are let go of once
 RAMB_OUT, RAMB_REGISTERED, RAMB_DATA, RAMB_ADDRESS = 2454, 882, 737, 566  # ps
@@ -54,7 +67,9 @@ def library(text: str) -> dict[str, Delays]:
     """The delays of every module of a Verilog library that has a `specify` block."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
     cells: dict[str, Delays] = {}
-    for name, body in re.findall(r"^module\s+\\?(\S+?)\s*[(\n ](.*?)^endmodule", text, re.DOTALL | re.MULTILINE):
+    for name, body in re.findall(
+        r"^module\s+\\?(\S+?)\s*[(\n ](.*?)^endmodule", text, re.DOTALL | re.MULTILINE
+    ):
         delays = Delays()
         for a, i, y, j, ps in ARC.findall(body):
             delays.through[(a, int(i)) if i else a, (y, int(j)) if j else y] = sum(map(int, ps.split("+")))
@@ -75,7 +90,8 @@ class Netlist:
         self.delays = delays
         self.names = names(module)
         self.starts: dict[int, tuple[int, str]] = {}  # bit -> ps, where
-        self.arcs: dict[int, list[tuple[int, int, str]]] = defaultdict(list)  # bit -> what it comes from: bit, ps, type of cell
+        # bit -> what it comes from: bit, ps, type of cell
+        self.arcs: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
         self.ends: list[tuple[int, int, str]] = []  # bit, setup in ps, cell
         self.where: dict[str, str] = {}  # cell -> the name of a register in it
         self.unknown: set[str] = set()
@@ -96,16 +112,31 @@ class Netlist:
             self.unknown.add(kind)
             return
         ins = {port: b for port, b in cell["connections"].items() if cell["port_directions"][port] == "input"}
-        outs = {port: b for port, b in cell["connections"].items() if cell["port_directions"][port] == "output"}
+        outs = {
+            port: b for port, b in cell["connections"].items() if cell["port_directions"][port] == "output"
+        }
         source = cell.get("attributes", {}).get("src", name).split("|")[0].rsplit("/", 1)[-1]  # file and line
-        self.where[name] = next((self.names[bit] for connected in outs.values() for bit in bits(connected) if bit in self.names), source)
+        self.where[name] = next(
+            (self.names[bit] for connected in outs.values() for bit in bits(connected) if bit in self.names),
+            source,
+        )
         block = kind.startswith("RAMB")
         for port, connected in ins.items():
-            setup = RAMB_DATA if block and port.startswith("DIN") else RAMB_ADDRESS if block and port.startswith("ADDR") else delays.setup.get(port)
+            setup = (
+                RAMB_DATA
+                if block and port.startswith("DIN")
+                else RAMB_ADDRESS
+                if block and port.startswith("ADDR")
+                else delays.setup.get(port)
+            )
             if setup is not None:
                 self.ends += [(bit, setup, name) for bit in bits(connected)]
         for port, connected in outs.items():
-            registered = cell["parameters"].get("DOB_REG" if port.startswith("DOUTB") else "DOA_REG", "0") if block else "0"
+            registered = (
+                cell["parameters"].get("DOB_REG" if port.startswith("DOUTB") else "DOA_REG", "0")
+                if block
+                else "0"
+            )
             ps = (RAMB_REGISTERED if int(registered, 2) else RAMB_OUT) if block else delays.out.get(port)
             if ps is not None:
                 self.starts.update((bit, (ps, self.where[name])) for bit in bits(connected))
@@ -124,7 +155,10 @@ class Netlist:
 
     def longest(self) -> Route:
         """The longest path of all, to a register or to where it is used outside."""
-        ps, bit, end = max(((self.arrival.get(bit, 0) + setup, bit, name) for bit, setup, name in self.ends), default=(0, 0, ""))
+        ps, bit, end = max(
+            ((self.arrival.get(bit, 0) + setup, bit, name) for bit, setup, name in self.ends),
+            default=(0, 0, ""),
+        )
         last = max(self.arrival, key=self.arrival.__getitem__, default=0)
         if self.arrival.get(last, 0) > ps:
             ps, bit, end = self.arrival[last], last, ""
@@ -139,7 +173,9 @@ class Netlist:
 
     def route(self, end: str) -> Route:
         """The longest path to a cell."""
-        ps, bit = max((self.arrival.get(bit, 0) + setup, bit) for bit, setup, name in self.ends if name == end)
+        ps, bit = max(
+            (self.arrival.get(bit, 0) + setup, bit) for bit, setup, name in self.ends if name == end
+        )
         return self._route(ps, bit, end)
 
     def _route(self, ps: int, bit: int, end: str) -> Route:
@@ -164,7 +200,9 @@ class Netlist:
 
     @staticmethod
     def _swapped(arcs: list[tuple[int, int, str]], arrival: Mapping[int, int]) -> list[tuple[int, int, str]]:
-        """Of a LUT, whose inputs are alike: the later a bit comes, the faster its input, as a router chooses them."""
+        """Of a LUT, whose inputs are alike: the later a bit comes, the faster its input,
+        as a router chooses them.
+        """
         if len(arcs) < 2 or not arcs[0][2].startswith("LUT"):
             return arcs
         sources = sorted((source for source, _, _ in arcs), key=lambda bit: -arrival.get(bit, 0))
@@ -189,7 +227,11 @@ class Netlist:
 
 def dsp(parameters: Mapping[str, str]) -> Delays:
     """DSP48E2, by the registers that are in use."""
-    used = {name for name in ("AREG", "BREG", "CREG", "DREG", "ADREG", "MREG", "PREG") if int(parameters.get(name, "0"), 2)}
+    used = {
+        name
+        for name in ("AREG", "BREG", "CREG", "DREG", "ADREG", "MREG", "PREG")
+        if int(parameters.get(name, "0"), 2)
+    }
     adds = "AD" in parameters.get("AMULTSEL", "A")
     delays = Delays()
     for port, registers in DSP_SETUP.items():

@@ -1,4 +1,5 @@
-"""Groups that surrogates learn from and are measured on: of the zoo, of networks drawn at random, and of models given, judged by the real judge.
+"""Groups that surrogates learn from and are measured on: of the zoo, of networks drawn at random, and of
+models given, judged by the real judge.
 
 What was judged stays in a folder, one archive for each network and chip; what is there is not judged again.
 """
@@ -32,14 +33,17 @@ from lfopt.planning import GroupCosts
 from lfopt.zoo import cells
 
 NETWORKS = (
-    "efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "resnet18", "resnet50",
-    "squeezenet1_0", "vgg16", "deeplabv3_mobilenet_v3_large", "fsrcnn", "fsrcnn_deconv", "mobilenet_v1_ssd", "yolov4", "unet", "c3d", "bert_base",
+    "efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small",
+    "mobilenet_v3_large", "resnet18", "resnet50",
+    "squeezenet1_0", "vgg16", "deeplabv3_mobilenet_v3_large", "fsrcnn", "fsrcnn_deconv", "mobilenet_v1_ssd",
+    "yolov4", "unet", "c3d", "bert_base",
     "gpt2", "vit_tiny", "whisper_tiny_encoder", "detr_resnet50", "segformer_b0",
 )  # fmt: skip
 DRAWN = 3  # networks of each family of cells
 GROUPS = 60  # of a network on a chip
 CHIP = "accelerator_256k.yaml"
-LINEAR = ("cycles all", "loads", "stores")  # columns whose sum, each with a rate of its own, and a constant are the linear roofline
+# columns whose sum, each with a rate of its own, and a constant are the linear roofline
+LINEAR = ("cycles all", "loads", "stores")
 
 
 def sources(models: Sequence[str]) -> list[str]:
@@ -63,23 +67,43 @@ class SurrogateSamples:
     cycles: np.ndarray  # (groups,) int64
 
     @classmethod
-    def measured(cls, folder: Path, networks: Sequence[str], report: Callable[[str, float], None]) -> SurrogateSamples:
+    def measured(
+        cls, folder: Path, networks: Sequence[str], report: Callable[[str, float], None]
+    ) -> SurrogateSamples:
         """Judge what is not in the folder yet."""
         folder.mkdir(parents=True, exist_ok=True)
         names, families, parts = list[str](), list[str](), list[tuple[np.ndarray, ...]]()
         jobs = [(source, other) for source in networks for other in (False, True)]
         for k, (source, other) in enumerate(jobs):
-            path = folder / f"{file_name(Path(source).stem if not source.startswith(ZOO) else source.removeprefix(ZOO))}-{int(other)}.npz"
+            stem = source.removeprefix(ZOO) if source.startswith(ZOO) else Path(source).stem
+            path = folder / f"{file_name(stem)}-{int(other)}.npz"
             report(f"judging {path.stem}", k / len(jobs))
             if not path.exists():
-                hardware, scheme = (chip(CHIP, None, None), "auto") if not other else varied(chip(CHIP, None, None), source)
-                costs = GroupCosts.of(load_network(source, None, "default", weights=False), hardware, scheme=scheme)
+                hardware, scheme = (
+                    (chip(CHIP, None, None), "auto") if not other else varied(chip(CHIP, None, None), source)
+                )
+                costs = GroupCosts.of(
+                    load_network(source, None, "default", weights=False), hardware, scheme=scheme
+                )
                 groups = judged(costs, GROUPS, crc32(source.encode()))
-                np.savez(path, roof=groups.read.roof, columns=groups.read.columns, cycles=groups.cycles, names=np.array(COLUMNS))
+                np.savez(
+                    path,
+                    roof=groups.read.roof,
+                    columns=groups.read.columns,
+                    cycles=groups.cycles,
+                    names=np.array(COLUMNS),
+                )
             with np.load(path) as archive:
                 if tuple(archive["names"].tolist()) != COLUMNS:
                     raise SystemExit(f"{path}: found other columns than there are now; remove the folder")
-                parts.append((np.full(len(archive["cycles"]), len(names)), archive["roof"], archive["columns"], archive["cycles"]))
+                parts.append(
+                    (
+                        np.full(len(archive["cycles"]), len(names)),
+                        archive["roof"],
+                        archive["columns"],
+                        archive["cycles"],
+                    )
+                )
             names.append(path.stem)
             families.append(family_of(source))
         network, roof, columns, cycles = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -100,7 +124,7 @@ class SurrogateSamples:
         return fit(self.read.columns[known], self.above[known], self.family[known].tolist())
 
 
-# -- what surrogates are measured beside: (samples; (groups,) bool, those to learn from; the same, those asked about) -> log2 of the cycles ----------
+# -- what surrogates are measured beside: (samples; (groups,) bool, those to learn from; the same, those asked
 
 Says = Callable[[SurrogateSamples, np.ndarray, np.ndarray], np.ndarray]
 
@@ -112,13 +136,18 @@ def roofline(samples: SurrogateSamples, known: np.ndarray, tested: np.ndarray) -
 
 def linear(samples: SurrogateSamples, known: np.ndarray, tested: np.ndarray) -> np.ndarray:
     """Four coefficients, none negative: of computation, loads, stores, and a constant, by relative errors."""
-    terms = np.exp2(samples.read.columns[:, [COLUMNS.index(name) for name in LINEAR]].astype(np.float64) + samples.read.roof[:, None])
+    terms = np.exp2(
+        samples.read.columns[:, [COLUMNS.index(name) for name in LINEAR]].astype(np.float64)
+        + samples.read.roof[:, None]
+    )
     terms = np.column_stack([terms, np.ones(len(terms))])
     rates, _ = nnls(terms[known] / samples.cycles[known, None], np.ones(known.sum()))
     return np.log2(np.maximum(terms[tested] @ rates, 1))
 
 
-def _learnt(make: Callable[[], Any], columns: Callable[[SurrogateSamples], np.ndarray], *, above: bool) -> Says:
+def _learnt(
+    make: Callable[[], Any], columns: Callable[[SurrogateSamples], np.ndarray], *, above: bool
+) -> Says:
     """`above`: whether the cycles over the roofline are learnt, or the cycles."""
 
     def says(samples: SurrogateSamples, known: np.ndarray, tested: np.ndarray) -> np.ndarray:
@@ -151,14 +180,21 @@ def _trees() -> Any:
 JUDGES: dict[str, Says] = {
     "roofline": roofline,
     "linear roofline": linear,
-    "ridge": _learnt(lambda: make_pipeline(StandardScaler(), Ridge(3.0)), lambda samples: samples.read.columns, above=True),
+    "ridge": _learnt(
+        lambda: make_pipeline(StandardScaler(), Ridge(3.0)), lambda samples: samples.read.columns, above=True
+    ),
     "trees on sums": _learnt(_trees, _plain, above=False),
     "extra trees": _learnt(
-        lambda: ExtraTreesRegressor(40, min_samples_leaf=2, max_features=0.5, random_state=0), lambda samples: samples.read.columns, above=True
+        lambda: ExtraTreesRegressor(40, min_samples_leaf=2, max_features=0.5, random_state=0),
+        lambda samples: samples.read.columns,
+        above=True,
     ),
     "perceptrons": _learnt(
         lambda: make_pipeline(
-            StandardScaler(), MLPRegressor(hidden_layer_sizes=(64, 64), alpha=0.01, max_iter=60, early_stopping=True, random_state=0)
+            StandardScaler(),
+            MLPRegressor(
+                hidden_layer_sizes=(64, 64), alpha=0.01, max_iter=60, early_stopping=True, random_state=0
+            ),
         ),
         lambda samples: samples.read.columns,
         above=True,

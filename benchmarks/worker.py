@@ -1,11 +1,14 @@
-"""One library in a process of its own: `python worker.py LIBRARY` does what lines of JSON on its input ask, and answers each with one.
+"""One library in a process of its own: `python worker.py LIBRARY` does what lines of JSON on its input ask,
+and answers each with one.
 
     {"do": "load", "model": "m.onnx", "inputs": "x.npz", "threads": 1, "element": "float32"}  ->  {}
-    {"do": "outputs", "file": "y.npz"}  ->  {}: outputs of an inference, "0", "1" ... in the order of the ONNX file
-    {"do": "run", "times": 3}  ->  {"wall": [...], "cpu": [...]}: seconds of inferences, after one that is not timed; cpu: of all threads
+    {"do": "outputs", "file": "y.npz"}  ->  {}: outputs of an inference, "0", "1" ... in the order of the ONNX
+                                            file
+    {"do": "run", "times": 3}  ->  {"wall": [...], "cpu": [...]}: seconds of inferences, after one that is not
+                                   timed; cpu: of all threads
 
-An answer {"refused": reason} says what the library made of it. Needs NumPy and the library alone, so that it runs in any environment of
-`benchmarks/peers.py`. Every run takes arrays and gives arrays.
+An answer {"refused": reason} says what the library made of it. Needs NumPy and the library alone, so that it
+runs in any environment of `benchmarks/peers.py`. Every run takes arrays and gives arrays.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ def lfopt(request: dict[str, Any], values: Arrays) -> Run:
     """`model`: the compiled library, beside its weights; `name`: the prefix of its symbols."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     library = Path(request["model"])
-    model = import_module("codegen.runtime").Compiled(library, request["name"], library.with_name("weights.bin"))
+    model = import_module("codegen.runtime").Compiled(
+        library, request["name"], library.with_name("weights.bin")
+    )
     return lambda: list(model.run(values).values())
 
 
@@ -43,7 +48,11 @@ def onnxruntime(request: dict[str, Any], values: Arrays) -> Run:
     """Default execution mode and optimizations."""
     library = import_module("onnxruntime")
     settings = library.SessionOptions()
-    settings.intra_op_num_threads, settings.inter_op_num_threads, settings.log_severity_level = request["threads"], 1, 3
+    settings.intra_op_num_threads, settings.inter_op_num_threads, settings.log_severity_level = (
+        request["threads"],
+        1,
+        3,
+    )
     session = library.InferenceSession(request["model"], settings, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, values)
 
@@ -51,20 +60,31 @@ def onnxruntime(request: dict[str, Any], values: Arrays) -> Run:
 def openvino(request: dict[str, Any], values: Arrays) -> Run:
     """Pinned to the element type: left alone it computes in bfloat16 where it can."""
     precision = {"float32": "f32", "bf16": "bf16"}[request["element"]]
-    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": request["threads"], "PERFORMANCE_HINT": "LATENCY"}
+    settings = {
+        "INFERENCE_PRECISION_HINT": precision,
+        "INFERENCE_NUM_THREADS": request["threads"],
+        "PERFORMANCE_HINT": "LATENCY",
+    }
     network = import_module("openvino").Core().compile_model(request["model"], "CPU", settings)
     return lambda: list(network(values).to_tuple())
 
 
 def mnn(request: dict[str, Any], values: Arrays) -> Run:
-    """`precision` high: float32. The converter is called where it lies: its Python wrapper would call pip, and report over the network."""
+    """`precision` high: float32.
+
+    The converter is called where it lies: its Python wrapper would call pip, and report over the network.
+    """
     library = import_module("MNN")
     converted = str(Path(request["model"]).with_suffix(".mnn"))
-    import_module("_tools").mnnconvert(["", "-f", "ONNX", "--modelFile", request["model"], "--MNNModel", converted, "--bizCode", "lfopt"])
+    import_module("_tools").mnnconvert(
+        ["", "-f", "ONNX", "--modelFile", request["model"], "--MNNModel", converted, "--bizCode", "lfopt"]
+    )
     network = library.Interpreter(converted)
     session = network.createSession({"backend": "CPU", "precision": "high", "numThread": request["threads"]})
     types = {"float32": library.Halide_Type_Float, "int32": library.Halide_Type_Int}
-    narrow = {name: value.astype(np.int32) if value.dtype == np.int64 else value for name, value in values.items()}
+    narrow = {
+        name: value.astype(np.int32) if value.dtype == np.int64 else value for name, value in values.items()
+    }
     order = library.Tensor_DimensionType_Caffe
 
     def host(value: np.ndarray) -> Any:
@@ -87,22 +107,33 @@ def mnn(request: dict[str, Any], values: Arrays) -> Run:
 
 
 def ncnn(request: dict[str, Any], values: Arrays) -> Run:
-    """Converted by pnnx, whose Python package wants torch, but has the program in it; float32 in memory and in arithmetic."""
+    """Converted by pnnx, whose Python package wants torch, but has the program in it;
+    float32 in memory and in arithmetic.
+    """
     library, model, package = import_module("ncnn"), Path(request["model"]), find_spec("pnnx")
     if package is None or not package.submodule_search_locations:
         raise RuntimeError("pnnx is not installed")
     command = [str(Path(package.submodule_search_locations[0]) / "pnnx"), model.name, "fp16=0"]
-    done = subprocess.run(command, cwd=model.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        command, cwd=model.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
     files = [str(model.with_name(f"{model.stem.replace('-', '_')}.ncnn.{kind}")) for kind in ("param", "bin")]
     if done.returncode or not all(map(os.path.exists, files)):
         raise RuntimeError(f"pnnx ended with {done.returncode}")
     network = library.Net()
     network.opt.num_threads = request["threads"]
-    for option in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage", "use_vulkan_compute"):
+    for option in (
+        "use_fp16_packed",
+        "use_fp16_storage",
+        "use_fp16_arithmetic",
+        "use_bf16_storage",
+        "use_vulkan_compute",
+    ):
         setattr(network.opt, option, False)
     if network.load_param(files[0]) or network.load_model(files[1]):
         raise RuntimeError("it does not read what pnnx wrote")
-    squeezed = [value[0] if value.ndim > 1 and len(value) == 1 else value for value in values.values()]  # it knows no batches
+    # it knows no batches
+    squeezed = [value[0] if value.ndim > 1 and len(value) == 1 else value for value in values.values()]
     given = [np.ascontiguousarray(v.astype(np.int32) if v.dtype == np.int64 else v) for v in squeezed]
 
     def run() -> list[np.ndarray]:
@@ -117,7 +148,9 @@ def ncnn(request: dict[str, Any], values: Arrays) -> Run:
     return run
 
 
-LIBRARIES: dict[str, Callable[[dict[str, Any], Arrays], Run]] = {f.__name__: f for f in (lfopt, onnxruntime, openvino, mnn, ncnn)}
+LIBRARIES: dict[str, Callable[[dict[str, Any], Arrays], Run]] = {
+    f.__name__: f for f in (lfopt, onnxruntime, openvino, mnn, ncnn)
+}
 
 
 def timed(run: Run, times: int) -> dict[str, list[float]]:

@@ -1,6 +1,8 @@
-"""Maps that lie within others, so that nobody copies them: what Transpose, Slice, Split and Gather by one index make of a map, and parts of a Concat.
+"""Maps that lie within others, so that nobody copies them: what Transpose, Slice, Split and Gather by one
+index make of a map, and parts of a Concat.
 
-The first are there already: who reads them reads the map they come from, through strides. The others are written where the Concat wants them.
+The first are there already: who reads them reads the map they come from, through strides. The others are
+written where the Concat wants them.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class AliasMap:
     def is_idle(self, i: int) -> bool:
         """Whether nothing is left to do for an operator."""
         return len(self.aliased(i)) == (
-            len(self.flow.calls[i].operator.inputs) if self.flow.operators[i].kind == "Concat" else len(self.flow.results[i])
+            len(self.flow.calls[i].operator.inputs)
+            if self.flow.operators[i].kind == "Concat"
+            else len(self.flow.results[i])
         )
 
     def aliased(self, i: int) -> set[int]:
@@ -56,11 +60,14 @@ class AliasMap:
         return {m for m in self.flow.results[i] if self.holder(m).read}
 
 
-def alias(flow: Dataflow, layouts: Sequence[MapLayout], in_memory: AbstractSet[int], runs: Callable[[int], Runs]) -> AliasMap:
+def alias(
+    flow: Dataflow, layouts: Sequence[MapLayout], in_memory: AbstractSet[int], runs: Callable[[int], Runs]
+) -> AliasMap:
     """Find the maps that can lie within others.
 
-    `layouts`: of all maps, as they would lie by themselves; `in_memory`: maps that lie in memory as a whole; `runs`: the steps of the group of an
-    operator, where maps lie in rings. Concats come first, the last of them before those that it joins again.
+    `layouts`: of all maps, as they would lie by themselves; `in_memory`: maps that lie in memory as a whole;
+    `runs`: the steps of the group of an operator, where maps lie in rings. Concats come first, the last of
+    them before those that it joins again.
     """
     search = _Search(flow, in_memory, runs, [*layouts], {})
     for i in reversed(range(len(flow))):
@@ -84,21 +91,32 @@ class _Search:
     def holder(self, m: int) -> Alias:
         return self.aliases.get(m, Alias(m))
 
-    # -- there already -----------------------------------------------------------------------------------------------------------------------
+    # -- there already ---------------------------------------------------------------------------------------
 
     def look_through(self, i: int) -> None:
         """Let what an operator makes lie in what it reads."""
         flow, call = self.flow, self.flow.calls[i]
         for m, layout, offset in seen_through(flow, self.layouts, i):
             source = flow.operands[i][0].map
-            base, alike = self.holder(source), call.result_tensors[0].quantization == flow.maps[source].quantization
-            if m in self.aliases or flow.is_output[m] or not flow.maps[m].elements or base.map not in self.in_memory or not alike:
+            base, alike = (
+                self.holder(source),
+                call.result_tensors[0].quantization == flow.maps[source].quantization,
+            )
+            if (
+                m in self.aliases
+                or flow.is_output[m]
+                or not flow.maps[m].elements
+                or base.map not in self.in_memory
+                or not alike
+            ):
                 continue
-            if layout.sequence == self.layouts[m].sequence and (not layout.alias_strides or _read(flow, m, layout)):
+            if layout.sequence == self.layouts[m].sequence and (
+                not layout.alias_strides or _read(flow, m, layout)
+            ):
                 self.aliases[m] = Alias(base.map, base.offset + offset, read=True)
                 self.layouts[m] = layout
 
-    # -- parts of a Concat -------------------------------------------------------------------------------------------------------------------
+    # -- parts of a Concat -----------------------------------------------------------------------------------
 
     def join(self, i: int) -> None:
         """Let what a Concat reads, and nobody else does, lie in what it makes."""
@@ -114,7 +132,11 @@ class _Search:
             if place is None or not self._can_write(m, place):
                 continue
             place = self._usual(m, place)
-            moved = m in self.in_memory or axis == row_axis(call.result) or place.sequence != self.layouts[m].sequence
+            moved = (
+                m in self.in_memory
+                or axis == row_axis(call.result)
+                or place.sequence != self.layouts[m].sequence
+            )
             if base.map in self.in_memory or not (moved or not in_turn(flow, self.runs(i), m, base.map)):
                 self.aliases[m] = Alias(base.map, first, written=True)
                 self.layouts[m] = place
@@ -128,12 +150,18 @@ class _Search:
 
     def _usual(self, m: int, place: MapLayout) -> MapLayout:
         """The same place, with axes of one element where the map has them."""
-        return MapLayout(place.tensor, self.layouts[m].order, place.alias_strides) if place.sequence == self.layouts[m].sequence else place
+        return (
+            MapLayout(place.tensor, self.layouts[m].order, place.alias_strides)
+            if place.sequence == self.layouts[m].sequence
+            else place
+        )
 
     def _can_write(self, m: int, place: MapLayout) -> bool:
         """Whether the operator that makes a map writes it there as well as anywhere."""
         maker = self.flow.operators[self.flow.producer[m]].kind
-        return (place.sequence == self.layouts[m].sequence or maker == "Transpose") and (not place.alias_strides or _written(self.flow, m, place))
+        return (place.sequence == self.layouts[m].sequence or maker == "Transpose") and (
+            not place.alias_strides or _written(self.flow, m, place)
+        )
 
     def _turn(self, m: int) -> None:
         """Where a Transpose makes a part, let what it reads lie there already, as it wants it."""
@@ -144,7 +172,9 @@ class _Search:
         steps = [0] * len(axes)
         for k, axis in enumerate(axes):
             steps[axis] = place.strides[k]
-        before = _spaced(tensor_of(flow.calls[i], 0), [axes[k] for k in place.order], steps).seen(flow.maps[source])
+        before = _spaced(tensor_of(flow.calls[i], 0), [axes[k] for k in place.order], steps).seen(
+            flow.maps[source]
+        )
         if before is not None and self._is_free(source, i) and self._can_write(source, before):
             before = self._usual(source, before)
             self.aliases[source], self.aliases[m] = Alias(base.map, base.offset), base._replace(read=True)
@@ -163,20 +193,28 @@ def even(layout: MapLayout) -> bool:
 def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> MapLayout:
     """The layout with these strides; with none of its own where the elements lie side by side."""
     side_by_side = MapLayout(tensor, tuple(order))
-    same = all(a == b or extent == 1 for a, b, extent in zip(side_by_side.strides, steps, tensor.shape, strict=True))
+    same = all(
+        a == b or extent == 1 for a, b, extent in zip(side_by_side.strides, steps, tensor.shape, strict=True)
+    )
     return side_by_side if same else MapLayout(tensor, tuple(order), tuple(steps))
 
 
-# -- reading ---------------------------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 def seen_through(flow: Dataflow, layouts: Sequence[MapLayout], i: int) -> list[tuple[int, MapLayout, int]]:
-    """The results of an operator that are a map in another order or a part of it: (map, how it lies in what is read, elements before its first)."""
+    """The results of an operator that are a map in another order or a part of it: (map, how it lies in what
+    is read, elements before its first).
+    """
     call, kind = flow.calls[i], flow.operators[i].kind
     if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
         return []
     whole = layouts[flow.operands[i][0].map].seen(tensor_of(call, 0))
-    return [] if whole is None else [(m, *part) for m, part in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
+    return (
+        []
+        if whole is None
+        else [(m, *part) for m, part in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
+    )
 
 
 Seen = Sequence[tuple[MapLayout, int]]
@@ -189,9 +227,13 @@ def _transposed(call: Call, whole: MapLayout) -> Seen:
 def _split(call: Call, whole: MapLayout) -> Seen:
     axis, sizes = call.attribute("axis", 0) % len(whole.shape), split_sizes(call)
     assert sizes is not None, "shapes are static"
-    firsts = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]
+    firsts = [
+        first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name
+    ]
     parts = zip(call.result_tensors, firsts, strict=True)
-    return [(_spaced(tensor, whole.order, whole.strides), first * whole.strides[axis]) for tensor, first in parts]
+    return [
+        (_spaced(tensor, whole.order, whole.strides), first * whole.strides[axis]) for tensor, first in parts
+    ]
 
 
 def _sliced(call: Call, whole: MapLayout) -> Seen:
@@ -199,7 +241,12 @@ def _sliced(call: Call, whole: MapLayout) -> Seen:
     if moves is None or any(step < 0 for _, step in moves):
         return []
     steps = [by * step for by, (_, step) in zip(whole.strides, moves, strict=True)]
-    return [(_spaced(call.result_tensors[0], whole.order, steps), sum(by * first for by, (first, _) in zip(whole.strides, moves, strict=True)))]
+    return [
+        (
+            _spaced(call.result_tensors[0], whole.order, steps),
+            sum(by * first for by, (first, _) in zip(whole.strides, moves, strict=True)),
+        )
+    ]
 
 
 def _taken(call: Call, whole: MapLayout) -> Seen:
@@ -212,48 +259,78 @@ def _taken(call: Call, whole: MapLayout) -> Seen:
     for k, to in moved.items():
         steps[to] = whole.strides[k]
     place = int(index.item()) % whole.shape[axis]
-    return [(_spaced(call.result_tensors[0], (*range(axis, axis + ones), *moved.values()), steps), place * whole.strides[axis])]
+    return [
+        (
+            _spaced(call.result_tensors[0], (*range(axis, axis + ones), *moved.values()), steps),
+            place * whole.strides[axis],
+        )
+    ]
 
 
-THROUGH: dict[str, Callable[[Call, MapLayout], Seen]] = {"Gather": _taken, "Slice": _sliced, "Split": _split, "Transpose": _transposed}
+THROUGH: dict[str, Callable[[Call, MapLayout], Seen]] = {
+    "Gather": _taken,
+    "Slice": _sliced,
+    "Split": _split,
+    "Transpose": _transposed,
+}
 
 
 def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
-    """Whether all who read a map can do so where its elements lie apart, as well as they could read a copy."""
+    """Whether all who read a map can do so where its elements lie apart, as well as they could read a
+    copy.
+    """
     for i in bits(flow.readers[m]):
         call, maps, elementwise = flow.calls[i], flow.operands[i], flow.specs[i].elementwise
         kind = call.operator.kind
         for seen in (layout.seen(tensor_of(call, operand.input)) for operand in maps if operand.map == m):
-            if seen is None or not (call.result_tensors[0].quantization is layout.tensor.quantization is None):
+            if seen is None or not (
+                call.result_tensors[0].quantization is layout.tensor.quantization is None
+            ):
                 return False
-            anyhow = flow.specs[i].family is Family.MOVE or (kind == "MatMul" and len(maps) == 2) or (elementwise and len(maps) == 1)
-            if (elementwise and seen.shape != call.result) or not (anyhow or ((elementwise or kind in KERNELS) and even(seen))):
+            anyhow = (
+                flow.specs[i].family is Family.MOVE
+                or (kind == "MatMul" and len(maps) == 2)
+                or (elementwise and len(maps) == 1)
+            )
+            if (elementwise and seen.shape != call.result) or not (
+                anyhow or ((elementwise or kind in KERNELS) and even(seen))
+            ):
                 return False
     return True
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 
 
 def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
-    """Whether all that may be one kernel with the operator that makes a map, down to its anchor, has the shape of the map, and can write it apart."""
+    """Whether all that may be one kernel with the operator that makes a map, down to its anchor, has the
+    shape of the map, and can write it apart.
+    """
     i = flow.producer[m]
     kind, rank = flow.operators[i].kind, len(layout.shape)
     if not flow.specs[i].elementwise:
-        return kind != "Transpose" and (even(layout) or kind not in KERNELS or (kind in ON_IMAGES and rank != 4))
+        return kind != "Transpose" and (
+            even(layout) or kind not in KERNELS or (kind in ON_IMAGES and rank != 4)
+        )
     for operand in flow.operands[i]:
         other = flow.maps[operand.map]
         if other.elements != layout.tensor.elements:
             continue
         if other.shape != layout.shape or flow.calls[i].shape(operand.input) != layout.shape:
             return False
-        if flow.producer[operand.map] >= 0 and flow.readers[operand.map] == 1 << i and not _written(flow, operand.map, layout):
+        if (
+            flow.producer[operand.map] >= 0
+            and flow.readers[operand.map] == 1 << i
+            and not _written(flow, operand.map, layout)
+        ):
             return False
     return True
 
 
 def in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
-    """Whether, wherever rows of a part are made, the same rows of the map that shall hold it are made next, before anybody reads others."""
+    """Whether, wherever rows of a part are made,
+    the same rows of the map that shall hold it are made next, before anybody reads others.
+    """
     maker, joins, read = flow.producer[part], flow.producer[ring], flow.readers[ring]
     for run in runs:
         rows: tuple[object, ...] | None = None

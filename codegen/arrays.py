@@ -1,4 +1,6 @@
-"""Arrays that callers bring and take: NumPy's, and those of libraries that share memory with it by DLPack, such as PyTorch's on the CPU."""
+"""Arrays that callers bring and take: NumPy's,
+and those of libraries that share memory with it by DLPack, such as PyTorch's on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from lfopt.ir import InvalidConfig, Tensor
 from lfopt.ir.names import one_line
 
 Array = Any  # a NumPy array, or one in host memory that has __dlpack__
-Inputs = Mapping[str, Array] | Sequence[Array] | Array  # by name; a list or tuple in the model's order; alone, if it is the only one
+# by name; a list or tuple in the model's order; alone, if it is the only one
+Inputs = Mapping[str, Array] | Sequence[Array] | Array
 
 
 def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, object]:
@@ -20,7 +23,10 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
 
     `wanted`: what each takes. Raises InvalidConfig for other containers, names, lengths.
     """
-    accepted = "accepted: " + (", ".join(f"{name!r} ({what})" if what else repr(name) for name, what in wanted.items()) or "no inputs")
+    accepted = "accepted: " + (
+        ", ".join(f"{name!r} ({what})" if what else repr(name) for name, what in wanted.items())
+        or "no inputs"
+    )
     if isinstance(inputs, Mapping):
         if unknown := [name for name in inputs if name not in wanted]:
             unknown_name = unknown[0] if isinstance(unknown[0], str) else type(unknown[0]).__name__
@@ -28,9 +34,16 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
         if absent := [name for name in wanted if name not in inputs]:
             raise InvalidConfig(f"input {absent[0]!r}: absent; accepted: {wanted[absent[0]] or 'an array'}")
         return {name: inputs[name] for name in wanted}
-    given = [inputs] if len(wanted) == 1 and hasattr(inputs, "__dlpack__") | isinstance(inputs, np.generic) else inputs
+    given = (
+        [inputs]
+        if len(wanted) == 1 and hasattr(inputs, "__dlpack__") | isinstance(inputs, np.generic)
+        else inputs
+    )
     if not isinstance(given, list | tuple):
-        raise InvalidConfig(f"{label}: found {type(given).__name__}; {accepted}, as arrays by name, or a list or tuple of arrays in this order")
+        raise InvalidConfig(
+            f"{label}: found {type(given).__name__}; {accepted}, as arrays by name, or a list or tuple of "
+            "arrays in this order"
+        )
     if len(given) != len(wanted):
         raise InvalidConfig(f"{label}: found {len(given)} inputs; {accepted}")
     return dict(zip(wanted, given, strict=True))
@@ -39,7 +52,8 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
 def array(given: object, name: str, wanted: str = "") -> np.ndarray:
     """An input that is an array, without a copy; scalars of NumPy are arrays without axes.
 
-    Raises InvalidConfig, also for one some of whose elements are masked, and for one that is not in host memory.
+    Raises InvalidConfig, also for one some of whose elements are masked, and for one that is not in host
+    memory.
     """
     accepted = f"accepted: a NumPy array, or one with __dlpack__{wanted}"
     if isinstance(given, np.ndarray | np.generic) and not isinstance(given, np.ma.MaskedArray):
@@ -48,34 +62,54 @@ def array(given: object, name: str, wanted: str = "") -> np.ndarray:
         raise InvalidConfig(f"input {name!r}: found {type(given).__name__}; {accepted}")
     try:
         return np.from_dlpack(given)  # pyright: ignore[reportArgumentType]
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # what libraries raise for devices, types, gradients
-        raise InvalidConfig(f"input {name!r}: found {type(given).__name__}, not shared: {one_line(error)}; {accepted}") from None
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        # what libraries raise for devices, types, gradients
+        raise InvalidConfig(
+            f"input {name!r}: found {type(given).__name__}, not shared: {one_line(error)}; {accepted}"
+        ) from None
 
 
 def readable(tensor: Tensor, given: object) -> np.ndarray:
-    """An input as generated code reads it: the array itself, if it is dense, in C order and aligned. Raises InvalidConfig."""
+    """An input as generated code reads it: the array itself, if it is dense, in C order and aligned.
+
+    Raises InvalidConfig.
+    """
     wanted = f"{tensor.dtype} {list(tensor.shape)}"
     values = array(given, tensor.name, f", {wanted}")
     if values.dtype.name != tensor.dtype or values.shape != tensor.shape:
-        raise InvalidConfig(f"input {tensor.name!r}: found {values.dtype.name} {list(values.shape)}; accepted: {wanted}")
+        raise InvalidConfig(
+            f"input {tensor.name!r}: found {values.dtype.name} {list(values.shape)}; accepted: {wanted}"
+        )
     return np.require(values, tensor.dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
-def arguments(positional: Sequence[Array], named: Mapping[str, Array], wanted: Sequence[str], label: str) -> Inputs:
-    """Arguments of a call, as `by_name` takes them: those without a name are in the model's order. Raises InvalidConfig."""
+def arguments(
+    positional: Sequence[Array], named: Mapping[str, Array], wanted: Sequence[str], label: str
+) -> Inputs:
+    """Arguments of a call, as `by_name` takes them: those without a name are in the model's order.
+
+    Raises InvalidConfig.
+    """
     if not named:
         return list(positional)
     twice = [name for name in wanted[: len(positional)] if name in named]
     if twice or len(positional) > len(wanted):
-        excess = f"input {twice[0]!r} twice" if len(positional) <= len(wanted) else f"{len(positional)} inputs without a name"
-        raise InvalidConfig(f"{label}: found {excess}; accepted: each of {', '.join(map(repr, wanted)) or 'no inputs'} once")
+        excess = (
+            f"input {twice[0]!r} twice"
+            if len(positional) <= len(wanted)
+            else f"{len(positional)} inputs without a name"
+        )
+        raise InvalidConfig(
+            f"{label}: found {excess}; accepted: each of {', '.join(map(repr, wanted)) or 'no inputs'} once"
+        )
     return {**dict(zip(wanted, positional, strict=False)), **named}
 
 
 def returned(outputs: Iterable[np.ndarray], given: Iterable[Array]) -> Any:
     """Results of a call: one alone, several as a tuple, without copies.
 
-    Arrays of the library that the first foreign array of `given` is from, where that library has `from_dlpack`; else NumPy's.
+    Arrays of the library that the first foreign array of `given` is from, where that library has
+    `from_dlpack`; else NumPy's.
     """
     foreign = next((value for value in given if not isinstance(value, np.ndarray | np.generic)), None)
     library = None if foreign is None else sys.modules.get(type(foreign).__module__.partition(".")[0])

@@ -1,7 +1,8 @@
-"""Attention in counting C: every query runs through the keys of a block, one by one, with what it keeps of those before.
+"""Attention in counting C: every query runs through the keys of a block, one by one, with what it keeps of
+those before.
 
-Its parts are functions of the index of one element: what a product of attention reads is looked for in the buffer, and goes through whatever scales
-it, masks it or lays it out on the way.
+Its parts are functions of the index of one element: what a product of attention reads is looked for in the
+buffer, and goes through whatever scales it, masks it or lays it out on the way.
 """
 
 from __future__ import annotations
@@ -46,13 +47,25 @@ class One(Array):
 class OnElement(Nest):
     """The loops of an operator for the element of one result at `i0`, `i1`, ..."""
 
-    def __init__(self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, result: int) -> None:
+    def __init__(
+        self,
+        out: Writer,
+        call: Call,
+        operands: Mapping[int, Array],
+        results: Sequence[Array],
+        blob: Blob,
+        result: int,
+    ) -> None:
         super().__init__(out, call, operands, results, blob, whole=True, threads=1)
         self.result = result
 
     @contextmanager
     def each(
-        self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i", spans: Mapping[int, Span] | None = None
+        self,
+        result: int = 0,
+        axes: Sequence[int] | None = None,
+        name: str = "i",
+        spans: Mapping[int, Span] | None = None,
     ) -> Iterator[dict[int, str]]:
         """The index, where it is wanted."""
         wanted = [] if result == self.result else ["0"]
@@ -65,54 +78,111 @@ class OnElement(Nest):
 class CountedAttention:
     """The C function of an attention in a group."""
 
-    def __init__(self, out: Writer, call: Call, graph: Graph, blob: Blob, name: str, outside: Callable[[int], Array], kept: Array) -> None:
-        """`outside`: an operand as it lies in the buffer, by its number; `kept`: what is kept of every query between two blocks."""
-        self.out, self.call, self.form, self.graph, self.blob, self.name = out, call, form_of(call), graph, blob, name
+    def __init__(
+        self,
+        out: Writer,
+        call: Call,
+        graph: Graph,
+        blob: Blob,
+        name: str,
+        outside: Callable[[int], Array],
+        kept: Array,
+    ) -> None:
+        """`outside`: an operand as it lies in the buffer, by its number; `kept`:
+        what is kept of every query between two blocks.
+        """
+        self.out, self.call, self.form, self.graph, self.blob, self.name = (
+            out,
+            call,
+            form_of(call),
+            graph,
+            blob,
+            name,
+        )
         self.outside, self.kept = outside, kept
         self.functions: dict[Use, Called] = {}
 
     def write(self, result: Array) -> None:
-        """`name(m, b0, s, from, to, first, last)`: the box of the result is `b0`, that of what is kept `s`."""
+        """`name(m, b0, s, from, to, first, last)`: the box of the result is `b0`, that of what is kept
+        `s`.
+        """
         form, out = self.form, self.out
         *stack, width = form.mixing.result
         scores = self._function(form.softmax.operator.inputs[0], "scores")
         values = self._function(form.mixing.operator.inputs[1], "values")
         kind = scores.ctype
         if not Scalar(scores.dtype).floating:
-            raise Unsupported(f"node {self.call.operator.name!r}: found scores of type {scores.dtype}; counting C accepts floats")
+            raise Unsupported(
+                f"node {self.call.operator.name!r}: found scores of type {scores.dtype}; counting C accepts "
+                "floats"
+            )
         window = self._window()
         exp, at = Scalar(scores.dtype).function, [f"i{k}" for k in range(len(stack))]
-        with out.block(f"static void {self.name}(const context *m, const box *b0, const box *s, int from, int to, int first, int last)"):
+        with out.block(
+            f"static void {self.name}(const context *m, const box *b0, const box *s, int from, int to, int "
+            "first, int last)"
+        ):
             out("(void)b0;")
-            with out.nested([f"for (int {i} = s->first[{k}]; {i} < s->stop[{k}]; {i}++)" for k, i in enumerate(at)]):
+            with out.nested(
+                [f"for (int {i} = s->first[{k}]; {i} < s->stop[{k}]; {i}++)" for k, i in enumerate(at)]
+            ):
                 out(f"{kind} sum[{width}], most = -INFINITY, total = 0;")
                 out(f"for (int e = 0; e < {width}; e++) sum[e] = first ? 0 : {self.kept.at([*at, 'e'])};")
-                out(f"if (!first) most = {self.kept.at([*at, str(width)])}, total = {self.kept.at([*at, str(width + 1)])};")
-                low, high = (f"larger(from, {window[0]}[{at[-1]}])", f"smaller(to, {window[1]}[{at[-1]}])") if window else ("from", "to")
+                out(
+                    f"if (!first) most = {self.kept.at([*at, str(width)])}, total = "
+                    f"{self.kept.at([*at, str(width + 1)])};"
+                )
+                low, high = (
+                    (f"larger(from, {window[0]}[{at[-1]}])", f"smaller(to, {window[1]}[{at[-1]}])")
+                    if window
+                    else ("from", "to")
+                )
                 with out.block(f"for (int k = {low}; k < {high}; k++)"):
                     out(f"const {kind} score = {scores.at(self._of_scores([*at, 'k']))};")
                     with out.block("if (score > most)"):
                         out(f"const {kind} scale = isinf(most) ? 0 : {exp('exp', 'most - score')};")
-                        out(f"for (int e = 0; e < {width}; e++) sum[e] *= scale;", "total *= scale, most = score;")
-                    out(f"const {kind} weight = isinf(most) && most < 0 && !isnan(score) ? 0 : {exp('exp', 'score - most')};", "total += weight;")
-                    out(f"for (int e = 0; e < {width}; e++) sum[e] += weight * ({kind}){values.at(self._of_values(at, 'k'))};")
+                        out(
+                            f"for (int e = 0; e < {width}; e++) sum[e] *= scale;",
+                            "total *= scale, most = score;",
+                        )
+                    out(
+                        f"const {kind} weight = isinf(most) && most < 0 && !isnan(score) ? 0 : "
+                        f"{exp('exp', 'score - most')};",
+                        "total += weight;",
+                    )
+                    out(
+                        f"for (int e = 0; e < {width}; e++) sum[e] += weight * "
+                        f"({kind}){values.at(self._of_values(at, 'k'))};"
+                    )
                 with out.block("if (!last)"):
                     out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*at, 'e'])} = sum[e];")
-                    out(f"{self.kept.at([*at, str(width)])} = most, {self.kept.at([*at, str(width + 1)])} = total;", "continue;")
+                    out(
+                        f"{self.kept.at([*at, str(width)])} = most, {self.kept.at([*at, str(width + 1)])} = "
+                        "total;",
+                        "continue;",
+                    )
                 quotient = "sum[e] / total"
                 if form.guard:
-                    quotient = f"({'isnan(total) || ' if form.guard == 'IsNaN' else ''}total == 0 ? 0 : {quotient})"
-                out(f"for (int e = 0; e < {width}; e++) {result.at(self._laid_out([*at, 'e']))} = ({result.ctype})({quotient});")
+                    quotient = (
+                        f"({'isnan(total) || ' if form.guard == 'IsNaN' else ''}total == 0 ? 0 : {quotient})"
+                    )
+                out(
+                    f"for (int e = 0; e < {width}; e++) {result.at(self._laid_out([*at, 'e']))} = "
+                    f"({result.ctype})({quotient});"
+                )
         out("")
 
     def _window(self) -> tuple[str, str] | None:
         """Names of tables of the keys that each query sees."""
         if self.form.window is None:
             return None
-        first, stop = (f"((const int32_t *){self.blob.add(np.ascontiguousarray(ends, np.int32), 'int32')})" for ends in self.form.window)
+        first, stop = (
+            f"((const int32_t *){self.blob.add(np.ascontiguousarray(ends, np.int32), 'int32')})"
+            for ends in self.form.window
+        )
         return first, stop
 
-    # -- indices -----------------------------------------------------------------------------------------------------------------------------
+    # -- indices ---------------------------------------------------------------------------------------------
 
     def _of_scores(self, at: list[str]) -> list[str]:
         """The index of a score, from that of the weight in the product with the values."""
@@ -135,9 +205,11 @@ class CountedAttention:
         """The index of the same element in a tensor of another shape."""
         if shape == source:
             return at
-        return Array(MapLayout(Tensor("", source, "float32"), tuple(range(len(source)))), shape, "").behind(at)
+        return Array(MapLayout(Tensor("", source, "float32"), tuple(range(len(source)))), shape, "").behind(
+            at
+        )
 
-    # -- parts -------------------------------------------------------------------------------------------------------------------------------
+    # -- parts -----------------------------------------------------------------------------------------------
 
     def _function(self, name: str, use: str) -> Called:
         """The function of a tensor's elements."""
@@ -145,9 +217,13 @@ class CountedAttention:
             return self.functions[name, use]
         tensor = self.graph.tensors[name]
         if tensor.dtype not in CTYPES:
-            raise Unsupported(f"tensor {name!r}: found {tensor.dtype}; counting C accepts {', '.join(CTYPES)}")
+            raise Unsupported(
+                f"tensor {name!r}: found {tensor.dtype}; counting C accepts {', '.join(CTYPES)}"
+            )
         number = len(self.functions)
-        called = Called(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"{self.name}_{number}")
+        called = Called(
+            MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"{self.name}_{number}"
+        )
         self.functions[name, use] = called
         body = Writer()
         if name in self.form.views:
@@ -160,7 +236,10 @@ class CountedAttention:
             given = self.outside(self.form.uses.index((name, use)))
             body(f"y = {given.at([f'i{k}' for k in range(len(tensor.shape))])};")
         index = [f"i{k}" for k in range(len(tensor.shape))]
-        with self.out.block(f"static inline {called.ctype} {called.pointer}({', '.join(('const context *m', *(f'int {i}' for i in index)))})"):
+        with self.out.block(
+            f"static inline {called.ctype} "
+            f"{called.pointer}({', '.join(('const context *m', *(f'int {i}' for i in index)))})"
+        ):
             self.out("".join(f"(void){i}; " for i in ("m", *index)).strip(), f"{called.ctype} y = 0;")
             self.out(body.text().rstrip("\n"), "return y;")
         self.out("")
@@ -168,7 +247,10 @@ class CountedAttention:
 
     def _part(self, body: Writer, name: str, use: str) -> None:
         part, k = self.form.makers[name]
-        results = [One(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, "y") for tensor in part.result_tensors]
+        results = [
+            One(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, "y")
+            for tensor in part.result_tensors
+        ]
         asked = [j for j, output in enumerate(part.operator.outputs) if output]
         operands: dict[int, Array] = {}
         for i, operand in enumerate(part.operator.inputs):
@@ -190,7 +272,10 @@ class CountedAttention:
     @staticmethod
     def _stacked(stack: Sequence[str], shape: tuple[int, ...]) -> list[str]:
         """The index before the last two axes, broadcast."""
-        return ["0" if extent == 1 else i for i, extent in zip(stack[len(stack) - len(shape) + 2 :], shape[:-2], strict=True)]
+        return [
+            "0" if extent == 1 else i
+            for i, extent in zip(stack[len(stack) - len(shape) + 2 :], shape[:-2], strict=True)
+        ]
 
 
 def kept_step(call: Call, step: Compute) -> Compute:
@@ -198,12 +283,25 @@ def kept_step(call: Call, step: Compute) -> Compute:
     (box,) = step.boxes
     kept = state_box(call, box)
     shape, by = call.result, list[tuple[int, ...]]()
-    for axis, ((start, stop), extent) in enumerate(zip(box, shape, strict=True)):  # how far it moves with the result along each axis
+    # how far it moves with the result along each axis
+    for axis, ((start, stop), extent) in enumerate(zip(box, shape, strict=True)):
         size = stop - start
         there = start + size if stop + size <= extent else start - size
-        other = state_box(call, (*box[:axis], (there, there + size), *box[axis + 1 :])) if 0 <= there != start else kept
-        by.append(tuple((b - a) // (there - start) if there != start else 0 for (a, _), (b, _) in zip(kept, other, strict=True)))
-    strides = tuple(tuple(sum(d * by[axis][a] for axis, d in enumerate(move[: len(box)])) for a in range(len(kept))) for move in step.strides)
+        other = (
+            state_box(call, (*box[:axis], (there, there + size), *box[axis + 1 :]))
+            if 0 <= there != start
+            else kept
+        )
+        by.append(
+            tuple(
+                (b - a) // (there - start) if there != start else 0
+                for (a, _), (b, _) in zip(kept, other, strict=True)
+            )
+        )
+    strides = tuple(
+        tuple(sum(d * by[axis][a] for axis, d in enumerate(move[: len(box)])) for a in range(len(kept)))
+        for move in step.strides
+    )
     return replace(step, boxes=(kept,), inputs=None, strides=strides)
 
 

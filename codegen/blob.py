@@ -14,15 +14,20 @@ class Blob:
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []  # of bytes, padding among them
-        self._known: dict[tuple[int, bytes], list[tuple[np.ndarray, int]]] = {}  # size and first bytes -> such runs of bytes, and where they begin
+        # size and first bytes -> such runs of bytes, and where they begin
+        self._known: dict[tuple[int, bytes], list[tuple[np.ndarray, int]]] = {}
         self._size = 0
 
     def add(self, values: np.ndarray, dtype: str = "float32") -> str:
-        """C expression for the address of these values, in C order: a `const float *`, whatever their type."""
+        """C expression for the address of these values, in C order: a `const float *`, whatever their
+        type.
+        """
         return f"(m->weights + {self.place(values, dtype) // 4})"
 
     def place(self, values: np.ndarray, dtype: str) -> int:
-        """Bytes from the start to these values, which nobody may change from then on: only `bytes` copies them."""
+        """Bytes from the start to these values, which nobody may change from then on:
+        only `bytes` copies them.
+        """
         data = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
         alike = self._known.setdefault((data.size, data[:ALIGN].tobytes()), [])
         for other, at in alike:
@@ -39,7 +44,9 @@ class Blob:
 
 
 def digest(data: bytes) -> int:
-    """What `hash_of` in prelude.h gives: the words of 8 bytes as digits to a base, modulo 2**64. `data` is a multiple of 8 bytes.
+    """What `hash_of` in prelude.h gives: the words of 8 bytes as digits to a base, modulo 2**64.
+
+    `data` is a multiple of 8 bytes.
 
     >>> digest((5).to_bytes(8, "little") + (7).to_bytes(8, "little")) == (5 * BASE + 7) % 2**64
     True

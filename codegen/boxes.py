@@ -1,4 +1,6 @@
-"""Arrays of code that counts, and the loops of an operator on a box of its results: elements lie in pieces of the buffer, or nowhere."""
+"""Arrays of code that counts, and the loops of an operator on a box of its results:
+elements lie in pieces of the buffer, or nowhere.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,17 @@ class OnChip(Array):
 
     def offset(self, index: Sequence[str]) -> str:
         """Raises Unsupported: elements are apart."""
-        raise Unsupported(f"tensor {self.layout.tensor.name!r} {list(index)}: its elements are not side by side in the buffer")
+        raise Unsupported(
+            f"tensor {self.layout.tensor.name!r} {list(index)}: its elements are not side by side in the "
+            "buffer"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight(Array):
-    """A result that another operator takes element by element as it is made: one box of it, in registers as far as the chip is concerned."""
+    """A result that another operator takes element by element as it is made:
+    one box of it, in registers as far as the chip is concerned.
+    """
 
     def at(self, index: Sequence[str]) -> str:
         """The element at an index of the box `b0`; `pointer` is its first byte."""
@@ -47,17 +54,27 @@ class InFlight(Array):
 
     def offset(self, index: Sequence[str]) -> str:
         """Raises Unsupported: it depends on the box."""
-        raise Unsupported(f"tensor {self.layout.tensor.name!r} {list(index)}: it is made in flight, and lies nowhere")
+        raise Unsupported(
+            f"tensor {self.layout.tensor.name!r} {list(index)}: it is made in flight, and lies nowhere"
+        )
 
 
 class OnBoxes(Nest):
     """The loops of an operator on a box of each of its results: `b0`, `b1`, ... in C.
 
-    `sums`: what is held of the first result while what is folded comes in parts: `from` up to `to` in C; `first` and `last` say whether it is the
-    first part, or the last. None: it comes as a whole.
+    `sums`: what is held of the first result while what is folded comes in parts: `from` up to `to` in C;
+    `first` and `last` say whether it is the first part, or the last. None: it comes as a whole.
     """
 
-    def __init__(self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, sums: Array | None) -> None:
+    def __init__(
+        self,
+        out: Writer,
+        call: Call,
+        operands: Mapping[int, Array],
+        results: Sequence[Array],
+        blob: Blob,
+        sums: Array | None,
+    ) -> None:
         super().__init__(out, call, operands, results, blob, whole=True, threads=1)
         self.sums = sums
 
@@ -69,8 +86,17 @@ class OnBoxes(Nest):
                 yield indices
             return
         indices = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
-        spans = [("from", f"smaller(to, {extent})") if k == along else ("0", str(extent)) for k, extent in enumerate(extents)]
-        with self.out.nested([f"for (int {i} = {first}; {i} < {stop}; {i}++)" for i, (first, stop) in zip(indices, spans, strict=True) if i != "0"]):
+        spans = [
+            ("from", f"smaller(to, {extent})") if k == along else ("0", str(extent))
+            for k, extent in enumerate(extents)
+        ]
+        with self.out.nested(
+            [
+                f"for (int {i} = {first}; {i} < {stop}; {i}++)"
+                for i, (first, stop) in zip(indices, spans, strict=True)
+                if i != "0"
+            ]
+        ):
             yield indices
 
     def begin(self, at: Sequence[str], start: str) -> str:
@@ -90,11 +116,19 @@ class OnBoxes(Nest):
 
     def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
         """C conditions, all of which hold inside the box of a result."""
-        return [f"{i} {test} b{result}->{end}[{axis}]" for axis, i in at.items() for test, end in ((">=", "first"), ("<", "stop"))]
+        return [
+            f"{i} {test} b{result}->{end}[{axis}]"
+            for axis, i in at.items()
+            for test, end in ((">=", "first"), ("<", "stop"))
+        ]
 
     @contextmanager
     def each(
-        self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i", spans: Mapping[int, Span] | None = None
+        self,
+        result: int = 0,
+        axes: Sequence[int] | None = None,
+        name: str = "i",
+        spans: Mapping[int, Span] | None = None,
     ) -> Iterator[dict[int, str]]:
         """Loops over the elements of the box of a result."""
         indices: dict[int, str] = {}

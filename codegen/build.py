@@ -19,7 +19,8 @@ from lfopt.ir import CannotWrite, LfoptError
 TEMPLATES = Path(__file__).with_name("program")  # main.c and what belongs to it, for a model called NAME
 PROGRAM_SOURCES = ("main.c", "npy.c")
 COMPILERS = ("cc", "gcc", "clang")
-TAKEN = frozenset({"all", "bench", "clean", "Makefile"})  # that a program cannot be called, because `make` means something by them
+# that a program cannot be called, because `make` means something by them
+TAKEN = frozenset({"all", "bench", "clean", "Makefile"})
 LOADED, EXECUTABLE = 1, 1  # of segments of ELF: PT_LOAD, PF_X
 LINES = 3  # of what a compiler says
 
@@ -53,10 +54,14 @@ def _write(path: Path, content: bytes) -> None:
         raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def write_source(source: CSource, folder: Path, write: Callable[[Path, bytes], object] = _write) -> tuple[Path, ...]:
+def write_source(
+    source: CSource, folder: Path, write: Callable[[Path, bytes], object] = _write
+) -> tuple[Path, ...]:
     """Write the model's files and those of its program into `folder`, each by `write`. Raises CannotWrite."""
     folder.mkdir(parents=True, exist_ok=True)
-    templates = {path.name.replace("NAME", source.name): path for path in sorted(TEMPLATES.iterdir()) if path.is_file()}
+    templates = {
+        path.name.replace("NAME", source.name): path for path in sorted(TEMPLATES.iterdir()) if path.is_file()
+    }
     files = {**source.files, **{name: _rendered(path, source) for name, path in templates.items()}}
     for name, content in files.items():
         write(folder / name, content)
@@ -87,7 +92,10 @@ def _rendered(template: Path, source: CSource) -> bytes:
 def _arenas(source: CSource) -> str:
     if source.arenas == 1:
         return "the arena that the fusion groups run in, as the plan says"
-    return f"the {source.arenas} arenas that the fusion groups run in: one of each thread, as large as the plan says"
+    return (
+        f"the {source.arenas} arenas that the fusion groups run in: one of each thread, as large as the "
+        "plan says"
+    )
 
 
 def _model_sources(source: CSource) -> list[str]:
@@ -95,13 +103,17 @@ def _model_sources(source: CSource) -> list[str]:
 
 
 def find_compiler(wanted: str | None = None) -> tuple[str, ...]:
-    """The command of a C compiler: the one wanted ($CC, with options if need be), else the first that is installed."""
+    """The command of a C compiler: the one wanted ($CC, with options if need be),
+    else the first that is installed.
+    """
     for candidate in [wanted] if wanted else COMPILERS:
         command = _split(candidate)
         if command and shutil.which(command[0]):
             return command
     asked = f"CC={wanted}: no such command" if wanted else f"none of {', '.join(COMPILERS)} is installed"
-    raise CannotBuild(f"no C compiler: {asked}; accepted: one of GCC or Clang (apt-get install gcc), named by CC if need be")
+    raise CannotBuild(
+        f"no C compiler: {asked}; accepted: one of GCC or Clang (apt-get install gcc), named by CC if need be"
+    )
 
 
 def _split(command: str) -> tuple[str, ...]:
@@ -118,7 +130,10 @@ def compiler_version(compiler: Sequence[str]) -> str:
 
 
 def build(source: CSource, folder: Path, compiler: Sequence[str], jobs: int = 2) -> Built:
-    """Compile what `write_source` wrote into `folder`: a shared library and a program, beside the sources. `jobs` files at a time."""
+    """Compile what `write_source` wrote into `folder`: a shared library and a program, beside the sources.
+
+    `jobs` files at a time.
+    """
     built = Built(folder / library_name(source), folder / program_name(source))
     model = _model_sources(source)
     with tempfile.TemporaryDirectory(prefix="build.", suffix=".part", dir=folder) as scratch:
@@ -131,7 +146,10 @@ def build(source: CSource, folder: Path, compiler: Sequence[str], jobs: int = 2)
         with ThreadPoolExecutor(max(jobs, 1)) as pool:
             for _ in pool.map(compiled, objects):
                 pass
-        links = {built.library: ("-shared", *(objects[name] for name in model)), built.program: tuple(objects.values())}
+        links = {
+            built.library: ("-shared", *(objects[name] for name in model)),
+            built.program: tuple(objects.values()),
+        }
         for path, parts in links.items():
             aside = Path(scratch) / path.name
             _call([*base, *parts, "-o", str(aside), "-lm"])
@@ -140,18 +158,28 @@ def build(source: CSource, folder: Path, compiler: Sequence[str], jobs: int = 2)
 
 
 def code_bytes(library: Path) -> int:
-    """Bytes of machine code in a shared library: those of its executable segments. Raises CannotBuild for what is no ELF file of 64 bits."""
+    """Bytes of machine code in a shared library: those of its executable segments.
+
+    Raises CannotBuild for what is no ELF file of 64 bits.
+    """
     data = library.read_bytes()
     if data[:5] != b"\x7fELF\x02":
         raise CannotBuild(f"{library}: found no ELF file of 64 bits")
     order = "<" if data[5] == 1 else ">"
-    (start,), (size, count) = struct.unpack_from(f"{order}Q", data, 32), struct.unpack_from(f"{order}HH", data, 54)
-    segments = (struct.unpack_from(f"{order}II32xQ", data, start + k * size)[:3] for k in range(count))  # kind, flags, bytes in memory
+    (start,), (size, count) = (
+        struct.unpack_from(f"{order}Q", data, 32),
+        struct.unpack_from(f"{order}HH", data, 54),
+    )
+    # kind, flags, bytes in memory
+    segments = (struct.unpack_from(f"{order}II32xQ", data, start + k * size)[:3] for k in range(count))
     return sum(taken for kind, flags, taken in segments if kind == LOADED and flags & EXECUTABLE)
 
 
 def build_text(text: str, folder: Path, command: Sequence[str]) -> Path:
-    """A shared library of one C file, compiled in `folder` by a compiler with its options. Raises CannotBuild."""
+    """A shared library of one C file, compiled in `folder` by a compiler with its options.
+
+    Raises CannotBuild.
+    """
     source, library = folder / "text.c", folder / "libtext.so"
     _write(source, text.encode())
     _call([*command, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"])
@@ -167,5 +195,7 @@ def _call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     if done.returncode != 0:
         said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         errors = [line for line in said if "error" in line.lower()] or said
-        raise CannotBuild(f"{command[0]} ended with {done.returncode}: {'; '.join(errors[:LINES]) or 'no reason is given'}")
+        raise CannotBuild(
+            f"{command[0]} ended with {done.returncode}: {'; '.join(errors[:LINES]) or 'no reason is given'}"
+        )
     return done

@@ -35,12 +35,16 @@ def _nodes(out: Writer, nodes: Sequence[CpuNode], functions: Mapping[str, CpuFun
             out("SYNC();")
         else:
             (first, stop), rows = node.rows, node.rows[1] - node.rows[0]
-            moves = "".join(f" + i{k} * {by}" if by != 1 else f" + i{k}" for k, by in enumerate(node.strides) if by)
+            moves = "".join(
+                f" + i{k} * {by}" if by != 1 else f" + i{k}" for k, by in enumerate(node.strides) if by
+            )
             if functions[node.function].makes == "map":
                 out(f"{node.function}(m, 0);")
             elif node.shared:
                 start = f"{first}{moves} + " if first or moves else ""
-                out(f"for (int r = {start}FIRST({rows}); r < {start}STOP({rows}); r++) {node.function}(m, r);")
+                out(
+                    f"for (int r = {start}FIRST({rows}); r < {start}STOP({rows}); r++) {node.function}(m, r);"
+                )
             elif rows == 1:
                 out(f"{node.function}(m, {first}{moves});")
             else:

@@ -1,8 +1,10 @@
-"""A plan as C that counts: it follows the steps of every group, whatever its mode, through a buffer of the plan's size.
+"""A plan as C that counts: it follows the steps of every group, whatever its mode, through a buffer of the
+plan's size.
 
-Nothing is read from DRAM, or from a second level of memory, or written there but by the loads and stores of `chip.h`, which count the elements that
-they move; operators work on what lies in the buffer, as plain loops, and find every element by looking where it lies. Nothing that counts knows what
-the plan says is moved. Such code is there to prove a plan, and slow.
+Nothing is read from DRAM, or from a second level of memory, or written there but by the loads and stores of
+`chip.h`, which count the elements that they move; operators work on what lies in the buffer, as plain loops,
+and find every element by looking where it lies. Nothing that counts knows what the plan says is moved. Such
+code is there to prove a plan, and slow.
 """
 
 from __future__ import annotations
@@ -56,27 +58,40 @@ MOST_L2 = 1 << 28  # bytes of a second level that are used
 class CountingCode:
     """The C of a plan's groups, and the tables that they go by."""
 
-    def __init__(self, plan: Plan, graph: Graph, flow: Dataflow, blob: Blob, dram: Mapping[str, int], maps_bytes: int) -> None:
+    def __init__(
+        self, plan: Plan, graph: Graph, flow: Dataflow, blob: Blob, dram: Mapping[str, int], maps_bytes: int
+    ) -> None:
         """`dram`: where maps lie in memory, in bytes, by name; `maps_bytes`: of all of them."""
         ends = [store_ends(group.places, plan.hardware) for group in plan.groups]
-        maps, weights = (max((end.get(store, 0) for end in ends), default=0) for store in ("buffer", "weight buffer"))
+        maps, weights = (
+            max((end.get(store, 0) for end in ends), default=0) for store in ("buffer", "weight buffer")
+        )
         self.behind = round_up(maps, LINE)  # where a weight buffer begins in the arena
         self.arena = self.behind + weights if weights else maps
         self.maps_bytes = maps_bytes
         self.plan, self.graph, self.flow, self.blob, self.dram = plan, graph, flow, blob, dram
         self.level_2 = {entry.name: entry for entry in plan.memory if entry.memory == "l2"}
         if self.l2_end > MOST_L2:
-            raise Unsupported(f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}")
-        self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
+            raise Unsupported(
+                f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}"
+            )
+        self.calls = {
+            op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))
+        }
         self.attentions = attentions_of(flow)
         self.kept = {
             one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.recognised
         }  # of attention, between two blocks of keys
-        self.weights = {(op.name, w.name) for op, constants in zip(flow.operators, flow.weights, strict=True) for w in constants}
+        self.weights = {
+            (op.name, w.name)
+            for op, constants in zip(flow.operators, flow.weights, strict=True)
+            for w in constants
+        }
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
         self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
-        self.candidates: dict[str, list[tuple[int, int]]] = {}  # constant, or map in several places -> pieces that it may be in: (first, how many)
+        # constant, or map in several places -> pieces that it may be in: (first, how many)
+        self.candidates: dict[str, list[tuple[int, int]]] = {}
         self.places: list[str] = []
         self.parameters: dict[str, int] = {}  # operator -> number of its parameters in the table
         self.store = 1  # bytes of parameters that any group holds at once
@@ -93,21 +108,30 @@ class CountingCode:
             self._group(group)
         self.run.append("SHOW(m->maps, MAPS);")
 
-    # -- text --------------------------------------------------------------------------------------------------------------------------------
+    # -- text ------------------------------------------------------------------------------------------------
 
     def code(self) -> tuple[str, str]:
         """What comes before chip.h, and what comes after it, up to the function that runs the network."""
         hardware = self.plan.hardware
         sizes = {
-            "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1), "ROWS": max(self.rows, 1),
-            "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes, "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
+            "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1),
+            "ROWS": max(self.rows, 1),
+            "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes,
+            "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
             "PARAMETERS": self.store, "FLIGHT": self.flight, "L2": max(self.l2_bytes, 1),
         }  # fmt: skip
         before = "\n".join(f"#define {name} {value}" for name, value in sizes.items()) + "\n"
         tables = Writer()
         tables("static const tensor tensors[] = {", *(f"    {row}," for row in self.tensors), "};")
-        tables("static const place places[] = {", *(f"    {row}," for row in self.places or ["{0, 0, 1}"]), "};", "")
-        return before, "\n".join((tables.text(), self._accessors(), self.functions.text(), self.groups.text()))
+        tables(
+            "static const place places[] = {",
+            *(f"    {row}," for row in self.places or ["{0, 0, 1}"]),
+            "};",
+            "",
+        )
+        return before, "\n".join(
+            (tables.text(), self._accessors(), self.functions.text(), self.groups.text())
+        )
 
     @property
     def chip_bytes(self) -> int:
@@ -123,17 +147,29 @@ class CountingCode:
     @property
     def l2_end(self) -> int:
         """Bytes of the second level of which something is used."""
-        return max((entry.address + entry.rows * entry.row_bytes for entry in self.level_2.values()), default=0)
+        return max(
+            (entry.address + entry.rows * entry.row_bytes for entry in self.level_2.values()), default=0
+        )
 
     @property
     def scale(self) -> int:
-        """Bytes of the buffer here for each that the plan has: the largest elements are larger than those that the plan reckons with."""
-        sizes = [np.dtype(self.graph.tensors[name].dtype).itemsize for name in self.numbers if name in self.graph.tensors]
+        """Bytes of the buffer here for each that the plan has:
+        the largest elements are larger than those that the plan reckons with.
+        """
+        sizes = [
+            np.dtype(self.graph.tensors[name].dtype).itemsize
+            for name in self.numbers
+            if name in self.graph.tensors
+        ]
         hardware = self.plan.hardware
-        least = min(8 * hardware.element_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True)))  # bits
+        # bits
+        least = min(
+            8 * hardware.element_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True))
+        )
         largest = max(sizes, default=4)
         ratio = -(-8 * largest // least)
-        return ratio if least % 8 == 0 else round_up(ratio, largest)  # where blocks begin at any byte, elements still lie as C wants them
+        # where blocks begin at any byte, elements still lie as C wants them
+        return ratio if least % 8 == 0 else round_up(ratio, largest)
 
     def _accessors(self) -> str:
         out = Writer()
@@ -142,13 +178,30 @@ class CountingCode:
             index = [f"i{a}" for a in range(len(shape))]
             constant = name in self.graph.constants
             parameters = ", ".join(("const context *m", *(f"int {i}" for i in index)))
-            inside = [f"{i} >= p->frame.first[{a}] && {i} < p->frame.stop[{a}]" for a, i in enumerate(index) if constant or a != axis]
-            where = " + ".join(f"({i} - p->frame.first[{a}]) * p->step[{a}]" for a, i in enumerate(index) if constant or a != axis) or "0"
+            inside = [
+                f"{i} >= p->frame.first[{a}] && {i} < p->frame.stop[{a}]"
+                for a, i in enumerate(index)
+                if constant or a != axis
+            ]
+            where = (
+                " + ".join(
+                    f"({i} - p->frame.first[{a}]) * p->step[{a}]"
+                    for a, i in enumerate(index)
+                    if constant or a != axis
+                )
+                or "0"
+            )
             row = [] if constant else [f"p->row == {'0' if axis is None else f'i{axis}'}"]
-            here = f"if ({' && '.join((f'p->name == {k}', *row, *inside))}) return ({kind} *)(void *)p->start + {where};"
+            here = (
+                f"if ({' && '.join((f'p->name == {k}', *row, *inside))}) return ({kind} *)(void "
+                f"*)p->start + {where};"
+            )
             with out.block(f"static inline {kind} *at_{k}({parameters})"):
                 if not constant:
-                    out(f"const piece *p = m->chip->rows[tensors[{k}].rows + {'0' if axis is None else f'i{axis}'}];")
+                    out(
+                        f"const piece *p = m->chip->rows[tensors[{k}].rows + "
+                        f"{'0' if axis is None else f'i{axis}'}];"
+                    )
                     out(here.replace("if (", "if (p && ", 1))
                 for first, count in self.candidates.get(name, []):
                     with out.block(f"for (int k = {first}; k < {first + count}; k++)"):
@@ -158,21 +211,29 @@ class CountingCode:
             out("")
             if name in self.gathered:
                 steps = [prod(shape[a + 1 :]) for a in range(len(shape))]
-                flat = " + ".join(f"(size_t){i} * {step}" for i, step in zip(index, steps, strict=True)) or "0"
+                flat = (
+                    " + ".join(f"(size_t){i} * {step}" for i, step in zip(index, steps, strict=True)) or "0"
+                )
                 with out.block(f"static inline {kind} *gathered_{k}({parameters})"):
-                    out(f"const tensor *t = &tensors[{k}];", f"{kind} *found = ({kind} *)(void *)memory_of(m, t) + {flat};")
+                    out(
+                        f"const tensor *t = &tensors[{k}];",
+                        f"{kind} *found = ({kind} *)(void *)memory_of(m, t) + {flat};",
+                    )
                     out("m->chip->picked++;", "SHOW(found, sizeof *found);", "return found;")
                 out("")
         return out.text()
 
-    # -- tables ------------------------------------------------------------------------------------------------------------------------------
+    # -- tables ----------------------------------------------------------------------------------------------
 
     def _facts(self, name: str) -> tuple[tuple[int, ...], str, int | None]:
         """Shape, C type and row axis of a tensor in the buffer, or of the partial sums of one."""
         tensor = self._tensor(name)
         if tensor.dtype not in CTYPES or len(tensor.shape) > RANK:
             described = f"{tensor.dtype} {list(tensor.shape)}"
-            raise Unsupported(f"tensor {tensor.name!r}: found {described}; counting C accepts {', '.join(CTYPES)}, up to rank {RANK}")
+            raise Unsupported(
+                f"tensor {tensor.name!r}: found {described}; counting C accepts {', '.join(CTYPES)}, up to "
+                f"rank {RANK}"
+            )
         kind = self._sum_type(tensor) if name.startswith(SUMS) else tensor.dtype
         return tensor.shape, CTYPES[kind], None if name in self.graph.constants else row_axis(tensor.shape)
 
@@ -196,22 +257,37 @@ class CountingCode:
             value = self.graph.constants[name]
             if value is None:
                 raise Unsupported(f"constant {name!r}: the model has no values for it")
-            bits, place = hardware.constant_bits(bias=name in self.flow.biases), self.blob.place(value, value.dtype.name)
+            bits, place = (
+                hardware.constant_bits(bias=name in self.flow.biases),
+                self.blob.place(value, value.dtype.name),
+            )
             figures = (-1, -1, bits, hardware.constant_align, 0, IN_WEIGHTS, place)
         else:
             root = self.flow.behind.get(name.removeprefix(SUMS), "")
             bits = 8 * (hardware.accumulator_bytes if name.startswith(SUMS) else hardware.element_bytes)
             channels = CHANNEL_AXIS_OF_RANK.get(len(shape))
             there = self.level_2.get(root)
-            where = (IN_MAPS, self.dram.get(root, 0)) if there is None else (IN_L2, f"{there.address} * SCALE")
-            figures = (-1 if axis is None else axis, -1 if channels is None else channels, bits, hardware.dram_row_align, self.rows, *where)
+            where = (
+                (IN_MAPS, self.dram.get(root, 0)) if there is None else (IN_L2, f"{there.address} * SCALE")
+            )
+            figures = (
+                -1 if axis is None else axis,
+                -1 if channels is None else channels,
+                bits,
+                hardware.dram_row_align,
+                self.rows,
+                *where,
+            )
             self.rows += 1 if axis is None else shape[axis]
         axis_, channels_, bits, align, rows, memory, at = figures
         extents = ", ".join(map(str, shape)) or "1"
-        self.tensors.append(f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {bits}, {align}, {rows}, {memory}, {at}}}")
+        self.tensors.append(
+            f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {bits}, {align}, {rows}, "
+            f"{memory}, {at}}}"
+        )
         return self.numbers[name]
 
-    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup) -> None:
         if not group.steps:
@@ -220,7 +296,11 @@ class CountingCode:
         first_place = len(self.places)
         steps = [*leaves(group.steps)]
         self.loaded = {node.tensor for node in steps if isinstance(node, Transfer) and not node.store}
-        self.summing = {n.operator for n in steps if isinstance(n, Compute) and (n.inputs is not None or not (n.first and n.last))}
+        self.summing = {
+            n.operator
+            for n in steps
+            if isinstance(n, Compute) and (n.inputs is not None or not (n.first and n.last))
+        }
         self.boxes: dict[str, int] = {}  # by operator with others in flight: elements of its largest box
         for node in steps:
             if isinstance(node, Compute) and node.then:
@@ -259,8 +339,11 @@ class CountingCode:
         times = Counter(name for name, _ in pieces)
         for (name, place), first in pieces.items():
             if name in self.graph.constants or times[name] > 1:  # else it is where its rows came last
-                here = self.candidates.setdefault(name, [])  # of a constant the newest place first: another may have been written over
-                here.insert(0 if name in self.graph.constants else len(here), (first, group.places[place].slots))
+                # of a constant the newest place first: another may have been written over
+                here = self.candidates.setdefault(name, [])
+                here.insert(
+                    0 if name in self.graph.constants else len(here), (first, group.places[place].slots)
+                )
         self.groups("")
         self.run += ["forget(m);", f"group_{group.id}(m);"]
 
@@ -269,23 +352,34 @@ class CountingCode:
         hardware, sizes = self.plan.hardware, dict[str, int]()
         if not hardware.parameter_store_bytes:
             return sizes
-        for call in calls_of(group.nodes, group.steps, {name: call for name, (_, call) in self.calls.items()}).values():
+        for call in calls_of(
+            group.nodes, group.steps, {name: call for name, (_, call) in self.calls.items()}
+        ).values():
             for operator, blocks in parameters(call, hardware.parameter_channels).items():
                 packed = np.concatenate(blocks)
                 sizes[operator] = packed.size
                 self.parameters[operator] = len(self.tensors)
-                place = self.blob.place(np.append(packed, packed[-1:]), "uint8")  # a byte more: else a kernel's table might be these very bytes
+                # a byte more: else a kernel's table might be these very bytes
+                place = self.blob.place(np.append(packed, packed[-1:]), "uint8")
                 self.tensors.append(f"{{1, -1, -1, {{{packed.size}}}, 1, 8, 1, 0, 1, {place}}}")
         return sizes
 
     def _load_parameters(self, node: Transfer) -> None:
         if node.tensor not in self.needy:
-            raise Unsupported(f"parameters of {node.tensor!r}: the group has no such operator, or it has none")
+            raise Unsupported(
+                f"parameters of {node.tensor!r}: the group has no such operator, or it has none"
+            )
         ((first, stop),) = node.box
-        self.groups(f"load_parameters(m, {self.parameters[node.tensor]}, {node.kind.upper()}, {first}, {stop});")
+        self.groups(
+            f"load_parameters(m, {self.parameters[node.tensor]}, {node.kind.upper()}, {first}, {stop});"
+        )
 
     def _transfer(self, group: PlannedGroup, node: Transfer, first_place: int, base: int) -> None:
-        k, where, slot = self._number(node.tensor), f"&places[{first_place + node.place}]", _moved(node, len(node.box), node.slot)
+        k, where, slot = (
+            self._number(node.tensor),
+            f"&places[{first_place + node.place}]",
+            _moved(node, len(node.box), node.slot),
+        )
         box, kind = _box(node, node.box, 0), node.kind.upper()
         if node.gather:
             name = self._function(group, node.gather, gathers=True)
@@ -293,7 +387,8 @@ class CountingCode:
             _, call = self.calls[node.gather]
             source = call.operator.inputs[0]
             picked_axis = call.attribute("axis", 0) % len(call.shape(0))
-            run = max(node.box[-1][1] - node.box[-1][0], 1) if picked_axis < len(call.shape(0)) - 1 else 1  # elements side by side in DRAM
+            # elements side by side in DRAM
+            run = max(node.box[-1][1] - node.box[-1][0], 1) if picked_axis < len(call.shape(0)) - 1 else 1
             self.groups(f"claim(m, {k}, {box}, {where}, {slot}, {base});", f"{name}(m, {box});")
             self.groups(f"count_picked(m, {self._number(source)}, {kind}, {run});")
         elif node.tensor in self.graph.constants:
@@ -302,38 +397,62 @@ class CountingCode:
             kind = ("L2_WRITTEN" if node.store else "L2_READ") if node.kind == "l2" else kind
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
 
-    def _claim(self, name: str, where: int, box: str, number: str, first_place: int, base: Callable[[str, int], int]) -> None:
+    def _claim(
+        self, name: str, where: int, box: str, number: str, first_place: int, base: Callable[[str, int], int]
+    ) -> None:
         """Make room for a box of a tensor in a place; -1: it takes no space."""
         if where >= 0:
-            self.groups(f"claim(m, {self._number(name)}, {box}, &places[{first_place + where}], {number}, {base(name, where)});")
+            self.groups(
+                f"claim(m, {self._number(name)}, {box}, &places[{first_place + where}], {number}, "
+                f"{base(name, where)});"
+            )
         else:
             self.groups(f"unwanted(m, {self._number(name)});")
 
-    def _attend(self, group: PlannedGroup, node: Compute, call: Call, first_place: int, base: Callable[[str, int], int]) -> None:
+    def _attend(
+        self,
+        group: PlannedGroup,
+        node: Compute,
+        call: Call,
+        first_place: int,
+        base: Callable[[str, int], int],
+    ) -> None:
         """A step of an attention."""
         then = node.then[len(call.parts) - 1 :]
         (result,) = call.operator.outputs
         kept, held = kept_step(call, node), f"{SUMS}{result}"
         state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
         complete = self._results(then[-1])[0] if then else result
-        target, where, source, box = (complete, node.places[0], node, text) if node.last else (held, node.accumulator, kept, state)
+        target, where, source, box = (
+            (complete, node.places[0], node, text) if node.last else (held, node.accumulator, kept, state)
+        )
         shape = self._tensor(target).shape
         axis = row_axis(shape)
         number = "0" if axis is None else _moved(source, axis, source.boxes[0][axis][0])
         self._claim(target, where, box, number, first_place, base)
         first, stop = node.inputs or (0, form_of(call).keys)
         used = len(node.boxes[0])
-        span = (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
+        span = (
+            (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
+        )
         name = self._attention(group, call, then)
-        self.groups(f"{name}({', '.join(('m', text, state, *span, str(int(node.first)), str(int(node.last))))});")
+        self.groups(
+            f"{name}({', '.join(('m', text, state, *span, str(int(node.first)), str(int(node.last))))});"
+        )
 
     def _attention(self, group: PlannedGroup, call: Call, then: tuple[str, ...]) -> str:
         """The C function of an attention in a group, and of what follows it in flight."""
         if (group.id, call.operator.name) in self.operators:
             return self.operators[group.id, call.operator.name]
         (result,) = call.operator.outputs
-        self.operators[group.id, call.operator.name] = name = f"operator_{group.id}_{self.calls[call.operator.name][0]}"
-        flying = self._flying((call.parts[-1].operator.name, *then[:-1]), self.boxes[call.operator.name]) if then else {}
+        self.operators[group.id, call.operator.name] = name = (
+            f"operator_{group.id}_{self.calls[call.operator.name][0]}"
+        )
+        flying = (
+            self._flying((call.parts[-1].operator.name, *then[:-1]), self.boxes[call.operator.name])
+            if then
+            else {}
+        )
         inputs, blob = call.operator.inputs, self.blob
 
         def outside(k: int) -> Array:
@@ -345,10 +464,15 @@ class CountingCode:
 
         inner = f"{name}_attention" if then else name
         kept = self._array(f"{SUMS}{result}", state_shape(call))
-        CountedAttention(self.functions, call, self.graph, blob, inner, outside, kept).write(flying.get(result) or self._array(result, call.result))
+        CountedAttention(self.functions, call, self.graph, blob, inner, outside, kept).write(
+            flying.get(result) or self._array(result, call.result)
+        )
         if then:
             out = self.functions
-            with out.block(f"static void {name}(const context *m, const box *b0, const box *s, int from, int to, int first, int last)"):
+            with out.block(
+                f"static void {name}(const context *m, const box *b0, const box *s, int from, int to, int "
+                "first, int last)"
+            ):
                 out(f"{inner}(m, b0, s, from, to, first, last);", "if (!last) return;")
                 self._following(then, flying)
             out("")
@@ -359,9 +483,20 @@ class CountingCode:
         for after in then:
             with self.functions.block(""):
                 self.functions.comment(after)
-                loops(OnBoxes(self.functions, self.calls[after][1], self._operands(after, flying), self._arrays(after, flying), self.blob, None))
+                loops(
+                    OnBoxes(
+                        self.functions,
+                        self.calls[after][1],
+                        self._operands(after, flying),
+                        self._arrays(after, flying),
+                        self.blob,
+                        None,
+                    )
+                )
 
-    def _compute(self, group: PlannedGroup, node: Compute, first_place: int, base: Callable[[str, int], int]) -> None:
+    def _compute(
+        self, group: PlannedGroup, node: Compute, first_place: int, base: Callable[[str, int], int]
+    ) -> None:
         attention, _ = self.attentions.named(node)
         if attention is not None:
             self._attend(group, node, attention.call, first_place, base)
@@ -374,7 +509,9 @@ class CountingCode:
             boxes.append(text)
             axis = row_axis(self.graph.shape(name))
             number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
-            held, where = (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.accumulator)
+            held, where = (
+                (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.accumulator)
+            )
             self._claim(held, where, text, number, first_place, base)
             used += len(box)
         part: tuple[str, ...] = ()
@@ -382,7 +519,11 @@ class CountingCode:
             self._need(operator)
         if node.operator in self.summing:
             first, stop = node.inputs or (0, 1 << 30)
-            span = (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
+            span = (
+                (_moved(node, used, first), _moved(node, used, stop))
+                if node.inputs
+                else (str(first), str(stop))
+            )
             part = (*span, str(int(node.first)), str(int(node.last)))
         self.groups(f"{self._function(group, node.operator, node.then)}({', '.join(('m', *boxes, *part))});")
 
@@ -394,7 +535,9 @@ class CountingCode:
         if operator in self.needy:
             self.groups(f"needs_parameters(m, {self.parameters[operator]});")
 
-    def _function(self, group: PlannedGroup, operator: str, then: tuple[str, ...] = (), *, gathers: bool = False) -> str:
+    def _function(
+        self, group: PlannedGroup, operator: str, then: tuple[str, ...] = (), *, gathers: bool = False
+    ) -> str:
         """The C function of an operator in a group, and of those that follow it in flight."""
         if (group.id, operator) in self.operators:
             return self.operators[group.id, operator]
@@ -410,8 +553,15 @@ class CountingCode:
         out.comment(operator)
         boxes = "".join(f", const box *b{k}" for k in range(len(results)))
         summing = operator in self.summing
-        sums = self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", call.result) if summing else None
-        with out.block(f"static void {name}(const context *m{boxes}{', int from, int to, int first, int last' if sums else ''})"):
+        sums = (
+            self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", call.result)
+            if summing
+            else None
+        )
+        with out.block(
+            f"static void {name}(const context "
+            f"*m{boxes}{', int from, int to, int first, int last' if sums else ''})"
+        ):
             out("".join(f"(void)b{k}; " for k in range(len(results))).strip())
             loops(OnBoxes(out, call, operands, results, self.blob, sums))
             if then and sums:
@@ -421,14 +571,21 @@ class CountingCode:
         return name
 
     def _flying(self, operators: Sequence[str], elements: int) -> dict[str, Array]:
-        """What operators make that others take in flight, each in memory of its own. `elements`: of the largest box."""
+        """What operators make that others take in flight, each in memory of its own.
+
+        `elements`: of the largest box.
+        """
         in_flight: dict[str, Array] = {}
         size = 8 * elements
         for k, operator in enumerate(operators):
             (name,) = self._results(operator)
             self._facts(name)  # raises Unsupported
             tensor = self.graph.tensors[name]
-            in_flight[name] = InFlight(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"(m->chip->flight + {k * size})")
+            in_flight[name] = InFlight(
+                MapLayout(tensor, tuple(range(len(tensor.shape)))),
+                tensor.shape,
+                f"(m->chip->flight + {k * size})",
+            )
         self.flight = max(self.flight, len(operators) * size)
         return in_flight
 
@@ -447,7 +604,9 @@ class CountingCode:
 
     def _arrays(self, operator: str, flying: Mapping[str, Array]) -> list[Array]:
         """What an operator makes."""
-        return [flying.get(name) or self._array(name, self.graph.shape(name)) for name in self._results(operator)]
+        return [
+            flying.get(name) or self._array(name, self.graph.shape(name)) for name in self._results(operator)
+        ]
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Array:
         k = self._number(name)
@@ -458,7 +617,11 @@ class CountingCode:
 
 
 SUMS = "sums of "  # before the name of a map: what is held of it before it is complete
-SIZES = {"float": 4, "double": 8, **{f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}}
+SIZES = {
+    "float": 4,
+    "double": 8,
+    **{f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
 
 
 def _moved(node: Step, axis: int, start: int) -> str:

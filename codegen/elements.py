@@ -1,4 +1,7 @@
-"""How elements of float32 maps lie in memory: as floats, or rounded to bfloat16. In registers they are floats."""
+"""How elements of float32 maps lie in memory: as floats, or rounded to bfloat16.
+
+In registers they are floats.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ ElementName = Literal["float32", "bf16"]  # as users call them
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A type that maps are stored in. Addresses and values are C expressions; vectors are those of prelude.h."""
+    """A type that maps are stored in.
+
+    Addresses and values are C expressions; vectors are those of prelude.h.
+    """
 
     name: ElementName
     ctype: str
@@ -33,11 +39,17 @@ class Element:
 
     def store(self, lanes: int, address: str, value: str) -> str:
         """C statement: a vector of floats goes to an address, each rounded to the nearest (to even)."""
-        return f"*(u{lanes} *)({address}) = {value};" if self.floats else f"store_{lanes}({address}, {value});"
+        return (
+            f"*(u{lanes} *)({address}) = {value};" if self.floats else f"store_{lanes}({address}, {value});"
+        )
 
     def constant(self, blob: Blob, values: np.ndarray) -> str:
         """C expression: the address of constants stored so, in C order."""
-        return blob.add(values) if self.floats else f"((const bf16 *)(const void *){blob.add(rounded(values), 'uint16')})"
+        return (
+            blob.add(values)
+            if self.floats
+            else f"((const bf16 *)(const void *){blob.add(rounded(values), 'uint16')})"
+        )
 
     def read(self, place: str) -> str:
         """C expression: the float that is stored in an element, given as an lvalue."""
@@ -65,7 +77,8 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def paired(values: np.ndarray) -> np.ndarray:
-    """Bits, uint32, of pairs along the axis before the last: (..., n, k) -> (..., ceil(n / 2), k), the first in the low half, 0 where none is left.
+    """Bits, uint32, of pairs along the axis before the last: (..., n, k) -> (..., ceil(n / 2), k), the first
+    in the low half, 0 where none is left.
 
     >>> [hex(bits) for bits in paired(np.array([[1.0], [2.0], [3.0]], np.float32)).ravel()]
     ['0x40003f80', '0x4040']

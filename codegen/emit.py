@@ -1,7 +1,9 @@
-"""A plan as C: one function per fusion group (see `codegen.select`), what runs them, and what holds their memory.
+"""A plan as C: one function per fusion group (see `codegen.select`), what runs them, and what holds their
+memory.
 
-With several threads, all of them run the same code, each makes its share of every row (or its share of the rows), and they wait for one another after
-every operator; or each makes rows of a whole group, in an arena of its own, and they wait for one another after the group (see `lfopt.planning.cpu`).
+With several threads, all of them run the same code, each makes its share of every row (or its share of the
+rows), and they wait for one another after every operator; or each makes rows of a whole group, in an arena of
+its own, and they wait for one another after the group (see `lfopt.planning.cpu`).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
 ENOUGH = 4  # images for each thread, so that those that have one more do not matter
 
-PREFIX = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_SYMBOL - 1}}}")  # of symbols: what ISO C takes, and no header of the system begins with
+# of symbols: what ISO C takes, and no header of the system begins with
+PREFIX = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_SYMBOL - 1}}}")
 
 
 def emit_c(
@@ -54,19 +57,27 @@ def emit_c(
     images: int = 1,
     prefix: str | None = None,
 ) -> CSource:
-    """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
+    """The plan of this graph as C for a target.
 
-    `embed`: weights become a C array, to be linked in, in place of a file. `count`: code that follows every step of the plan and counts the bytes
-    that it moves (see `codegen.counted`). `profile`: code that takes the time of each group. `winograd`: the largest tiles of Winograd's algorithm,
-    4 or 2; 0: every convolution is direct. `element`: that float32 maps and their weights are stored in, float32 or bf16. `images`: so many networks
-    of this graph, one after the other: inputs and outputs begin with that axis (`lfopt.rewrite.images`). Where each thread has its share of them, it
-    runs them alone, in memory of its own. `prefix`: what every symbol begins with, and the library is called, in place of the model's name.
+    Raises Unsupported where nothing can print an operator, a type or a shape.
+
+    `embed`: weights become a C array, to be linked in, in place of a file. `count`: code that follows every
+    step of the plan and counts the bytes that it moves (see `codegen.counted`). `profile`: code that takes
+    the time of each group. `winograd`: the largest tiles of Winograd's algorithm, 4 or 2; 0: every
+    convolution is direct. `element`: that float32 maps and their weights are stored in, float32 or bf16.
+    `images`: so many networks of this graph, one after the other: inputs and outputs begin with that axis
+    (`lfopt.rewrite.images`). Where each thread has its share of them, it runs them alone, in memory of its
+    own. `prefix`: what every symbol begins with, and the library is called, in place of the model's name.
     """
     if prefix is not None and not PREFIX.fullmatch(prefix):
-        raise Unsupported(f"prefix: found {one_line(repr(prefix))[:80]}; accepted: up to {LONGEST_SYMBOL} letters, digits and _, a letter first")
+        raise Unsupported(
+            f"prefix: found {one_line(repr(prefix))[:80]}; accepted: up to {LONGEST_SYMBOL} letters, digits "
+            "and _, a letter first"
+        )
     if images < 1 or (images > 1 and count):
         raise Unsupported(
-            f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts {'1' if count else 'from 1 on'}"
+            f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts "
+            f"{'1' if count else 'from 1 on'}"
         )
     chosen = replace(target(name, element), threads=threads, winograd=winograd)
     _check(plan, graph, chosen, count=count)
@@ -78,16 +89,22 @@ def emit_c(
         floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(planned.flow)
         memory, schedule, selected = select(planned, shown, floats)
         schedule = replace(schedule, images=images, crew=crew, element=chosen.element.name)
-    return _Printer(memory, schedule, count=count, embed=embed, profile=profile, prefix=prefix).source(selected)
+    return _Printer(memory, schedule, count=count, embed=embed, profile=profile, prefix=prefix).source(
+        selected
+    )
 
 
 def _unrounded(flow: Dataflow) -> frozenset[int]:
-    """Float32 maps that are not worth rounding: outputs that nothing else reads, and values for whole channels that elementwise operators read."""
+    """Float32 maps that are not worth rounding: outputs that nothing else reads, and values for whole
+    channels that elementwise operators read.
+    """
 
     def kept(m: int) -> bool:
         tensor, read = flow.maps[m], [flow.specs[i].elementwise for i in bits(flow.readers[m])]
         gate = bool(read) and all(read) and len(tensor.shape) > 1 and tensor.elements == tensor.shape[1]
-        return tensor.dtype == "float32" and flow.producer[m] >= 0 and (gate or (flow.is_output[m] and not read))
+        return (
+            tensor.dtype == "float32" and flow.producer[m] >= 0 and (gate or (flow.is_output[m] and not read))
+        )
 
     return frozenset(m for m in range(len(flow.maps)) if kept(m))
 
@@ -95,19 +112,28 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
 def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
     """The mask of operators that had better make whole maps than rows that pass through rings.
 
-    Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
-    Raises Unsupported for types that generated code does not hold.
+    Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels
+    (tokens): they want many at a time. Raises Unsupported for types that generated code does not hold.
     """
     chosen, laid_out = target(name, element), layouts(flow)
 
     def wants_many(i: int) -> bool:
         call, written = flow.calls[i], laid_out[flow.results[i][0]]
         tokens = (
-            call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and written.by_rows and written.extents.rows > written.extents.pixels == 1
+            call.operator.kind in ("Gemm", "MatMul")
+            and any(call.constant)
+            and written.by_rows
+            and written.extents.rows > written.extents.pixels == 1
         )
-        return tokens or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], written, chosen), int)
+        return tokens or isinstance(
+            winograd_tile(call, laid_out[flow.operands[i][0].map], written, chosen), int
+        )
 
-    candidates = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
+    candidates = [
+        i
+        for i in range(len(flow))
+        if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)
+    ]
     return sum(1 << i for i in candidates) | whole_maps(flow, laid_out, chosen)
 
 
@@ -115,16 +141,31 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
     """Raise Unsupported for options and plans that no code is printed for."""
     threads, element, most = chosen.threads, chosen.element, 1 if count else MOST_THREADS
     if not 1 <= threads <= most:
-        raise Unsupported(f"threads: found {threads}; generated C that {'counts' if count else 'does not count'} accepts 1 to {most}")
+        raise Unsupported(
+            f"threads: found {threads}; generated C that {'counts' if count else 'does not count'} accepts 1 "
+            f"to {most}"
+        )
     if element is not FLOAT32 and (graph.quantized or count):
-        raise Unsupported(f"element {element.name}: found {'code that counts' if count else 'a quantised network'}; accepted: element float32")
+        raise Unsupported(
+            f"element {element.name}: found {'code that counts' if count else 'a quantised network'}; "
+            "accepted: element float32"
+        )
     if count:
         return
     if (planned_bytes := plan.hardware.element_bytes) != (1 if graph.quantized else element.bytes):
-        accepted = "of quantised networks for int8, element_bytes 1" if graph.quantized else f"for {element.name}, element_bytes {element.bytes}"
-        raise Unsupported(f"hardware.element_bytes: found {planned_bytes}; generated C accepts plans {accepted}")
+        accepted = (
+            "of quantised networks for int8, element_bytes 1"
+            if graph.quantized
+            else f"for {element.name}, element_bytes {element.bytes}"
+        )
+        raise Unsupported(
+            f"hardware.element_bytes: found {planned_bytes}; generated C accepts plans {accepted}"
+        )
     if plan.hardware.channel_align != 1:
-        raise Unsupported(f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its channels are not padded")
+        raise Unsupported(
+            f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its "
+            "channels are not padded"
+        )
     for group in plan.groups:
         if group.unwritten and MODES[group.mode].rings:  # its rings follow the steps
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
@@ -133,15 +174,33 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
 class _Printer:
     """From a model to its files."""
 
-    def __init__(self, memory: MemoryPlan, schedule: CpuSchedule, *, count: bool, embed: bool, profile: bool, prefix: str | None) -> None:
+    def __init__(
+        self,
+        memory: MemoryPlan,
+        schedule: CpuSchedule,
+        *,
+        count: bool,
+        embed: bool,
+        profile: bool,
+        prefix: str | None,
+    ) -> None:
         self.memory, self.schedule, self.embed, self.profile = memory, schedule, embed, profile
-        self.plan, self.graph, self.flow, self.target = memory.planned.plan, memory.planned.graph, memory.flow, memory.target
+        self.plan, self.graph, self.flow, self.target = (
+            memory.planned.plan,
+            memory.planned.graph,
+            memory.flow,
+            memory.target,
+        )
         self.name = prefix or identifier(self.plan.model.name)
         self.arena = max((group.allocated_bytes for group in self.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
         self.functions = CModule()
         dram = {self.flow.maps[m].name: 4 * start for m, start in memory.starts.items()}
-        self.counted = CountingCode(self.plan, self.graph, self.flow, self.functions.blob, dram, 4 * memory.size) if count else None
+        self.counted = (
+            CountingCode(self.plan, self.graph, self.flow, self.functions.blob, dram, 4 * memory.size)
+            if count
+            else None
+        )
 
     def source(self, selected: Sequence[Selected]) -> CSource:
         """Everything, printed. Raises Unsupported."""
@@ -158,7 +217,9 @@ class _Printer:
         else:
             operators = {operator.name: operator for operator in self.graph.operators}
             for group in self.schedule.groups:
-                self._comment(group.id, [operators[name] for function in group.functions for name in function.operators])
+                self._comment(
+                    group.id, [operators[name] for function in group.functions for name in function.operators]
+                )
                 call = calls(self.functions, group)
                 self.run(f"TIMED({group.id}, {call[:-1]});" if self.profile else call)
         for k, name in enumerate(self.graph.outputs):
@@ -168,11 +229,24 @@ class _Printer:
                 self._constant_output(k, name)
         weights = self.functions.blob.bytes()
         count = self.counted is not None
-        contents = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=count, profile=self.profile).encode()}
+        contents = {
+            "model.c": self._code(weights).encode(),
+            "model.h": header(self.name, count=count, profile=self.profile).encode(),
+        }
         contents |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags, arena = (*self.target.flags, *(["-pthread"] if self._workers > 1 else [])), self._arena_bytes
         decisions = tuple(function.decision for function in selected)
-        return CSource(self.name, self.target.name, flags, contents, arena, self._context_bytes, len(weights), self.schedule, decisions)
+        return CSource(
+            self.name,
+            self.target.name,
+            flags,
+            contents,
+            arena,
+            self._context_bytes,
+            len(weights),
+            self.schedule,
+            decisions,
+        )
 
     def _comment(self, group: int, operators: Sequence[Operator]) -> None:
         """Where the exporter says that a group is from."""
@@ -185,17 +259,31 @@ class _Printer:
         if self.schedule.images == 1:
             return f"{ends}[{k}]"
         kind, tensor = ("const char" if ends == "inputs" else "char"), self.graph.tensors[name]
-        return f"(void *)(({kind} *){ends}[{k}] + (size_t)image * {tensor.elements * np.dtype(tensor.dtype).itemsize})"
+        return (
+            f"(void *)(({kind} *){ends}[{k}] + (size_t)image * "
+            f"{tensor.elements * np.dtype(tensor.dtype).itemsize})"
+        )
 
     def _border(self, m: int, there: str, *, inward: bool) -> None:
         """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
         layout, out, kind = self.memory.layouts[m], self.run, self.memory.layouts[m].ctype
         here, converted = self.memory.ctype(m), self.memory.stored_otherwise(m)
-        inside, outside = (f"{here} *inside", f"const {kind} *outside") if inward else (f"const {here} *inside", f"{kind} *outside")
+        inside, outside = (
+            (f"{here} *inside", f"const {kind} *outside")
+            if inward
+            else (f"const {here} *inside", f"{kind} *outside")
+        )
         if layout.onnx:
-            first, stop = f"(size_t)FIRST({layout.tensor.elements})", f"(size_t)STOP({layout.tensor.elements})"
+            first, stop = (
+                f"(size_t)FIRST({layout.tensor.elements})",
+                f"(size_t)STOP({layout.tensor.elements})",
+            )
             with out.block(""):
-                out(f"{inside} = {self.memory.where(m)};", f"{outside} = {there};", f"const size_t first = {first}, stop = {stop};")
+                out(
+                    f"{inside} = {self.memory.where(m)};",
+                    f"{outside} = {there};",
+                    f"const size_t first = {first}, stop = {stop};",
+                )
                 to, source = ("inside", "outside") if inward else ("outside", "inside")
                 if converted:
                     out(f"{'narrow' if inward else 'widen'}({to} + first, {source} + first, stop - first);")
@@ -213,7 +301,15 @@ class _Printer:
                 order = [len(nest) - 1, *range(len(nest) - 1)]  # what is written lies side by side
             self._moves(moves, order, unrolled, BF16 if converted else FLOAT32, inward=inward)
 
-    def _moves(self, moves: Sequence[tuple[int, int]], order: Sequence[int], unrolled: int, held: Element, *, inward: bool) -> None:
+    def _moves(
+        self,
+        moves: Sequence[tuple[int, int]],
+        order: Sequence[int],
+        unrolled: int,
+        held: Element,
+        *,
+        inward: bool,
+    ) -> None:
         out, steps = self.run, [1] * len(moves)
         for k in reversed(range(len(moves) - 1)):
             steps[k] = steps[k + 1] * moves[k + 1][0]
@@ -223,29 +319,56 @@ class _Printer:
         for c in range(unrolled):
             inside, outside = f"inside[{here} + {c}]", f"outside[{away} + {c * moves[-1][1]}]"
             lines.append(held.write(inside, outside) if inward else f"{outside} = {held.read(inside)};")
-        spans = [("0", str(moves[k][0])) if depth else (f"FIRST({moves[k][0]})", f"STOP({moves[k][0]})") for depth, k in enumerate(order)]
-        with out.nested([f"for (int i{k} = {first}; i{k} < {stop}; i{k}++)" for k, (first, stop) in zip(order, spans, strict=True)]):
+        spans = [
+            ("0", str(moves[k][0])) if depth else (f"FIRST({moves[k][0]})", f"STOP({moves[k][0]})")
+            for depth, k in enumerate(order)
+        ]
+        with out.nested(
+            [
+                f"for (int i{k} = {first}; i{k} < {stop}; i{k}++)"
+                for k, (first, stop) in zip(order, spans, strict=True)
+            ]
+        ):
             out.all(lines)
 
     def _constant_output(self, k: int, name: str) -> None:
         value = self.graph.constants[name]
         if self.schedule.images > 1:
-            raise Unsupported(f"graph output {name!r}: found a constant; for several images, accepted: what is made of each")
+            raise Unsupported(
+                f"graph output {name!r}: found a constant; for several images, accepted: what is made of each"
+            )
         if value is None or not value.dtype.isnative or value.dtype.name not in CTYPES:
-            raise Unsupported(f"graph output {name!r}: found a constant without values, or of type {self.graph.tensors[name].dtype}")
-        self.run(f"if (m->me == 0) memcpy(outputs[{k}], {self.functions.blob.add(value, value.dtype.name)}, {value.nbytes});")
+            raise Unsupported(
+                f"graph output {name!r}: found a constant without values, or of type "
+                f"{self.graph.tensors[name].dtype}"
+            )
+        self.run(
+            f"if (m->me == 0) memcpy(outputs[{k}], {self.functions.blob.add(value, value.dtype.name)}, "
+            f"{value.nbytes});"
+        )
 
-    # -- text --------------------------------------------------------------------------------------------------------------------------------
+    # -- text ------------------------------------------------------------------------------------------------
 
     def _code(self, weights: bytes) -> str:
         name, head, plan = self.name, Writer(), self.plan
-        head.comment(f"{plan.model.name}: {len(self.flow)} operators in {len(plan.groups)} fusion groups, for {self.target.name}.")
+        head.comment(
+            f"{plan.model.name}: {len(self.flow)} operators in {len(plan.groups)} fusion groups, for "
+            f"{self.target.name}."
+        )
         if self._workers > 1 or self.profile:
             head("#define _GNU_SOURCE /* POSIX, and the affinity of threads */")
         if self.profile:
             head("#define PROFILE 1")
-        head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}", f"#define THREADS {self.target.threads}")
-        head(f"#define CREW {self.schedule.crew} /* threads that each run images of their own */", f"#define IMAGES {self.schedule.images}")
+        head(
+            '#include "model.h"',
+            "",
+            f"#define LANES {self.target.lanes[0]}",
+            f"#define THREADS {self.target.threads}",
+        )
+        head(
+            f"#define CREW {self.schedule.crew} /* threads that each run images of their own */",
+            f"#define IMAGES {self.schedule.images}",
+        )
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
         if self._workers > 1:
@@ -260,22 +383,62 @@ class _Printer:
             head.all(_template("integer.h").splitlines())
             head.all(_template("dots.h").splitlines() if self.target.dots else ())
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
-        head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */")
-        head(*(["    struct pool *pool; /* threads that wait for the next run */"] if self._workers > 1 else []), "};", "")
+        head(
+            "",
+            f"struct {name}_context {{",
+            "    context shared;",
+            "    uint64_t *before, *after; /* canaries beside the arena */",
+        )
+        head(
+            *(
+                ["    struct pool *pool; /* threads that wait for the next run */"]
+                if self._workers > 1
+                else []
+            ),
+            "};",
+            "",
+        )
         if self.schedule.arenas > 1:
-            head(f"#define ARENA {(1 + self._arena_lines) * LINE // 4} /* floats from the arena of one thread to that of the next */", "")
+            head(
+                f"#define ARENA {(1 + self._arena_lines) * LINE // 4} /* floats from the arena of one thread "
+                "to that of the next */",
+                "",
+            )
         if self.schedule.crew > 1:
-            head(f"#define MAPS {self.memory.size} /* floats from the maps of one thread to those of the next */", "")
+            head(
+                f"#define MAPS {self.memory.size} /* floats from the maps of one thread to those of the next "
+                "*/",
+                "",
+            )
         network = Writer()
-        with network.block("static void network(const context *m, const void *const *inputs, void *const *outputs)"):
+        with network.block(
+            "static void network(const context *m, const void *const *inputs, void *const *outputs)"
+        ):
             network("(void)inputs, (void)outputs;")
-            with network.block("for (int image = m->first; image < m->stop; image++)") if self.schedule.images > 1 else nullcontext():
+            with (
+                network.block("for (int image = m->first; image < m->stop; image++)")
+                if self.schedule.images > 1
+                else nullcontext()
+            ):
                 network.all(self.run.text().splitlines())
                 if self.schedule.images > 1 and self.target.threads > 1:
                     network("SYNC();")
-        run = "\n".join(re.sub(r"NAME(?=_)", name, _template(part)) for part in (*(["pool.c"] if self._workers > 1 else []), "run.c"))
+        run = "\n".join(
+            re.sub(r"NAME(?=_)", name, _template(part))
+            for part in (*(["pool.c"] if self._workers > 1 else []), "run.c")
+        )
         chip = (before, _template("chip.h"), after) if self.counted else ()
-        return "\n".join((head.text(), *chip, self.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
+        return "\n".join(
+            (
+                head.text(),
+                *chip,
+                self.functions.text(),
+                self._tensors(),
+                network.text(),
+                run,
+                self._start(weights),
+            )
+        )
 
     def _tensors(self) -> str:
         out = Writer()
@@ -288,7 +451,10 @@ class _Printer:
                 for k, name in enumerate(names):
                     tensor = self.graph.tensors[name]
                     size = self.schedule.images * tensor.elements * np.dtype(tensor.dtype).itemsize
-                    out(f"{{{string(name)}, {string(tensor.dtype)}, {len(tensor.shape)}, {role}_{k}, {size}}},")
+                    out(
+                        f"{{{string(name)}, {string(tensor.dtype)}, {len(tensor.shape)}, {role}_{k}, "
+                        f"{size}}},"
+                    )
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -310,7 +476,11 @@ class _Printer:
     @property
     def _arena_lines(self) -> int:
         """Of one thread."""
-        return -(-max(self.arena, self.counted.arena) * self.counted.scale // LINE) if self.counted else -(-self.arena // LINE)
+        return (
+            -(-max(self.arena, self.counted.arena) * self.counted.scale // LINE)
+            if self.counted
+            else -(-self.arena // LINE)
+        )
 
     @property
     def _scratch_lines(self) -> int:
@@ -319,7 +489,12 @@ class _Printer:
 
     @property
     def _context_bytes(self) -> int:
-        lines = 1 + (1 + self._arena_lines) * self.schedule.arenas + self._scratch_lines * self._workers + self._time_lines
+        lines = (
+            1
+            + (1 + self._arena_lines) * self.schedule.arenas
+            + self._scratch_lines * self._workers
+            + self._time_lines
+        )
         return HEAD + self._maps_bytes + lines * LINE
 
     @property
@@ -349,23 +524,40 @@ class _Printer:
                 "shared->weights = weights;",
                 "shared->stop = IMAGES;",
             )
-            out(f"shared->maps = (float *)(void *)(memory + {HEAD});", f"m->before = (uint64_t *)(void *)(memory + {before});")
-            out(f"shared->arena = (float *)(void *)(memory + {before + LINE});", f"m->after = (uint64_t *)(void *)(memory + {after});")
+            out(
+                f"shared->maps = (float *)(void *)(memory + {HEAD});",
+                f"m->before = (uint64_t *)(void *)(memory + {before});",
+            )
+            out(
+                f"shared->arena = (float *)(void *)(memory + {before + LINE});",
+                f"m->after = (uint64_t *)(void *)(memory + {after});",
+            )
             out(f"shared->scratch = (float *)(void *)(memory + {after + LINE});")
             if self.counted:
                 out("shared->chip = (struct chip *)(void *)shared->scratch;")
             if self.profile:
-                out(f"shared->times = (double *)(void *)(memory + {self._context_bytes - LINE * self._time_lines});")
+                out(
+                    "shared->times = (double *)(void *)(memory + "
+                    f"{self._context_bytes - LINE * self._time_lines});"
+                )
             out("*m->before = *m->after = CANARY;")
             if self.schedule.arenas > 1:
                 out("for (int k = 1; k < WORKERS; k++) *canary(shared, k) = CANARY;")
             out("return 0;")
         out("", f"typedef char context_fits[sizeof(struct {name}_context) <= {HEAD} ? 1 : -1];")
         if self.counted:
-            out("", f"uint64_t {name}_dram_bytes(const {name}_context *m, int kind) {{ return m->shared.chip->bytes[kind]; }}")
+            out(
+                "",
+                f"uint64_t {name}_dram_bytes(const {name}_context *m, int kind) {{ return "
+                f"m->shared.chip->bytes[kind]; }}",
+            )
             out("", "typedef char chip_fits[sizeof(struct chip) <= 4 * SCRATCH ? 1 : -1];")
         if self.profile:
-            out("", f"double {name}_group_seconds(const {name}_context *m, int group) {{ return m->shared.times[group]; }}")
+            out(
+                "",
+                f"double {name}_group_seconds(const {name}_context *m, int group) {{ return "
+                f"m->shared.times[group]; }}",
+            )
         return out.text()
 
 

@@ -1,8 +1,8 @@
 """Elementwise operators as C expressions on vectors: what is done to a result before it is stored.
 
-A *fused kernel* is an operator, its *anchor*, with the elementwise operators that follow it, its *epilogue*: only the last result is stored. The
-expressions of the epilogue are evaluated on every vector of the anchor's result, while that is in registers. In expressions, `@` stands for
-the number of lanes.
+A *fused kernel* is an operator, its *anchor*, with the elementwise operators that follow it, its *epilogue*:
+only the last result is stored. The expressions of the epilogue are evaluated on every vector of the anchor's
+result, while that is in registers. In expressions, `@` stands for the number of lanes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from codegen.source import Unsupported
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.parameters import permutation
 
-# What an operand has: a value for every element, for every channel, for every pixel, one; or channels that so many pixels in a row have in common.
+# What an operand has: a value for every element, for every channel, for every pixel, one; or channels that so
+# many pixels in a row have in common.
 Reach = Literal["element", "channel", "pixel", "row", "one"]
 
 
@@ -34,7 +35,8 @@ class EpilogueOperand:
     map: int  # index into Dataflow.maps; -1: a constant
     values: bytes = b""  # of a constant: its floats
     every: int = 1  # pixels that read the same channels, of a row
-    pitch: int = 0  # elements from one pixel to the next, where those of others lie between; 0: as many as there are channels
+    # elements from one pixel to the next, where those of others lie between; 0: as many as there are channels
+    pitch: int = 0
 
     def place(self, blob: Blob) -> str:
         """C expression: address of the constant."""
@@ -42,10 +44,17 @@ class EpilogueOperand:
 
     def vector(self, address: str, stored: Element) -> str:
         """C expression for the vector at an address."""
-        return f"SPLAT_@({stored.read(f'*({address})')})" if self.reach in ("one", "pixel") else stored.load("@", address)
+        return (
+            f"SPLAT_@({stored.read(f'*({address})')})"
+            if self.reach in ("one", "pixel")
+            else stored.load("@", address)
+        )
 
     def offset(self, pixel: int | str, channel: int | str, channels: int) -> str:
-        """C expression: floats from the operand's first to those of a pixel and a channel. Raises Unsupported."""
+        """C expression: floats from the operand's first to those of a pixel and a channel.
+
+        Raises Unsupported.
+        """
         if self.reach == "row" and isinstance(pixel, int):
             if pixel % self.every:
                 raise Unsupported(f"an operand that is the same for {self.every} pixels, in a tile of others")
@@ -68,15 +77,25 @@ class Epilogue:
     extras: tuple[EpilogueOperand, ...]
 
     def apply(self, value: str, lanes: int, vector: Callable[[EpilogueOperand], str]) -> list[str]:
-        """C statements for the vector in variable `value`; `vector` is its part of an operand, as a C expression."""
+        """C statements for the vector in variable `value`;
+        `vector` is its part of an operand, as a C expression.
+        """
         if not self.lines:
             return []
         statements = [f"v@ x = {value};", *(f"v@ {extra.name}v = {vector(extra)};" for extra in self.extras)]
         statements += [f"v@ {name} = {expression};" for name, expression in self.lines]
-        return [line.replace("@", str(lanes)) for line in ("{", *(f"    {line}" for line in statements), f"    {value} = {self.lines[-1][0]};", "}")]
+        return [
+            line.replace("@", str(lanes))
+            for line in (
+                "{",
+                *(f"    {line}" for line in statements),
+                f"    {value} = {self.lines[-1][0]};",
+                "}",
+            )
+        ]
 
 
-# -- operators -------------------------------------------------------------------------------------------------------------------------------
+# -- operators -----------------------------------------------------------------------------------------------
 
 
 def number(value: float) -> str:
@@ -99,7 +118,10 @@ def _scalar(call: Call, index: int, default: float) -> float:
         return default
     value = call.values[index]
     if value is None:
-        raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}): input {index}: found one that is computed; accepted: a constant")
+        raise Unsupported(
+            f"node {call.operator.name!r} ({call.operator.kind}): input {index}: found one that is computed; "
+            "accepted: a constant"
+        )
     return float(value.reshape(-1)[0])
 
 
@@ -132,13 +154,17 @@ UNARY: dict[str, Callable[[Call, str], str]] = {
     "Abs": lambda _, x: f"abs_@({x})",
     "Neg": lambda _, x: f"-{x}",
     "Reciprocal": lambda _, x: f"{_splat(1)} / {x}",
-    "HardSigmoid": lambda call, x: _hard_sigmoid(x, call.attribute("alpha", 0.2), call.attribute("beta", 0.5)),
+    "HardSigmoid": lambda call, x: _hard_sigmoid(
+        x, call.attribute("alpha", 0.2), call.attribute("beta", 0.5)
+    ),
     "HardSwish": lambda _, x: f"hard_swish_@({x})",
     "Swish": _swish,
     "Softplus": lambda _, x: f"softplus_@({x})",
     "Mish": lambda _, x: f"mish_@({x})",
     "LeakyRelu": lambda call, x: _leaky(x, _splat(call.attribute("alpha", 0.01))),
-    "Gelu": lambda call, x: f"gelu_tanh_@({x})" if call.attribute("approximate", "none") == "tanh" else f"gelu_@({x})",
+    "Gelu": lambda call, x: (
+        f"gelu_tanh_@({x})" if call.attribute("approximate", "none") == "tanh" else f"gelu_@({x})"
+    ),
     "Sqrt": lambda _, x: f"sqrt_@({x})",
     "IsNaN": lambda _, x: f"SELECT_@({x} == {x}, {_splat(0)}, {_splat(1)})",
     "Not": lambda _, x: f"{_splat(1)} - {x}",
@@ -193,10 +219,20 @@ def expression(call: Call, terms: Sequence[str]) -> str:
     return UNARY[kind](call, terms[0]) if kind in UNARY else BINARY[kind](*terms)
 
 
-def epilogue(flow: Dataflow, layouts: Sequence[MapLayout], operators: Sequence[int], start: int, frame: MapLayout, *, whole: bool) -> Epilogue:
-    """The epilogue of elementwise operators on map `start`, whose elements lie as `frame` says; `layouts`: of all maps, `whole`: not row by row.
+def epilogue(
+    flow: Dataflow,
+    layouts: Sequence[MapLayout],
+    operators: Sequence[int],
+    start: int,
+    frame: MapLayout,
+    *,
+    whole: bool,
+) -> Epilogue:
+    """The epilogue of elementwise operators on map `start`, whose elements lie as `frame` says; `layouts`: of
+    all maps, `whole`: not row by row.
 
-    Truth values are 1 and 0 on the way. Raises Unsupported for operands that do not follow the result as a Reach says.
+    Truth values are 1 and 0 on the way. Raises Unsupported for operands that do not follow the result as a
+    Reach says.
     """
     known = {start: "x"}
     lines: list[tuple[str, str]] = []
@@ -212,15 +248,27 @@ def epilogue(flow: Dataflow, layouts: Sequence[MapLayout], operators: Sequence[i
                 terms.append(known[m])
                 continue
             extra = _extra(flow, layouts, i, index, m, frame, f"q{len(extras)}")
-            if not whole and m >= 0 and extra.reach not in ("channel", "one") and layouts[m].image.rows != frame.image.rows:
-                raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}), input {index}: found a map of other rows; accepted: as many")
+            if (
+                not whole
+                and m >= 0
+                and extra.reach not in ("channel", "one")
+                and layouts[m].image.rows != frame.image.rows
+            ):
+                raise Unsupported(
+                    f"node {call.operator.name!r} ({call.operator.kind}), input {index}: found a map of "
+                    "other rows; accepted: as many"
+                )
             same = next((e for e in extras.values() if replace(e, name=extra.name) == extra), extra)
             extras[same.name] = same
             terms.append(f"{same.name}v")
         variable = known[flow.results[i][0]] = f"y{len(lines)}"
         if call.operator.kind == "Sigmoid":
             sigmoids[variable] = terms[0]
-        of = [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a] if call.operator.kind == "Mul" else []
+        of = (
+            [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a]
+            if call.operator.kind == "Mul"
+            else []
+        )
         lines.append((variable, f"swish_@({of[0]})" if of else expression(call, terms)))
     return Epilogue(tuple(operators), _needed(lines), tuple(extras.values()))
 
@@ -235,7 +283,9 @@ def _needed(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def in_step(call: Call, index: int, read: MapLayout, written: MapLayout) -> bool:
-    """Whether every element of an elementwise operator's result lies where the one that it is made from lies."""
+    """Whether every element of an elementwise operator's result lies where the one that it is made from
+    lies.
+    """
     seen = read.seen(tensor_of(call, index))
     if seen is None:
         return False
@@ -243,23 +293,31 @@ def in_step(call: Call, index: int, read: MapLayout, written: MapLayout) -> bool
     strides = seen.packed.strides
     axes_read = [(seen.shape[axis], strides[axis]) for axis in axes]
     return len(axes_read) == len(written.shape) and all(
-        a == b and (a == 1 or by == step) for (a, by), b, step in zip(axes_read, written.shape, written.packed.strides, strict=True)
+        a == b and (a == 1 or by == step)
+        for (a, by), b, step in zip(axes_read, written.shape, written.packed.strides, strict=True)
     )
 
 
-def _extra(flow: Dataflow, layouts: Sequence[MapLayout], i: int, index: int, m: int, frame: MapLayout, name: str) -> EpilogueOperand:
+def _extra(
+    flow: Dataflow, layouts: Sequence[MapLayout], i: int, index: int, m: int, frame: MapLayout, name: str
+) -> EpilogueOperand:
     call, written = flow.calls[i], layouts[flow.results[i][0]]
     named = f"node {call.operator.name!r} ({call.operator.kind}), input {index}"
     tensor, values = tensor_of(call, index), call.values[index]
     missing = len(written.shape) - len(tensor.shape)
     full = (1,) * missing + tensor.shape
     if tensor.dtype != "float32" or call.operator.kind == "Transpose":
-        raise Unsupported(f"{named}: found {tensor.dtype} {list(tensor.shape)}, not made on the way; accepted: float32")
+        raise Unsupported(
+            f"{named}: found {tensor.dtype} {list(tensor.shape)}, not made on the way; accepted: float32"
+        )
     packed: np.ndarray | None = None
     if m >= 0:
         seen = layouts[m].seen(tensor)
         if seen is None:
-            raise Unsupported(f"{named}: found a view that mixes the axes of {list(layouts[m].shape)}; accepted: views that keep them apart")
+            raise Unsupported(
+                f"{named}: found a view that mixes the axes of {list(layouts[m].shape)}; accepted: views "
+                "that keep them apart"
+            )
         steps = [0] * missing + [*seen.strides]
     elif values is None:
         raise Unsupported(f"{named}: the model has no values for this constant")
@@ -267,19 +325,34 @@ def _extra(flow: Dataflow, layouts: Sequence[MapLayout], i: int, index: int, m: 
         packed = values.reshape(full).transpose(written.order)
         steps = [*MapLayout(replace(tensor, shape=full), written.order).strides]
     try:
-        reach, every, pitch = _reach([(written.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in written.order], frame.packed.whole)
+        reach, every, pitch = _reach(
+            [(written.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in written.order],
+            frame.packed.whole,
+        )
     except ValueError:
         wanted = "the same, or one value a channel, a pixel or in all"
-        raise Unsupported(f"{named}: found shape {list(tensor.shape)} for a result of {list(written.shape)}; accepted: {wanted}") from None
-    return EpilogueOperand(name, reach, m, b"" if packed is None else np.ascontiguousarray(packed, np.float32).tobytes(), every, pitch)
+        raise Unsupported(
+            f"{named}: found shape {list(tensor.shape)} for a result of {list(written.shape)}; accepted: "
+            f"{wanted}"
+        ) from None
+    return EpilogueOperand(
+        name,
+        reach,
+        m,
+        b"" if packed is None else np.ascontiguousarray(packed, np.float32).tobytes(),
+        every,
+        pitch,
+    )
 
 
 def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, int]:
-    """What an operand has, `every` and `pitch`; `axes`: (extent, elements of the operand from one index to the next), outermost
-    first. Raises ValueError.
+    """What an operand has, `every` and `pitch`; `axes`: (extent, elements of the operand from one index to
+    the next), outermost first. Raises ValueError.
 
-    >>> _reach([(128, 26), (12, 0), (26, 1)], Image(1, 1536, 26)), _reach([(128, 1), (312, 0)], Image(1, 128, 312))
-    (('row', 12, 0), ('pixel', 1, 0))
+    >>> _reach([(128, 26), (12, 0), (26, 1)], Image(1, 1536, 26))
+    ('row', 12, 0)
+    >>> _reach([(128, 1), (312, 0)], Image(1, 128, 312))
+    ('pixel', 1, 0)
     """
     outer, inner, left = list[tuple[int, int]](), list[tuple[int, int]](), image.channels
     for extent, step in reversed(axes):

@@ -1,4 +1,6 @@
-"""Which operators of a group become one kernel: an operator, and the elementwise operators that always follow it on the same rows."""
+"""Which operators of a group become one kernel: an operator,
+and the elementwise operators that always follow it on the same rows.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,22 @@ from lfopt.planning.cpu import RowComputation
 
 Layouts = Sequence[MapLayout]  # of all maps
 
-IN_BYTES = (Arithmetic.SUMS, Arithmetic.TERMS, Arithmetic.PRODUCT, Arithmetic.TABLE, Arithmetic.MEAN)  # whose kernels take a table of what follows
+# whose kernels take a table of what follows
+IN_BYTES = (Arithmetic.SUMS, Arithmetic.TERMS, Arithmetic.PRODUCT, Arithmetic.TABLE, Arithmetic.MEAN)
 
 
 def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
-    """The operators of a set, each followed, where that may be, by the elementwise operator that alone reads its result."""
+    """The operators of a set, each followed, where that may be,
+    by the elementwise operator that alone reads its result.
+    """
     left, order = [*bits(mask)], list[int]()
     done = ~mask
     while left:
         after = flow.succs[order[-1]] if order else 0
-        i = next((k for k in left if after == 1 << k and is_elementwise(flow, k) and not flow.preds[k] & ~done), left[0])
+        i = next(
+            (k for k in left if after == 1 << k and is_elementwise(flow, k) and not flow.preds[k] & ~done),
+            left[0],
+        )
         left.remove(i)
         order.append(i)
         done |= 1 << i
@@ -38,7 +46,9 @@ def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
 def fused_kernels(
     flow: Dataflow, layouts: Layouts, mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool
 ) -> dict[int, tuple[int, ...]]:
-    """Anchor of each fused kernel -> its operators, in order: in every run they follow one another, on the same rows or on `whole` maps."""
+    """Anchor of each fused kernel -> its operators, in order:
+    in every run they follow one another, on the same rows or on `whole` maps.
+    """
     apart: set[int] = set()  # operators that must begin a fused kernel of their own
     while True:
         kernels: dict[int, tuple[int, ...]] = {}
@@ -49,7 +59,8 @@ def fused_kernels(
                 anchor = run[at].operator
                 most = kernels.get(anchor)
                 here = _longest(flow, layouts, mask, run, at, apart, whole=whole)
-                if most is not None and here != most:  # what follows differs from place to place: keep what they have in common
+                # what follows differs from place to place: keep what they have in common
+                if most is not None and here != most:
                     common = [a for a, b in zip(most, here, strict=False) if a == b]
                     apart |= {*most[len(common) :], *here[len(common) :]} - {anchor}
                     again = True
@@ -65,16 +76,33 @@ def fused_kernels(
             apart |= inside & kernels.keys()  # computed on its own somewhere
 
 
-def _longest(flow: Dataflow, layouts: Layouts, mask: int, run: Sequence[RowComputation], at: int, apart: set[int], *, whole: bool) -> tuple[int, ...]:
+def _longest(
+    flow: Dataflow,
+    layouts: Layouts,
+    mask: int,
+    run: Sequence[RowComputation],
+    at: int,
+    apart: set[int],
+    *,
+    whole: bool,
+) -> tuple[int, ...]:
     """The longest fused kernel that begins here."""
     anchor = run[at]
     in_bytes = flow.calls[anchor.operator].result_tensors[0].quantization is not None
-    takes = arithmetic(flow.calls[anchor.operator]) in IN_BYTES if in_bytes else flow.operators[anchor.operator].kind in WITH_EPILOGUE
+    takes = (
+        arithmetic(flow.calls[anchor.operator]) in IN_BYTES
+        if in_bytes
+        else flow.operators[anchor.operator].kind in WITH_EPILOGUE
+    )
     follows = _follows_in_bytes if in_bytes else _follows
     chain, best = [anchor.operator], 1
     for step in run[at + 1 :] if takes or (not in_bytes and is_elementwise(flow, anchor.operator)) else ():
         i = step.operator
-        if i in apart or (step[1:] != anchor[1:] and not whole) or not follows(flow, layouts, chain, i, whole=whole):
+        if (
+            i in apart
+            or (step[1:] != anchor[1:] and not whole)
+            or not follows(flow, layouts, chain, i, whole=whole)
+        ):
             break
         chain.append(i)
         if _closed(flow, mask, chain) and (in_bytes or flow.maps[flow.results[i][0]].dtype == "float32"):
@@ -87,32 +115,57 @@ def _flight(flow: Dataflow, chain: Sequence[int]) -> Call:
 
 
 def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
-    """The 256 bytes of what follows an operator on integers; None where nothing does, or nothing changes. Raises Unsupported."""
+    """The 256 bytes of what follows an operator on integers; None where nothing does, or nothing changes.
+
+    Raises Unsupported.
+    """
     if len(operators) == 1:
         return None
     first, *others = stages(_flight(flow, operators))
     if others:
-        raise Unsupported(f"node {flow.operators[operators[0]].name!r}: found operators behind it that are no function of its bytes")
+        raise Unsupported(
+            f"node {flow.operators[operators[0]].name!r}: found operators behind it that are no function of "
+            "its bytes"
+        )
     table = first.table
     own = arithmetic(flow.calls[operators[0]]) is Arithmetic.TABLE
-    return None if not own and table is not None and np.array_equal(table.view(np.uint8), np.arange(BYTES)) else table
+    return (
+        None
+        if not own and table is not None and np.array_equal(table.view(np.uint8), np.arange(BYTES))
+        else table
+    )
 
 
 def _follows_in_bytes(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
     """Whether an operator on integers makes a function of the byte that the chain makes."""
     written, own = {flow.results[k][0] for k in chain}, layouts[flow.results[i][0]]
     read = [o for o in flow.operands[i] if o.map in written]
-    alike = all(layouts[o.map].by_rows and own.by_rows and layouts[o.map].tensor.rows == own.tensor.rows for o in read)
-    in_place = all(in_step(flow.calls[i], o.input, layouts[o.map], own) for o in read) and not any(layouts[o.map].alias_strides for o in read)
+    alike = all(
+        layouts[o.map].by_rows and own.by_rows and layouts[o.map].tensor.rows == own.tensor.rows for o in read
+    )
+    in_place = all(in_step(flow.calls[i], o.input, layouts[o.map], own) for o in read) and not any(
+        layouts[o.map].alias_strides for o in read
+    )
     joins = bool(read) and in_place and flow.specs[i].elementwise and (whole or alike)
     return joins and len(stages(_flight(flow, [*chain, i]))) <= 1
 
 
 def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
-    """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise; and whether an epilogue can do it."""
-    written, own, first = {flow.results[k][0] for k in chain}, layouts[flow.results[i][0]], layouts[flow.results[chain[0]][0]]
+    """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise;
+    and whether an epilogue can do it.
+    """
+    written, own, first = (
+        {flow.results[k][0] for k in chain},
+        layouts[flow.results[i][0]],
+        layouts[flow.results[chain[0]][0]],
+    )
     read = [o for o in flow.operands[i] if o.map in written]
-    if not is_elementwise(flow, i) or not read or first.tensor.dtype != "float32" or own.tensor.dtype not in ("float32", "bool"):
+    if (
+        not is_elementwise(flow, i)
+        or not read
+        or first.tensor.dtype != "float32"
+        or own.tensor.dtype not in ("float32", "bool")
+    ):
         return False
     if any(not in_step(flow.calls[i], o.input, layouts[o.map], own) for o in read):
         return False
@@ -127,4 +180,6 @@ def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whol
 def _closed(flow: Dataflow, mask: int, chain: list[int]) -> bool:
     """Whether nothing outside the chain reads any result of it but the last."""
     inside = sum(1 << i for i in chain)
-    return all(not flow.is_output[m] and not flow.readers[m] & ~inside for i in chain[:-1] for m in flow.results[i])
+    return all(
+        not flow.is_output[m] and not flow.readers[m] & ~inside for i in chain[:-1] for m in flow.results[i]
+    )

@@ -1,11 +1,13 @@
 """How feature maps lie in memory, in a buffer as between groups: row by row.
 
-Within a row the other axes come in order, or, where convolutions work on a map, rows are made of pixels and the channels of a pixel lie side by side.
-Only where a graph's inputs and outputs cross the border are elements moved into ONNX's order and out of it.
+Within a row the other axes come in order, or, where convolutions work on a map, rows are made of pixels and
+the channels of a pixel lie side by side. Only where a graph's inputs and outputs cross the border are
+elements moved into ONNX's order and out of it.
 
-DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator wants, and converts maps between blocks. Here the dominant operator
-of a map is whichever works on [n, c, ...], or, where none does, products, softmax and normalisations, which want the last axis innermost. Its
-choice spreads along elementwise operators, and those that cut or join maps, through the whole graph, not just a block,
+DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator wants, and converts maps
+between blocks. Here the dominant operator of a map is whichever works on [n, c, ...], or, where none does,
+products, softmax and normalisations, which want the last axis innermost. Its choice spreads along elementwise
+operators, and those that cut or join maps, through the whole graph, not just a block,
 so that nothing is left to convert between groups.
 Operators that only move elements follow: see `codegen.aliasing`.
 """
@@ -34,7 +36,8 @@ CTYPES = {
 HALVES = frozenset({"float16", "bfloat16"})  # that Cast alone computes with; see halves.h
 LARGEST = 1 << 31  # elements of a map: indices are of type int
 
-OVER_CHANNELS = (Arithmetic.MEAN, Arithmetic.EXTREME)  # reductions that have kernels on channels: the loops of others read any order
+# reductions that have kernels on channels: the loops of others read any order
+OVER_CHANNELS = (Arithmetic.MEAN, Arithmetic.EXTREME)
 
 
 class Image(NamedTuple):
@@ -78,7 +81,8 @@ class MapLayout:
 
     tensor: Tensor
     order: tuple[int, ...]  # axes, outermost first
-    alias_strides: tuple[int, ...] = ()  # of one that lies within another, whose elements are between its own; (): they lie side by side
+    # of one that lies within another, whose elements are between its own; (): they lie side by side
+    alias_strides: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -108,7 +112,10 @@ class MapLayout:
 
     @property
     def sequence(self) -> tuple[tuple[int, int], ...]:
-        """The elements as they lie: (how many, how far apart in ONNX's order), outermost first. Equal sequences, equal bytes, whatever the shapes."""
+        """The elements as they lie: (how many, how far apart in ONNX's order), outermost first.
+
+        Equal sequences, equal bytes, whatever the shapes.
+        """
         merged: list[tuple[int, int]] = []
         for axis in self.order:
             extent, step = self.shape[axis], prod(self.shape[axis + 1 :])
@@ -145,12 +152,19 @@ class MapLayout:
         """Extents, of floats in any order of axes, as one row. Raises Unsupported for anything else."""
         tensor = self.tensor
         if tensor.dtype != "float32" or not tensor.elements:
-            raise Unsupported(f"tensor {tensor.name!r}: found {tensor.dtype} {list(self.shape)}; kernels on channels accept float32, not empty")
+            raise Unsupported(
+                f"tensor {tensor.name!r}: found {tensor.dtype} {list(self.shape)}; kernels on channels "
+                "accept float32, not empty"
+            )
         channels = self.shape[self.order[-1]] if self.order else 1
-        return Image(1, tensor.elements // channels, channels, self._between(self.order) if self.alias_strides else 0)
+        return Image(
+            1, tensor.elements // channels, channels, self._between(self.order) if self.alias_strides else 0
+        )
 
     def seen(self, tensor: Tensor) -> MapLayout | None:
-        """The same elements as a view of them has them; None where no order of the view's axes says how they lie."""
+        """The same elements as a view of them has them;
+        None where no order of the view's axes says how they lie.
+        """
         if tensor.shape == self.shape:
             return MapLayout(tensor, self.order, self.alias_strides)
         if self.alias_strides:
@@ -188,7 +202,11 @@ class MapLayout:
     def permuted(self, axes: Sequence[int], tensor: Tensor) -> MapLayout:
         """The same elements as the result of a Transpose: its axis k is our axis axes[k]."""
         if self.alias_strides:
-            return MapLayout(tensor, tuple(axes.index(axis) for axis in self.order), tuple(self.alias_strides[axis] for axis in axes))
+            return MapLayout(
+                tensor,
+                tuple(axes.index(axis) for axis in self.order),
+                tuple(self.alias_strides[axis] for axis in axes),
+            )
         usual, layout = natural(tensor), MapLayout(tensor, tuple(axes.index(axis) for axis in self.order))
         return usual if usual.sequence == layout.sequence else layout
 
@@ -196,7 +214,9 @@ class MapLayout:
     def image(self) -> Image:
         """Extents, of floats in rows. Raises Unsupported for anything else."""
         if self.tensor.dtype != "float32":
-            raise Unsupported(f"tensor {self.tensor.name!r}: found {self.tensor.dtype}; kernels on channels accept float32")
+            raise Unsupported(
+                f"tensor {self.tensor.name!r}: found {self.tensor.dtype}; kernels on channels accept float32"
+            )
         return self.extents
 
     @property
@@ -205,7 +225,9 @@ class MapLayout:
         tensor = self.tensor
         if not self.by_rows or not tensor.elements:
             axes = f"{list(self.shape)}, axes in the order {list(self.order)}"
-            raise Unsupported(f"tensor {tensor.name!r}: found {axes}; kernels on channels accept row by row, not empty")
+            raise Unsupported(
+                f"tensor {tensor.name!r}: found {axes}; kernels on channels accept row by row, not empty"
+            )
         axis = row_axis(self.shape)
         alone = not self.order or (self.order[-1] == axis and tensor.rows > 1)
         channels = 1 if alone else self.shape[self.order[-1]]
@@ -213,21 +235,35 @@ class MapLayout:
         if not self.alias_strides:
             return image
         if alone:
-            raise Unsupported(f"tensor {tensor.name!r}: found rows of one element that lie within another map; kernels on channels accept pixels")
+            raise Unsupported(
+                f"tensor {tensor.name!r}: found rows of one element that lie within another map; kernels on "
+                "channels accept pixels"
+            )
         image = image._replace(gap=self._between([k for k in self.order if k != axis]))
-        return image._replace(row_gap=self.alias_strides[axis] - image.step) if axis is not None and tensor.rows > 1 else image
+        return (
+            image._replace(row_gap=self.alias_strides[axis] - image.step)
+            if axis is not None and tensor.rows > 1
+            else image
+        )
 
     def _between(self, axes: Sequence[int]) -> int:
-        """Elements between one pixel and the next along some axes, the last of which are channels. Raises Unsupported where that differs."""
+        """Elements between one pixel and the next along some axes, the last of which are channels.
+
+        Raises Unsupported where that differs.
+        """
         channels, *pixels = reversed(axes)
         runs = [(self.shape[axis], self.alias_strides[axis]) for axis in pixels if self.shape[axis] > 1]
         even = all(by == step * extent for (extent, step), (_, by) in pairwise(runs))
         if not even or (self.shape[channels] > 1 and self.alias_strides[channels] != 1):
-            raise Unsupported(f"tensor {self.tensor.name!r}: found pixels at uneven distances; kernels on channels accept even ones")
+            raise Unsupported(
+                f"tensor {self.tensor.name!r}: found pixels at uneven distances; kernels on channels accept "
+                "even ones"
+            )
         return runs[0][1] - self.shape[channels] if runs else 0
 
     def place(self, pixel: str, channels: int) -> str:
-        """C expression: elements from the first to where the pixel begins, in the order in which they lie; pixels are of so many elements.
+        """C expression: elements from the first to where the pixel begins, in the order in which they lie;
+        pixels are of so many elements.
 
         Raises Unsupported where the elements of a pixel do not lie side by side.
         """
@@ -238,7 +274,10 @@ class MapLayout:
             if extent == 1:
                 continue
             if (left > 1 and by != step) or (left % extent and extent % left):
-                raise Unsupported(f"tensor {self.tensor.name!r}: found elements apart from one another; accepted: {channels} side by side")
+                raise Unsupported(
+                    f"tensor {self.tensor.name!r}: found elements apart from one another; accepted: "
+                    f"{channels} side by side"
+                )
             inside = min(left, extent)
             left, step, rest = left // inside, by * inside, extent // inside
             if rest > 1 and runs and by * inside == runs[-1][0] * runs[-1][1]:
@@ -278,18 +317,26 @@ def natural(tensor: Tensor, *, pixels: bool = False) -> MapLayout:
 
 
 def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 0) -> list[MapLayout]:
-    """The layout of every map: channels last where convolutions and their like read or make it, or elementwise operators lead there.
+    """The layout of every map: channels last where convolutions and their like read or make it, or
+    elementwise operators lead there.
 
-    Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is, if all who read it can read it so. Those
-    of the mask `ringed` go by rows: they accept what to them lies as usual.
+    Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is,
+    if all who read it can read it so. Those of the mask `ringed` go by rows: they accept what to them lies as
+    usual.
     Raises Unsupported for types and sizes that generated code does not hold.
     """
     for tensor in flow.maps:
         if tensor.dtype not in CTYPES:
-            raise Unsupported(f"tensor {tensor.name!r}: found type {tensor.dtype}; generated C accepts {', '.join(CTYPES)}")
+            raise Unsupported(
+                f"tensor {tensor.name!r}: found type {tensor.dtype}; generated C accepts {', '.join(CTYPES)}"
+            )
         if tensor.elements >= LARGEST:
-            raise Unsupported(f"tensor {tensor.name!r}: found {tensor.elements:,} elements; generated C accepts fewer than {LARGEST:,}")
-    same = list(range(len(flow.maps)))  # maps that shall lie alike: each points to another of them, the first to itself
+            raise Unsupported(
+                f"tensor {tensor.name!r}: found {tensor.elements:,} elements; generated C accepts fewer than "
+                f"{LARGEST:,}"
+            )
+    # maps that shall lie alike: each points to another of them, the first to itself
+    same = list(range(len(flow.maps)))
 
     def first(m: int) -> int:
         while same[m] != m:
@@ -297,21 +344,31 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         return m
 
     pixels: set[int] = set()
-    for call, spec, operands, results in zip(flow.calls, flow.specs, flow.operands, flow.results, strict=True):
+    for call, spec, operands, results in zip(
+        flow.calls, flow.specs, flow.operands, flow.results, strict=True
+    ):
         near = [o.map for o in operands if call.shape(o.input) == flow.maps[o.map].shape] + list(results)
         near = [m for m in near if len(flow.maps[m].shape) == 4]
-        folds = spec.family is Family.REDUCTION and spec.integers in OVER_CHANNELS and len(call.shape(0)) == 4 and reduced_axes(call) == {2, 3}
+        folds = (
+            spec.family is Family.REDUCTION
+            and spec.integers in OVER_CHANNELS
+            and len(call.shape(0)) == 4
+            and reduced_axes(call) == {2, 3}
+        )
         joins = call.operator.kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
         if spec.channel_axis == 1 or folds or joins:
             pixels.update(near)
-        if spec.elementwise or (spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE):  # results had better lie as operands do
+        # results had better lie as operands do
+        if spec.elementwise or (spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE):
             for m in near[1:]:
                 same[first(m)] = first(near[0])
     last = {first(m) for m in pixels}
     laid_out = [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]
     for m in range(len(flow.maps)):
         laid_out[m] = _in_pixels(flow, m) or laid_out[m]
-    for call, spec, operands, results in zip(flow.calls, flow.specs, flow.operands, flow.results, strict=True):
+    for call, spec, operands, results in zip(
+        flow.calls, flow.specs, flow.operands, flow.results, strict=True
+    ):
         moves = call.operator.kind == "Transpose"
         if not (moves or spec.elementwise) or not free >= {*results}:
             continue
@@ -319,29 +376,56 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
             (m,), seen = results, laid_out[operand.map].seen(tensor_of(call, operand.input))
             if seen is None or not (moves or seen.shape == call.result):
                 continue
-            there = seen.permuted(permutation(call), flow.maps[m]) if moves else MapLayout(flow.maps[m], seen.order)
-            if there.sequence != laid_out[m].sequence and (moves or not laid_out[operand.map].usual) and _accepted(flow, m, there, ringed):
+            there = (
+                seen.permuted(permutation(call), flow.maps[m])
+                if moves
+                else MapLayout(flow.maps[m], seen.order)
+            )
+            if (
+                there.sequence != laid_out[m].sequence
+                and (moves or not laid_out[operand.map].usual)
+                and _accepted(flow, m, there, ringed)
+            ):
                 laid_out[m] = there
                 break
     return laid_out
 
 
 def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
-    """The layout of a graph input that is read as images of another rank alone, such as a sound: their pixels. Its elements are moved anyway."""
+    """The layout of a graph input that is read as images of another rank alone, such as a sound: their
+    pixels. Its elements are moved anyway.
+    """
     calls = [(flow.calls[i], o.input) for i in bits(flow.readers[m]) for o in flow.operands[i] if o.map == m]
     shapes = {call.shape(index) for call, index in calls}
-    images = flow.producer[m] < 0 and all(flow.specs[i].channel_axis == 1 for i in bits(flow.readers[m])) and len(shapes) == 1
+    images = (
+        flow.producer[m] < 0
+        and all(flow.specs[i].channel_axis == 1 for i in bits(flow.readers[m]))
+        and len(shapes) == 1
+    )
     if not images or len(flow.maps[m].shape) == 4 or len(shape := shapes.pop()) != 4:
         return None
     order: list[int] = []
     for axis in PIXELS:
-        order += next((mine for mine, theirs in alike(flow.maps[m].shape, shape) if theirs == [axis] and len(mine) == 1), [])
+        order += next(
+            (
+                mine
+                for mine, theirs in alike(flow.maps[m].shape, shape)
+                if theirs == [axis] and len(mine) == 1
+            ),
+            [],
+        )
     alone = [axis for axis, extent in enumerate(flow.maps[m].shape) if extent == 1]
-    return MapLayout(flow.maps[m], (*alone, *order)) if len(alone) + len(order) == len(flow.maps[m].shape) else None
+    return (
+        MapLayout(flow.maps[m], (*alone, *order))
+        if len(alone) + len(order) == len(flow.maps[m].shape)
+        else None
+    )
 
 
 def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
-    """Whether all who read a map can read it so: where it does not lie as usual, that is products of maps, Transposes and elementwise operators."""
+    """Whether all who read a map can read it so: where it does not lie as usual, that is products of maps,
+    Transposes and elementwise operators.
+    """
     for i in bits(flow.readers[m]):
         call = flow.calls[i]
         for operand in flow.operands[i]:
@@ -354,7 +438,9 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
                 continue
             if ringed >> i & 1:
                 return False
-            if call.operator.kind == "Transpose" or (call.operator.kind == "MatMul" and len(flow.operands[i]) == 2):
+            if call.operator.kind == "Transpose" or (
+                call.operator.kind == "MatMul" and len(flow.operands[i]) == 2
+            ):
                 continue
             (written,) = flow.results[i][:1]
             if (

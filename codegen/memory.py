@@ -1,4 +1,6 @@
-"""Where the maps of a plan lie, decided before anything is printed: in memory between groups or in rings, by themselves or within others."""
+"""Where the maps of a plan lie, decided before anything is printed:
+in memory between groups or in rings, by themselves or within others.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class PlannedFlow:
         self.plan, self.graph = plan, graph
         self.flow = Dataflow.of(graph)
         self.index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
-        self.ringed = frozenset(group.id for group in plan.groups if follows_rings(group))  # groups whose rows pass through the rings of the plan
+        # groups whose rows pass through the rings of the plan
+        self.ringed = frozenset(group.id for group in plan.groups if follows_rings(group))
 
     def mask(self, group: PlannedGroup) -> int:
         """The group's operators, as bits at their positions in the graph."""
@@ -64,7 +67,8 @@ class MemoryPlan:
 
     planned: PlannedFlow
     target: Target
-    floats: AbstractSet[int]  # float32 maps that stay floats where the target stores others as another element
+    # float32 maps that stay floats where the target stores others as another element
+    floats: AbstractSet[int]
     attentions: Mapping[int, FusedAttention]  # by their products with the values
     aliases: AliasMap
     in_memory: frozenset[int]  # maps that lie in memory as a whole; others lie in rings, or nowhere
@@ -112,7 +116,8 @@ class MemoryPlan:
     def starts(self) -> Mapping[int, int]:
         """Map with memory of its own -> floats from the start of the context's maps.
 
-        First fit, each from the group that makes it, or a part of it, to the last that reads it, or what lies within it.
+        First fit, each from the group that makes it, or a part of it, to the last that reads it, or what lies
+        within it.
         """
         flow, groups = self.flow, self.planned.plan.groups
         owner = {i: g for g, group in enumerate(groups) for i in bits(self.planned.mask(group))}
@@ -120,11 +125,17 @@ class MemoryPlan:
         for m in sorted(self.in_memory):
             root = self.aliases.holder(m).map
             born = owner[flow.producer[m]] if flow.producer[m] >= 0 else -1
-            dies = len(groups) if flow.is_output[m] or self.kept else max([born, *(owner[i] for i in bits(flow.readers[m]))])
+            dies = (
+                len(groups)
+                if flow.is_output[m] or self.kept
+                else max([born, *(owner[i] for i in bits(flow.readers[m]))])
+            )
             before = lives.get(root, (born, dies))
             lives[root] = min(born, before[0]), max(dies, before[1])
         taken, starts = list[tuple[int, int, int, int]](), dict[int, int]()  # (start, stop, born, dies)
-        for born, dies, m in sorted(((*life, m) for m, life in lives.items()), key=lambda life: (-self.lines(life[2]), life)):
+        for born, dies, m in sorted(
+            ((*life, m) for m, life in lives.items()), key=lambda life: (-self.lines(life[2]), life)
+        ):
             start = 0
             for other, stop, b, d in sorted(taken):
                 if b <= dies and born <= d and other < start + self._floats(m) and start < stop:
@@ -145,22 +156,43 @@ class MemoryPlan:
     def listed(self) -> tuple[CpuMap, ...]:
         """Where maps lie, those of rings by the rings that the plan has for them."""
         flow, plan, listed = self.flow, self.planned.plan, list[CpuMap]()
-        rings = {place.name for group in plan.groups if group.id in self.planned.ringed for place in group.places}
+        rings = {
+            place.name for group in plan.groups if group.id in self.planned.ringed for place in group.places
+        }
         for m, tensor in enumerate(flow.maps):
             holder = self.aliases.holder(m).map
             if m in self.in_memory:
-                listed.append(CpuMap(tensor.name, flow.maps[holder].name, 4 * self.starts[holder], LINE * self.lines(holder)))
+                listed.append(
+                    CpuMap(
+                        tensor.name,
+                        flow.maps[holder].name,
+                        4 * self.starts[holder],
+                        LINE * self.lines(holder),
+                    )
+                )
             elif flow.maps[holder].name in rings:
                 listed.append(CpuMap(tensor.name, flow.maps[holder].name, -1, 0))
         return tuple(listed)
 
     def wrongly_rounded(self, looped: Iterable[str]) -> set[int]:
-        """Maps not stored as floats although the loops of these operators work on what lies there, or the kernels of attentions read it."""
+        """Maps not stored as floats although the loops of these operators work on what lies there,
+        or the kernels of attentions read it.
+        """
         flow, wrong = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.planned.index.__getitem__, looped):
-            maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
-            read = [(tensor, constant) for tensor, constant in zip(flow.calls[i].tensors, flow.calls[i].constant, strict=True) if tensor]
-            copied = flow.operators[i].kind in COPYING and not any(constant and tensor.dtype == "float32" for tensor, constant in read)
+            maps = {
+                m
+                for m in (*flow.results[i], *(o.map for o in flow.operands[i]))
+                if flow.maps[m].dtype == "float32"
+            }
+            read = [
+                (tensor, constant)
+                for tensor, constant in zip(flow.calls[i].tensors, flow.calls[i].constant, strict=True)
+                if tensor
+            ]
+            copied = flow.operators[i].kind in COPYING and not any(
+                constant and tensor.dtype == "float32" for tensor, constant in read
+            )
             if not copied or len({self.stored(m) for m in maps}) > 1:
                 wrong |= {m for m in maps if self.stored_otherwise(m)}
         roots = {self.aliases.holder(m).map for m in wrong}
@@ -175,8 +207,13 @@ class MemoryPlan:
         return attended
 
 
-def lay_out(planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]) -> MemoryPlan:
-    """Lay out all maps and place those that lie in memory as a whole. Raises Unsupported for types and sizes that generated code does not hold."""
+def lay_out(
+    planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]
+) -> MemoryPlan:
+    """Lay out all maps and place those that lie in memory as a whole.
+
+    Raises Unsupported for types and sizes that generated code does not hold.
+    """
     flow, plan = planned.flow, planned.plan
     ringed = sum(planned.mask(group) for group in plan.groups if group.id in planned.ringed)
     whole = {m for m, producer in enumerate(flow.producer) if producer >= 0 and not ringed >> producer & 1}
@@ -189,10 +226,20 @@ def lay_out(planned: PlannedFlow, target: Target, floats: AbstractSet[int], atte
 def lay_out_dram(planned: PlannedFlow, target: Target) -> MemoryPlan:
     """Every map by itself in memory, in ONNX's order, as long as the network runs: for code that counts."""
     natural = tuple(MapLayout(tensor, tuple(range(len(tensor.shape)))) for tensor in planned.flow.maps)
-    return MemoryPlan(planned, target, frozenset(), {}, AliasMap(planned.flow, natural, {}), frozenset(range(len(natural))), kept=True)
+    return MemoryPlan(
+        planned,
+        target,
+        frozenset(),
+        {},
+        AliasMap(planned.flow, natural, {}),
+        frozenset(range(len(natural))),
+        kept=True,
+    )
 
 
-def fused_attentions(planned: PlannedFlow, target: Target) -> tuple[dict[int, FusedAttention], dict[int, str]]:
+def fused_attentions(
+    planned: PlannedFlow, target: Target
+) -> tuple[dict[int, FusedAttention], dict[int, str]]:
     """By their products with the values: attentions that may become one kernel, and why others do not.
 
     Those are in one group, which runs on whole maps.
@@ -202,24 +249,45 @@ def fused_attentions(planned: PlannedFlow, target: Target) -> tuple[dict[int, Fu
     for one in attentions(planned.flow, owner):
         form = form_of(one.call)
         mixing = form.mixing.operator.name
-        why = "found rows in rings; accepted: whole maps" if owner[mixing] in planned.ringed else unfused(form, target)
+        why = (
+            "found rows in rings; accepted: whole maps"
+            if owner[mixing] in planned.ringed
+            else unfused(form, target)
+        )
         if why:
             refused[planned.index[mixing]] = why
         else:
-            fused[planned.index[mixing]] = FusedAttention(form, tuple(planned.index[call.operator.name] for call in form.core))
+            fused[planned.index[mixing]] = FusedAttention(
+                form, tuple(planned.index[call.operator.name] for call in form.core)
+            )
     return fused, refused
 
 
-def _in_memory(planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]) -> frozenset[int]:
-    """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in groups without rings but what an
-    attention makes on its way, and maps whose elements are larger than those that the plan's rings are for.
+def _in_memory(
+    planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]
+) -> frozenset[int]:
+    """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in
+    groups without rings but what an attention makes on its way, and maps whose elements are larger than those
+    that the plan's rings are for.
     """
     flow, plan = planned.flow, planned.plan
     whole = {m for m, producer in enumerate(flow.producer) if producer < 0}
-    inside = {m for mixing, attention in attentions.items() for i in attention.core if i != mixing for m in flow.results[i]}
+    inside = {
+        m
+        for mixing, attention in attentions.items()
+        for i in attention.core
+        if i != mixing
+        for m in flow.results[i]
+    }
     for group in plan.groups:
         mask, ringed = planned.mask(group), group.id in planned.ringed
         for i in bits(mask):
-            wide = {m for m in flow.results[i] if m in floats or item_bytes(flow.maps[m], target.element) != plan.hardware.element_bytes}
-            whole |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
+            wide = {
+                m
+                for m in flow.results[i]
+                if m in floats or item_bytes(flow.maps[m], target.element) != plan.hardware.element_bytes
+            }
+            whole |= wide | {
+                m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask
+            }
     return frozenset(whole - inside)

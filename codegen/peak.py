@@ -1,4 +1,6 @@
-"""How many operations a core of this machine does in a second, at most: the roof under which generated code runs."""
+"""How many operations a core of this machine does in a second, at most:
+the roof under which generated code runs.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +17,38 @@ from codegen.source import Unsupported
 from codegen.target import target
 from codegen.writer import Writer
 
-SUMS = 12  # that wait for one another, each for itself: more than a core has multiply-adds under way, no more than AVX2 has registers for
+# that wait for one another, each for itself: more than a core has multiply-adds under way, no more than AVX2
+# has registers for
+SUMS = 12
 TURNS = 100_000
 RUNS = 20  # of which the fastest counts
 
 
 def peak_operations(name: str, compiler: Sequence[str], *, integers: bool = False) -> float:
-    """Operations a second, two for a multiply-add, of a loop of nothing else on registers, compiled as models are.
+    """Operations a second, two for a multiply-add, of a loop of nothing else on registers, compiled as models
+    are.
 
-    `integers`: of products of bytes, which a target without such instructions has not: raises Unsupported. Raises CannotBuild.
+    `integers`: of products of bytes, which a target without such instructions has not: raises Unsupported.
+    Raises CannotBuild.
     """
     chosen, ffi = target(name), cffi.FFI()
     if integers and not chosen.dots:
         raise Unsupported(f"peak on integers: found target {chosen.name}; accepted: AVX-512 with VNNI")
-    ffi.cdef("int32_t products(long turns, int32_t a, int32_t b);" if integers else "float multiply_adds(long turns, float a, float b);")
-    text, lanes = (_products(), 4 * chosen.lanes[0]) if integers else (_loop(chosen.lanes[0]), chosen.lanes[0])
+    ffi.cdef(
+        "int32_t products(long turns, int32_t a, int32_t b);"
+        if integers
+        else "float multiply_adds(long turns, float a, float b);"
+    )
+    text, lanes = (
+        (_products(), 4 * chosen.lanes[0]) if integers else (_loop(chosen.lanes[0]), chosen.lanes[0])
+    )
     with TemporaryDirectory() as folder:
         library: Any = ffi.dlopen(str(build_text(text, Path(folder), [*compiler, *chosen.flags])))
-        run = (lambda: library.products(TURNS, 3, 5)) if integers else (lambda: library.multiply_adds(TURNS, 0.999, 0.001))
+        run = (
+            (lambda: library.products(TURNS, 3, 5))
+            if integers
+            else (lambda: library.multiply_adds(TURNS, 0.999, 0.001))
+        )
         fastest = min(_seconds(run) for _ in range(RUNS))
         ffi.dlclose(library)
     return 2 * SUMS * TURNS * lanes / fastest

@@ -1,4 +1,6 @@
-"""Run a compiled model from Python: arrays in, arrays out, without copies where they lie as the code wants them."""
+"""Run a compiled model from Python: arrays in, arrays out,
+without copies where they lie as the code wants them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from lfopt.ir.names import one_line, plural
 
 ALIGNMENT = 64  # bytes, of a context
 INTERFACE = """
-typedef struct { const char *name; const char *dtype; int rank; const int64_t *shape; size_t bytes; } NAME_tensor;
+typedef struct {
+  const char *name; const char *dtype; int rank; const int64_t *shape; size_t bytes;
+} NAME_tensor;
 typedef struct NAME_context NAME_context;
 extern int NAME_input_count, NAME_output_count;
 extern const NAME_tensor NAME_inputs[], NAME_outputs[];
@@ -61,7 +65,8 @@ class _Context:
 class Compiled:
     """A compiled model. May be run by several threads at once: each has a context of its own while it runs.
 
-    Threads that the code starts wait for the next run in the same context, asleep if it does not come soon. They end with this object.
+    Threads that the code starts wait for the next run in the same context, asleep if it does not come soon.
+    They end with this object.
     """
 
     inputs: tuple[Tensor, ...]
@@ -77,39 +82,54 @@ class Compiled:
         groups: int | None = None,
         dram_bytes: int | None = None,
     ) -> None:
-        """Load a shared library whose symbols begin with `name`. The file `weights` is read only if they are not linked in.
+        """Load a shared library whose symbols begin with `name`.
 
-        `labels`: what callers call inputs and outputs, where it is not their name in the code (see `Graph.labels`).
-        `groups`, `dram_bytes`: of the plan, where they are known.
+        The file `weights` is read only if they are not linked in.
+
+        `labels`: what callers call inputs and outputs, where it is not their name in the code (see
+        `Graph.labels`). `groups`, `dram_bytes`: of the plan, where they are known.
         """
         self._labels: Mapping[str, str] = labels or {}
         self._ffi: Any = cffi.FFI()
         self._ffi.cdef(INTERFACE.replace("NAME", name))
         try:
             self._library: Any = _loaded(self._ffi, library.resolve())
-            symbols = {key: getattr(self._library, f"{name}_{key}") for key in ("inputs", "outputs", "init", "run", "end")}
-            sizes = [getattr(self._library, f"{name}_{key}_bytes")() for key in ("context", "arena", "weights")]
+            symbols = {
+                key: getattr(self._library, f"{name}_{key}")
+                for key in ("inputs", "outputs", "init", "run", "end")
+            }
+            sizes = [
+                getattr(self._library, f"{name}_{key}_bytes")() for key in ("context", "arena", "weights")
+            ]
             counts = [int(getattr(self._library, f"{name}_{key}_count")) for key in ("input", "output")]
-        except (OSError, AttributeError, KeyError):  # cffi raises KeyError for a variable, AttributeError for a function
+        except (OSError, AttributeError, KeyError):
+            # cffi raises KeyError for a variable, AttributeError for a function
             raise CannotRun(f"{library}: not a library of model {name!r}") from None
         self.name, self.folder = name, library.parent
         self.groups, self.dram_bytes = groups, dram_bytes
         self.context_bytes, self.arena_bytes, self.weights_bytes = (int(size) for size in sizes)
         self.inputs, self.outputs = (
-            tuple(self._tensor(symbols[key][k]) for k in range(count)) for key, count in zip(("inputs", "outputs"), counts, strict=True)
+            tuple(self._tensor(symbols[key][k]) for k in range(count))
+            for key, count in zip(("inputs", "outputs"), counts, strict=True)
         )
         self._wanted = {tensor.name: f"{tensor.dtype} {list(tensor.shape)}" for tensor in self.inputs}
-        self._given, self._made = ([(tensor.shape, np.dtype(tensor.dtype)) for tensor in of] for of in (self.inputs, self.outputs))
+        self._given, self._made = (
+            [(tensor.shape, np.dtype(tensor.dtype)) for tensor in of] for of in (self.inputs, self.outputs)
+        )
         self._init, self._run, self._end = symbols["init"], symbols["run"], symbols["end"]
         self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
         self._weights_file = weights
         self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
-        self._idle = [self._new_context()]  # contexts that nobody runs in; made now, so that wrong weights are found now
+        # contexts that nobody runs in; made now, so that wrong weights are found now
+        self._idle = [self._new_context()]
         weakref.finalize(self, _end_all, self._idle, self._end, self._library)
 
     def __repr__(self) -> str:
-        ends = [", ".join(f"{tensor.name} {tensor.dtype} {list(tensor.shape)}" for tensor in of) for of in (self.inputs, self.outputs)]
+        ends = [
+            ", ".join(f"{tensor.name} {tensor.dtype} {list(tensor.shape)}" for tensor in of)
+            for of in (self.inputs, self.outputs)
+        ]
         groups = f"{plural(self.groups, 'group')}, " if self.groups is not None else ""
         moved = f"{self.dram_bytes:,} B of DRAM, " if self.dram_bytes is not None else ""
         sizes = f"{self.weights_bytes:,} B of weights, {self.context_bytes:,} B for each caller"
@@ -125,43 +145,68 @@ class Compiled:
         start = -memory.ctypes.data % ALIGNMENT
         memory = memory[start : start + self.context_bytes]
         pointer = self._ffi.cast("void *", memory.ctypes.data)
-        if self._init(pointer, self._ffi.NULL if self._weights is None else self._pointer(self._weights)) != 0:
+        if (
+            self._init(pointer, self._ffi.NULL if self._weights is None else self._pointer(self._weights))
+            != 0
+        ):
             raise CannotRun(f"{self._weights_file}: not the weights of {self.name}")
-        return _Context(memory, pointer, *(self._ffi.new("void *[]", len(of) or 1) for of in (self.inputs, self.outputs)))
+        return _Context(
+            memory, pointer, *(self._ffi.new("void *[]", len(of) or 1) for of in (self.inputs, self.outputs))
+        )
 
     def _pointer(self, array: Any) -> Any:
         return self._ffi.from_buffer(array)
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Outputs by name, for arrays by name, for a list or tuple of them in the model's order, or for one array if there is one input.
+        """Outputs by name, for arrays by name, for a list or tuple of them in the model's order, or for one
+        array if there is one input.
 
-        Arrays in C order and this machine's byte order are read where they are; others are copied. Raises InvalidConfig if an input is absent,
-        unknown, no array, or of another type or shape.
+        Arrays in C order and this machine's byte order are read where they are; others are copied. Raises
+        InvalidConfig if an input is absent, unknown, no array, or of another type or shape.
         """
         return self._ran(inputs, lambda context: None)[0]
 
     def __call__(self, *arrays: Array, **named: Array) -> Any:
-        """The output, or a tuple of several, for arrays in the model's order and then by name. Raises as `run`.
+        """The output, or a tuple of several, for arrays in the model's order and then by name.
 
-        Outputs are of the library that the first foreign array is from: PyTorch's tensors for PyTorch's. See `returned`.
+        Raises as `run`.
+
+        Outputs are of the library that the first foreign array is from: PyTorch's tensors for PyTorch's. See
+        `returned`.
         """
-        return returned(self.run(arguments(arrays, named, tuple(self._wanted), self.name)).values(), (*arrays, *named.values()))
+        return returned(
+            self.run(arguments(arrays, named, tuple(self._wanted), self.name)).values(),
+            (*arrays, *named.values()),
+        )
 
     def count(self, inputs: Inputs) -> tuple[dict[str, np.ndarray], DramBytes, L2Bytes]:
-        """Outputs, and the bytes that were counted between DRAM and the buffer, and between a second level and the buffer.
+        """Outputs, and the bytes that were counted between DRAM and the buffer, and between a second level
+        and the buffer.
 
         Raises CannotRun for code that does not count.
         """
         if (counted := self._bytes) is None:
-            raise CannotRun(f"{self.name}: this code does not count; accepted: what emit_c(..., count=True) prints")
-        outputs, moved = self._ran(inputs, lambda context: [int(counted(context, kind)) for kind in range(KINDS + len(fields(L2Bytes)))])
+            raise CannotRun(
+                f"{self.name}: this code does not count; accepted: what emit_c(..., count=True) prints"
+            )
+        outputs, moved = self._ran(
+            inputs,
+            lambda context: [int(counted(context, kind)) for kind in range(KINDS + len(fields(L2Bytes)))],
+        )
         return outputs, DramBytes(*moved[:KINDS]), L2Bytes(*moved[KINDS:])
 
     def profile(self, inputs: Inputs, groups: int) -> list[float]:
-        """Seconds that each of the plan's groups took in one run. Raises CannotRun for code that does not take times."""
+        """Seconds that each of the plan's groups took in one run.
+
+        Raises CannotRun for code that does not take times.
+        """
         if (seconds := self._seconds) is None:
-            raise CannotRun(f"{self.name}: this code takes no times; accepted: what emit_c(..., profile=True) prints")
-        return self._ran(inputs, lambda context: [float(seconds(context, group)) for group in range(groups)])[1]
+            raise CannotRun(
+                f"{self.name}: this code takes no times; accepted: what emit_c(..., profile=True) prints"
+            )
+        return self._ran(inputs, lambda context: [float(seconds(context, group)) for group in range(groups)])[
+            1
+        ]
 
     def _ran(self, inputs: Inputs, after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
         """Outputs, and what `after` says of the context that they were made in."""
@@ -176,7 +221,8 @@ class Compiled:
             for pointers, arrays in ((context.inputs, given), (context.outputs, outputs)):
                 for k, array in enumerate(arrays):
                     pointers[k] = self._pointer(array)
-            status = self._run(context.pointer, context.inputs, context.outputs)  # the interpreter's lock is free meanwhile
+            # the interpreter's lock is free meanwhile
+            status = self._run(context.pointer, context.inputs, context.outputs)
             said = after(context.pointer)
         finally:
             if status == 0:
@@ -184,11 +230,15 @@ class Compiled:
             else:  # it is not used again
                 self._end(context.pointer)
         if status != 0:
-            raise CannotRun(f"{self.name}: {FAULTS.get(status, f'it ended with {status}')}; its outputs are worthless")
+            raise CannotRun(
+                f"{self.name}: {FAULTS.get(status, f'it ended with {status}')}; its outputs are worthless"
+            )
         return {tensor.name: array for tensor, array in zip(self.outputs, outputs, strict=True)}, said
 
     def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
-        """Inputs in order, as the code reads them: the arrays themselves where they are dense, in C order and aligned."""
+        """Inputs in order, as the code reads them:
+        the arrays themselves where they are dense, in C order and aligned.
+        """
         alone = len(self.inputs) == 1 and isinstance(inputs, np.ndarray)
         if alone:
             values: Sequence[object] = (inputs,)
@@ -198,7 +248,13 @@ class Compiled:
             values = [*by_name(inputs, self._wanted, self.name).values()]
         arrays: list[np.ndarray] = []
         for tensor, (shape, dtype), value in zip(self.inputs, self._given, values, strict=True):
-            if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous and value.flags.aligned:
+            if (
+                type(value) is np.ndarray
+                and value.dtype == dtype
+                and value.shape == shape
+                and value.flags.c_contiguous
+                and value.flags.aligned
+            ):
                 arrays.append(value)
             else:
                 arrays.append(readable(tensor, value))

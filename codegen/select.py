@@ -1,4 +1,6 @@
-"""Which kernels make a plan: decided operator by operator before anything is printed, and what `lfopt.planning.cpu` asks for to make a schedule."""
+"""Which kernels make a plan: decided operator by operator before anything is printed, and what
+`lfopt.planning.cpu` asks for to make a schedule.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from lfopt.ir.cpu import CpuFunction, CpuMap, CpuSchedule, Makes
 from lfopt.ops import bits
 from lfopt.planning.cpu import Alone, Members, RowComputation, lower_for_cpu
 
-UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
+# the ring of a map that nobody makes, as all windows over it hold nothing but padding
+UNREAD = Place("", "map", 0, 1, 0)
 NO_EPILOGUE = Epilogue((), (), ())
 ATTENTION = "attention"  # what refusals call its kernel
 
@@ -46,22 +49,36 @@ class Selected:
         self.write(out)
 
 
-def select(planned: PlannedFlow, target: Target, floats: AbstractSet[int]) -> tuple[MemoryPlan, CpuSchedule, Sequence[Selected]]:
-    """Where maps lie, what threads run, and its functions in order; `floats`: float32 maps that are stored as floats whatever the target says.
+def select(
+    planned: PlannedFlow, target: Target, floats: AbstractSet[int]
+) -> tuple[MemoryPlan, CpuSchedule, Sequence[Selected]]:
+    """Where maps lie, what threads run, and its functions in order; `floats`: float32 maps that are stored as
+    floats whatever the target says.
 
-    Which maps loops and attentions read is known when kernels are chosen, and where maps lie decides who can be chosen: what they need is added
-    until nothing changes. Raises Unsupported for types and sizes that generated code does not hold.
+    Which maps loops and attentions read is known when kernels are chosen, and where maps lie decides who can
+    be chosen: what they need is added until nothing changes. Raises Unsupported for types and sizes that
+    generated code does not hold.
     """
     attentions, in_parts = fused_attentions(planned, target)
     while True:
         memory = lay_out(planned, target, floats, attentions)
-        if refused := {anchor: why for anchor in attentions if isinstance(why := _GroupKernels(memory).attention(anchor), str)}:
-            attentions = {anchor: attention for anchor, attention in attentions.items() if anchor not in refused}
+        if refused := {
+            anchor: why
+            for anchor in attentions
+            if isinstance(why := _GroupKernels(memory).attention(anchor), str)
+        }:
+            attentions = {
+                anchor: attention for anchor, attention in attentions.items() if anchor not in refused
+            }
             in_parts |= refused
             continue
         selection = Selection(memory, in_parts)
-        schedule = lower_for_cpu(planned.plan, planned.flow, selection, target.name, target.threads, memory.in_memory)
-        looped = [name for function in schedule.functions if function.how == "loops" for name in function.operators]
+        schedule = lower_for_cpu(
+            planned.plan, planned.flow, selection, target.name, target.threads, memory.in_memory
+        )
+        looped = [
+            name for function in schedule.functions if function.how == "loops" for name in function.operators
+        ]
         if not (wrong := memory.wrongly_rounded(looped)):
             return memory, schedule, [*selection.selected]
         floats |= wrong
@@ -73,7 +90,8 @@ class Selection:
     def __init__(self, memory: MemoryPlan, in_parts: Mapping[int, str]) -> None:
         """`in_parts`: why attentions are no kernel of their own, by their products with the values."""
         self.memory, self.in_parts = memory, in_parts
-        self.tiled = whole_maps(memory.flow, memory.layouts, memory.target)  # convolutions on integers by Winograd's algorithm, where maps are whole
+        # convolutions on integers by Winograd's algorithm, where maps are whole
+        self.tiled = whole_maps(memory.flow, memory.layouts, memory.target)
         self._groups: dict[int, list[Selected]] = {}
 
     @property
@@ -91,13 +109,27 @@ class Selection:
         return fusion_chains(self.memory.flow, mask)
 
     def joined(self, mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool) -> Members:
-        """Which operators of a group become one function. On whole maps an attention is one, in the place of its last operator."""
+        """Which operators of a group become one function.
+
+        On whole maps an attention is one, in the place of its last operator.
+        """
         memory = self.memory
-        cores = {anchor: attention.core for anchor, attention in memory.attentions.items() if whole and mask >> anchor & 1}
+        cores = {
+            anchor: attention.core
+            for anchor, attention in memory.attentions.items()
+            if whole and mask >> anchor & 1
+        }
         inside = {i for core in cores.values() for i in core}
-        apart = [[*alike] for run in runs for within, alike in groupby(run, lambda step: step.operator in inside) if not within]
+        apart = [
+            [*alike]
+            for run in runs
+            for within, alike in groupby(run, lambda step: step.operator in inside)
+            if not within
+        ]
         kernels = fused_kernels(memory.flow, memory.layouts, mask, apart, whole=whole)
-        return kernels | {anchor: (anchor, *(i for i in core if i != anchor)) for anchor, core in cores.items()}
+        return kernels | {
+            anchor: (anchor, *(i for i in core if i != anchor)) for anchor, core in cores.items()
+        }
 
     def in_place(self, mask: int, runs: Sequence[Sequence[RowComputation]], common: frozenset[int]) -> bool:
         """Whether parts of a Concat that lie within its ring are made just before it."""
@@ -106,13 +138,18 @@ class Selection:
         inside = [(m, ring) for m, ring in held if ring != m and ring not in memory.in_memory]
         return all(not {m, ring} & common and in_turn(memory.flow, runs, m, ring) for m, ring in inside)
 
-    def functions(self, group: PlannedGroup, members: Members, alone: Alone | None, *, whole: bool) -> Mapping[int, Sequence[CpuFunction]]:
+    def functions(
+        self, group: PlannedGroup, members: Members, alone: Alone | None, *, whole: bool
+    ) -> Mapping[int, Sequence[CpuFunction]]:
         """Choose the functions of a group, in place of those chosen for it before."""
         rings = {place.name: place for place in group.places}
         how = _GroupKernels(self.memory, self.tiled if whole else 0, self.in_parts, whole, alone, rings)
         selected = {anchor: how.select(operators) for anchor, operators in members.items()}
         self._groups[group.id] = [function for functions in selected.values() for function in functions]
-        return {anchor: [function.decision.function for function in functions] for anchor, functions in selected.items()}
+        return {
+            anchor: [function.decision.function for function in functions]
+            for anchor, functions in selected.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -122,12 +159,16 @@ class _GroupKernels:
     memory: MemoryPlan
     tiled: int = 0  # mask of convolutions on integers by Winograd's algorithm
     in_parts: Mapping[int, str] = field(default_factory=dict[int, str])
-    whole: bool = True  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
+    # whether operators make whole maps, one after the other: not where rows pass through rings from one to
+    # the next
+    whole: bool = True
     alone: Alone | None = None  # what each thread makes, where they do not share every row
     rings: Mapping[str, Place] = field(default_factory=dict[str, Place])
 
     def select(self, operators: Sequence[int]) -> list[Selected]:
-        """The functions of a fused kernel: one, or, where no kernel takes its anchor, loops for that and what can be done for the rest."""
+        """The functions of a fused kernel: one, or, where no kernel takes its anchor,
+        loops for that and what can be done for the rest.
+        """
         memory, (anchor, *rest) = self.memory, operators
         if all(memory.aliases.is_idle(i) for i in operators):
             return []
@@ -150,15 +191,19 @@ class _GroupKernels:
     def attention(self, anchor: int) -> AttentionKernel | str:
         """The kernel of an attention; or why there is none: its operands lie in no order that it can read."""
         memory = self.memory
-        fused = self._fused_kernel(anchor, NO_EPILOGUE, memory.flow.results[anchor][0], memory.layouts.__getitem__, flat=True)
+        fused = self._fused_kernel(
+            anchor, NO_EPILOGUE, memory.flow.results[anchor][0], memory.layouts.__getitem__, flat=True
+        )
         try:
             return AttentionKernel(replace(fused, once=True), memory.attentions[anchor].form, memory.layouts)
         except Unsupported as reason:
             return str(reason)
 
-    # -- functions -------------------------------------------------------------------------------------------------------------------------------
+    # -- functions -------------------------------------------------------------------------------------------
 
-    def _selected(self, choice: KernelChoice, operators: Sequence[int], refused: tuple[KernelRefusal, ...]) -> Selected:
+    def _selected(
+        self, choice: KernelChoice, operators: Sequence[int], refused: tuple[KernelRefusal, ...]
+    ) -> Selected:
         fused, names = choice.fused, self._names(operators)
         split = self.memory.target.threads > 1 and fused.shared
 
@@ -177,7 +222,9 @@ class _GroupKernels:
         assert isinstance(kernel, AttentionKernel), kernel
         names = self._names((*(i for i in attention.core if i != anchor), anchor))
         function = CpuFunction(kernel.fused.name, names, "map", self.memory.target.threads > 1, "kernel")
-        return Selected(Decision(function, ATTENTION, ()), ", ".join(self._names(attention.core)), kernel.write)
+        return Selected(
+            Decision(function, ATTENTION, ()), ", ".join(self._names(attention.core)), kernel.write
+        )
 
     def _loops(self, i: int, refused: tuple[KernelRefusal, ...]) -> Selected:
         """An operator as plain loops."""
@@ -186,14 +233,34 @@ class _GroupKernels:
         name, threads = f"loops_{i}", 1 if self._is_alone(i) else target.threads
         operands = {o.input: self._array(o.map, call.shape(o.input)) for o in flow.operands[i]}
         results = [self._array(m, flow.maps[m].shape) for m in flow.results[i]]
-        there = {o.input for o in flow.operands[i] if o.map in aliased} | {k for k, m in enumerate(flow.results[i]) if m in aliased}
+        there = {o.input for o in flow.operands[i] if o.map in aliased} | {
+            k for k, m in enumerate(flow.results[i]) if m in aliased
+        }
 
         def write(out: CModule) -> None:
             with out.kernel(name):
-                loops(Nest(out, call, operands, results, out.blob, whole=once, threads=threads, lanes=target.lanes[0], aliased=there))
+                loops(
+                    Nest(
+                        out,
+                        call,
+                        operands,
+                        results,
+                        out.blob,
+                        whole=once,
+                        threads=threads,
+                        lanes=target.lanes[0],
+                        aliased=there,
+                    )
+                )
 
-        function = CpuFunction(name, (call.operator.name,), _makes(once=once), threads > 1, "loops", refused[-1].reason)
-        return Selected(Decision(function, "plain loops", refused), f"{call.operator.name} ({call.operator.kind}), as plain loops", write)
+        function = CpuFunction(
+            name, (call.operator.name,), _makes(once=once), threads > 1, "loops", refused[-1].reason
+        )
+        return Selected(
+            Decision(function, "plain loops", refused),
+            f"{call.operator.name} ({call.operator.kind}), as plain loops",
+            write,
+        )
 
     def _names(self, operators: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.memory.flow.operators[i].name for i in operators)
@@ -202,26 +269,46 @@ class _GroupKernels:
         """Whether each thread makes rows of its own of what an operator makes."""
         return self.alone is not None and i in self.alone.operators
 
-    # -- fused kernels -------------------------------------------------------------------------------------------------------------------------
+    # -- fused kernels ---------------------------------------------------------------------------------------
 
     def _floating(self, operators: Sequence[int]) -> FusedKernel:
-        """An operator with the elementwise operators behind it. Raises Unsupported where no kernel can read or write its maps."""
+        """An operator with the elementwise operators behind it.
+
+        Raises Unsupported where no kernel can read or write its maps.
+        """
         memory, flow, anchor = self.memory, self.memory.flow, operators[0]
-        call, result, written = flow.calls[anchor], flow.results[operators[-1]][0], memory.layouts[flow.results[anchor][0]]
+        call, result, written = (
+            flow.calls[anchor],
+            flow.results[operators[-1]][0],
+            memory.layouts[flow.results[anchor][0]],
+        )
         if result not in flow.results[anchor]:
             strides, shape = memory.layouts[result].alias_strides, memory.layouts[result].shape
             if strides and written.shape != shape:
-                raise Unsupported(f"node {call.operator.name!r}: found a result in another shape that lies within another map")
+                raise Unsupported(
+                    f"node {call.operator.name!r}: found a result in another shape that lies within another "
+                    "map"
+                )
             written = replace(written, alias_strides=strides)
         elementwise = bool(arity(call))
-        flat = self.whole and (elementwise or ((table.is_pointwise(call) or table.is_column(call)) and self._even(anchor, written)))
+        flat = self.whole and (
+            elementwise
+            or ((table.is_pointwise(call) or table.is_column(call)) and self._even(anchor, written))
+        )
         seen = self._seen(anchor)
 
         def layouts(m: int) -> MapLayout:
             return written if m == result else seen.get(m, memory.layouts[m])
 
         source = self._start(anchor) if elementwise else flow.results[anchor][0]
-        after = epilogue(flow, memory.layouts, operators if elementwise else operators[1:], source, written, whole=self.whole)
+        after = epilogue(
+            flow,
+            memory.layouts,
+            operators if elementwise else operators[1:],
+            source,
+            written,
+            whole=self.whole,
+        )
         fused = self._fused_kernel(anchor, after, result, layouts, flat=flat)
         return replace(fused, source=source, once=flat or written.image.rows == 1)
 
@@ -234,7 +321,9 @@ class _GroupKernels:
         once = flat or fused.layouts(result).extents.rows == 1
         return replace(fused, once=once, table=table_behind(flow, operators), tiled=bool(self.tiled >> i & 1))
 
-    def _fused_kernel(self, anchor: int, after: Epilogue, result: int, layouts: Callable[[int], MapLayout], *, flat: bool) -> FusedKernel:
+    def _fused_kernel(
+        self, anchor: int, after: Epilogue, result: int, layouts: Callable[[int], MapLayout], *, flat: bool
+    ) -> FusedKernel:
         memory = self.memory
         return FusedKernel(
             f"unit_{anchor}",
@@ -255,7 +344,10 @@ class _GroupKernels:
         )
 
     def _seen(self, anchor: int) -> dict[int, MapLayout]:
-        """Maps that an operator reads through a view, as it sees them. Raises Unsupported where they do not lie so."""
+        """Maps that an operator reads through a view, as it sees them.
+
+        Raises Unsupported where they do not lie so.
+        """
         memory, call = self.memory, self.memory.flow.calls[anchor]
         views: dict[int, MapLayout] = {}
         for operand in memory.flow.operands[anchor]:
@@ -263,32 +355,53 @@ class _GroupKernels:
             if tensor.shape == own.shape:
                 continue
             view = own.seen(tensor)
-            alike = operand.map in memory.in_memory or (own.by_rows and view is not None and view.tensor.rows == own.tensor.rows)
+            alike = operand.map in memory.in_memory or (
+                own.by_rows and view is not None and view.tensor.rows == own.tensor.rows
+            )
             if view is not None and (self.whole or (view.by_rows and alike)):
                 views[operand.map] = view
             elif call.operator.kind != "Gemm":
                 named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"
-                raise Unsupported(f"{named}: found a view of {list(own.shape)} as {list(tensor.shape)}; fast kernels accept views that keep pixels")
+                raise Unsupported(
+                    f"{named}: found a view of {list(own.shape)} as {list(tensor.shape)}; fast kernels "
+                    "accept views that keep pixels"
+                )
         return views
 
     def _start(self, i: int) -> int:
-        """The operand that an elementwise operator begins with: one that lies as its result does. Raises Unsupported."""
+        """The operand that an elementwise operator begins with: one that lies as its result does.
+
+        Raises Unsupported.
+        """
         flow, layouts = self.memory.flow, self.memory.layouts
         own = layouts[flow.results[i][0]]
         for operand in flow.operands[i]:
             other = layouts[operand.map]
             alike = self.whole or (other.by_rows and own.by_rows and other.tensor.rows == own.tensor.rows)
-            if alike and other.tensor.dtype == "float32" and in_step(flow.calls[i], operand.input, other, own):
+            if (
+                alike
+                and other.tensor.dtype == "float32"
+                and in_step(flow.calls[i], operand.input, other, own)
+            ):
                 return operand.map
-        raise Unsupported(f"node {flow.operators[i].name!r} ({flow.operators[i].kind}): found no operand as large as the result")
+        raise Unsupported(
+            f"node {flow.operators[i].name!r} ({flow.operators[i].kind}): found no operand as large as the "
+            "result"
+        )
 
     def _even(self, anchor: int, written: MapLayout) -> bool:
-        """Whether what an operator makes, and what it reads if that matters, are pixels at even distances, so that all rows are one."""
+        """Whether what an operator makes, and what it reads if that matters, are pixels at even distances,
+        so that all rows are one.
+        """
         flow = self.memory.flow
-        read = [] if table.is_product(flow.calls[anchor]) else [self.memory.layouts[o.map] for o in flow.operands[anchor]]
+        read = (
+            []
+            if table.is_product(flow.calls[anchor])
+            else [self.memory.layouts[o.map] for o in flow.operands[anchor]]
+        )
         return all(not layout.alias_strides or even(layout) for layout in (written, *read))
 
-    # -- addresses -------------------------------------------------------------------------------------------------------------------------------
+    # -- addresses -------------------------------------------------------------------------------------------
 
     def _address(self, layouts: Callable[[int], MapLayout], *, flat: bool) -> Callable[[int, str], str]:
         """Where a row of a map lies; if `flat`, the whole map is the row."""
@@ -296,7 +409,9 @@ class _GroupKernels:
 
         def address(m: int, row: str) -> str:
             if m in memory.in_memory:
-                return memory.where(m) + ("" if row == "0" or flat else f" + {row} * {layouts(m).extents.step}")
+                return memory.where(m) + (
+                    "" if row == "0" or flat else f" + {row} * {layouts(m).extents.step}"
+                )
             ring = self._array(m, layouts(m).shape)
             at = "0" if row == "0" or ring.slots == 1 else f"{row} % {ring.slots}"
             return ring.pointer + ("" if at == "0" else f" + {at} * {ring.slot}")
@@ -318,7 +433,10 @@ class _GroupKernels:
         held = memory.aliases.holder(m)
         place = self.rings.get(memory.flow.maps[held.map].name, UNREAD)
         size, kind = memory.item_bytes(m), memory.ctype(m)
-        arena, start = "m->rings" if self.alone and held.map not in self.alone.common else "m->arena", place.address // size + held.offset
+        arena, start = (
+            "m->rings" if self.alone and held.map not in self.alone.common else "m->arena",
+            place.address // size + held.offset,
+        )
         pointer = f"{arena if kind == 'float' else f'({kind} *)(void *){arena}'} + {start}"
         return Array(layout, shape, pointer, place.slots, place.slot_bytes // size)
 

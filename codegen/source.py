@@ -41,7 +41,8 @@ class CSource:
     arena_bytes: int  # the buffer that fusion groups run in, as large as the plan says, or one of each thread
     context_bytes: int  # memory of one caller, the arena included
     weights_bytes: int  # of weights.bin, or of what is linked in
-    schedule: CpuSchedule  # what its threads run; without groups where the C counts: it follows the plan's steps
+    # what its threads run; without groups where the C counts: it follows the plan's steps
+    schedule: CpuSchedule
     decisions: tuple[Decision, ...] = ()  # for every function of the schedule, in order
 
     @property
@@ -52,7 +53,12 @@ class CSource:
     @property
     def loops(self) -> dict[str, str]:
         """Operators printed as plain loops, and why no faster kernel took them."""
-        return {name: function.why for function in self.schedule.functions if function.how == "loops" for name in function.operators}
+        return {
+            name: function.why
+            for function in self.schedule.functions
+            if function.how == "loops"
+            for name in function.operators
+        }
 
     @property
     def together(self) -> dict[int, str]:
@@ -62,7 +68,11 @@ class CSource:
     @property
     def not_followed(self) -> dict[int, str]:
         """Groups of several operators that make whole maps, not in the order of the plan's steps, and why."""
-        return {group.id: group.why for group in self.schedule.groups if not group.rings and len(group.functions) > 1}
+        return {
+            group.id: group.why
+            for group in self.schedule.groups
+            if not group.rings and len(group.functions) > 1
+        }
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(text):,} B" for name, text in self.files.items())

@@ -16,11 +16,14 @@ class Target:
 
     name: str
     lanes: tuple[int, ...]  # floats in a vector: the widths that there are, widest first; 1 is always one
-    accumulators: int  # vectors that a kernel may hold as sums, so that with weights and temporaries nothing spills
+    # vectors that a kernel may hold as sums, so that with weights and temporaries nothing spills
+    accumulators: int
     flags: tuple[str, ...]
     threads: int = 1  # that make each row together
-    winograd: int = 4  # results along a side of the tiles of Winograd's algorithm, at most: 4, 2, or 0 for none
-    dots: bool = False  # whether there are dot products of bytes (AVX-512 VNNI): fast kernels for quantised maps
+    # results along a side of the tiles of Winograd's algorithm, at most: 4, 2, or 0 for none
+    winograd: int = 4
+    # whether there are dot products of bytes (AVX-512 VNNI): fast kernels for quantised maps
+    dots: bool = False
     element: Element = FLOAT32  # that float32 maps are stored in
 
 
@@ -28,21 +31,31 @@ COMMON = ("-O2", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math"
 TARGETS = {
     target.name: target
     for target in (
-        Target("avx512", (16, 8, 4, 1), 28, (*COMMON, "-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512")),
+        Target(
+            "avx512",
+            (16, 8, 4, 1),
+            28,
+            (*COMMON, "-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"),
+        ),
         Target("avx2", (8, 4, 1), 12, (*COMMON, "-mavx2", "-mfma")),
         Target("neon", (4, 1), 24, (*COMMON, "-march=armv8-a")),
-        Target("rvv", (8, 4, 1), 24, (*COMMON, "-march=rv64gcv_zvl256b")),  # registers of 256 bits and more; Clang 16
+        # registers of 256 bits and more; Clang 16
+        Target("rvv", (8, 4, 1), 24, (*COMMON, "-march=rv64gcv_zvl256b")),
         Target("c99", (1,), 8, (*COMMON, "-std=c99")),
     )
 }
 
 
-BF16_FLAGS = {"avx512": ("-mavx512bw", "-mavx512bf16"), "neon": ("-march=armv8.2-a+bf16",)}  # where there are dot products of pairs
+# where there are dot products of pairs
+BF16_FLAGS = {"avx512": ("-mavx512bw", "-mavx512bf16"), "neon": ("-march=armv8.2-a+bf16",)}
 BF16_FEATURES = {"avx512": {"avx512bw", "avx512_bf16"}, "neon": {"bf16"}}
 
 
 def target(name: str, element: str = "float32") -> Target:
-    """A target by name; `native` is the best for this machine. `element`: that float32 maps are stored in. Raises Unsupported."""
+    """A target by name; `native` is the best for this machine.
+
+    `element`: that float32 maps are stored in. Raises Unsupported.
+    """
     if element not in ELEMENTS:
         raise Unsupported(f"element: found {element!r}; accepted: {', '.join(ELEMENTS)}")
     if name != "native" and name not in TARGETS:
@@ -50,7 +63,10 @@ def target(name: str, element: str = "float32") -> Target:
     chosen, can = TARGETS[native() if name == "native" else name], _features()
     if ELEMENTS[element] is BF16:
         if chosen.name not in BF16_FLAGS or (name == "native" and not can >= BF16_FEATURES[chosen.name]):
-            raise Unsupported(f"element bf16: found target {chosen.name}{' without it' if chosen.name in BF16_FLAGS else ''}; accepted: {ACCEPTED}")
+            raise Unsupported(
+                "element bf16: found target "
+                f"{chosen.name}{' without it' if chosen.name in BF16_FLAGS else ''}; accepted: {ACCEPTED}"
+            )
         return with_bf16(chosen)
     if name == "native" and chosen.name == "avx512" and can >= {"avx512bw", "avx512_vnni"}:
         return with_dots(chosen, tables="avx512vbmi" in can)
@@ -67,7 +83,11 @@ def with_bf16(base: Target) -> Target:
 
 def with_dots(base: Target, *, tables: bool) -> Target:
     """AVX-512 with dot products of bytes, and with tables of bytes in registers."""
-    return replace(base, dots=True, flags=(*base.flags, "-mavx512bw", "-mavx512vnni", *(["-mavx512vbmi"] if tables else [])))
+    return replace(
+        base,
+        dots=True,
+        flags=(*base.flags, "-mavx512bw", "-mavx512vnni", *(["-mavx512vbmi"] if tables else [])),
+    )
 
 
 def native() -> str:
@@ -83,4 +103,8 @@ def native() -> str:
 def _features() -> set[str]:
     """What a processor can do, as Linux calls it."""
     info = Path("/proc/cpuinfo")
-    return set(info.read_text().split()) if platform.machine() in ("x86_64", "aarch64") and info.exists() else set()
+    return (
+        set(info.read_text().split())
+        if platform.machine() in ("x86_64", "aarch64") and info.exists()
+        else set()
+    )

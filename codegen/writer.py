@@ -26,9 +26,16 @@ class Writer:
         self._lines += [f"{indent}{line}" if line else "" for line in lines]
 
     def comment(self, text: str) -> None:
-        """Add a comment. Raises ValueError for text that could end it: whatever is printed of a model is plain (`lfopt.ir.names`)."""
+        """Add a comment.
+
+        Raises ValueError for text that could end it: whatever is printed of a model is plain
+        (`lfopt.ir.names`).
+        """
         if not ENDLESS.fullmatch(text):
-            raise ValueError(f"comment {text!r}: accepted: printable ASCII without an asterisk, a backslash or a question mark")
+            raise ValueError(
+                f"comment {text!r}: accepted: printable ASCII without an asterisk, a backslash or a question "
+                "mark"
+            )
         self(f"/* {text} */")
 
     def all(self, lines: Iterable[str]) -> None:
@@ -46,7 +53,9 @@ class Writer:
 
     @contextmanager
     def nested(self, heads: Sequence[str]) -> Iterator[None]:
-        """Lines inside one block in another; inside braces where there is none, so that variables stay there."""
+        """Lines inside one block in another; inside braces where there is none, so that variables stay
+        there.
+        """
         with ExitStack() as blocks:
             for head in heads or [""]:
                 blocks.enter_context(self.block(head))
@@ -69,7 +78,9 @@ class Writer:
 
 
 class CModule(Writer):
-    """The functions of a model under construction, and what they need: packed constants, and scratch memory of every thread."""
+    """The functions of a model under construction, and what they need:
+    packed constants, and scratch memory of every thread.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +89,9 @@ class CModule(Writer):
         self._functions: dict[str, str] = {}  # text without the name -> the name
 
     def function(self, name: str, body: Writer) -> str:
-        """Add a function, written in `body` under a name, and give its name: where an earlier one is the same but for that, of the earlier one."""
+        """Add a function, written in `body` under a name, and give its name:
+        where an earlier one is the same but for that, of the earlier one.
+        """
         text = body.text().replace(name, "", 1)
         if text not in self._functions:
             self._functions[text] = name
@@ -90,7 +103,9 @@ class CModule(Writer):
         return self.blob.add(values, dtype)
 
     def scratch(self, floats: int) -> str:
-        """C expression: so many floats, aligned to a line of the cache, of the thread that runs the kernel; whatever lay there is lost."""
+        """C expression: so many floats, aligned to a line of the cache,
+        of the thread that runs the kernel; whatever lay there is lost.
+        """
         self.scratch_floats = max(self.scratch_floats, floats)
         return "m->scratch"
 
@@ -98,5 +113,8 @@ class CModule(Writer):
 def string(text: str) -> str:
     """A C string. Raises ValueError for text that could end it."""
     if '"' in text or not ENDLESS.fullmatch(text):
-        raise ValueError(f"string {text!r}: accepted: printable ASCII without a quotation mark, an asterisk, a backslash or a question mark")
+        raise ValueError(
+            f"string {text!r}: accepted: printable ASCII without a quotation mark, an asterisk, a backslash "
+            "or a question mark"
+        )
     return f'"{text}"'

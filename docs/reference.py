@@ -1,6 +1,7 @@
 """Tables of the documentation that come from the code: `python docs/reference.py` writes them anew.
 
-A page holds each between `<!-- from the code: NAME -->` and `<!-- end -->`. A test says when one is out of date.
+A page holds each between `<!-- from the code: NAME -->` and `<!-- end -->`. A test says when one is out of
+date.
 """
 
 from __future__ import annotations
@@ -42,13 +43,31 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
     "exact": ("On how many exported networks is the exact plan proven?", "`bench_search.py --models FOLDER`"),
     "search": ("How many plans a second does each search look at?", "`make bench-search`"),
     "beyond": ("What does scheme `all` bring, and each part of it?", "`make bench-beyond`"),
-    "paper": ("What do the paper's searches find, and how far is that from the optimum?", "`make bench-paper`"),
-    "guidance": ("What do explanations bring a search of 300 plans, on families never seen?", "`make bench-guidance`"),
-    "rectify": ("How often do cuts of each explainer repair a group, and at what cost?", "`make bench-rectify`"),
-    "validity": ("Who is right about groups of families left out: formulas, trees or networks?", "`make bench-validity`"),
-    "surrogate": ("How near do estimates of cycles come, and how many judgements do they save?", "`make bench-surrogate`"),
+    "paper": (
+        "What do the paper's searches find, and how far is that from the optimum?",
+        "`make bench-paper`",
+    ),
+    "guidance": (
+        "What do explanations bring a search of 300 plans, on families never seen?",
+        "`make bench-guidance`",
+    ),
+    "rectify": (
+        "How often do cuts of each explainer repair a group, and at what cost?",
+        "`make bench-rectify`",
+    ),
+    "validity": (
+        "Who is right about groups of families left out: formulas, trees or networks?",
+        "`make bench-validity`",
+    ),
+    "surrogate": (
+        "How near do estimates of cycles come, and how many judgements do they save?",
+        "`make bench-surrogate`",
+    ),
     "batch": ("What does a batch cost beside its jobs?", "`make bench-batch`"),
-    "fusion": ("How many layers are left under each planner's rules, beside compilers?", "`make bench-fusion`"),
+    "fusion": (
+        "How many layers are left under each planner's rules, beside compilers?",
+        "`make bench-fusion`",
+    ),
     "cpu": ("How fast is generated C in float32, beside four runtimes?", "`make bench-cpu`"),
     "cpu-bf16": ("And in bfloat16, with what errors?", "`make bench-cpu`"),
     "int8": ("And in int8, on the same QDQ files?", "`make bench-int8`"),
@@ -57,24 +76,43 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
     "compile": ("How long does it take from a network to a program?", "`make bench-compile`"),
     "memory": ("How much memory does a process take?", "`make bench-memory`"),
     "traffic": ("Does a simulated cache miss as many bytes as the plan predicts?", "`make bench-traffic`"),
-    "quantize": ("How accurate are trained networks in int8, by how ranges are calibrated?", "`make bench-quantize`"),
-    "rtl": ("Are bytes counted in hardware those planned, and how near are predicted cycles?", "`make bench-rtl`"),
+    "quantize": (
+        "How accurate are trained networks in int8, by how ranges are calibrated?",
+        "`make bench-quantize`",
+    ),
+    "rtl": (
+        "Are bytes counted in hardware those planned, and how near are predicted cycles?",
+        "`make bench-rtl`",
+    ),
     "rtl-memory": ("What do slower memories do to cycles?", "`make bench-rtl`"),
     "rtl-area": ("How many cells does the accelerator take, and how long are its paths?", "`make rtl-area`"),
     "rtl-mutate": ("Which check finds which fault in the SystemVerilog?", "`make rtl-mutate`"),
     "vela": ("How many bytes do plans of Arm's compiler move for the same networks?", "`make bench-vela`"),
-    "integer-attention": ("How far off are Softmax and LayerNormalization in integers?", "`bench_integer_attention.py MODEL ...`"),
-    "conformance": ("How many of ONNX's own cases does generated C pass?", "`make bench-conformance`; random networks: `make test-sanitize`"),
+    "integer-attention": (
+        "How far off are Softmax and LayerNormalization in integers?",
+        "`bench_integer_attention.py MODEL ...`",
+    ),
+    "conformance": (
+        "How many of ONNX's own cases does generated C pass?",
+        "`make bench-conformance`; random networks: `make test-sanitize`",
+    ),
 }
-FIELDS = {"split": "guidance", "start": "propose", "latency": "profile"}  # of SearchConfig, that stand for options of a search
+# of SearchConfig, that stand for options of a search
+FIELDS = {"split": "guidance", "start": "propose", "latency": "profile"}
 
 
 def _hardware() -> Iterator[str]:
     yield "| field | default | least | unit | default from | meaning |"
     yield "|---|---:|---:|---|---|---|"
     for field in hardware_fields():
-        default, least = f"`{field.default}`" if field.default else "required", "" if field.least is None else field.least
-        yield f"| `{field.name}` | {default} | {least} | {field.unit} | {field.default_from} | {_cell(field.meaning)} |"
+        default, least = (
+            f"`{field.default}`" if field.default else "required",
+            "" if field.least is None else field.least,
+        )
+        yield (
+            f"| `{field.name}` | {default} | {least} | {field.unit} | {field.default_from} | "
+            f"{_cell(field.meaning)} |"
+        )
 
 
 def _energy() -> Iterator[str]:
@@ -88,7 +126,12 @@ def _chips() -> Iterator[str]:
     yield "| chip | buffer | MACs | port, bytes per cycle | clock | source |"
     yield "|---|---:|---:|---:|---:|---|"
     for name, chip in installed():
-        speed = "| | | " if chip.assumed else f"| {chip.mac_rows} x {chip.mac_columns} | {chip.port_bytes} | {chip.clock_hz / 1e6:,.0f} MHz "
+        speed = (
+            "| | | "
+            if chip.assumed
+            else f"| {chip.mac_rows} x {chip.mac_columns} | {chip.port_bytes} | {chip.clock_hz / 1e6:,.0f} "
+            "MHz "
+        )
         yield f"| `{name}` | {format_size(chip.buffer_bytes)} {speed}| {_cell(chip.source)} |"
 
 
@@ -142,7 +185,10 @@ def _results() -> Iterator[str]:
         title = page.partition("\n")[0].removeprefix("# ")
         measured = MEASURED.findall(page)[-1]  # the last: what stands before it is of tables that are kept
         machine = re.sub(r"`[^`]*`", "", measured[2]).rpartition(" on ")[2].strip(" ,;").replace("(R)", "")
-        yield f"| [{title}]({name}.md) | {question} | {command} | {measured[0]}, {measured[1]} | {re.split(r'[.,(]', machine)[0].strip()} |"
+        yield (
+            f"| [{title}]({name}.md) | {question} | {command} | {measured[0]}, {measured[1]} | "
+            f"{re.split(r'[.,(]', machine)[0].strip()} |"
+        )
 
 
 def _cell(text: str) -> str:

@@ -1,1 +1,4 @@
-"""Learned validity, explanations of it, controls that need no learning, and SPLIT. Only training and GNNExplainer need torch."""
+"""Learned validity, explanations of it, controls that need no learning, and SPLIT.
+
+Only training and GNNExplainer need torch.
+"""

@@ -1,12 +1,13 @@
 """What a group needs in modes that no paper has, as `explainers.formulas` has it of the others.
 
-* `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map. Which columns of every map a strip
-  takes follows from its readers, backwards, as in the planner (`lfopt.planning.strips`); here of two strips for each number of strips, the one in
-  the middle, since inner strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos included, are
-  allowed; infinite if none are.
-* `by_slices`, `by_gates`, of modes sliced and gated: what the planner says. Few groups can run so, and are told at a look: segments from one
-  contraction to another, blocks around a gate. What they need is a closed form there, no schedule that would have to be run: nothing is left to
-  estimate.
+* `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map.
+  Which columns of every map a strip takes follows from its readers, backwards, as in the planner
+  (`lfopt.planning.strips`); here of two strips for each number of strips, the one in the middle, since inner
+  strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos
+  included, are allowed; infinite if none are.
+* `by_slices`, `by_gates`, of modes sliced and gated: what the planner says. Few groups can run so, and are
+  told at a look: segments from one contraction to another, blocks around a gate. What they need is a closed
+  form there, no schedule that would have to be run: nothing is left to estimate.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.modes import ExecutionMode, SearchSpace
 from lfopt.planning.strips import ROUNDING, ColumnLookup, StripGroups
 
-EVEN = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # strips tried, of whole columns of the narrowest map
+# strips tried, of whole columns of the narrowest map
+EVEN = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 UNEVEN = (2, 3, 4, 6, 8)  # strips tried that need not be so; the planner tries 2 to 64 of either
 COUNTS = np.array(EVEN + UNEVEN)
 IS_EVEN = np.arange(len(COUNTS)) < len(EVEN)
@@ -42,7 +44,10 @@ class StripEnds(NamedTuple):
 
 
 class BeyondFormulas(Formulas):
-    """All formulas, bound to one dataflow and chip. `max_recompute`: multiply-accumulates that a group may do, over those of its operators."""
+    """All formulas, bound to one dataflow and chip.
+
+    `max_recompute`: multiply-accumulates that a group may do, over those of its operators.
+    """
 
     def __init__(self, flow: Dataflow, hardware: Hardware, max_recompute: float = MAX_RECOMPUTE) -> None:
         super().__init__(flow, hardware)
@@ -55,7 +60,9 @@ class BeyondFormulas(Formulas):
         return self._planned("sliced", members)
 
     def by_gates(self, members: np.ndarray) -> np.ndarray:
-        """(groups,) float64, bytes, in mode gated; infinite where the group is none of a block around a gate."""
+        """(groups,) float64, bytes, in mode gated; infinite where the group is none of a block around a
+        gate.
+        """
         return self._planned("gated", members)
 
     def by_strips(self, members: np.ndarray) -> np.ndarray:
@@ -68,7 +75,7 @@ class BeyondFormulas(Formulas):
             needs[batch] = self._in_strips(members[batch])
         return needs
 
-    # -- what the planner says ---------------------------------------------------------------------------------------------------------------
+    # -- what the planner says -------------------------------------------------------------------------------
 
     @cached_property
     def _groups(self) -> Groups:
@@ -76,17 +83,24 @@ class BeyondFormulas(Formulas):
 
     @cached_property
     def _modes(self) -> dict[str, ExecutionMode]:
-        return {name: MODES[name](self._groups, SearchSpace(max_recompute=self.max_recompute)) for name in ("sliced", "gated")}
+        return {
+            name: MODES[name](self._groups, SearchSpace(max_recompute=self.max_recompute))
+            for name in ("sliced", "gated")
+        }
 
     def _planned(self, mode: str, members: np.ndarray) -> np.ndarray:
-        needs = [self._modes[mode].need(sum(1 << i for i in np.flatnonzero(group).tolist())) for group in members]
+        needs = [
+            self._modes[mode].need(sum(1 << i for i in np.flatnonzero(group).tolist())) for group in members
+        ]
         return np.array([need if need < NEVER else np.inf for need in needs], np.float64)
 
-    # -- strips ------------------------------------------------------------------------------------------------------------------------------
+    # -- strips ----------------------------------------------------------------------------------------------
 
     @cached_property
     def _taps(self) -> list[tuple[ColumnLookup, ...] | None]:
-        """Per operator: columns that it reads of its maps; None where it cannot be computed a strip at a time."""
+        """Per operator: columns that it reads of its maps;
+        None where it cannot be computed a strip at a time.
+        """
         return StripGroups(self._groups, self.max_recompute).taps
 
     def _in_strips(self, members: np.ndarray) -> np.ndarray:
@@ -95,8 +109,11 @@ class BeyondFormulas(Formulas):
         grain = np.where(IS_EVEN, np.maximum(count // narrowest, 1), 1)
         width = -(-count // (COUNTS * grain)) * grain  # of a strip, in columns of the results
         strips = -(-count // width)
-        first, last = (strips - 1) // 2 * width, (strips - 1) * width  # where the strip in the middle begins, and the last one
-        ends = self._ends(members, np.stack((first, np.minimum(first + width, count), last), 2), count[:, :, None])
+        # where the strip in the middle begins, and the last one
+        first, last = (strips - 1) // 2 * width, (strips - 1) * width
+        ends = self._ends(
+            members, np.stack((first, np.minimum(first + width, count), last), 2), count[:, :, None]
+        )
         allowed, held, macs = (strips > 1) & (count > 1), np.zeros(strips.shape), np.zeros(strips.shape)
         for m, _, rows in self.ring_rows(members):
             low, high = ends[m]
@@ -112,19 +129,25 @@ class BeyondFormulas(Formulas):
         return np.where(allowed, held, np.inf).min(1) + members @ self.weight_bytes
 
     def _narrowest(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(groups,) each: columns of the narrowest result that leaves, and of the narrowest map that has several columns."""
+        """(groups,) each: columns of the narrowest result that leaves,
+        and of the narrowest map that has several columns.
+        """
         most = self.columns.max(initial=1)
         count, narrowest = np.full(len(members), most), np.full(len(members), most)
         for m in self._maps(members):
             made_inside = self._makes(members, m)
-            count = np.where(made_inside & self._leaves(members, m), np.minimum(count, self.columns[m]), count)
+            count = np.where(
+                made_inside & self._leaves(members, m), np.minimum(count, self.columns[m]), count
+            )
             if self.columns[m] > 1:
                 touched = made_inside | members[:, [read.reader for read in self.readers[m]]].any(1)
                 narrowest = np.where(touched, np.minimum(narrowest, self.columns[m]), narrowest)
         return count, narrowest
 
     def _ends(self, members: np.ndarray, at: np.ndarray, count: np.ndarray) -> dict[int, StripEnds]:
-        """Of every map, at cuts `at` (groups, COUNTS, cuts) of results that have `count` (groups, 1, 1) columns; as in `lfopt.planning.strips`."""
+        """Of every map, at cuts `at` (groups, COUNTS, cuts) of results that have `count` (groups, 1, 1)
+        columns; as in `lfopt.planning.strips`.
+        """
         ends = dict[int, StripEnds]()
 
         def need(m: int, groups: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:

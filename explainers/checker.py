@@ -10,7 +10,8 @@ from lfopt.ops import Dataflow
 from lfopt.ops.flight import attending, in_flight
 from lfopt.planning import SCHEMES, GroupCosts
 
-LabelScheme = Literal["lbdf", "brr", "resident", "strips", "sliced", "gated"]  # modes that a group needs some buffer for
+# modes that a group needs some buffer for
+LabelScheme = Literal["lbdf", "brr", "resident", "strips", "sliced", "gated"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,9 @@ class Checker:
         return cls(GroupCosts(flow, hardware, scheme=scheme_with(mode), epilogue=False), mode)
 
     def need(self, mask: int) -> int:
-        """F_beta in bytes: the group runs so from a buffer iff it is larger; NEVER where no buffer is large enough."""
+        """F_beta in bytes: the group runs so from a buffer iff it is larger;
+        NEVER where no buffer is large enough.
+        """
         return self.costs.modes[self.mode].need(mask)
 
 
@@ -36,5 +39,7 @@ def scheme_with(mode: LabelScheme) -> str:
 
 
 def seen(flow: Dataflow, mode: LabelScheme) -> Dataflow:
-    """A network as the scheme of a mode sees it: with elementwise operators in flight, and attentions as one operator, where it has such."""
+    """A network as the scheme of a mode sees it: with elementwise operators in flight,
+    and attentions as one operator, where it has such.
+    """
     return in_flight(attending(flow)) if SCHEMES[scheme_with(mode)].flights else flow

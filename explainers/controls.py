@@ -1,6 +1,8 @@
-"""Explanations without a network, to measure the learned ones against: links at random, bytes from the row schedule, and the truth by brute force.
+"""Explanations without a network, to measure the learned ones against: links at random, bytes from the row
+schedule, and the truth by brute force.
 
-Each gives one number per link of a group (see `explainers.graph.links`), the higher, the better a place to cut.
+Each gives one number per link of a group (see `explainers.graph.links`), the higher, the better a place to
+cut.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ def random_links(flow: Dataflow, seed: int) -> Explain:
 def analytic(costs: GroupCosts) -> Explain:
     """Bytes of buffer that cutting the group at each link frees.
 
-    In line buffers: by the rings of the group as it stands. Both halves of the cut (of the link's cuts, the one that moves the fewest elements) keep
-    their weights and the rings of the maps that they read, and one row of each map that they only make; what the larger of them takes less than the
-    whole is freed. What rings shrink by once a skip is cut is left out: measured, to schedule every half takes ten times as long and splits no
-    better. Other schemes: see `by_need`.
+    In line buffers: by the rings of the group as it stands. Both halves of the cut (of the link's cuts, the
+    one that moves the fewest elements) keep their weights and the rings of the maps that they read, and one
+    row of each map that they only make; what the larger of them takes less than the whole is freed. What
+    rings shrink by once a skip is cut is left out: measured, to schedule every half takes ten times as long
+    and splits no better. Other schemes: see `by_need`.
     """
     if not all(MODES[name].rings for name in SCHEMES[costs.scheme].modes):
         return by_need(costs.dataflow, lambda mask: costs.least_need(mask)[1])
@@ -44,7 +47,8 @@ def analytic(costs: GroupCosts) -> Explain:
 
     def explain(mask: int) -> np.ndarray:
         resident = [(1 << i, weights[i]) for i in bits(mask) if weights[i]]  # (operators that need it, bytes)
-        internal_maps: list[tuple[int, int, int]] = []  # (operator that makes it, operators that read it, bytes of a row)
+        # (operator that makes it, operators that read it, bytes of a row)
+        internal_maps: list[tuple[int, int, int]] = []
         for m, count in costs.groups.line_buffers.ring_rows(mask).items():
             maker = (1 << flow.producer[m]) & mask if flow.producer[m] >= 0 else 0
             readers = flow.readers[m] & mask
@@ -54,7 +58,9 @@ def analytic(costs: GroupCosts) -> Explain:
         total = sum(size for _, size in resident)
 
         def taken(half: int) -> int:
-            stored = sum([row for maker, readers, row in internal_maps if maker & half and not readers & half])
+            stored = sum(
+                [row for maker, readers, row in internal_maps if maker & half and not readers & half]
+            )
             return stored + sum([size for users, size in resident if users & half])
 
         return _scored(flow, mask, lambda cut: total - max(taken(cut.first), taken(cut.second)))
@@ -63,10 +69,12 @@ def analytic(costs: GroupCosts) -> Explain:
 
 
 def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
-    """Bytes that the larger half of each link's cut needs less than the group does; `need` is asked for every half.
+    """Bytes that the larger half of each link's cut needs less than the group does; `need` is asked for every
+    half.
 
-    A group that needs more than NEVER bytes cannot run, whatever the buffer. It counts with all its maps and weights whole, as elements of 4 bytes:
-    more than any group that can run, and the more, the larger the group.
+    A group that needs more than NEVER bytes cannot run, whatever the buffer. It counts with all its maps and
+    weights whole, as elements of 4 bytes: more than any group that can run, and the more, the larger the
+    group.
     """
 
     def bytes_or_whole(mask: int) -> int:
@@ -75,15 +83,19 @@ def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
 
     def explain(mask: int) -> np.ndarray:
         total = bytes_or_whole(mask)
-        return _scored(flow, mask, lambda cut: total - max(bytes_or_whole(cut.first), bytes_or_whole(cut.second)))
+        return _scored(
+            flow, mask, lambda cut: total - max(bytes_or_whole(cut.first), bytes_or_whole(cut.second))
+        )
 
     return explain
 
 
 def brute(costs: GroupCosts) -> Explain:
-    """The fewest DRAM bytes that any way of splitting the group further and further moves if its first cut holds the link, negated; for small groups.
+    """The fewest DRAM bytes that any way of splitting the group further and further moves if its first cut
+    holds the link, negated; for small groups.
 
-    -inf where no such way ends in legal groups. Raises ValueError where there are more than MOST_GROUPS groups to look at.
+    -inf where no such way ends in legal groups. Raises ValueError where there are more than MOST_GROUPS
+    groups to look at.
     """
     flow = costs.dataflow
     fewest_bytes: dict[int, float] = {}
@@ -95,7 +107,8 @@ def brute(costs: GroupCosts) -> Explain:
                 raise ValueError(f"brute force: found a group with more than {MOST_GROUPS:,} groups in it")
             price = costs.price(mask)
             least = price.dram_bytes if price is not None else np.inf
-            if price is None or not MODES[price.mode].steady:  # where every tensor moves once, no split moves less
+            # where every tensor moves once, no split moves less
+            if price is None or not MODES[price.mode].steady:
                 least = min([least, *(best(cut.first) + best(cut.second) for cut in _every_cut(flow, mask))])
             fewest_bytes[mask] = least
         return fewest_bytes[mask]
@@ -103,14 +116,20 @@ def brute(costs: GroupCosts) -> Explain:
     def explain(mask: int) -> np.ndarray:
         where, operators, through = links(flow, mask), [*bits(mask)], GroupCuts(flow, mask)
         cuts = ([*through.through(operators[u], operators[v], MOST_GROUPS)] for u, v in where.T)
-        return np.array([-min(best(cut.first) + best(cut.second) for cut in each) for each in cuts], np.float64)
+        return np.array(
+            [-min(best(cut.first) + best(cut.second) for cut in each) for each in cuts], np.float64
+        )
 
     return explain
 
 
 def _every_cut(flow: Dataflow, mask: int) -> set[Cut]:
     operators, through = [*bits(mask)], GroupCuts(flow, mask)
-    return {cut for u, v in links(flow, mask).T for cut in through.through(operators[u], operators[v], MOST_GROUPS)}
+    return {
+        cut
+        for u, v in links(flow, mask).T
+        for cut in through.through(operators[u], operators[v], MOST_GROUPS)
+    }
 
 
 def _scored(flow: Dataflow, mask: int, freed: Callable[[Cut], int]) -> np.ndarray:

@@ -1,13 +1,16 @@
-"""Groups with links cut or weighted, and their labels: what a network must have seen that will be asked what its verdict would be without some links.
+"""Groups with links cut or weighted, and their labels: what a network must have seen that will be asked what
+its verdict would be without some links.
 
-An explainer masks links of a group and looks at the verdict. A network that knows whole groups only has never seen such a graph, and what it says of
-one means little (measured: whichever eight links are taken away, four in five verdicts turn). A group in pieces has a label too: it runs piece by
-piece, and fits if each piece does. So the network is also shown groups in pieces, with the features that their operators have in the whole.
+An explainer masks links of a group and looks at the verdict. A network that knows whole groups only has never
+seen such a graph, and what it says of one means little (measured: whichever eight links are taken away, four
+in five verdicts turn). A group in pieces has a label too: it runs piece by piece, and fits if each piece
+does. So the network is also shown groups in pieces, with the features that their operators have in the whole.
 
-Explainers that learn by gradients weigh links between 0 and 1. A network that was shown cut groups, but no weights, turns then: on MobileNet-V2,
-log-odds of a group were 0.9 of what they are at weights of 1, without any one link, and -1.7 at weights of 0.8; their slope told nothing of what
-links bring any more (Spearman's correlation with the bytes that a cut frees: 0.66 link by link, 0.18 at weights of a half). That is why PGExplainer,
-which lives there, ranked links the wrong way round (-0.50). So weights are shown too.
+Explainers that learn by gradients weigh links between 0 and 1. A network that was shown cut groups, but no
+weights, turns then: on MobileNet-V2, log-odds of a group were 0.9 of what they are at weights of 1, without
+any one link, and -1.7 at weights of 0.8; their slope told nothing of what links bring any more (Spearman's
+correlation with the bytes that a cut frees: 0.66 link by link, 0.18 at weights of a half). That is why
+PGExplainer, which lives there, ranked links the wrong way round (-0.50). So weights are shown too.
 
 Not in arXiv 2501.00636. Its splits (section IV-B) are the cuts that are drawn here.
 """
@@ -28,9 +31,11 @@ TRIED = 4  # cuts of a link, of which one is drawn
 
 
 def cut_apart(flow: Dataflow, mask: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """A connected, convex group cut by chance again and again, MOST_CUTS times at most: its pieces, before and after every cut.
+    """A connected, convex group cut by chance again and again, MOST_CUTS times at most: its pieces, before
+    and after every cut.
 
-    A piece hangs together by links of the whole group. Of three that read one map, two may do so without the third as a group, and not here.
+    A piece hangs together by links of the whole group. Of three that read one map, two may do so without the
+    third as a group, and not here.
     """
     neighbours = [0] * len(flow)
     operators = [*bits(mask)]
@@ -46,9 +51,12 @@ def cut_apart(flow: Dataflow, mask: int, rng: np.random.Generator) -> list[tuple
     return stages
 
 
-def link_weights(flow: Dataflow, mask: int, stages: Sequence[tuple[int, ...]], shares: np.ndarray) -> np.ndarray:
-    """(links,) float64: of each link the shares (stages,) of those stages in which it is whole. What the group needs then is as much of what it needs
-    at each of them (see `explainers.scheme_rule`: stages are nested).
+def link_weights(
+    flow: Dataflow, mask: int, stages: Sequence[tuple[int, ...]], shares: np.ndarray
+) -> np.ndarray:
+    """(links,) float64: of each link the shares (stages,) of those stages in which it is whole. What the
+    group needs then is as much of what it needs at each of them (see `explainers.scheme_rule`: stages are
+    nested).
     """
     where, weights = links(flow, mask), 0.0
     for pieces, share in zip(stages, shares.tolist(), strict=True):

@@ -1,16 +1,17 @@
 """Where a group may be cut in two: the cuts that a link belongs to, completed across skips.
 
-A *cut* of a group is a pair of groups (first, second): every operator of the group that `first` reads from is in `first`, and both halves hang
-together, by links or by reading the same map. So no smaller cut lies within it, the halves of a convex group are convex, and `first` can be executed
-before `second`.
+A *cut* of a group is a pair of groups (first, second): every operator of the group that `first` reads from is
+in `first`, and both halves hang together, by links or by reading the same map. So no smaller cut lies within
+it, the halves of a convex group are convex, and `first` can be executed before `second`.
 
-A link (u, v) rarely divides a group alone: with it must go a skip that passes over it, something on every branch beside it, or, where it is a skip
-itself, some link beneath it. All that is found by growing `first` from u and what u depends on: whatever hangs together with v only through `first`
-joins it, which makes a cut; each operator that borders on `first` and does not depend on v is then made to join, or held back, in turn. This meets
-every cut that holds the link once, however skips are nested.
+A link (u, v) rarely divides a group alone: with it must go a skip that passes over it, something on every
+branch beside it, or, where it is a skip itself, some link beneath it. All that is found by growing `first`
+from u and what u depends on: whatever hangs together with v only through `first` joins it, which makes a cut;
+each operator that borders on `first` and does not depend on v is then made to join, or held back, in turn.
+This meets every cut that holds the link once, however skips are nested.
 
-Source: arXiv 2501.00636, section IV-B, asks for cut sets completed across skips. That growing lists each minimal cut once is Provan and Shier's idea
-(Algorithmica 15, 1996).
+Source: arXiv 2501.00636, section IV-B, asks for cut sets completed across skips. That growing lists each
+minimal cut once is Provan and Shier's idea (Algorithmica 15, 1996).
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ class GroupCuts:
         self._touched = [*_touched(flow, mask)]
 
     def through(self, u: int, v: int, most: int = MOST) -> list[Cut]:
-        """Cuts with operator u on one side and v on the other, those of the fewest elements first; at most `most`.
+        """Cuts with operator u on one side and v on the other, those of the fewest elements first; at most
+        `most`.
 
-        Of a producer and its reader, the producer is in `first`; two readers of one map may go either way. Where there are more than `most`, those
-        taken are cheap for what the growth has met: it starts from the smallest `first`, and always goes on from the cut of the fewest elements.
+        Of a producer and its reader, the producer is in `first`; two readers of one map may go either way.
+        Where there are more than `most`, those taken are cheap for what the growth has met: it starts from
+        the smallest `first`, and always goes on from the cut of the fewest elements.
         """
         flow = self.flow
         ways = [(u, v), (v, u)]
@@ -69,7 +72,11 @@ class GroupCuts:
         """`first` and whatever hangs together with v only through it, and the rest."""
         second = component(self.flow.neighbours, self.mask & ~first, 1 << v)
         first = self.mask & ~second
-        return Cut(sum([size for touched, size in self._touched if touched & first and touched & second]), first, second)
+        return Cut(
+            sum([size for touched, size in self._touched if touched & first and touched & second]),
+            first,
+            second,
+        )
 
     def _grown(self, cut: Cut, held: int, v: int) -> Iterator[tuple[Cut, int, int]]:
         """Cuts with one more operator in `first`, each holding back those made to join before it."""
@@ -85,13 +92,17 @@ class GroupCuts:
 
 
 def cheapest(flow: Dataflow, mask: int, where: np.ndarray) -> list[Cut]:
-    """The cut of each link of a connected, convex group, links as positions in it (2, links), that moves the fewest elements."""
+    """The cut of each link of a connected, convex group, links as positions in it (2, links),
+    that moves the fewest elements.
+    """
     operators, through = [*bits(mask)], GroupCuts(flow, mask)
     return [through.through(operators[u], operators[v], 1)[0] for u, v in where.T.tolist()]
 
 
 def _touched(flow: Dataflow, mask: int) -> Iterator[tuple[int, int]]:
-    """(operators of the group that make or read a map, elements that move if they are on both sides) for every map."""
+    """(operators of the group that make or read a map, elements that move if they are on both sides) for
+    every map.
+    """
     results: set[int] = {m for i in bits(mask) for m in flow.results[i]}
     for m in results | {o.map for i in bits(mask) for o in flow.operands[i]}:
         touched = flow.readers[m] & mask | (1 << flow.producer[m] if m in results else 0)

@@ -4,8 +4,10 @@ A folder holds `dataset.json` and, per scheme and network, one compressed archiv
 
     members   (operators of all groups,) unsigned: indices in the dataflow, group after group, ascending
     offsets   (groups + 1,) int64: where each group begins in `members`
-    need      (groups,) int64: F_beta in bytes; 2**62 where no buffer is large enough. A group is valid at beta iff it is less.
-    draw      (groups,) int32: the draw that first met the group; it is seeded with (seed, first 8 digits of the fingerprint, draw)
+    need      (groups,) int64: F_beta in bytes; 2**62 where no buffer is large enough. A group is valid at
+              beta iff it is less.
+    draw      (groups,) int32: the draw that first met the group; it is seeded with (seed, first 8 digits of
+              the fingerprint, draw)
     names     (operators,) str: of the network, in the order of its dataflow
     settings  (): JSON: everything that the archive follows from
 
@@ -40,7 +42,8 @@ CHECKED = 16  # groups of a shard whose labels are computed afresh before it is 
 
 # They too, and named where they are not this: as in older shards.
 NEWER = {"constant_align": 1, "parameter_store_bytes": 0, "parameter_channels": 16, "weight_bits": None}
-CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")  # what labels depend on but for beta
+# what labels depend on but for beta
+CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")
 
 By = Literal["random", "family"]
 Load = Callable[[str], Dataflow]  # source of a network -> the network
@@ -73,20 +76,29 @@ HELD_OUT = ("EfficientNet", "DeepLab")  # families that a split by family keeps 
 
 
 def family(name: str) -> str:
-    """Family of a network by its name, drawn networks by their cells; a name that says nothing is a family of its own.
+    """Family of a network by its name, drawn networks by their cells; a name that says nothing is a family of
+    its own.
 
-    >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost"), family("cells_dense@3"), family("mine_7")
-    ('DeepLab', 'SSD', 'cells_dense', 'mine_7')
+    >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost")
+    ('DeepLab', 'SSD')
+    >>> family("cells_dense@3"), family("mine_7")
+    ('cells_dense', 'mine_7')
     """
     return next((label for part, label in FAMILIES if part in name.lower()), name.partition("@")[0])
 
 
 def fingerprint(flow: Dataflow) -> str:
-    """SHA-256 over names, kinds, shapes and row dependences of the operators: equal for equal networks, whatever their weights."""
+    """SHA-256 over names, kinds, shapes and row dependences of the operators:
+    equal for equal networks, whatever their weights.
+    """
     digest = hashlib.sha256()
-    for operator, call, operands, results in zip(flow.operators, flow.calls, flow.operands, flow.results, strict=True):
+    for operator, call, operands, results in zip(
+        flow.operators, flow.calls, flow.operands, flow.results, strict=True
+    ):
         reads = [(o.map, o.input, o.reads.need, o.reads.keep) for o in operands]
-        digest.update(repr((operator.name, operator.kind, call.shapes, call.constant, reads, results)).encode())
+        digest.update(
+            repr((operator.name, operator.kind, call.shapes, call.constant, reads, results)).encode()
+        )
     digest.update(repr([(m.shape, out) for m, out in zip(flow.maps, flow.is_output, strict=True)]).encode())
     return digest.hexdigest()
 
@@ -123,9 +135,21 @@ class ShardRequest:
     def settings(self) -> str:
         """Everything that the shard follows from, as JSON; where a file lies does not matter."""
         hardware = {key: getattr(self.hardware, key) for key in CHIP}
-        hardware |= {key: spec for key, usual in NEWER.items() if (spec := getattr(self.hardware, key)) != usual}
-        network = {key: value for key, value in asdict(self.network).items() if key != "source" or self.network.sha256 is None}
-        spec = {"schema": SCHEMA, "scheme": self.scheme, "groups": self.groups, "seed": self.seed, "betas": BETAS}
+        hardware |= {
+            key: spec for key, usual in NEWER.items() if (spec := getattr(self.hardware, key)) != usual
+        }
+        network = {
+            key: value
+            for key, value in asdict(self.network).items()
+            if key != "source" or self.network.sha256 is None
+        }
+        spec = {
+            "schema": SCHEMA,
+            "scheme": self.scheme,
+            "groups": self.groups,
+            "seed": self.seed,
+            "betas": BETAS,
+        }
         return json.dumps({**spec, "hardware": hardware, "network": network})
 
     @property
@@ -151,9 +175,18 @@ class Shard:
     @classmethod
     def of(cls, drawn: Sample, flow: Dataflow, settings: str) -> Shard:
         """The groups of a sample."""
-        members = np.array([i for mask in drawn.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32)
+        members = np.array(
+            [i for mask in drawn.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32
+        )
         offsets = np.cumsum([0, *(mask.bit_count() for mask in drawn.masks)])
-        return cls(members, offsets.astype(np.int64), drawn.needs, drawn.draws, np.array([operator.name for operator in flow.operators]), settings)
+        return cls(
+            members,
+            offsets.astype(np.int64),
+            drawn.needs,
+            drawn.draws,
+            np.array([operator.name for operator in flow.operators]),
+            settings,
+        )
 
     def operators(self, k: int) -> tuple[int, ...]:
         """Operators of a group, ascending."""
@@ -192,7 +225,9 @@ class Shard:
 
 
 def seeds(seed: int, network: NetworkSource) -> Seed:
-    """Of the draws of a network: networks that are almost equal, such as two exports of one, get groups of their own."""
+    """Of the draws of a network: networks that are almost equal, such as two exports of one,
+    get groups of their own.
+    """
     return seed, int(network.fingerprint[:8], 16)
 
 
@@ -209,7 +244,7 @@ def outdated(shard: Shard, checker: Checker) -> bool:
     return any(checker.need(shard.mask(k)) != shard.need[k] for k in few)
 
 
-# -- reading -------------------------------------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -239,20 +274,28 @@ class Dataset:
         try:
             listing = data["schemes"].get(scheme, {"finished": False, "command": ""})
             entries = [
-                (NetworkSource(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"])) for entry in listing.get("networks", ())
+                (NetworkSource(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"]))
+                for entry in listing.get("networks", ())
             ]
             finished, command = listing["finished"] and bool(entries), str(listing["command"])
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
         if not finished:
-            raise InvalidConfig(f"{folder}: holds no finished data for scheme {scheme}; `lfopt dataset -o {folder} --scheme {scheme}` makes it")
+            raise InvalidConfig(
+                f"{folder}: holds no finished data for scheme {scheme}; `lfopt dataset -o {folder} --scheme "
+                f"{scheme}` makes it"
+            )
         digest = hashlib.sha256()
         for _, path, listed in entries:
             if (digest_on_disk := _sha256(path)) != listed:
-                raise InvalidConfig(f"{path}: its SHA-256 is {digest_on_disk[:16]}..., {MANIFEST} says {listed[:16]}...")
+                raise InvalidConfig(
+                    f"{path}: its SHA-256 is {digest_on_disk[:16]}..., {MANIFEST} says {listed[:16]}..."
+                )
             digest.update(listed.encode())
         shards = tuple(Shard.read(path) for _, path, _ in entries)
-        return cls(scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), command, load)
+        return cls(
+            scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), command, load
+        )
 
     def __len__(self) -> int:
         return len(self.needs)
@@ -285,7 +328,12 @@ class Dataset:
     @cached_property
     def structure_hashes(self) -> np.ndarray:
         """(groups,) uint64: equal for groups with equal graphs."""
-        return np.concatenate([structure_hashes(GroupGraphs(self.flow(n), self.chip(n)), self.masks(n)) for n in range(len(self.shards))])
+        return np.concatenate(
+            [
+                structure_hashes(GroupGraphs(self.flow(n), self.chip(n)), self.masks(n))
+                for n in range(len(self.shards))
+            ]
+        )
 
     @cached_property
     def _rules(self) -> dict[int, SchemeRule]:
@@ -296,15 +344,24 @@ class Dataset:
         return {}
 
     def flow(self, network: int) -> Dataflow:
-        """A network as the scheme sees it. Raises InvalidConfig if it, or the checker, has changed since its groups were labelled."""
+        """A network as the scheme sees it.
+
+        Raises InvalidConfig if it, or the checker, has changed since its groups were labelled.
+        """
         if network not in self._flows:
             entry = self.networks[network]
             flow = self.load(entry.source)
             if fingerprint(flow) != entry.fingerprint:
-                raise InvalidConfig(f"{entry.source}: is not the network that the data set was made of; make the data set anew")
+                raise InvalidConfig(
+                    f"{entry.source}: is not the network that the data set was made of; make the data set "
+                    "anew"
+                )
             flow = seen(flow, self.scheme)
             if outdated(self.shards[network], Checker.of(flow, self.chip(network), self.scheme)):
-                raise InvalidConfig(f"{entry.source}: the checker labels its groups otherwise than the data set does; make the data set anew")
+                raise InvalidConfig(
+                    f"{entry.source}: the checker labels its groups otherwise than the data set does; make "
+                    "the data set anew"
+                )
             self._flows[network] = flow
         return self._flows[network]
 
@@ -313,11 +370,17 @@ class Dataset:
         return Checker.of(self.flow(network), self.chip(network), self.scheme)
 
     def chip(self, network: int) -> Hardware:
-        """What the groups of a network were labelled for; its buffer does not count. Raises InvalidConfig if its shard names none."""
+        """What the groups of a network were labelled for; its buffer does not count.
+
+        Raises InvalidConfig if its shard names none.
+        """
         try:
             return Hardware(BETAS[-1], **json.loads(self.shards[network].settings)["hardware"])
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidConfig(f"shard of {self.networks[network].name}: settings: hardware: not as `lfopt dataset` writes it: {error!r}") from None
+            raise InvalidConfig(
+                f"shard of {self.networks[network].name}: settings: hardware: not as `lfopt dataset` writes "
+                f"it: {error!r}"
+            ) from None
 
     def masks(self, network: int) -> list[int]:
         """The groups of one network, as masks of its operators."""
@@ -333,7 +396,9 @@ class Dataset:
         return {**asdict(self.networks[n]), "scheme": self.scheme, "seed": seed, "nodes": nodes}
 
     def graphs(self, groups: Sequence[int] | np.ndarray | None = None) -> list[GroupGraph]:
-        """Graphs of some groups (of all, if not said which), in the order given, as the network reads them."""
+        """Graphs of some groups (of all, if not said which), in the order given, as the network reads
+        them.
+        """
         wanted = np.arange(len(self)) if groups is None else np.asarray(groups, np.int64)
         graphs: dict[int, GroupGraph] = {}
         for n in np.unique(self.network[wanted]).tolist():
@@ -341,14 +406,20 @@ class Dataset:
             numbers = np.unique(wanted[self.network[wanted] == n])
             masks = [shard.mask(k) for k in (numbers - start).tolist()]
             for first, batch in batches(self.rules(n).groups, masks):
-                for group, (features, links), unit, never in zip(numbers[first:].tolist(), parts(batch), batch.units, batch.never, strict=False):
-                    graphs[group] = GroupGraph(shard.operators(group - start), features, links, float(unit), bool(never))
+                for group, (features, links), unit, never in zip(
+                    numbers[first:].tolist(), parts(batch), batch.units, batch.never, strict=False
+                ):
+                    graphs[group] = GroupGraph(
+                        shard.operators(group - start), features, links, float(unit), bool(never)
+                    )
         return [graphs[group] for group in wanted.tolist()]
 
     def question(self, group: int, buffer_bytes: float) -> ValidityQuery:
         """Whether a group runs from a buffer."""
         n = int(self.network[group])
-        return ValidityQuery(self.rules(n), self.shards[n].mask(group - int(np.searchsorted(self.network, n))), buffer_bytes)
+        return ValidityQuery(
+            self.rules(n), self.shards[n].mask(group - int(np.searchsorted(self.network, n))), buffer_bytes
+        )
 
     def rules(self, network: int) -> SchemeRule:
         """The rule of the scheme on one network."""
@@ -370,18 +441,25 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidConfig(f"{path}: {error.strerror or error}; `lfopt dataset -o {folder}` makes a data set") from None
+        raise InvalidConfig(
+            f"{path}: {error.strerror or error}; `lfopt dataset -o {folder}` makes a data set"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: not JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise InvalidConfig(f"{path}: schema: found {data.get('schema') if isinstance(data, dict) else data!r}; accepted: {SCHEMA!r}")
+        raise InvalidConfig(
+            f"{path}: schema: found {data.get('schema') if isinstance(data, dict) else data!r}; accepted: "
+            f"{SCHEMA!r}"
+        )
     return data
 
 
 def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_OUT) -> Split:
-    """Training, validation and test: 80, 10 and 10 % of the groups at random, or whole families for the test and the others 90 and 10 %.
+    """Training, validation and test: 80, 10 and 10 % of the groups at random, or whole families for the test
+    and the others 90 and 10 %.
 
-    Groups with equal graphs stay together. By family, those outside the held-out families that equal one inside are in no part.
+    Groups with equal graphs stay together. By family, those outside the held-out families that equal one
+    inside are in no part.
     """
     keys = np.unique(dataset.structure_hashes, return_inverse=True)[1]
     order = np.random.default_rng(seed).permutation(keys.max(initial=-1) + 1)
@@ -391,13 +469,18 @@ def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_O
     outside = np.isin(dataset.families, held_out)
     if not outside.any() or outside.all():
         families = ", ".join(sorted({*dataset.families.tolist()}))
-        raise InvalidConfig(f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; the data set has {families}")
+        raise InvalidConfig(
+            f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; the data set has "
+            f"{families}"
+        )
     train, validation, _ = _cut(rank, ~outside & ~np.isin(keys, keys[outside]), (0.9, 1.0))
     return Split(train, validation, np.flatnonzero(outside))
 
 
 def _cut(rank: np.ndarray, among: np.ndarray, shares: tuple[float, float]) -> list[np.ndarray]:
-    """Three parts of the groups, in the order of their structures, that hold these shares of them as nearly as structures can be kept whole."""
+    """Three parts of the groups, in the order of their structures,
+    that hold these shares of them as nearly as structures can be kept whole.
+    """
     counts = np.bincount(rank[among], minlength=rank.max(initial=-1) + 1)
     before = np.cumsum(counts) - counts
     part = np.searchsorted(np.array(shares) * counts.sum(), before[rank], side="right")

@@ -1,12 +1,15 @@
-"""How well explanations stand for the predictor's verdict: the library's metrics on the links that an explainer blames most.
+"""How well explanations stand for the predictor's verdict: the library's metrics on the links that an
+explainer blames most.
 
-* fidelity+ : share of groups whose verdict changes when the blamed links are removed (1 is best); fidelity- : when only they are kept (0 is best).
-* unfaithfulness: 1 - exp(-KL) between the verdict on the whole group and on the blamed links alone (0 is best), with logits scaled as for
-  explainers.
+* fidelity+ : share of groups whose verdict changes when the blamed links are removed (1 is best); fidelity- :
+  when only they are kept (0 is best).
+* unfaithfulness: 1 - exp(-KL) between the verdict on the whole group and on the blamed links alone (0 is
+  best), with logits scaled as for explainers.
 * sparsity: share of the links that are not blamed.
 
 Links are removed, operators stay: their own sizes, which say most, are seen in any case.
-Source: torch_geometric.explain.metric, after GraphFramEx (arXiv 2206.09677) and Agarwal et al. (arXiv 2208.09339).
+Source: torch_geometric.explain.metric, after GraphFramEx (arXiv 2206.09677) and Agarwal et al. (arXiv
+2208.09339).
 """
 
 from __future__ import annotations
@@ -27,10 +30,16 @@ from explainers.scheme_rule import ValidityQuery
 from explainers.split import LINKS
 
 
-def measures(explained: Iterable[tuple[ValidityQuery, np.ndarray]], predictor: Predictor, kept: int = LINKS) -> dict[str, float]:
-    """Means over groups with their scores, of those that have more links than are `kept`: the most that an explanation has."""
+def measures(
+    explained: Iterable[tuple[ValidityQuery, np.ndarray]], predictor: Predictor, kept: int = LINKS
+) -> dict[str, float]:
+    """Means over groups with their scores, of those that have more links than are `kept`:
+    the most that an explanation has.
+    """
     verdict = ValidityClassifier(ValidityGNN.of(predictor.weights)).eval()
-    explainer = Explainer(verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object)
+    explainer = Explainer(
+        verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object
+    )
     rows: list[tuple[float, float, float, float]] = []
     for query, scores in explained:
         if scores.size <= kept:
@@ -41,6 +50,14 @@ def measures(explained: Iterable[tuple[ValidityQuery, np.ndarray]], predictor: P
         explanation = explainer(**ValidityClassifier.inputs([query], predictor.odds([query])))
         assert isinstance(explanation, Explanation)
         explanation.edge_mask = torch.from_numpy(blamed)  # in place of the library's random one
-        rows.append((*fidelity(explainer, explanation), unfaithfulness(explainer, explanation), 1 - float(blamed.mean())))
+        rows.append(
+            (
+                *fidelity(explainer, explanation),
+                unfaithfulness(explainer, explanation),
+                1 - float(blamed.mean()),
+            )
+        )
     means = np.mean(rows, 0).tolist() if rows else [math.nan] * 4
-    return dict(zip(("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity"), means, strict=True)) | {"groups": len(rows)}
+    return dict(
+        zip(("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity"), means, strict=True)
+    ) | {"groups": len(rows)}

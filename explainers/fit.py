@@ -1,7 +1,9 @@
-"""Fit the network that says how much buffer a group needs, epoch by epoch; go on where a run that was ended had got to.
+"""Fit the network that says how much buffer a group needs, epoch by epoch; go on where a run that was ended
+had got to.
 
-The loss is the negative logarithm of the probability density that the network gives to F_beta, and that of the probability it gives to running at
-all. Groups are shown whole, and with links cut or weighted for the explainers' sake (`explainers.counterfactuals`).
+The loss is the negative logarithm of the probability density that the network gives to F_beta, and that of
+the probability it gives to running at all. Groups are shown whole, and with links cut or weighted for the
+explainers' sake (`explainers.counterfactuals`).
 """
 
 from __future__ import annotations
@@ -62,12 +64,20 @@ class Progress:
 
     settings: dict[str, Any]  # and the data set: another run does not go on from here
     history: list[Epoch] = field(default_factory=list[Epoch])
-    state: dict[str, Any] = field(default_factory=dict[str, Any])  # of the network, the optimiser, the schedule, the draws, and the best weights
+    # of the network, the optimiser, the schedule, the draws, and the best weights
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def stored(self) -> bytes:
         """As a file."""
         file = io.BytesIO()
-        torch.save({"settings": self.settings, "history": [tuple(epoch) for epoch in self.history], "state": self.state}, file)
+        torch.save(
+            {
+                "settings": self.settings,
+                "history": [tuple(epoch) for epoch in self.history],
+                "state": self.state,
+            },
+            file,
+        )
         return file.getvalue()
 
     @classmethod
@@ -75,13 +85,21 @@ class Progress:
         """Raises InvalidConfig if the file is none, or of another training."""
         try:
             stored = torch.load(path, weights_only=True)
-            progress = cls(stored["settings"], [Epoch(*epoch) for epoch in stored["history"]], stored["state"])
+            progress = cls(
+                stored["settings"], [Epoch(*epoch) for epoch in stored["history"]], stored["state"]
+            )
         except (OSError, RuntimeError, UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
-            raise InvalidConfig(f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; remove it, or leave out --resume") from None
+            raise InvalidConfig(
+                f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; remove it, or leave out "
+                "--resume"
+            ) from None
         if other := [key for key, value in settings.items() if progress.settings.get(key) != value]:
             key = other[0]
             before = printable(progress.settings.get(key))
-            raise InvalidConfig(f"{path}: is of a training with {key} {before}; found {settings[key]}: leave out --resume, or go on as it began")
+            raise InvalidConfig(
+                f"{path}: is of a training with {key} {before}; found {settings[key]}: leave out --resume, "
+                "or go on as it began"
+            )
         return progress
 
 
@@ -100,13 +118,16 @@ def fit(
     checkpoint: Checkpoint | None = None,
     material: Material | None = None,
 ) -> tuple[dict[str, np.ndarray], list[Epoch]]:
-    """The weights of the epoch with the smallest loss on the validation part, and all epochs. `material`: where the groups are made ready already.
+    """The weights of the epoch with the smallest loss on the validation part, and all epochs.
+
+    `material`: where the groups are made ready already.
 
     Raises InvalidConfig where there is nothing to learn from, or no such device.
     """
     if not len(parts.train) or not len(parts.validation):
         raise InvalidConfig(
-            f"scheme {dataset.scheme}: found {len(parts.train)} groups to train with, {len(parts.validation)} to validate with; needs both"
+            f"scheme {dataset.scheme}: found {len(parts.train)} groups to train with, "
+            f"{len(parts.validation)} to validate with; needs both"
         )
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InvalidConfig("--device cuda: PyTorch finds no GPU here; accepted: cpu")
@@ -119,7 +140,9 @@ def fit(
     checks = collate(whole(dataset, parts.validation), AT_ONCE, device=settings.device)
     network = ValidityGNN().to(settings.device)
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=settings.epochs * len(batches), pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, settings.rate, total_steps=settings.epochs * len(batches), pct_start=0.1
+    )
     progress = checkpoint.begun if checkpoint and checkpoint.begun else Progress(checked(settings, dataset))
     best: dict[str, Tensor] = {}
     if progress.state:
@@ -130,7 +153,9 @@ def fit(
         best = progress.state["best"]
     history = progress.history
     before = time.perf_counter() - (history[-1].seconds if history else 0.0)
-    while len(history) < settings.epochs and (not history or len(history) - _best(history) < settings.patience):
+    while len(history) < settings.epochs and (
+        not history or len(history) - _best(history) < settings.patience
+    ):
         network.train()
         loss = 0.0
         for k in rng.permutation(len(batches)).tolist():
@@ -141,24 +166,43 @@ def fit(
             optimizer.step()
             schedule.step()
             loss += error.item()
-        history.append(Epoch(len(history) + 1, loss / len(batches), _validation(network.eval(), checks), time.perf_counter() - before))
+        history.append(
+            Epoch(
+                len(history) + 1,
+                loss / len(batches),
+                _validation(network.eval(), checks),
+                time.perf_counter() - before,
+            )
+        )
         if _best(history) == len(history):
             best = {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
         progress.state = {
-            "network": network.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
+            "network": network.state_dict(), "optimizer": optimizer.state_dict(),
+            "schedule": schedule.state_dict(),
             "draws": rng.bit_generator.state, "best": best,
         }  # fmt: skip
         if checkpoint:
             checkpoint.keep(progress)
         last, least = history[-1], min(epoch.validation for epoch in history)
-        report(f"{dataset.scheme}: epoch {last.number}, validation loss {last.validation:.4f} (best {least:.4f})", last.number / settings.epochs)
+        report(
+            f"{dataset.scheme}: epoch {last.number}, validation loss {last.validation:.4f} "
+            f"(best {least:.4f})",
+            last.number / settings.epochs,
+        )
     return {name: value.numpy() for name, value in best.items()}, history
 
 
-def prepared(dataset: Dataset, settings: TrainingSettings, report: ReportProgress, groups: np.ndarray | None = None) -> Material:
+def prepared(
+    dataset: Dataset, settings: TrainingSettings, report: ReportProgress, groups: np.ndarray | None = None
+) -> Material:
     """Groups to learn from (all, if not said which), for any number of trainings."""
     report(f"{dataset.scheme}: groups as graphs, whole and in pieces", 0.0)
-    return Material.of(dataset, np.arange(len(dataset)) if groups is None else groups, settings.cut, np.random.default_rng(settings.seed))
+    return Material.of(
+        dataset,
+        np.arange(len(dataset)) if groups is None else groups,
+        settings.cut,
+        np.random.default_rng(settings.seed),
+    )
 
 
 def checked(settings: TrainingSettings, dataset: Dataset) -> dict[str, Any]:
@@ -172,13 +216,19 @@ def _best(history: Sequence[Epoch]) -> int:
 
 
 def _losses(outputs: Tensor, batch: Minibatch) -> Tensor:
-    """(groups,): of whether the rule is exact, of the logistic distribution of F_beta where it is not, and of whether the group runs at all."""
+    """(groups,): of whether the rule is exact, of the logistic distribution of F_beta where it is not,
+    and of whether the group runs at all.
+    """
     finite = batch.residual.isfinite() & (batch.never == 0)
     exact, wide = batch.residual.abs() < EXACT, spread(outputs)
     off = (torch.where(finite, batch.residual, 0) - outputs[:, 0]) / wide
     size = off + wide.log() + 2 * nn.functional.softplus(-off)
-    hurdle = nn.functional.softplus(torch.where(exact, -outputs[:, 2], outputs[:, 2])) + torch.where(exact, 0, size)
-    never = nn.functional.binary_cross_entropy_with_logits(SURE * (2 * batch.rule_never - 1) + outputs[:, 3], batch.never, reduction="none")
+    hurdle = nn.functional.softplus(torch.where(exact, -outputs[:, 2], outputs[:, 2])) + torch.where(
+        exact, 0, size
+    )
+    never = nn.functional.binary_cross_entropy_with_logits(
+        SURE * (2 * batch.rule_never - 1) + outputs[:, 3], batch.never, reduction="none"
+    )
     return torch.where(finite, hurdle, 0) + never
 
 

@@ -1,17 +1,22 @@
-"""What a group needs by formulas without parameters: how much buffer, told from windows, strides and sizes alone, without running the schedule.
+"""What a group needs by formulas without parameters: how much buffer, told from windows, strides and sizes
+alone, without running the schedule.
 
 Four of them, for many groups of one network at once:
 
-* `by_sums`: all weights, the rows that every operator reads for one row of its result, and one row of each map that leaves. It does not see what is
-  kept across skips.
-* `by_lines`, of mode lbdf: rings as they stand when the sinks have made their first row. How many rows each operator has made by then follows from
-  its readers, backwards; a ring holds what has been made and may still be read. Later rows are taken to need no more.
-* `by_bands`, of mode brr: bands of one row; maps in full or in slices by turns from one contraction to the next, from either start; rings as above,
-  the fullest segment of slices and partial sums, two of the largest weight block. Infinite where neither start leads anywhere.
-* `by_lives`, of mode resident: the most bytes of whole maps alive at once, operators in order, and two of the largest weight block.
+* `by_sums`: all weights, the rows that every operator reads for one row of its result, and one row of each
+  map that leaves. It does not see what is kept across skips.
+* `by_lines`, of mode lbdf: rings as they stand when the sinks have made their first row. How many rows each
+  operator has made by then follows from its readers, backwards; a ring holds what has been made and may still
+  be read. Later rows are taken to need no more.
+* `by_bands`, of mode brr: bands of one row; maps in full or in slices by turns from one contraction to the
+  next, from either start; rings as above, the fullest segment of slices and partial sums, two of the largest
+  weight block. Infinite where neither start leads anywhere.
+* `by_lives`, of mode resident: the most bytes of whole maps alive at once, operators in order, and two of the
+  largest weight block.
 
-The exact requirement comes from the planner (`lfopt.planning`). These are what a network that learns has to be better than, and what it begins with.
-Sources: arXiv 2501.00636, section II (LBDF, BRR); Cai, Wang and Zhang, LCTES'21 (bands). The formulas are ours.
+The exact requirement comes from the planner (`lfopt.planning`). These are what a network that learns has to
+be better than, and what it begins with. Sources: arXiv 2501.00636, section II (LBDF, BRR); Cai, Wang and
+Zhang, LCTES'21 (bands). The formulas are ours.
 """
 
 from __future__ import annotations
@@ -35,15 +40,20 @@ STARTS = (True, False)  # whether contractions without another before them in th
 class RingBytes(NamedTuple):
     """Rows on chip, per group."""
 
-    window: np.ndarray  # (groups, operators) bytes: of results and of maps that come in, as wide as the widest window that reads them
+    # (groups, operators) bytes: of results and of maps that come in, as wide as the widest window that reads
+    # them
+    window: np.ndarray
     kept: np.ndarray  # (groups, operators) bytes: beyond that, for readers that are behind others
 
 
 class Kinds(NamedTuple):
     """Full maps and slices, per group."""
 
-    head: np.ndarray  # (groups, operators) int64: the contraction that the segment of each operator's results begins with; FULL where they are full
-    segment: np.ndarray  # (groups, operators) int64: the same of the operator itself, contractions that sum over slices among them
+    # (groups, operators) int64: the contraction that the segment of each operator's results begins with; FULL
+    # where they are full
+    head: np.ndarray
+    # (groups, operators) int64: the same of the operator itself, contractions that sum over slices among them
+    segment: np.ndarray
     possible: np.ndarray  # (groups,) bool: whether the group can run so
 
 
@@ -64,11 +74,22 @@ class OperatorReads:
         """The union of several operands."""
         need = np.max([(0, *r.need) for r in reads], 0).astype(np.int64)
         keep = np.min([r.keep for r in reads], 0).astype(np.int64)
-        return cls(reader, m, producer, need, keep, max(r.widest[-1] for r in reads), reads[0].rows_in / max(reads[0].rows_out, 1))
+        return cls(
+            reader,
+            m,
+            producer,
+            need,
+            keep,
+            max(r.widest[-1] for r in reads),
+            reads[0].rows_in / max(reads[0].rows_out, 1),
+        )
 
 
 class Formulas:
-    """Formulas bound to one dataflow and chip. Whether an operator is in a group: `members`, (groups, operators) bool."""
+    """Formulas bound to one dataflow and chip.
+
+    Whether an operator is in a group: `members`, (groups, operators) bool.
+    """
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
         self.flow, self.hardware = flow, hardware
@@ -77,13 +98,15 @@ class Formulas:
             by_map: dict[int, list[RowReads]] = {}
             for o in operands:
                 by_map.setdefault(o.map, []).append(o.reads)
-            self.reads.append(tuple(OperatorReads.of(i, m, flow.producer[m], reads) for m, reads in by_map.items()))
+            self.reads.append(
+                tuple(OperatorReads.of(i, m, flow.producer[m], reads) for m, reads in by_map.items())
+            )
         self.readers: list[list[OperatorReads]] = [[] for _ in flow.maps]
         for read in (read for reads in self.reads for read in reads):
             self.readers[read.map].append(read)
         self.heights = np.array(flow.heights, np.int64)
 
-    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     @cached_property
     def row_bytes(self) -> np.ndarray:
@@ -94,13 +117,25 @@ class Formulas:
     def weight_bytes(self) -> np.ndarray:
         """(operators,): on chip. A constant that several operators read counts for each of them."""
         of = self.hardware.constant_bytes
-        return np.array([sum(of(w.elements, bias=w.bias) for w in weights if not w.gathered) for weights in self.flow.weights], np.float64)
+        return np.array(
+            [
+                sum(of(w.elements, bias=w.bias) for w in weights if not w.gathered)
+                for weights in self.flow.weights
+            ],
+            np.float64,
+        )
 
     @cached_property
     def channels(self) -> np.ndarray:
         """(maps,): along the channel axis; 1 where there is none."""
         shapes = (m.shape for m in self.flow.maps)
-        return np.array([shape[axis] if (axis := CHANNEL_AXIS_OF_RANK.get(len(shape))) is not None else 1 for shape in shapes], np.float64)
+        return np.array(
+            [
+                shape[axis] if (axis := CHANNEL_AXIS_OF_RANK.get(len(shape))) is not None else 1
+                for shape in shapes
+            ],
+            np.float64,
+        )
 
     @cached_property
     def slice_bytes(self) -> np.ndarray:
@@ -110,14 +145,18 @@ class Formulas:
     @cached_property
     def block_bytes(self) -> np.ndarray:
         """(operators,): of the weights of as many output channels."""
-        result_channels = np.array([self.channels[results[0]] if results else 1.0 for results in self.flow.results])
+        result_channels = np.array(
+            [self.channels[results[0]] if results else 1.0 for results in self.flow.results]
+        )
         return self.weight_bytes / result_channels * np.minimum(result_channels, self.hardware.channel_align)
 
-    # -- formulas ----------------------------------------------------------------------------------------------------------------------------
+    # -- formulas --------------------------------------------------------------------------------------------
 
     def by_sums(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes."""
-        read = np.array([sum(read.widest * self.row_bytes[read.map] for read in reads) for reads in self.reads])
+        read = np.array(
+            [sum(read.widest * self.row_bytes[read.map] for read in reads) for reads in self.reads]
+        )
         total = members @ (read + self.weight_bytes)
         for i in self._operators(members):
             for m in self.flow.results[i]:
@@ -140,11 +179,16 @@ class Formulas:
         change = np.zeros((len(members), len(self.flow) + 1))
         place = np.arange(len(self.flow))
         for m in self._maps(members):
-            touching = [read.reader for read in self.readers[m]] + ([self.flow.producer[m]] if self.flow.producer[m] >= 0 else [])
+            touching = [read.reader for read in self.readers[m]] + (
+                [self.flow.producer[m]] if self.flow.producer[m] >= 0 else []
+            )
             inside = np.zeros(members.shape, bool)
             inside[:, touching] = members[:, touching]
             rows = np.flatnonzero(inside.any(1))
-            first, last = np.where(inside, place, len(place)).min(1)[rows], np.where(inside, place, -1).max(1)[rows]
+            first, last = (
+                np.where(inside, place, len(place)).min(1)[rows],
+                np.where(inside, place, -1).max(1)[rows],
+            )
             np.add.at(change, (rows, first), sizes[m])
             np.add.at(change, (rows, last + 1), -sizes[m])
         blocks = (members * self.block_bytes).max(1, initial=0)
@@ -157,12 +201,17 @@ class Formulas:
     def _maps(self, members: np.ndarray) -> list[int]:
         """Those that any of the groups touches, ascending."""
         operators = self._operators(members)
-        return sorted({m for i in operators for m in self.flow.results[i]} | {read.map for i in operators for read in self.reads[i]})
+        return sorted(
+            {m for i in operators for m in self.flow.results[i]}
+            | {read.map for i in operators for read in self.reads[i]}
+        )
 
-    # -- rows --------------------------------------------------------------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------------
 
     def reach(self, members: np.ndarray) -> np.ndarray:
-        """(groups, operators) int64: rows that each has made when the sinks of its group have made their first."""
+        """(groups, operators) int64: rows that each has made when the sinks of its group have made their
+        first.
+        """
         reached = np.zeros(members.shape, np.int64)
         for i in reversed(self._operators(members)):
             rows = np.zeros(len(members), np.int64)
@@ -174,7 +223,9 @@ class Formulas:
         return reached
 
     def ring_rows(self, members: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(map, rows of the widest window that reads it, rows held), (groups,) int64 each, of mode lbdf; 0 in groups without the map."""
+        """(map, rows of the widest window that reads it, rows held), (groups,) int64 each, of mode lbdf;
+        0 in groups without the map.
+        """
         reach = self.reach(members)
         for m in self._maps(members):
             made_inside = self._makes(members, m)
@@ -186,7 +237,10 @@ class Formulas:
             window = np.maximum(window, made_inside)
             rows = window
             for read in self.readers[m]:
-                rows = np.maximum(rows, members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]))
+                rows = np.maximum(
+                    rows,
+                    members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]),
+                )
             yield m, window, rows
 
     def rings(self, members: np.ndarray) -> RingBytes:
@@ -200,7 +254,9 @@ class Formulas:
         return ring
 
     def _owner(self, members: np.ndarray, m: int, made_inside: np.ndarray) -> np.ndarray:
-        """(groups,): the operator that makes the map, or the first of the group that reads it; -1 where the group does not touch it."""
+        """(groups,): the operator that makes the map, or the first of the group that reads it;
+        -1 where the group does not touch it.
+        """
         owner = np.full(len(members), -1)
         for read in sorted(self.readers[m], key=lambda read: -read.reader):
             owner[members[:, read.reader]] = read.reader
@@ -209,7 +265,9 @@ class Formulas:
 
     def _makes(self, members: np.ndarray, m: int) -> np.ndarray:
         """(groups,) bool: whether a group makes a map."""
-        return members[:, self.flow.producer[m]] if self.flow.producer[m] >= 0 else np.zeros(len(members), bool)
+        return (
+            members[:, self.flow.producer[m]] if self.flow.producer[m] >= 0 else np.zeros(len(members), bool)
+        )
 
     def _leaves(self, members: np.ndarray, m: int) -> np.ndarray:
         """(groups,) bool: whether a map, if the group makes it, is needed outside."""
@@ -220,26 +278,32 @@ class Formulas:
             read_outside |= ~members[:, read.reader]
         return read_outside
 
-    # -- bands -------------------------------------------------------------------------------------------------------------------------------
+    # -- bands -----------------------------------------------------------------------------------------------
 
     @cached_property
     def own_maps(self) -> list[set[int]]:
         """Per operator: maps that it reads itself; others are read by what follows it in flight."""
         calls, operands = self.flow.calls, self.flow.operands
-        return [{o.map for o in of_call if o.input < len(call.operator.inputs)} for call, of_call in zip(calls, operands, strict=True)]
+        return [
+            {o.map for o in of_call if o.input < len(call.operator.inputs)}
+            for call, of_call in zip(calls, operands, strict=True)
+        ]
 
     @cached_property
     def contracts(self) -> np.ndarray:
         """(operators,) bool: sums over the channels of one map, with constant weights."""
         flow = self.flow
         return np.array([
-            row.tiling is Tiling.CONTRACT and len(call.constant) > 1 and call.constant[1] and call.attribute("group", 1) == 1
+            row.tiling is Tiling.CONTRACT and len(call.constant) > 1 and call.constant[1]
+            and call.attribute("group", 1) == 1
             for row, call in zip(flow.specs, flow.calls, strict=True)
         ], bool)  # fmt: skip
 
     @cached_property
     def takes_slices(self) -> np.ndarray:
-        """(operators,) bool: makes channels of its results from the same channels of what it reads; or sums over them, where no view is between."""
+        """(operators,) bool: makes channels of its results from the same channels of what it reads; or sums
+        over them, where no view is between.
+        """
         flow, takes = self.flow, np.zeros(len(self.flow), bool)
         for i, (row, call) in enumerate(zip(flow.specs, flow.calls, strict=True)):
             own = self.own_maps[i] if self.contracts[i] else {o.map for o in flow.operands[i]}
@@ -258,9 +322,16 @@ class Formulas:
         return takes
 
     def kinds(self, members: np.ndarray, *, sliced: bool) -> Kinds:
-        """Which maps are full and which are sliced. `sliced`: what contractions make that have none before them in the group."""
+        """Which maps are full and which are sliced.
+
+        `sliced`: what contractions make that have none before them in the group.
+        """
         flow, contracts, takes = self.flow, self.contracts, self.takes_slices
-        head, segment, deep = np.full(members.shape, FULL), np.full(members.shape, FULL), np.zeros(members.shape, bool)
+        head, segment, deep = (
+            np.full(members.shape, FULL),
+            np.full(members.shape, FULL),
+            np.zeros(members.shape, bool),
+        )
         possible = np.ones(len(members), bool)
         for i in self._operators(members):
             in_group, reads = members[:, i], self.reads[i]
@@ -275,11 +346,16 @@ class Formulas:
                 if contracts[i] and read.map not in self.own_maps[i]:
                     possible &= ~(inside & (source >= 0))
                     continue
-                low, high = np.where(inside, np.minimum(low, source), low), np.where(inside, np.maximum(high, source), high)
+                low, high = (
+                    np.where(inside, np.minimum(low, source), low),
+                    np.where(inside, np.maximum(high, source), high),
+                )
             segment[:, i] = high
             possible &= ~(in_group & (high >= 0) & ((low != high) | ~takes[i]))
             if contracts[i]:
-                several = bool(flow.results[i]) and self.channels[flow.results[i][0]] > self.hardware.channel_align
+                several = (
+                    bool(flow.results[i]) and self.channels[flow.results[i][0]] > self.hardware.channel_align
+                )
                 head[:, i] = np.where(in_group & (high < 0) & (before | sliced) & several, i, FULL)
                 segment[:, i] = np.maximum(high, head[:, i])
                 deep[:, i] = in_group
@@ -291,7 +367,8 @@ class Formulas:
     def _banded(self, members: np.ndarray, reach: np.ndarray, *, sliced: bool) -> np.ndarray:
         """(groups,): `by_bands` from one start."""
         flow, kinds = self.flow, self.kinds(members, sliced=sliced)
-        new, extent = np.zeros(members.shape), np.zeros(members.shape)  # rows of each operator in a band: not made before; made
+        # rows of each operator in a band: not made before; made
+        new, extent = np.zeros(members.shape), np.zeros(members.shape)
         full, scratch = np.zeros(len(members)), np.zeros((len(members), len(flow) + 1))
         groups = np.arange(len(members))
         for i in reversed(self._operators(members)):
@@ -301,7 +378,9 @@ class Formulas:
                 for read in self.readers[m]:
                     inside = members[:, read.reader]
                     rows = np.maximum(rows, inside * read.stride * new[:, read.reader])
-                    span = np.maximum(span, inside * (read.stride * (extent[:, read.reader] - 1) + read.widest))
+                    span = np.maximum(
+                        span, inside * (read.stride * (extent[:, read.reader] - 1) + read.widest)
+                    )
             new[:, i] = in_group * np.minimum(rows, self.heights[i])
             band_rows = np.clip(np.where(kinds.head[:, i] >= 0, span, new[:, i]), 1, self.heights[i])
             extent[:, i] = in_group * band_rows
@@ -313,14 +392,18 @@ class Formulas:
                     held = np.maximum(held, members[:, read.reader] * (reach[:, i] - read.keep[start]))
                 held = in_group * np.minimum(held, flow.maps[m].rows)
                 full += np.where(kinds.head[:, i] >= 0, 0, held * self.row_bytes[m])
-                scratch[groups, kinds.head[:, i]] += in_group * np.minimum(first, flow.maps[m].rows) * self.slice_bytes[m]
+                scratch[groups, kinds.head[:, i]] += (
+                    in_group * np.minimum(first, flow.maps[m].rows) * self.slice_bytes[m]
+                )
                 if self.contracts[i]:
                     sums = self.hardware.sums_bytes(int(self.row_bytes[m]))
                     scratch[groups, np.where(kinds.head[:, i] < 0, kinds.segment[:, i], FULL)] += (
                         in_group * np.minimum(first, flow.maps[m].rows) * sums
                     )
         full += self._coming_in(members, reach, extent)
-        constants = np.minimum(BLOCKS * (members * self.block_bytes).max(1, initial=0), members @ self.weight_bytes)
+        constants = np.minimum(
+            BLOCKS * (members * self.block_bytes).max(1, initial=0), members @ self.weight_bytes
+        )
         return np.where(kinds.possible, full + scratch[:, :-1].max(1, initial=0) + constants, np.inf)
 
     def _coming_in(self, members: np.ndarray, reach: np.ndarray, extent: np.ndarray) -> np.ndarray:
@@ -332,5 +415,7 @@ class Formulas:
                 span = read.stride * (extent[:, read.reader] - 1) + read.widest
                 rows = np.maximum(span, read.need[reach[:, read.reader]])
                 held = np.maximum(held, members[:, read.reader] * np.maximum(rows, 1))
-            bytes_in += ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * self.row_bytes[m]
+            bytes_in += (
+                ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * self.row_bytes[m]
+            )
         return bytes_in

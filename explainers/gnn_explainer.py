@@ -1,6 +1,8 @@
-"""GNNExplainer: a mask over the links of one group, fitted afresh for each group so that the predictor says *valid* without the links that it holds.
+"""GNNExplainer: a mask over the links of one group, fitted afresh for each group so that the predictor says
+*valid* without the links that it holds.
 
-Source: Ying et al., NeurIPS 2019, as PyTorch Geometric implements it; that a mask holds what goes, Lucic et al., AISTATS 2022 (CF-GNNExplainer).
+Source: Ying et al., NeurIPS 2019, as PyTorch Geometric implements it; that a mask holds what goes, Lucic et
+al., AISTATS 2022 (CF-GNNExplainer).
 """
 
 from __future__ import annotations
@@ -8,7 +10,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch_geometric.explain import Explainer, GNNExplainer, ModelConfig
-from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType, ModelTaskLevel
+from torch_geometric.explain.config import (
+    ExplanationType,
+    MaskType,
+    ModelMode,
+    ModelReturnType,
+    ModelTaskLevel,
+)
 
 from explainers.model import ValidityClassifier, ValidityGNN
 from explainers.predictor import Predictor
@@ -17,16 +25,26 @@ from explainers.split import Explain
 
 EPOCHS = 50
 RATE = 0.1
-SIZE = 0.05  # what a link in the mask costs. The library's price for undecided masks drives each to the side that it is drawn on, so there is none.
-VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)  # of `ValidityClassifier`
+# what a link in the mask costs. The library's price for undecided masks drives each to the side that it is
+# drawn on, so there is none.
+SIZE = 0.05
+# of `ValidityClassifier`
+VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)
 
 
-def gnn_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE) -> Explain:
-    """Bound to one dataflow, chip and scheme. The same scores, but for rounding, whatever was asked before. One thread."""
+def gnn_explainer(
+    rule: SchemeRule, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE
+) -> Explain:
+    """Bound to one dataflow, chip and scheme.
+
+    The same scores, but for rounding, whatever was asked before. One thread.
+    """
     torch.set_num_threads(1)  # these graphs are too small for more
     verdict = ValidityClassifier(ValidityGNN.of(predictor.weights), removing=True).eval()
     algorithm, valid = GNNExplainer(epochs=epochs, lr=rate, edge_size=SIZE, edge_ent=0.0), torch.tensor([0])
-    explainer = Explainer(verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
+    explainer = Explainer(
+        verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object
+    )
 
     def explain(mask: int) -> np.ndarray:
         query = ValidityQuery(rule, mask, rule.hardware.buffer_bytes)
@@ -34,7 +52,9 @@ def gnn_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0, *, epoc
             return np.empty(0)
         with torch.random.fork_rng([]):
             torch.manual_seed(int(np.random.SeedSequence([seed, mask]).generate_state(1)[0]))
-            link_mask = explainer(**ValidityClassifier.inputs([query], predictor.odds([query])), target=valid).edge_mask
+            link_mask = explainer(
+                **ValidityClassifier.inputs([query], predictor.odds([query])), target=valid
+            ).edge_mask
         assert link_mask is not None, "a mask over links was asked for"
         return link_mask.double().numpy()
 

@@ -1,4 +1,7 @@
-"""How good predicted probabilities are, and what kinds of mistakes they make. The positive class is *invalid*: the group does not run whole."""
+"""How good predicted probabilities are, and what kinds of mistakes they make.
+
+The positive class is *invalid*: the group does not run whole.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ BINS = 15  # of the expected calibration error, equally wide
 def confusion(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
     """Counts and ratios at a threshold of one half; a ratio of nothing is NaN.
 
-    >>> confusion(np.array([0.9, 0.2, 0.7, 0.1]), np.array([True, True, False, False]))["valid_called_invalid"]
+    >>> judged = confusion(np.array([0.9, 0.2, 0.7, 0.1]), np.array([True, True, False, False]))
+    >>> judged["valid_called_invalid"]
     0.5
     """
     called = probability > 0.5
@@ -43,10 +47,15 @@ def measured(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
     }
 
 
-def by(labels: Sequence[Any] | np.ndarray, probability: np.ndarray, invalid: np.ndarray) -> dict[str, dict[str, Any]]:
+def by(
+    labels: Sequence[Any] | np.ndarray, probability: np.ndarray, invalid: np.ndarray
+) -> dict[str, dict[str, Any]]:
     """`confusion` of the samples of each label."""
     keys = np.asarray(labels)
-    return {str(label): confusion(probability[keys == label], invalid[keys == label]) for label in np.unique(keys).tolist()}
+    return {
+        str(label): confusion(probability[keys == label], invalid[keys == label])
+        for label in np.unique(keys).tolist()
+    }
 
 
 def log_loss(probability: np.ndarray, invalid: np.ndarray) -> float:
@@ -56,7 +65,8 @@ def log_loss(probability: np.ndarray, invalid: np.ndarray) -> float:
 
 
 def auroc(probability: np.ndarray, invalid: np.ndarray) -> float:
-    """Chance that an invalid group is given a higher probability than a valid one; NaN if there is but one kind.
+    """Chance that an invalid group is given a higher probability than a valid one; NaN if there is but one
+    kind.
 
     >>> auroc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True]))
     0.875
@@ -69,7 +79,9 @@ def auroc(probability: np.ndarray, invalid: np.ndarray) -> float:
 
 
 def calibration_error(probability: np.ndarray, invalid: np.ndarray) -> float:
-    """Expected calibration error: how far, on average, the probability given is from the share that is invalid. Source: Guo et al., ICML 2017."""
+    """Expected calibration error: how far, on average, the probability given is from the share that is
+    invalid. Source: Guo et al., ICML 2017.
+    """
     where = np.minimum((probability * BINS).astype(int), BINS - 1)
     gaps = np.bincount(where, probability, BINS) - np.bincount(where, invalid, BINS)
     return float(np.abs(gaps).sum() / max(invalid.size, 1))

@@ -46,10 +46,21 @@ class Minibatch:
     def of(cls, labelled: Sequence[Labelled], device: str = "cpu") -> Minibatch:
         """These groups."""
         batch = Batch.of([group.graph for group in labelled])
-        rule, needed = (np.array([getattr(group, name) for group in labelled], np.float32) for name in ("rule", "need"))
+        rule, needed = (
+            np.array([getattr(group, name) for group in labelled], np.float32) for name in ("rule", "need")
+        )
         given = rule - np.stack((np.log2(batch.units), np.zeros(len(batch))), 1)
-        adjacent = neighbours(batch.links, len(batch.features), np.concatenate([group.weights for group in labelled]))
-        arrays = (batch.features, batch.group, given.astype(np.float32), needed[:, 0] - rule[:, 0], needed[:, 1], rule[:, 1])
+        adjacent = neighbours(
+            batch.links, len(batch.features), np.concatenate([group.weights for group in labelled])
+        )
+        arrays = (
+            batch.features,
+            batch.group,
+            given.astype(np.float32),
+            needed[:, 0] - rule[:, 0],
+            needed[:, 1],
+            rule[:, 1],
+        )
         features, group, given, *labels = (torch.from_numpy(array).to(device) for array in arrays)
         return cls(features, adjacent.to(device), group, given, *labels)
 
@@ -61,7 +72,10 @@ class Minibatch:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Groups to learn from, by number in the data set: as they are, and with links weighted. It is made once for several trainings."""
+    """Groups to learn from, by number in the data set: as they are, and with links weighted.
+
+    It is made once for several trainings.
+    """
 
     whole: dict[int, Labelled]
     weighted: dict[int, tuple[Labelled, ...]]  # none of single operators
@@ -74,15 +88,24 @@ class Material:
         weighted: dict[int, tuple[Labelled, ...]] = {}
         for group, n in zip(groups.tolist(), dataset.network[groups].tolist(), strict=True):
             graph, ways = labelled[group].graph, cut if len(labelled[group].graph) > 1 else 0
-            weighted[group] = tuple(_in_pieces(graph, checkers[n], dataset.rules(n), rng) for _ in range(ways))
+            weighted[group] = tuple(
+                _in_pieces(graph, checkers[n], dataset.rules(n), rng) for _ in range(ways)
+            )
         return cls(labelled, weighted)
 
     def minibatches(self, groups: np.ndarray, operators: int, least: int, device: str) -> list[Minibatch]:
-        """All of these groups, in the order given, first as they are, then in every way that they are weighted."""
+        """All of these groups, in the order given, first as they are,
+        then in every way that they are weighted.
+        """
         ways = max((len(self.weighted[group]) for group in groups.tolist()), default=0)
         minibatches = collate([self.whole[group] for group in groups.tolist()], operators, least, device)
         for k in range(ways):
-            minibatches += collate([self.weighted[group][k] for group in groups.tolist() if self.weighted[group]], operators, least, device)
+            minibatches += collate(
+                [self.weighted[group][k] for group in groups.tolist() if self.weighted[group]],
+                operators,
+                least,
+                device,
+            )
         return minibatches
 
 
@@ -91,7 +114,9 @@ def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
     labelled: list[Labelled] = []
     for graph, bytes_ in zip(dataset.graphs(groups), dataset.needs[groups].tolist(), strict=True):
         rule = Requirement(float(np.log2(graph.unit)), float(graph.never))
-        labelled.append(Labelled(graph, np.ones(graph.links.shape[1]), rule, Requirement(*_labels(np.array([bytes_]))[0])))
+        labelled.append(
+            Labelled(graph, np.ones(graph.links.shape[1]), rule, Requirement(*_labels(np.array([bytes_]))[0]))
+        )
     return labelled
 
 
@@ -103,7 +128,9 @@ def _in_pieces(graph: GroupGraph, checker: Checker, rules: SchemeRule, rng: np.r
     judged = [_labels(np.array([checker.need(piece) for piece in pieces])).max(0) for pieces in stages]
     ruled = [rules.of(pieces).max(0) for pieces in stages]
     weights = link_weights(checker.costs.dataflow, mask, stages, shares)
-    return Labelled(graph, weights, *(Requirement(*_mixed(np.array(each), shares)) for each in (ruled, judged)))
+    return Labelled(
+        graph, weights, *(Requirement(*_mixed(np.array(each), shares)) for each in (ruled, judged))
+    )
 
 
 def _labels(needs: np.ndarray) -> np.ndarray:
@@ -118,8 +145,12 @@ def _mixed(values: np.ndarray, shares: np.ndarray) -> list[float]:
     return (shares[present] @ values[present]).tolist()
 
 
-def collate(labelled: Sequence[Labelled], operators: int, least: int = 1, device: str = "cpu") -> list[Minibatch]:
-    """Minibatches of about so many operators, in order; of fewer, if that makes less than `least` minibatches."""
+def collate(
+    labelled: Sequence[Labelled], operators: int, least: int = 1, device: str = "cpu"
+) -> list[Minibatch]:
+    """Minibatches of about so many operators, in order;
+    of fewer, if that makes less than `least` minibatches.
+    """
     operators = min(operators, sum(len(group.graph) for group in labelled) // least)
     minibatches: list[Minibatch] = []
     first = size = 0

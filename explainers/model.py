@@ -1,12 +1,15 @@
 """The network that says how much buffer a group needs: its shape in PyTorch Geometric.
 
-It begins with what a rule without parameters says (`explainers.scheme_rule`), and gives a distribution: either the rule is exact, as it mostly is,
-or the logarithm of F_beta is logistic about the rule's plus a residual, with a spread (a hurdle model: Cragg, Econometrica 39, 1971); beside it
-stands how likely the group is never to run. So the probability that a group is invalid falls as the buffer grows, by construction, and any buffer
-can be asked about. Without the hurdle, noise in residuals that should be zero costs more than the others bring.
+It begins with what a rule without parameters says (`explainers.scheme_rule`), and gives a distribution:
+either the rule is exact, as it mostly is, or the logarithm of F_beta is logistic about the rule's plus a
+residual, with a spread (a hurdle model: Cragg, Econometrica 39, 1971); beside it stands how likely the group
+is never to run. So the probability that a group is invalid falls as the buffer grows, by construction, and
+any buffer can be asked about. Without the hurdle, noise in residuals that should be zero costs more than the
+others bring.
 
-Sources: arXiv 2501.00636, section IV-A (four GraphConv layers, hidden 128, sum aggregation, sum readout); Morris et al., AAAI 2019 (GraphConv). That
-it predicts the requirement and not the class, the rule, and the maxima beside the sums of the readout are ours.
+Sources: arXiv 2501.00636, section IV-A (four GraphConv layers, hidden 128, sum aggregation, sum readout);
+Morris et al., AAAI 2019 (GraphConv). That it predicts the requirement and not the class, the rule, and the
+maxima beside the sums of the readout are ours.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ class LinkConv(GraphConv):
     removing = False  # whether masks of explainers say what goes, not what stays
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """x: (operators, channels); edge_index: (2, links), or the symmetric matrix of neighbours; edge_weight: (links,)."""
+        """x: (operators, channels); edge_index: (2, links),
+        or the symmetric matrix of neighbours; edge_weight: (links,).
+        """
         if edge_index.layout == torch.sparse_csr:  # the quick way in training
             return (self.lin_rel(_Neighbours.apply(edge_index, x)) + self.lin_root(x)).relu()
         both = torch.cat((edge_index, edge_index.flip(0)), 1)
@@ -54,7 +59,10 @@ class LinkConv(GraphConv):
 
 
 class _Neighbours(torch.autograd.Function):
-    """Sum over neighbours. Their matrix is symmetric, which PyTorch does not know: it would transpose it again and again."""
+    """Sum over neighbours.
+
+    Their matrix is symmetric, which PyTorch does not know: it would transpose it again and again.
+    """
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -67,17 +75,27 @@ class _Neighbours(torch.autograd.Function):
 
 
 def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = None) -> Tensor:
-    """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links), weighted (links,)."""
+    """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links),
+    weighted (links,).
+    """
     values = np.ones(links.shape[1], np.float32) if weights is None else weights.astype(np.float32)
-    adjacency = csr_array((np.tile(values, 2), np.concatenate((links, links[::-1]), 1)), shape=(operators, operators))
+    adjacency = csr_array(
+        (np.tile(values, 2), np.concatenate((links, links[::-1]), 1)), shape=(operators, operators)
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse", UserWarning)  # that such matrices are new in PyTorch
-        starts, columns = (torch.from_numpy(array.astype(np.int64)) for array in (adjacency.indptr, adjacency.indices))
-        return torch.sparse_csr_tensor(starts, columns, torch.from_numpy(adjacency.data), adjacency.shape, check_invariants=False)
+        starts, columns = (
+            torch.from_numpy(array.astype(np.int64)) for array in (adjacency.indptr, adjacency.indices)
+        )
+        return torch.sparse_csr_tensor(
+            starts, columns, torch.from_numpy(adjacency.data), adjacency.shape, check_invariants=False
+        )
 
 
 class ValidityGNN(nn.Module):
-    """Of each group: residual, logarithm of the spread, log-odds that the rule is exact, and what is added to the log-odds that it never runs."""
+    """Of each group: residual, logarithm of the spread, log-odds that the rule is exact,
+    and what is added to the log-odds that it never runs.
+    """
 
     def __init__(self, features: int = FEATURES) -> None:
         super().__init__()
@@ -90,17 +108,26 @@ class ValidityGNN(nn.Module):
     def of(cls, weights: Mapping[str, np.ndarray]) -> ValidityGNN:
         """The network of a `Predictor`, which does not train any further."""
         network = cls(weights["convs.0.lin_rel.weight"].shape[1])
-        network.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()})
+        network.load_state_dict(
+            {name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()}
+        )
         return network.eval().requires_grad_(requires_grad=False)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, given: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """x: (operators, features); edge_index: as `LinkConv`; batch: (operators,) group of each; given: (groups, GIVEN) -> (groups, OUTPUTS).
+    def forward(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor, given: Tensor, edge_weight: Tensor | None = None
+    ) -> Tensor:
+        """x: (operators, features); edge_index: as `LinkConv`; batch: (operators,) group of each; given:
+        (groups, GIVEN) -> (groups, OUTPUTS).
 
-        What is given of a group: by how many doublings the rule says less than the unit of its features, as it does of a group in pieces; and
-        whether it says that the group never runs, from 0 to 1.
+        What is given of a group: by how many doublings the rule says less than the unit of its features, as
+        it does of a group in pieces; and whether it says that the group never runs, from 0 to 1.
         """
         embedded, groups = self.embed(x, edge_index, edge_weight), len(given)
-        return self.head(torch.cat((global_add_pool(embedded, batch, groups), global_max_pool(embedded, batch, groups), given), 1))
+        return self.head(
+            torch.cat(
+                (global_add_pool(embedded, batch, groups), global_max_pool(embedded, batch, groups), given), 1
+            )
+        )
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """(operators, HIDDEN): after the last layer."""
@@ -115,24 +142,30 @@ def spread(outputs: Tensor) -> Tensor:
 
 
 def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
-    """(groups,) log-odds of being invalid; rule: (groups, 2), `Requirement` of each; buffers: (groups,) logarithms of bytes."""
+    """(groups,) log-odds of being invalid; rule: (groups, 2), `Requirement` of each; buffers:
+    (groups,) logarithms of bytes.
+    """
     over, certain, log_sigmoid = rule[:, 0] - buffers, outputs[:, 2], nn.functional.logsigmoid
     by_rule, learnt = over / SMALLEST_SPREAD, (over + outputs[:, 0]) / spread(outputs)
-    fits = torch.logaddexp(log_sigmoid(certain) + log_sigmoid(-by_rule), log_sigmoid(-certain) + log_sigmoid(-learnt))
+    fits = torch.logaddexp(
+        log_sigmoid(certain) + log_sigmoid(-by_rule), log_sigmoid(-certain) + log_sigmoid(-learnt)
+    )
     both = nn.functional.softplus(SURE * (2 * rule[:, 1] - 1) + outputs[:, 3]) - fits
     return both + (-torch.expm1(-both)).clamp(min=1e-30).log()
 
 
 class ValidityClassifier(nn.Module):
-    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the log-odds, scaled where they are large.
+    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the
+    log-odds, scaled where they are large.
 
-    Groups that are far too large have log-odds of hundreds. A probability of 1 has no gradient, and explainers would learn nothing from it. When an
-    explainer weighs links, the network's messages are weighted, and the rule looks at the group with these links too.
+    Groups that are far too large have log-odds of hundreds. A probability of 1 has no gradient, and
+    explainers would learn nothing from it. When an explainer weighs links, the network's messages are
+    weighted, and the rule looks at the group with these links too.
     """
 
     def __init__(self, network: ValidityGNN, *, removing: bool = False) -> None:
-        """`removing`: masks of explainers say which links go, so that what they look for is what must go for the group to fit (counterfactuals, as in
-        Lucic et al., AISTATS 2022); else which stay.
+        """`removing`: masks of explainers say which links go, so that what they look for is what must go for
+        the group to fit (counterfactuals, as in Lucic et al., AISTATS 2022); else which stay.
         """
         super().__init__()
         self.network = network
@@ -140,7 +173,9 @@ class ValidityClassifier(nn.Module):
             assert isinstance(conv, LinkConv)
             conv.removing = removing
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[ValidityQuery], scale: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[ValidityQuery], scale: Tensor
+    ) -> Tensor:
         """(groups, 2) logits; scale: (groups,)."""
         units = torch.tensor([[np.log2(query.graph.unit), 0.0] for query in questions], dtype=x.dtype)
         buffers = torch.tensor([np.log2(query.buffer_bytes) for query in questions], dtype=x.dtype)
@@ -174,7 +209,9 @@ class _Rule(torch.autograd.Function):
         counts = [query.graph.links.shape[1] for query in questions]
         parts = np.split(weights.detach().double().numpy(), np.cumsum(counts)[:-1])
         requirements = [query.weighted(part) for query, part in zip(questions, parts, strict=True)]
-        ctx.slopes = torch.from_numpy(np.concatenate([each.slope for each in requirements], 1).T).to(weights.dtype)
+        ctx.slopes = torch.from_numpy(np.concatenate([each.slope for each in requirements], 1).T).to(
+            weights.dtype
+        )
         ctx.owner = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
         return torch.tensor([each.need for each in requirements], dtype=weights.dtype)
 

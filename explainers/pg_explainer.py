@@ -1,4 +1,6 @@
-"""PGExplainer: what a trained perceptron says of each link, given the embeddings of its two ends. In NumPy; `explainers.train_pg` trains it.
+"""PGExplainer: what a trained perceptron says of each link, given the embeddings of its two ends.
+
+In NumPy; `explainers.train_pg` trains it.
 
 Source: Luo et al., NeurIPS 2020; what it learns is said in `explainers.train_pg`.
 """
@@ -22,17 +24,24 @@ class LinkScores:
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
         """By the names that PyTorch gives them."""
-        self._hidden, self._bias, self._out, self._shift = (weights[name].astype(np.float32) for name in NAMES)
+        self._hidden, self._bias, self._out, self._shift = (
+            weights[name].astype(np.float32) for name in NAMES
+        )
 
     def __call__(self, embedded: np.ndarray, links: np.ndarray) -> np.ndarray:
-        """(links,) float64: the mask over links (2, links), given the embeddings of operators (operators, 128)."""
+        """(links,) float64: the mask over links (2, links),
+        given the embeddings of operators (operators, 128).
+        """
         with one_thread():
             hidden = np.concatenate((embedded[links[0]], embedded[links[1]]), 1) @ self._hidden.T + self._bias
             return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
 
 
 def pg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Explain:
-    """Bound to one dataflow, chip and scheme. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used."""
+    """Bound to one dataflow, chip and scheme.
+
+    Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+    """
     scores = LinkScores(beside(predictor, "pg", NAMES))
 
     def explain(mask: int) -> np.ndarray:
@@ -45,5 +54,8 @@ def pg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Expla
 def beside(predictor: Predictor, name: str, arrays: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Weights of an explainer that was trained for a predictor. Raises InvalidConfig."""
     if predictor.path is None:
-        raise InvalidConfig(f"explainer {name}: found a predictor that is in no file; accepted: one that was loaded, with {name} weights beside it")
+        raise InvalidConfig(
+            f"explainer {name}: found a predictor that is in no file; accepted: one that was loaded, with "
+            f"{name} weights beside it"
+        )
     return read_weights(predictor.path.with_name(f"{predictor.path.stem}_{name}.safetensors"), *arrays)

@@ -1,4 +1,7 @@
-"""The trained network in NumPy: how much buffer a group needs. The same numbers as PyTorch Geometric, without it."""
+"""The trained network in NumPy: how much buffer a group needs.
+
+The same numbers as PyTorch Geometric, without it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ SMALLEST_SPREAD, LARGEST_SPREAD = 2.0**-6, 4.0  # doublings
 
 
 class Forecast(NamedTuple):
-    """What groups need: the logarithm to base 2 of F_beta is as the rule says, or else logistic, unless they never run."""
+    """What groups need: the logarithm to base 2 of F_beta is as the rule says, or else logistic,
+    unless they never run.
+    """
 
     rule: np.ndarray  # (groups,) float64: doublings of a byte
     mean: np.ndarray  # (groups,) float64: where the rule is not exact
@@ -43,8 +48,13 @@ class Forecast(NamedTuple):
 
     def odds(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
         """(groups,) float64: log-odds that they do not run whole from buffers of so many bytes."""
-        by_rule, learnt = (self.rule - np.log2(buffer_bytes)) / SMALLEST_SPREAD, (self.mean - np.log2(buffer_bytes)) / self.spread
-        fits = np.logaddexp(-softplus(-self.exact) - softplus(by_rule), -softplus(self.exact) - softplus(learnt))
+        by_rule, learnt = (
+            (self.rule - np.log2(buffer_bytes)) / SMALLEST_SPREAD,
+            (self.mean - np.log2(buffer_bytes)) / self.spread,
+        )
+        fits = np.logaddexp(
+            -softplus(-self.exact) - softplus(by_rule), -softplus(self.exact) - softplus(learnt)
+        )
         both = softplus(self.never) - fits
         return both + np.log(np.maximum(-np.expm1(-both), 1e-30))
 
@@ -57,23 +67,42 @@ class Predictor:
     """A trained predictor of what groups need."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], path: Path | None = None) -> None:
-        """`weights` are those of `explainers.model.ValidityGNN`, by its names; `path`: the file that they come from."""
+        """`weights` are those of `explainers.model.ValidityGNN`, by its names; `path`:
+        the file that they come from.
+        """
         self.weights, self.path = dict(weights), path
-        self._layers: list[tuple[np.ndarray, np.ndarray]] = []  # (2 x channels in, channels out): of neighbours, then of the operator itself; bias
+        # (2 x channels in, channels out): of neighbours, then of the operator itself; bias
+        self._layers: list[tuple[np.ndarray, np.ndarray]] = []
         while f"convs.{len(self._layers)}.lin_rel.weight" in self.weights:
             name = f"convs.{len(self._layers)}"
-            both = np.concatenate([self.weights[f"{name}.{part}.weight"] for part in ("lin_rel", "lin_root")], 1)
-            self._layers.append((np.ascontiguousarray(both.T, np.float32), self.weights[f"{name}.lin_rel.bias"].astype(np.float32)))
-        self._head = [self.weights[f"head.{layer}.{part}"].astype(np.float32).T for layer in (0, 2) for part in ("weight", "bias")]
+            both = np.concatenate(
+                [self.weights[f"{name}.{part}.weight"] for part in ("lin_rel", "lin_root")], 1
+            )
+            self._layers.append(
+                (
+                    np.ascontiguousarray(both.T, np.float32),
+                    self.weights[f"{name}.lin_rel.bias"].astype(np.float32),
+                )
+            )
+        self._head = [
+            self.weights[f"head.{layer}.{part}"].astype(np.float32).T
+            for layer in (0, 2)
+            for part in ("weight", "bias")
+        ]
 
     @classmethod
     def load(cls, source: str | Path) -> Predictor:
         """The predictor that ships for a scheme, or one from a .safetensors file. Raises InvalidConfig."""
         path = WEIGHTS / f"{source}.safetensors" if source in FORMULAS else Path(source)
-        weights = read_weights(path, "convs.0.lin_rel.weight", *(f"head.{layer}.{part}" for layer in (0, 2) for part in ("weight", "bias")))
+        weights = read_weights(
+            path,
+            "convs.0.lin_rel.weight",
+            *(f"head.{layer}.{part}" for layer in (0, 2) for part in ("weight", "bias")),
+        )
         if (trained_features := weights["convs.0.lin_rel.weight"].shape[1]) != FEATURES:
             raise InvalidConfig(
-                f"{path}: was trained on {trained_features} features of an operator, lfopt gives {FEATURES}; `lfopt train` trains anew"
+                f"{path}: was trained on {trained_features} features of an operator, lfopt gives {FEATURES}; "
+                "`lfopt train` trains anew"
             )
         return cls(weights, path)
 
@@ -86,7 +115,9 @@ class Predictor:
 
     def odds(self, questions: Sequence[ValidityQuery]) -> np.ndarray:
         """(groups,) float64: log-odds that they do not run whole, each from its buffer."""
-        return self.forecast(Batch.of([query.graph for query in questions])).odds(np.array([query.buffer_bytes for query in questions]))
+        return self.forecast(Batch.of([query.graph for query in questions])).odds(
+            np.array([query.buffer_bytes for query in questions])
+        )
 
     def embed(self, query: ValidityQuery) -> np.ndarray:
         """(operators, EMBEDDED) float32: embeddings after the last layer, and what is `shown` beside them."""
@@ -104,7 +135,10 @@ class Predictor:
         """(operators, HIDDEN) float32: embeddings after the last layer, of many groups at once."""
         x, size = batch.features, len(batch.features)
         u, v = batch.links
-        neighbours = csr_array((np.ones(2 * u.size, np.float32), (np.concatenate((v, u)), np.concatenate((u, v)))), shape=(size, size))
+        neighbours = csr_array(
+            (np.ones(2 * u.size, np.float32), (np.concatenate((v, u)), np.concatenate((u, v)))),
+            shape=(size, size),
+        )
         with one_thread():
             for matrix, bias in self._layers:
                 width = x.shape[1]
@@ -118,8 +152,9 @@ class Predictor:
 
 
 def shown(query: ValidityQuery) -> np.ndarray:
-    """(operators, SHOWN) float32: what an explainer must know beside embeddings, which see four links far and no buffer: how far the rule is from the
-    buffer, the same for all; an operator's share of the weights and of the rows read for one row; and that of all operators up to it, in their order.
+    """(operators, SHOWN) float32: what an explainer must know beside embeddings, which see four links far and
+    no buffer: how far the rule is from the buffer, the same for all; an operator's share of the weights and
+    of the rows read for one row; and that of all operators up to it, in their order.
     """
     graph = query.graph
     over = np.clip(np.log2(graph.unit / query.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
@@ -129,7 +164,9 @@ def shown(query: ValidityQuery) -> np.ndarray:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """For products of small matrices: threads would wait for one another for longer than they work, by far where cores are shared."""
+    """For products of small matrices: threads would wait for one another for longer than they work,
+    by far where cores are shared.
+    """
     return _blas().limit(limits=1)
 
 
@@ -149,7 +186,9 @@ def softplus(x: np.ndarray) -> np.ndarray:
 
 
 def scale(logits: np.ndarray) -> np.ndarray:
-    """(groups,): what brings log-odds of whole groups down to LARGEST, for explainers: those of hundreds would tell them nothing."""
+    """(groups,): what brings log-odds of whole groups down to LARGEST, for explainers:
+    those of hundreds would tell them nothing.
+    """
     return LARGEST / np.maximum(np.abs(logits), LARGEST)
 
 
@@ -162,7 +201,11 @@ def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
         low, high = ends[first], ends[stop]
         a, b = np.searchsorted(batch.links[0], (low, high))
         yield Batch(
-            batch.features[low:high], batch.links[:, a:b] - low, batch.starts[first:stop] - low, batch.units[first:stop], batch.never[first:stop]
+            batch.features[low:high],
+            batch.links[:, a:b] - low,
+            batch.starts[first:stop] - low,
+            batch.units[first:stop],
+            batch.never[first:stop],
         )
         first = stop
 
@@ -172,7 +215,9 @@ def read_weights(path: Path, *names: str) -> dict[str, np.ndarray]:
     try:
         arrays = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InvalidConfig(f"{path}: no weights of a network here ({str(error)[:200]}); `lfopt train` makes them") from None
+        raise InvalidConfig(
+            f"{path}: no weights of a network here ({str(error)[:200]}); `lfopt train` makes them"
+        ) from None
     if missing := [name for name in names if name not in arrays]:
         raise InvalidConfig(f"{path}: holds no array {missing[0]!r}; accepted: what `lfopt train` writes")
     return arrays

@@ -1,6 +1,7 @@
 """A data set as PyTorch Geometric reads it: one file a scheme, and a card beside it.
 
-    pyg/SCHEME.pt     what `InMemoryDataset.save` writes: tensors alone, so that `torch.load(path, weights_only=True)` takes it
+    pyg/SCHEME.pt     what `InMemoryDataset.save` writes: tensors alone, so that `torch.load(path,
+                      weights_only=True)` takes it
     pyg/SCHEME.json   where the graphs come from, and what the numbers in them stand for
 
 Nothing of lfopt is needed to read them.
@@ -24,13 +25,16 @@ from explainers.sampling import BETAS
 
 SCHEMA = "lfopt.pyg/1"
 FIELDS = {
-    "x": "(operators, columns) float32: an operator a row, in topological order; sizes as shares of the unit; see `columns`",
-    "edge_index": "(2, links) int64: where operators meet, the earlier first, each pair once; messages go both ways with ToUndirected()",
+    "x": "(operators, columns) float32: an operator a row, in topological order; sizes as shares of the "
+    "unit; see `columns`",
+    "edge_index": "(2, links) int64: where operators meet, the earlier first, each pair once; messages go "
+    "both ways with ToUndirected()",
     "unit": "(1,) float64: bytes that a rule without parameters says the group needs",
     "never": "(1,) int64: 1 if it says that the group never runs",
     "need": "(1,) int64: F_beta in bytes; 2**62 where no buffer is large enough",
     "y": "(1, betas) int64: whether the group runs whole from each buffer of `betas`, which is need < beta",
-    "structure": "(1,) int64: equal for groups whose graphs are equal: such groups must not be in two parts of a split",
+    "structure": "(1,) int64: equal for groups whose graphs are equal: such groups must not be in two parts "
+    "of a split",
     "network": "(1,) int64: position in `networks`",
     "family": "(1,) int64: position in `families`",
     "operators": "(operators,) int64: position in the names of the network, networks[network].names",
@@ -66,7 +70,11 @@ def save(dataset: Dataset, file: BinaryIO) -> None:
 def card(dataset: Dataset, command: str) -> dict[str, Any]:
     """What the file does not say: `command` made the data set."""
     networks = [
-        {**asdict(source), "chip": {key: getattr(dataset.chip(n), key) for key in CHIP}, "names": dataset.shards[n].names.tolist()}
+        {
+            **asdict(source),
+            "chip": {key: getattr(dataset.chip(n), key) for key in CHIP},
+            "names": dataset.shards[n].names.tolist(),
+        }
         for n, source in enumerate(dataset.networks)
     ]
     return {

@@ -1,8 +1,11 @@
-"""RG-Explainer: an agent that starts at one operator and adds neighbour after neighbour until it stops. In NumPy; `explainers.train_rg` trains it.
+"""RG-Explainer: an agent that starts at one operator and adds neighbour after neighbour until it stops.
 
-Three perceptrons see the predictor's embeddings. One locates the seed: it scores every operator beside the mean of the group. One scores all
-neighbours of what has been chosen, beside the mean of the chosen and that of the group. One scores stopping, from these two means. The highest score
-is taken; so what is chosen hangs together, and the links in it are the explanation.
+In NumPy; `explainers.train_rg` trains it.
+
+Three perceptrons see the predictor's embeddings. One locates the seed: it scores every operator beside the
+mean of the group. One scores all neighbours of what has been chosen, beside the mean of the chosen and that
+of the group. One scores stopping, from these two means. The highest score is taken; so what is chosen hangs
+together, and the links in it are the explanation.
 
 Source: Shan et al., NeurIPS 2021, as arXiv 2501.00636 uses it (seed locator, agent, STOP). Details are ours.
 """
@@ -31,7 +34,8 @@ class Agent:
     def order(self, embedded: np.ndarray, links: np.ndarray) -> tuple[list[int], int]:
         """(operators in the order in which they are chosen, how many of them are the explanation).
 
-        It goes on after the stop, so that what is left has an order too; what cannot be reached from the seed is missing.
+        It goes on after the stop, so that what is left has an order too; what cannot be reached from the seed
+        is missing.
         """
         size, group = len(embedded), embedded.mean(0)
         beside: list[set[int]] = [set() for _ in range(size)]
@@ -63,16 +67,23 @@ class Agent:
 
     def _of_rest(self, part: str, *rest: np.ndarray) -> np.ndarray:
         joined = np.concatenate(rest)
-        return joined @ self._weights[f"{part}.0.weight"][:, -joined.size :].T + self._weights[f"{part}.0.bias"]
+        return (
+            joined @ self._weights[f"{part}.0.weight"][:, -joined.size :].T + self._weights[f"{part}.0.bias"]
+        )
 
     def _finish(self, part: str, hidden: np.ndarray) -> np.ndarray:
-        return np.maximum(hidden, 0) @ self._weights[f"{part}.2.weight"][0] + self._weights[f"{part}.2.bias"][0]
+        return (
+            np.maximum(hidden, 0) @ self._weights[f"{part}.2.weight"][0] + self._weights[f"{part}.2.bias"][0]
+        )
 
 
 def rg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Explain:
-    """Bound to one dataflow, chip and scheme. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+    """Bound to one dataflow, chip and scheme.
 
-    Scores: links whose ends are both in the explanation are above 1, others below; of either, the earlier both ends were chosen, the higher.
+    Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+
+    Scores: links whose ends are both in the explanation are above 1, others below; of either, the earlier
+    both ends were chosen, the higher.
     """
     agent = Agent(beside(predictor, "rg", NAMES))
 
@@ -86,7 +97,8 @@ def rg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Expla
 
 
 def link_scores(order: list[int], explained: int, links: np.ndarray, size: int) -> np.ndarray:
-    """(links,) float64 from the order in which operators were chosen; `explained` of them are the explanation.
+    """(links,) float64 from the order in which operators were chosen; `explained` of them are the
+    explanation.
 
     >>> link_scores([1, 0, 2], 2, np.array([[0, 1], [1, 2]]), 3)
     array([1.75, 0.5 ])

@@ -1,10 +1,12 @@
-"""Groups drawn as a random search draws them, thinned so that every buffer size has groups on either side of its border.
+"""Groups drawn as a random search draws them, thinned so that every buffer size has groups on either side of
+its border.
 
-Left as drawn, most groups are far too large or far too small for whatever buffer. So of all that were drawn, about equally many are taken from each
-doubling of F_beta, as far as they go round. That gives the shares that the paper's figure 3 shows: more and more groups are valid as beta grows, and
-neither class vanishes.
+Left as drawn, most groups are far too large or far too small for whatever buffer. So of all that were drawn,
+about equally many are taken from each doubling of F_beta, as far as they go round. That gives the shares that
+the paper's figure 3 shows: more and more groups are valid as beta grows, and neither class vanishes.
 
-Source: arXiv 2501.00636, section IV-A (random search; beta), figure 3 (share of valid groups), table I (groups per network).
+Source: arXiv 2501.00636, section IV-A (random search; beta), figure 3 (share of valid groups), table I
+(groups per network).
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from explainers.graph import Batch, GroupGraphs
 from lfopt.ops import Dataflow
 
 BETAS = tuple(size << 10 for size in (128, 256, 512, 1024, 2048))  # bytes
-EDGES = (BETAS[0] // 2, *BETAS, 2 * BETAS[-1], 1 << 61)  # of the strata of F_beta; above the last: no buffer is large enough
+# of the strata of F_beta; above the last: no buffer is large enough
+EDGES = (BETAS[0] // 2, *BETAS, 2 * BETAS[-1], 1 << 61)
 STRATA = len(EDGES) + 1
 SINGLES = 20  # at most one in so many groups is a single operator
 LEAST_DRAWS = 20  # plans drawn of one network
@@ -31,7 +34,8 @@ AT_ONCE = 256  # groups whose graphs are made together
 
 Seed = tuple[int, ...]
 Fits = Callable[[int], bool]
-Draw = Callable[[Seed, Fits], Iterable[int]]  # (seed, whether a group fits) -> the groups that a random search meets on its way to one legal plan
+# (seed, whether a group fits) -> the groups that a random search meets on its way to one legal plan
+Draw = Callable[[Seed, Fits], Iterable[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +43,16 @@ class Sample:
     """Groups of one network, each with the least buffer that it runs whole from."""
 
     masks: tuple[int, ...]
-    needs: np.ndarray  # (groups,) int64: F_beta in bytes, in the mode that was asked about; a group is valid at beta iff it is less
+    # (groups,) int64: F_beta in bytes, in the mode that was asked about; a group is valid at beta iff it is
+    # less
+    needs: np.ndarray
     draws: np.ndarray  # (groups,) int32: number of the draw that first met the group
 
 
 def sample(checker: Checker, draw: Draw, count: int, seed: Seed) -> Sample:
-    """Up to `count` different groups, spread over the strata of F_beta; fewer where so many do not turn up."""
+    """Up to `count` different groups, spread over the strata of F_beta; fewer where so many do not turn
+    up.
+    """
     pool = _pool(checker, draw, count, seed)
     masks = list(pool)
     needs = np.array([checker.need(mask) for mask in masks], np.int64)
@@ -56,7 +64,10 @@ def sample(checker: Checker, draw: Draw, count: int, seed: Seed) -> Sample:
     chosen = np.empty(0, np.int64)
     for candidates in (order[new[order]], order[~new[order]]):  # what only repeats a structure comes last
         available = np.bincount(stratum[candidates], minlength=STRATA).tolist()
-        taken = [candidates[stratum[candidates] == k][:share] for k, share in enumerate(shares(available, count - len(chosen)))]
+        taken = [
+            candidates[stratum[candidates] == k][:share]
+            for k, share in enumerate(shares(available, count - len(chosen)))
+        ]
         chosen = np.concatenate((chosen, *taken))
     chosen.sort()
     draws = np.array([origin.draw for origin in pool.values()], np.int32)
@@ -69,19 +80,27 @@ class _Origin(NamedTuple):
 
 
 def _pool(checker: Checker, draw: Draw, count: int, seed: Seed) -> dict[int, _Origin]:
-    """All groups of so many draws that every stratum can be filled with different structures, as far as patience goes."""
+    """All groups of so many draws that every stratum can be filled with different structures,
+    as far as patience goes.
+    """
     pool: dict[int, _Origin] = {}
     structures: set[int] = set()
     filled = np.zeros(STRATA, np.int64)
     groups = GroupGraphs(checker.costs.dataflow, checker.costs.hardware)
     for number in range(_patience(len(checker.costs.dataflow))):
-        met = [mask for mask in dict.fromkeys(draw((*seed, number), _fits(checker, BETAS[number % len(BETAS)]))) if mask not in pool]
+        met = [
+            mask
+            for mask in dict.fromkeys(draw((*seed, number), _fits(checker, BETAS[number % len(BETAS)])))
+            if mask not in pool
+        ]
         for mask, structure in zip(met, structure_hashes(groups, met).tolist(), strict=True):
             pool[mask] = _Origin(number, structure not in structures)
             if pool[mask].new:
                 structures.add(structure)
                 filled[strata(np.array(checker.need(mask)))] += 1
-        if number >= LEAST_DRAWS and (filled[:-1].min() * (STRATA - 1) >= count or len(structures) >= ENOUGH * count):
+        if number >= LEAST_DRAWS and (
+            filled[:-1].min() * (STRATA - 1) >= count or len(structures) >= ENOUGH * count
+        ):
             break
     return pool
 
@@ -96,7 +115,10 @@ def _fits(checker: Checker, beta: int) -> Fits:
 
 
 def strata(needs: np.ndarray) -> np.ndarray:
-    """Per F_beta: how many of EDGES are at or below it. Every beta is an edge, so in a stratum all groups are valid at a beta, or none is."""
+    """Per F_beta: how many of EDGES are at or below it.
+
+    Every beta is an edge, so in a stratum all groups are valid at a beta, or none is.
+    """
     return np.searchsorted(np.array(EDGES), needs, side="right")
 
 
@@ -117,13 +139,16 @@ def shares(available: Sequence[int], total: int) -> list[int]:
 def quotas(networks: Sequence[tuple[str, int]], total: int) -> list[int]:
     """Groups to ask of each network, given its family and its number of operators (at least 1).
 
-    A network's share grows with its operators, a family's with the root of them: eight EfficientNets should not be two thirds of everything. Nor is
-    more asked than half of what a plain chain of so many operators has, n (n + 1) / 2 groups.
+    A network's share grows with its operators, a family's with the root of them: eight EfficientNets should
+    not be two thirds of everything. Nor is more asked than half of what a plain chain of so many operators
+    has, n (n + 1) / 2 groups.
 
     >>> quotas([("VGG", 20), ("ResNet", 100), ("ResNet", 300)], 1000)
     [105, 224, 671]
     """
-    weights = [operators / sqrt(sum(n for other, n in networks if other == family)) for family, operators in networks]
+    weights = [
+        operators / sqrt(sum(n for other, n in networks if other == family)) for family, operators in networks
+    ]
     most = [operators * (operators + 1) // 4 for _, operators in networks]
     quota = [0] * len(networks)
     weight = sum(weights)
@@ -149,7 +174,9 @@ def parts(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def structure_hashes(groups: GroupGraphs, masks: Sequence[int]) -> np.ndarray:
-    """(groups,) uint64: equal for groups with the same features and links, such as those of repeated blocks."""
+    """(groups,) uint64: equal for groups with the same features and links, such as those of repeated
+    blocks.
+    """
     hashes = np.empty(len(masks), np.uint64)
     for first, batch in batches(groups, masks):
         for k, (features, links) in enumerate(parts(batch), first):
@@ -159,14 +186,24 @@ def structure_hashes(groups: GroupGraphs, masks: Sequence[int]) -> np.ndarray:
 
 
 def gated(flow: Dataflow) -> bool:
-    """Whether a map is scaled channel by channel by what is computed from itself, as in squeeze-and-excite: mode brr is not for such networks."""
+    """Whether a map is scaled channel by channel by what is computed from itself,
+    as in squeeze-and-excite: mode brr is not for such networks.
+    """
     for i, operator in enumerate(flow.operators):
         operands = flow.operands[i]
         if operator.kind != "Mul" or len(operands) != 2:
             continue
         wide, gate = sorted(operands, key=lambda o: -prod(flow.calls[i].shape(o.input)))
-        shape, scaled, maker = flow.calls[i].shape(gate.input), flow.calls[i].shape(wide.input), flow.producer[gate.map]
-        per_channel = len(shape) == len(scaled) > 2 and shape[1] == scaled[1] and prod(shape[2:]) == 1 < prod(scaled[2:])
+        shape, scaled, maker = (
+            flow.calls[i].shape(gate.input),
+            flow.calls[i].shape(wide.input),
+            flow.producer[gate.map],
+        )
+        per_channel = (
+            len(shape) == len(scaled) > 2
+            and shape[1] == scaled[1]
+            and prod(shape[2:]) == 1 < prod(scaled[2:])
+        )
         if per_channel and maker >= 0 and flow.readers[wide.map] & (flow.ancestors[maker] | 1 << maker):
             return True
     return False

@@ -1,12 +1,16 @@
-"""What the groups of one network need by a rule without parameters: where a network that learns begins, and what an explainer sees change.
+"""What the groups of one network need by a rule without parameters: where a network that learns begins, and
+what an explainer sees change.
 
-The rule of a mode is its formula (`explainers.formulas`, `explainers.beyond_formulas`), that of a scheme the least over its modes. A group that never
-runs by the rule counts with all its maps and weights whole: more than any group that can run, and the more, the larger the group.
+The rule of a mode is its formula (`explainers.formulas`, `explainers.beyond_formulas`), that of a scheme the
+least over its modes. A group that never runs by the rule counts with all its maps and weights whole: more
+than any group that can run, and the more, the larger the group.
 
-An explainer takes links away, or weighs them. Without some links, a group is in pieces, and needs what the neediest piece needs, each with rows of
-its own at the border. Between links that are there and links that are not, the requirement is interpolated: links are put in by falling weight, and
-what the requirement changes by at each is multiplied by its weight. That is the Lovász extension of a function of sets (Lovász, in: Mathematical
-Programming: The State of the Art, 1983): exact where weights are 0 or 1, continuous, and linear in between, so that gradients say what a link brings.
+An explainer takes links away, or weighs them. Without some links, a group is in pieces, and needs what the
+neediest piece needs, each with rows of its own at the border. Between links that are there and links that are
+not, the requirement is interpolated: links are put in by falling weight, and what the requirement changes by
+at each is multiplied by its weight. That is the Lovász extension of a function of sets (Lovász, in:
+Mathematical Programming: The State of the Art, 1983): exact where weights are 0 or 1, continuous, and linear
+in between, so that gradients say what a link brings.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning import SCHEMES
 from lfopt.planning.costs import MAX_RECOMPUTE
 
-FORMULAS: dict[LabelScheme, Callable[[BeyondFormulas, np.ndarray], np.ndarray]] = {  # (groups, operators) bool -> (groups,) bytes, by mode
+# (groups, operators) bool -> (groups,) bytes, by mode
+FORMULAS: dict[LabelScheme, Callable[[BeyondFormulas, np.ndarray], np.ndarray]] = {
     "lbdf": BeyondFormulas.by_lines,
     "brr": BeyondFormulas.by_bands,
     "resident": BeyondFormulas.by_lives,
@@ -76,16 +81,28 @@ Judge = Callable[[Sequence[int]], np.ndarray]  # (pieces, as masks) -> (pieces, 
 class SchemeRule:
     """The rule of a scheme, or of one mode, on the groups of one dataflow and chip."""
 
-    def __init__(self, flow: Dataflow, hardware: Hardware, scheme: Scheme | LabelScheme, max_recompute: float = MAX_RECOMPUTE) -> None:
+    def __init__(
+        self,
+        flow: Dataflow,
+        hardware: Hardware,
+        scheme: Scheme | LabelScheme,
+        max_recompute: float = MAX_RECOMPUTE,
+    ) -> None:
         """`max_recompute`: multiply-accumulates that a group may do, over those of its operators."""
         self.flow, self.hardware, self.scheme = flow, hardware, scheme
-        self.modes: list[LabelScheme] = [mode for mode in FORMULAS if mode == scheme or (scheme in SCHEMES and mode in SCHEMES[scheme].modes)]
+        self.modes: list[LabelScheme] = [
+            mode
+            for mode in FORMULAS
+            if mode == scheme or (scheme in SCHEMES and mode in SCHEMES[scheme].modes)
+        ]
         self.groups = GroupGraphs(flow, hardware, self.evaluate)
         self._formulas = BeyondFormulas(flow, hardware, max_recompute)
         self._known: dict[int, np.ndarray] = {}
 
     def evaluate(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(groups, operators) bool -> (groups,) float64: bytes, at least 1; (groups,) bool: whether they never run."""
+        """(groups, operators) bool -> (groups,) float64: bytes, at least 1; (groups,) bool:
+        whether they never run.
+        """
         bytes_needed = np.min([FORMULAS[mode](self._formulas, members) for mode in self.modes], 0)
         never = ~np.isfinite(bytes_needed)
         for k in np.flatnonzero(never).tolist():
@@ -104,8 +121,13 @@ class SchemeRule:
 
 def whole_bytes(flow: Dataflow, operators: Sequence[int]) -> int:
     """Of all maps that operators touch, and all their weights."""
-    touched = {m for i in operators for m in flow.results[i]} | {o.map for i in operators for o in flow.operands[i]}
-    return WIDEST * (sum(flow.maps[m].elements for m in touched) + sum(w.elements for i in operators for w in flow.weights[i]))
+    touched = {m for i in operators for m in flow.results[i]} | {
+        o.map for i in operators for o in flow.operands[i]
+    }
+    return WIDEST * (
+        sum(flow.maps[m].elements for m in touched)
+        + sum(w.elements for i in operators for w in flow.weights[i])
+    )
 
 
 def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> WeightedRequirement:

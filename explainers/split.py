@@ -1,15 +1,18 @@
-"""SPLIT: a group that does not fit, broken into groups that do, where an explanation says that it should be cut.
+"""SPLIT: a group that does not fit, broken into groups that do, where an explanation says that it should be
+cut.
 
-One *step* takes the `links` links of a group that the explanation blames most (a link whose cuts are there already does not count), completes each to
-cuts, and judges both halves of every cut:
+One *step* takes the `links` links of a group that the explanation blames most (a link whose cuts are there
+already does not count), completes each to cuts, and judges both halves of every cut:
 
     S1  some cut leaves two valid halves     the one that moves the fewest bytes; done
-    S2  else some cut leaves one valid half  the cut whose valid half has the most operators; the other half is split in turn
-    S3  else                                 both halves of each cut are split in turn, and the cheapest outcome is taken
+    S2  else some cut leaves one valid half  the cut whose valid half has the most operators; the other half
+                                             is split in turn
+    S3  else                                 both halves of each cut are split in turn, and the cheapest
+                                             outcome is taken
 
-Steps of S3 multiply, so only the `width` cuts that move the fewest elements are followed there, half as many at the next S3 below, and in the end
-one: for a group of n operators, at most about 8 n steps with a width of 4. Each is remembered. What is returned for a group depends on nothing but
-the group.
+Steps of S3 multiply, so only the `width` cuts that move the fewest elements are followed there, half as many
+at the next S3 below, and in the end one: for a group of n operators, at most about 8 n steps with a width of
+4. Each is remembered. What is returned for a group depends on nothing but the group.
 
 The checker alone decides what is valid; an explanation only says where to look.
 Source: arXiv 2501.00636, algorithm 1. How many links an explanation has, and how S3 ends, it does not say.
@@ -27,9 +30,12 @@ from explainers.graph import links as links_of
 from lfopt.fusion import connected_parts
 from lfopt.ops import Dataflow, bits
 
-Explain = Callable[[int], np.ndarray]  # (group) -> (links,) float64: the higher, the better a place to cut; -inf: not part of the explanation
+# (group) -> (links,) float64: the higher, the better a place to cut; -inf: not part of the explanation
+Explain = Callable[[int], np.ndarray]
 
-LINKS = 8  # of an explanation that are tried, not counting those that add no cut; of 3 to 12, best on average over seven networks
+# of an explanation that are tried, not counting those that add no cut; of 3 to 12, best on average over seven
+# networks
+LINKS = 8
 WIDTH = 4  # cuts that are followed where none leaves a valid half
 KEPT = 200_000  # groups whose step, and whose outcome, is remembered before these memories start afresh
 
@@ -42,7 +48,9 @@ class SplitStep(NamedTuple):
 
 
 class Splitter:
-    """SPLIT on the groups of one dataflow: a callable that breaks a group into valid ones, in an executable order, or gives None."""
+    """SPLIT on the groups of one dataflow: a callable that breaks a group into valid ones,
+    in an executable order, or gives None.
+    """
 
     def __init__(
         self,
@@ -56,7 +64,10 @@ class Splitter:
         width: int = WIDTH,
         alone: int = 0,
     ) -> None:
-        """`valid` judges connected, convex groups, `dram_bytes` those that are valid. `alone`: operators that share no valid group; cut out first."""
+        """`valid` judges connected, convex groups, `dram_bytes` those that are valid.
+
+        `alone`: operators that share no valid group; cut out first.
+        """
         self.flow, self.explain, self.valid, self.dram_bytes = flow, explain, valid, dram_bytes
         self.links, self.cuts, self.width, self.alone = links, cuts, width, alone
         self.explained = 0  # groups that were explained
@@ -64,7 +75,9 @@ class Splitter:
         self._outcomes: dict[tuple[int, int], tuple[int, ...] | None] = {}
 
     def __call__(self, mask: int) -> tuple[int, ...] | None:
-        """Valid groups in place of one that is not, in an executable order; None if explanations lead to none."""
+        """Valid groups in place of one that is not, in an executable order;
+        None if explanations lead to none.
+        """
         groups: list[int] = []
         for part in without(self.flow, mask, self.alone):
             whole = part != mask and self.valid(part)
@@ -95,7 +108,9 @@ class Splitter:
             if step.settled or width == 1:
                 waiting += [(step.cuts[0].second, True), (step.cuts[0].first, True)]
                 continue
-            outcomes = [outcome for cut in step.cuts[:width] if (outcome := self._both(cut, width // 2)) is not None]
+            outcomes = [
+                outcome for cut in step.cuts[:width] if (outcome := self._both(cut, width // 2)) is not None
+            ]
             if not outcomes:
                 return None
             done += min(outcomes, key=lambda groups: sum(map(self.dram_bytes, groups)))
@@ -115,7 +130,9 @@ class Splitter:
         return self._steps[mask]
 
     def candidates(self, mask: int) -> list[Cut]:
-        """Cuts through the links that the explanation blames most, each once; those that move the fewest elements first."""
+        """Cuts through the links that the explanation blames most, each once;
+        those that move the fewest elements first.
+        """
         where = links_of(self.flow, mask)
         if not where.size:
             return []
@@ -142,14 +159,19 @@ class Splitter:
             elif first or second:
                 one.append(((cut.first if first else cut.second).bit_count(), cut))
         if both:
-            return SplitStep((min(both, key=lambda cut: self.dram_bytes(cut.first) + self.dram_bytes(cut.second)),), settled=True)
+            return SplitStep(
+                (min(both, key=lambda cut: self.dram_bytes(cut.first) + self.dram_bytes(cut.second)),),
+                settled=True,
+            )
         if one:
             return SplitStep((max(one, key=lambda item: item[0])[1],), settled=True)
         return SplitStep((*cuts[: self.width],), settled=False)
 
 
 def without(flow: Dataflow, mask: int, alone: int) -> list[int]:
-    """A group with some operators taken out, in an executable order: what each of them waits for goes before it, everything else after."""
+    """A group with some operators taken out, in an executable order:
+    what each of them waits for goes before it, everything else after.
+    """
     if mask & (mask - 1) == 0 or not mask & alone:
         return [mask]
     groups: list[int] = []

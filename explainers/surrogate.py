@@ -1,11 +1,13 @@
-"""What an expensive judge would say of groups, told without asking it: how much each costs, and how far that may be off.
+"""What an expensive judge would say of groups, told without asking it: how much each costs, and how far that
+may be off.
 
-A judge takes milliseconds to seconds a group: cycles take a schedule and its timing. The estimate begins with a roofline, what the compute engine
-takes on whole maps or the port takes to move the group's bytes, whichever is more. Boosted trees say by how much the judge is above it, and others
-how far they may be off, on networks that they have not learnt from. All of it in logarithms: an error of a tenth is the same of all groups.
+A judge takes milliseconds to seconds a group: cycles take a schedule and its timing. The estimate begins with
+a roofline, what the compute engine takes on whole maps or the port takes to move the group's bytes, whichever
+is more. Boosted trees say by how much the judge is above it, and others how far they may be off, on networks
+that they have not learnt from. All of it in logarithms: an error of a tenth is the same of all groups.
 
-The roofline knows the planner's price of a group (mode, bytes by class), which is cheap, and per operator what it computes, which whoever knows the
-engine hands over. `explainers.train_surrogate` fits the trees.
+The roofline knows the planner's price of a group (mode, bytes by class), which is cheap, and per operator
+what it computes, which whoever knows the engine hands over. `explainers.train_surrogate` fits the trees.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ from lfopt.planning import GroupCosts
 from lfopt.planning.modes import MODES
 
 JUDGES = ("cycles",)  # for which surrogates ship
-HEIGHTS = (1, 4, 0)  # rows made at a time, of which an operator's cycles and commands are known; 0: all at once
+# rows made at a time, of which an operator's cycles and commands are known; 0: all at once
+HEIGHTS = (1, 4, 0)
 SOME = 4  # rows of which it is looked at whether so many at a time fit
 LEAST = 2.0**-12  # share of the roofline below which a part of it is as good as none
 
 PLANNED = 11 + len(MODES)  # figures of the planner
 
-Computing = Callable[[int, int], tuple[float, float]]  # (operator, rows made at a time, 0: all) -> (cycles, commands) on whole maps
+# (operator, rows made at a time, 0: all) -> (cycles, commands) on whole maps
+Computing = Callable[[int, int], tuple[float, float]]
 
 
 class Estimate(NamedTuple):
@@ -49,15 +53,19 @@ class GroupColumns(NamedTuple):
     columns: np.ndarray  # (groups, len(COLUMNS)) float32
 
 
-BUSY = ("contraction", "depthwise", "product", "pool", "other")  # what computes, as far as columns tell it apart
+# what computes, as far as columns tell it apart
+BUSY = ("contraction", "depthwise", "product", "pool", "other")
 SHARES = (
     *(f"{name} {rows or 'all'}" for rows in HEIGHTS for name in ("cycles", "cycles and starts")),
-    "input", "output", "weight", "parameter", "spill", "loads", "stores", "serial", "longest operator", "largest weights", "port latency",
+    "input", "output", "weight", "parameter", "spill", "loads", "stores", "serial", "longest operator",
+    "largest weights", "port latency",
     *(f"{name} cycles" for name in BUSY),
 )  # fmt: skip
 COLUMNS = (
-    *SHARES, "roof", "operators", "links", "commands 1", "commands all", "rows", "fewest rows", "band rows", "weight passes",
-    "buffer", "need 4 rows", "need all rows", "beta", "macs", *(f"mode {name}" for name in MODES), *(f"kind {name}" for name in KINDS),
+    *SHARES, "roof", "operators", "links", "commands 1", "commands all", "rows", "fewest rows", "band rows",
+    "weight passes",
+    "buffer", "need 4 rows", "need all rows", "beta", "macs", *(f"mode {name}" for name in MODES),
+    *(f"kind {name}" for name in KINDS),
 )  # fmt: skip
 
 
@@ -69,7 +77,9 @@ class Rooflines:
 
     @cached_property
     def _own(self) -> np.ndarray:
-        """(operators, figures): cycles and commands at each of HEIGHTS, bytes of weights, cycles of each of BUSY, kinds."""
+        """(operators, figures): cycles and commands at each of HEIGHTS, bytes of weights,
+        cycles of each of BUSY, kinds.
+        """
         flow, of = self.costs.dataflow, self.costs.hardware.constant_bytes
         rows: list[list[float]] = []
         for i in range(len(flow)):
@@ -77,7 +87,14 @@ class Rooflines:
             weights = sum(of(w.elements, bias=w.bias) for w in flow.weights[i] if not w.gathered)
             own = kind(flow, i)
             busy = own if own in BUSY else "contraction" if own == "transposed" else "other"
-            rows.append([*taken, weights, *(taken[-2] * (busy == name) for name in BUSY), *(own == name for name in KINDS)])
+            rows.append(
+                [
+                    *taken,
+                    weights,
+                    *(taken[-2] * (busy == name) for name in BUSY),
+                    *(own == name for name in KINDS),
+                ]
+            )
         return np.array(rows, np.float64).reshape(len(flow), -1)
 
     @cached_property
@@ -96,20 +113,35 @@ class Rooflines:
         moved, how = planned[:, :5] / hardware.port_bytes, planned[:, 5:]
         stores = moved[:, 1] + moved[:, 4] / 2
         loads = moved.sum(1) - stores
-        shared = [hardware.dram_cycles(int(total)) for total in planned[:, :5].sum(1)] if hardware.dram_bytes_per_second is not None else loads
+        shared = (
+            [hardware.dram_cycles(int(total)) for total in planned[:, :5].sum(1)]
+            if hardware.dram_bytes_per_second is not None
+            else loads
+        )
         roof = np.maximum.reduce([np.maximum(cycles[:, -1], 1), loads, stores, np.array(shared)])
         started = cycles + commands * (hardware.start_cycles + hardware.drain_cycles)
         shares = np.column_stack([
-            np.stack([cycles, started], 2).reshape(len(masks), -1), moved, loads, stores, cycles[:, -1] + loads + stores, largest[:, 0],
-            largest[:, 1] / hardware.port_bytes, np.full(len(masks), hardware.port_latency), rest[:, : len(BUSY)],
+            np.stack([cycles, started], 2).reshape(len(masks), -1), moved, loads, stores,
+            cycles[:, -1] + loads + stores, largest[:, 0],
+            largest[:, 1] / hardware.port_bytes, np.full(len(masks), hardware.port_latency),
+            rest[:, : len(BUSY)],
         ])  # fmt: skip
         heights = np.where(members > 0, self._heights, np.nan)
-        chip = np.tile([hardware.buffer_bytes / hardware.port_bytes, hardware.mac_rows * hardware.mac_columns], (len(masks), 1))
+        chip = np.tile(
+            [hardware.buffer_bytes / hardware.port_bytes, hardware.mac_rows * hardware.mac_columns],
+            (len(masks), 1),
+        )
         scales = np.column_stack([
-            roof, members.sum(1), 1 + planned[:, -1], commands[:, 0], commands[:, -1], np.nanmax(heights, 1), np.nanmin(heights, 1),
+            roof, members.sum(1), 1 + planned[:, -1], commands[:, 0], commands[:, -1], np.nanmax(heights, 1),
+            np.nanmin(heights, 1),
             how[:, :2], np.maximum(how[:, 2:5], 1) / hardware.buffer_bytes, chip,
         ])  # fmt: skip
-        columns = (np.log2(np.maximum(shares / roof[:, None], LEAST)), np.log2(scales), how[:, 5:-1], rest[:, len(BUSY) :])
+        columns = (
+            np.log2(np.maximum(shares / roof[:, None], LEAST)),
+            np.log2(scales),
+            how[:, 5:-1],
+            rest[:, len(BUSY) :],
+        )
         return GroupColumns(np.log2(roof), np.concatenate(columns, 1).astype(np.float32))
 
     def _planned(self, mask: int) -> list[float]:
@@ -119,10 +151,13 @@ class Rooflines:
         dram, preds = terms.dram, self.costs.dataflow.preds
         mode = self.costs.modes[cost.mode]
         most = max(mode.heights(mask), default=0)
-        needs = [mode.height_need(mask, min(rows, most)) if most else cost.buffer_bytes for rows in (SOME, most)]
+        needs = [
+            mode.height_need(mask, min(rows, most)) if most else cost.buffer_bytes for rows in (SOME, most)
+        ]
         links = sum((preds[i] & mask).bit_count() for i in bits(mask))
         return [
-            dram.input, dram.output, dram.weight, dram.parameter, dram.spill, terms.band_rows, terms.weight_passes, cost.buffer_bytes, *needs,
+            dram.input, dram.output, dram.weight, dram.parameter, dram.spill, terms.band_rows,
+            terms.weight_passes, cost.buffer_bytes, *needs,
             *(cost.mode == name for name in MODES), links,
         ]  # fmt: skip
 
@@ -136,11 +171,16 @@ class Surrogate:
 
     @classmethod
     def load(cls, source: str | Path) -> Surrogate:
-        """The surrogate that ships for a judge (cycles), or one from a .safetensors file. Raises InvalidConfig."""
+        """The surrogate that ships for a judge (cycles), or one from a .safetensors file.
+
+        Raises InvalidConfig.
+        """
         path = WEIGHTS / f"{source}.safetensors" if source in JUDGES else Path(source)
         arrays = read_weights(path, "columns", "mean.base", "doubt.base")
         if bytes(arrays["columns"]).decode() != "\n".join(COLUMNS):
-            raise InvalidConfig(f"{path}: reads other columns of a group than lfopt gives; `make surrogate` trains anew")
+            raise InvalidConfig(
+                f"{path}: reads other columns of a group than lfopt gives; `make surrogate` trains anew"
+            )
         return cls(Trees.of(arrays, "mean"), Trees.of(arrays, "doubt"))
 
     def arrays(self) -> dict[str, np.ndarray]:

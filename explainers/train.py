@@ -54,11 +54,19 @@ def train_once(
     checkpoint: Checkpoint | None = None,
     material: Material | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Weights as they are stored, with spreads that suit the validation part, and what a card says of how they came about."""
+    """Weights as they are stored, with spreads that suit the validation part,
+    and what a card says of how they came about.
+    """
     weights, history = fit(dataset, parts, settings, report, checkpoint, material)
     factor = _factor(Predictor(weights), dataset, parts.validation)
     best = min(history, key=lambda epoch: epoch.validation)
-    said = {"seed": settings.seed, "epochs": len(history), "best_epoch": best.number, "validation_loss": best.validation, "spread_factor": factor}
+    said = {
+        "seed": settings.seed,
+        "epochs": len(history),
+        "best_epoch": best.number,
+        "validation_loss": best.validation,
+        "spread_factor": factor,
+    }
     losses = [[epoch.loss, epoch.validation] for epoch in history]
     return _stored(rescaled(weights, factor, dataset.graphs(parts.validation))), {**said, "losses": losses}
 
@@ -72,13 +80,21 @@ def train_predictor(
     checkpoint: Callable[[int], Checkpoint] | None = None,
     material: Material | None = None,
 ) -> TrainedNetwork:
-    """A predictor for the scheme of the data set: of so many trainings, with seeds one after the other, the one with the least loss on the validation
-    part. `checkpoint`: of the training with a seed; `material`: groups that are made ready already.
+    """A predictor for the scheme of the data set: of so many trainings, with seeds one after the other, the
+    one with the least loss on the validation part. `checkpoint`: of the training with a seed; `material`:
+    groups that are made ready already.
     """
     start = time.perf_counter()
     parts = splits(dataset, by, settings.seed)
     runs = [
-        train_once(dataset, parts, replace(settings, seed=seed), report, checkpoint(seed) if checkpoint else None, material)
+        train_once(
+            dataset,
+            parts,
+            replace(settings, seed=seed),
+            report,
+            checkpoint(seed) if checkpoint else None,
+            material,
+        )
         for seed in range(settings.seed, settings.seed + seeds)
     ]
     figures = [_figures(Predictor(stored), dataset, parts.test) for stored, _ in runs]
@@ -89,10 +105,12 @@ def train_predictor(
         stored,
         {
             "schema": SCHEMA,
-            "what": f"least buffer that a fusion group runs whole from, scheme {dataset.scheme}: residual over a formula, in doublings, and spread",
+            "what": f"least buffer that a fusion group runs whole from, scheme {dataset.scheme}: residual "
+            "over a formula, in doublings, and spread",
             "network": (
-                f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation (arXiv 2501.00636, section IV-A); sums and maxima of operators, "
-                f"one layer of {HIDDEN}; residual, spread, whether it runs at all"
+                f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation (arXiv 2501.00636, section "
+                f"IV-A); sums and maxima of operators, one layer of {HIDDEN}; residual, spread, whether it "
+                "runs at all"
             ),
             "features": {"columns": FEATURES, "kinds": list(KINDS)},
             "data": described(dataset, parts, by),
@@ -105,7 +123,9 @@ def train_predictor(
                 "validation": _figures(Predictor(stored), dataset, parts.validation),
                 "test": figures[chosen],
                 "test_rule": _figures(None, dataset, parts.test),
-                "test_accuracy_over_seeds": rounded({"mean": fmean(accuracies), "standard_deviation": pstdev(accuracies), "seeds": seeds}),
+                "test_accuracy_over_seeds": rounded(
+                    {"mean": fmean(accuracies), "standard_deviation": pstdev(accuracies), "seeds": seeds}
+                ),
             },
         },
     )
@@ -116,29 +136,44 @@ def train_explainers(
 ) -> dict[str, TrainedNetwork]:
     """PGExplainer and RG-Explainer for a predictor, by the names pg and rg.
 
-    They learn from `count` samples (a group at a buffer size) of the training part of the random split, as `blamed` picks them, and are measured on
-    up to MEASURED others of the test part.
+    They learn from `count` samples (a group at a buffer size) of the training part of the random split, as
+    `blamed` picks them, and are measured on up to MEASURED others of the test part.
     """
     torch.set_num_threads(settings.threads)
     parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
-    queries, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, min(MEASURED, count))))
+    queries, tests = (
+        blamed(dataset, part, predictor, most, rng)
+        for part, most in ((parts.train, count), (parts.test, min(MEASURED, count)))
+    )
     if not queries:
         raise InvalidConfig(
-            f"scheme {dataset.scheme}: the predictor calls no group invalid whose operators each fit alone; explainers have nothing to learn from"
+            f"scheme {dataset.scheme}: the predictor calls no group invalid whose operators each fit alone; "
+            "explainers have nothing to learn from"
         )
     embedded = [predictor.embed(test) for test in tests]
     beside = {
-        "random_links": measures([(test, rng.random(test.graph.links.shape[1])) for test in tests], predictor),
+        "random_links": measures(
+            [(test, rng.random(test.graph.links.shape[1])) for test in tests], predictor
+        ),
         "analytic": measures([(test, _analytic(test)(test.mask)) for test in tests], predictor),
     }
 
     def trained_explainer(
-        what: str, details: Any, trained: tuple[dict[str, np.ndarray], list[Any]], seconds: float, scores: Callable[..., Any]
+        what: str,
+        details: Any,
+        trained: tuple[dict[str, np.ndarray], list[Any]],
+        seconds: float,
+        scores: Callable[..., Any],
     ) -> TrainedNetwork:
         card = {
             "schema": SCHEMA,
             "what": f"{what} for the predictor of scheme {dataset.scheme}; explained class: invalid",
-            "data": {**origin(dataset), "part": "train, random split", "samples": len(queries), "measured_on": len(tests)},
+            "data": {
+                **origin(dataset),
+                "part": "train, random split",
+                "samples": len(queries),
+                "measured_on": len(tests),
+            },
             "settings": {**asdict(details), "seed": settings.seed, "threads": settings.threads},
             "seconds": round(seconds, 1),
             "epochs": rounded(trained[1]),
@@ -150,15 +185,25 @@ def train_explainers(
 
     def of_pg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
         given = LinkScores(weights)
-        return measures([(test, given(rows, test.graph.links)) for test, rows in zip(tests, embedded, strict=True)], predictor)
+        return measures(
+            [(test, given(rows, test.graph.links)) for test, rows in zip(tests, embedded, strict=True)],
+            predictor,
+        )
 
     def of_rg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
         agent = Agent(weights)
         orders = [agent.order(rows, test.graph.links) for test, rows in zip(tests, embedded, strict=True)]
-        parts = [train_rg.part_of(test, order[:end]) for test, (order, end) in zip(tests, orders, strict=True)]
-        scores = [link_scores(*order, test.graph.links, len(test.graph)) for test, order in zip(tests, orders, strict=True)]
+        parts = [
+            train_rg.part_of(test, order[:end]) for test, (order, end) in zip(tests, orders, strict=True)
+        ]
+        scores = [
+            link_scores(*order, test.graph.links, len(test.graph))
+            for test, order in zip(tests, orders, strict=True)
+        ]
         own = {
-            "share_of_operators": float(np.mean([end / len(test.graph) for test, (_, end) in zip(tests, orders, strict=True)])),
+            "share_of_operators": float(
+                np.mean([end / len(test.graph) for test, (_, end) in zip(tests, orders, strict=True)])
+            ),
             "invalid_alone": float((predictor.odds(parts) > 0).mean()),
         }
         return {**measures(list(zip(tests, scores, strict=True)), predictor), **own}
@@ -178,13 +223,18 @@ def train_explainers(
 def _analytic(query: ValidityQuery) -> Explain:
     """The analytic explainer for a group's network, chip, buffer and mode."""
     rule = query.rule
-    checker = Checker.of(rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.modes[0])
+    checker = Checker.of(
+        rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.modes[0]
+    )
     return analytic(checker.costs) if rule.scheme in SCHEMES else by_need(rule.flow, checker.need)
 
 
-def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[ValidityQuery]:
-    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid, that have links, and whose operators each
-    fit alone: where one does not, there is nothing to explain, and SPLIT takes it out beforehand.
+def blamed(
+    dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator
+) -> list[ValidityQuery]:
+    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid,
+    that have links, and whose operators each fit alone: where one does not, there is nothing to explain, and
+    SPLIT takes it out beforehand.
     """
     candidates: list[tuple[int, int]] = []
     for few in np.array_split(rng.permutation(groups), max(len(groups) // 500, 1)):
@@ -192,7 +242,12 @@ def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: in
         forecast = predictor.forecast(Batch.of(graphs))
         linked = np.array([graph.links.shape[1] > 0 for graph in graphs])
         for beta in BETAS:
-            candidates += [(group, beta) for group in few[linked & (forecast.invalid(beta) > 0.5) & (dataset.neediest[few] < beta)].tolist()]
+            candidates += [
+                (group, beta)
+                for group in few[
+                    linked & (forecast.invalid(beta) > 0.5) & (dataset.neediest[few] < beta)
+                ].tolist()
+            ]
         if len(candidates) >= 3 * count:
             break
     return [dataset.question(*candidates[k]) for k in rng.permutation(len(candidates))[:count].tolist()]
@@ -201,17 +256,24 @@ def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: in
 def _stored(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """In half precision, unless some are too large for it."""
     largest = max(float(np.abs(value).max(initial=0)) for value in weights.values())
-    return {name: value.astype(np.float16 if largest < float(np.finfo(np.float16).max) else np.float32) for name, value in weights.items()}
+    return {
+        name: value.astype(np.float16 if largest < float(np.finfo(np.float16).max) else np.float32)
+        for name, value in weights.items()
+    }
 
 
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "torch-geometric", "numpy")}
 
 
-def rescaled(weights: dict[str, np.ndarray], factor: float, graphs: Sequence[GroupGraph]) -> dict[str, np.ndarray]:
-    """The same network with spreads multiplied by a factor, and embeddings of these graphs with a mean square of one in most channels.
+def rescaled(
+    weights: dict[str, np.ndarray], factor: float, graphs: Sequence[GroupGraph]
+) -> dict[str, np.ndarray]:
+    """The same network with spreads multiplied by a factor, and embeddings of these graphs with a mean square
+    of one in most channels.
 
-    Explainers see the embeddings. A channel of the last layer can be scaled, as the head undoes it; those that are hardly used stay small.
+    Explainers see the embeddings. A channel of the last layer can be scaled, as the head undoes it; those
+    that are hardly used stay small.
     """
     embedded = Predictor(weights).embed_batch(Batch.of(graphs))
     size = np.sqrt(np.square(embedded, dtype=np.float64).mean(0))
@@ -232,32 +294,63 @@ def origin(dataset: Dataset) -> dict[str, Any]:
 def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
     """What of the data set is in which part, network by network."""
     names = ("train", "validation", "test")
-    counts = {name: np.bincount(dataset.network[getattr(parts, name)], minlength=len(dataset.networks)) for name in names}
-    networks = {source.stem: {"family": source.family, **{name: int(counts[name][n]) for name in names}} for n, source in enumerate(dataset.networks)}
+    counts = {
+        name: np.bincount(dataset.network[getattr(parts, name)], minlength=len(dataset.networks))
+        for name in names
+    }
+    networks = {
+        source.stem: {"family": source.family, **{name: int(counts[name][n]) for name in names}}
+        for n, source in enumerate(dataset.networks)
+    }
     total = {name: int(counts[name].sum()) for name in names}
-    return {**origin(dataset), "split": by, "groups": total, "samples_per_group": len(BETAS), "networks": networks}
+    return {
+        **origin(dataset),
+        "split": by,
+        "groups": total,
+        "samples_per_group": len(BETAS),
+        "networks": networks,
+    }
 
 
 def _verdicts(forecast: Forecast, dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(probability of being invalid, whether invalid): (BETAS, groups) each."""
-    return np.array([forecast.invalid(beta) for beta in BETAS]), np.array([dataset.needs[groups] >= beta for beta in BETAS])
+    return np.array([forecast.invalid(beta) for beta in BETAS]), np.array(
+        [dataset.needs[groups] >= beta for beta in BETAS]
+    )
 
 
 def _factor(predictor: Predictor, dataset: Dataset, groups: np.ndarray) -> float:
-    """What to multiply spreads by for the smallest log loss. Source: Guo et al., ICML 2017, section 4.2 (temperature)."""
+    """What to multiply spreads by for the smallest log loss.
+
+    Source: Guo et al., ICML 2017, section 4.2 (temperature).
+    """
     forecast = predictor.forecast(Batch.of(dataset.graphs(groups)))
-    losses = [log_loss(*map(np.ravel, _verdicts(forecast._replace(spread=factor * forecast.spread), dataset, groups))) for factor in FACTORS]
+    losses = [
+        log_loss(
+            *map(np.ravel, _verdicts(forecast._replace(spread=factor * forecast.spread), dataset, groups))
+        )
+        for factor in FACTORS
+    ]
     return float(FACTORS[np.argmin(losses)])
 
 
 def _figures(predictor: Predictor | None, dataset: Dataset, groups: np.ndarray) -> dict[str, Any]:
-    """All figures of one part of the data set; without a predictor, of the rule, which is sure of what it says."""
+    """All figures of one part of the data set;
+    without a predictor, of the rule, which is sure of what it says.
+    """
     batch = Batch.of(dataset.graphs(groups))
     forecast = predictor.forecast(batch) if predictor else _certain(batch)
     probability, invalid = (array.ravel() for array in _verdicts(forecast, dataset, groups))
-    owners, near = np.tile(groups, len(BETAS)), np.abs(np.log2(np.divide.outer(dataset.needs[groups], BETAS))).T.ravel() < NEAR
+    owners, near = (
+        np.tile(groups, len(BETAS)),
+        np.abs(np.log2(np.divide.outer(dataset.needs[groups], BETAS))).T.ravel() < NEAR,
+    )
     networks = np.array([source.stem for source in dataset.networks])[dataset.network[owners]]
-    cuts = {"by_beta": np.repeat(BETAS, len(groups)), "by_family": dataset.families[owners], "by_network": networks}
+    cuts = {
+        "by_beta": np.repeat(BETAS, len(groups)),
+        "by_family": dataset.families[owners],
+        "by_network": networks,
+    }
     return rounded({
         **measured(probability, invalid),
         "near": confusion(probability[near], invalid[near]),
@@ -267,7 +360,9 @@ def _figures(predictor: Predictor | None, dataset: Dataset, groups: np.ndarray) 
 
 def _certain(batch: Batch) -> Forecast:
     rule, sure = np.log2(batch.units) + 1e-9, np.full(len(batch), 2 * SURE)
-    return Forecast(rule, rule, np.full(len(batch), SMALLEST_SPREAD), sure, np.where(batch.never, sure, -sure))
+    return Forecast(
+        rule, rule, np.full(len(batch), SMALLEST_SPREAD), sure, np.where(batch.never, sure, -sure)
+    )
 
 
 def rounded(figures: Any) -> Any:

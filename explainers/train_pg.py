@@ -1,13 +1,16 @@
 """Train the perceptron of PGExplainer, for a predictor that stands.
 
-PGExplainer's own objective, masks that keep the verdict, does not rank links by where to cut. Measured under lbdf on 300 groups, as Spearman's
-correlation with the bytes that a cut frees: -0.50 to -0.47 over a network that was shown no weighted links (see `explainers.counterfactuals`), and
-still -0.29 where the rule itself is explained, to the last bit; masks of what must go for the group to fit, -0.16. Links that keep a group invalid
-surround what is large, and where to cut is elsewhere. So the perceptron learns what the predictor says of cuts: for every link, by how much less the
-needier half needs when the group is cut there (0.86). It stays what the paper asks for: scores of links from the embeddings of their ends, learnt
-once for all groups, without asking the predictor again.
+PGExplainer's own objective, masks that keep the verdict, does not rank links by where to cut. Measured under
+lbdf on 300 groups, as Spearman's correlation with the bytes that a cut frees: -0.50 to -0.47 over a network
+that was shown no weighted links (see `explainers.counterfactuals`), and still -0.29 where the rule itself is
+explained, to the last bit; masks of what must go for the group to fit, -0.16. Links that keep a group invalid
+surround what is large, and where to cut is elsewhere. So the perceptron learns what the predictor says of
+cuts: for every link, by how much less the needier half needs when the group is cut there (0.86). It stays
+what the paper asks for: scores of links from the embeddings of their ends, learnt once for all groups,
+without asking the predictor again.
 
-Source: Luo et al., NeurIPS 2020 (a perceptron on the embeddings of a link's ends, for all graphs); the target is ours.
+Source: Luo et al., NeurIPS 2020 (a perceptron on the embeddings of a link's ends, for all graphs); the target
+is ours.
 """
 
 from __future__ import annotations
@@ -36,18 +39,27 @@ class PGSettings:
 
 
 def train(
-    predictor: Predictor, questions: Sequence[ValidityQuery], settings: PGSettings, seed: int, report: ReportProgress
+    predictor: Predictor,
+    questions: Sequence[ValidityQuery],
+    settings: PGSettings,
+    seed: int,
+    report: ReportProgress,
 ) -> tuple[dict[str, np.ndarray], list[float]]:
     """(weights, loss of every epoch). `questions`: groups that the predictor calls invalid."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     used = [query for query in questions if query.graph.links.shape[1]]
-    ends = [predictor.embed(query)[query.graph.links].transpose(1, 0, 2).reshape(-1, 2 * EMBEDDED) for query in used]
+    ends = [
+        predictor.embed(query)[query.graph.links].transpose(1, 0, 2).reshape(-1, 2 * EMBEDDED)
+        for query in used
+    ]
     every = np.concatenate(ends)
     mean, spread = every.mean(0), every.std(0) + 1e-3
     inputs = [torch.from_numpy((rows - mean) / spread) for rows in ends]
     targets = [torch.from_numpy(shares(doublings)) for doublings in freed(predictor, used)]
-    perceptron = nn.Sequential(nn.Linear(2 * EMBEDDED, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1))
+    perceptron = nn.Sequential(
+        nn.Linear(2 * EMBEDDED, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1)
+    )
     optimizer = torch.optim.Adam(perceptron.parameters(), lr=settings.rate)
     losses: list[float] = []
     for epoch in range(settings.epochs):
@@ -56,7 +68,9 @@ def train(
         for first in steps:
             few = order[first : first + settings.groups].tolist()
             scores = perceptron(torch.cat([inputs[k] for k in few])).squeeze(1)
-            loss = nn.functional.binary_cross_entropy_with_logits(scores, torch.cat([targets[k] for k in few]))
+            loss = nn.functional.binary_cross_entropy_with_logits(
+                scores, torch.cat([targets[k] for k in few])
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -70,18 +84,26 @@ def train(
 
 
 def freed(predictor: Predictor, questions: Sequence[ValidityQuery]) -> list[np.ndarray]:
-    """(links,) float64 of every group: doublings that the needier half of a link's cheapest cut needs less than the group, as the predictor says."""
+    """(links,) float64 of every group: doublings that the needier half of a link's cheapest cut needs less
+    than the group, as the predictor says.
+    """
     per_group: list[np.ndarray] = []
     for query in questions:
         halves = cheapest(query.rule.flow, query.mask, query.graph.links)
         pieces = [*dict.fromkeys(half for cut in halves for half in (cut.first, cut.second))]
-        needed = dict(zip([query.mask, *pieces], _needed(predictor, query, [query.mask, *pieces]).tolist(), strict=True))
-        per_group.append(np.array([needed[query.mask] - max(needed[cut.first], needed[cut.second]) for cut in halves]))
+        needed = dict(
+            zip([query.mask, *pieces], _needed(predictor, query, [query.mask, *pieces]).tolist(), strict=True)
+        )
+        per_group.append(
+            np.array([needed[query.mask] - max(needed[cut.first], needed[cut.second]) for cut in halves])
+        )
     return per_group
 
 
 def _needed(predictor: Predictor, query: ValidityQuery, masks: Sequence[int]) -> np.ndarray:
-    """(groups,) doublings of a byte: where the rule is thought exact, what it says; what never runs counts as the rule counts it."""
+    """(groups,) doublings of a byte: where the rule is thought exact, what it says;
+    what never runs counts as the rule counts it.
+    """
     forecast = predictor.forecast(query.rule.groups.batch(masks))
     return np.where(forecast.exact > 0, forecast.rule, forecast.mean)
 

@@ -1,12 +1,15 @@
-"""Train RG-Explainer's agent for a predictor that stands: first to follow an example, then by policy gradient.
+"""Train RG-Explainer's agent for a predictor that stands: first to follow an example, then by policy
+gradient.
 
-The example begins at an end of the link that is worth the most, and goes on along the link that is worth the most of those that lead on, as long as
-one is worth an operator's price. A link is worth how much less the needier half needs when the group is cut there, as the predictor says.
+The example begins at an end of the link that is worth the most, and goes on along the link that is worth the
+most of those that lead on, as long as one is worth an operator's price. A link is worth how much less the
+needier half needs when the group is cut there, as the predictor says.
 
-Then, of every group, some explanations are drawn. One is rewarded for the worth of the links that it takes in, the later, the less; and it pays for
-every operator. So the agent begins where a cut frees most. The mean over the explanations of the same group is the baseline. The paper rewards that
-what was chosen is invalid alone, which any large part of a group is; of groups that are cut where it begins, as few bytes are moved as of those that
-are cut at random (`explainers.train_pg` says why).
+Then, of every group, some explanations are drawn. One is rewarded for the worth of the links that it takes
+in, the later, the less; and it pays for every operator. So the agent begins where a cut frees most. The mean
+over the explanations of the same group is the baseline. The paper rewards that what was chosen is invalid
+alone, which any large part of a group is; of groups that are cut where it begins, as few bytes are moved as
+of those that are cut at random (`explainers.train_pg` says why).
 """
 
 from __future__ import annotations
@@ -53,7 +56,10 @@ class Policy(nn.ModuleDict):
         enter, _, leave = self[part].children()
         assert isinstance(enter, nn.Linear)
         width = first.shape[-1]
-        hidden = first @ enter.weight[:, :width].T + nn.functional.linear(torch.cat(rest, 1), enter.weight[:, width:], enter.bias)[:, None]
+        hidden = (
+            first @ enter.weight[:, :width].T
+            + nn.functional.linear(torch.cat(rest, 1), enter.weight[:, width:], enter.bias)[:, None]
+        )
         return leave(hidden.relu()).squeeze(-1)
 
 
@@ -63,16 +69,24 @@ class Padded:
 
     questions: Sequence[ValidityQuery]
     worth: Sequence[np.ndarray]  # (links,) of each: what a cut frees, as a share of the most that one does
-    examples: Tensor  # (groups, choices) int64: the operators that the example chooses, then stops, which are as many as operators
+    # (groups, choices) int64: the operators that the example chooses, then stops, which are as many as
+    # operators
+    examples: Tensor
     embedded: Tensor  # (groups, operators, channels)
     present: Tensor  # (groups, operators) bool
     adjacent: Tensor  # (groups, operators, operators) float: 1 where linked
 
     @classmethod
     def of(
-        cls, questions: Sequence[ValidityQuery], worth: Sequence[np.ndarray], examples: Sequence[list[int]], embedded: Sequence[np.ndarray]
+        cls,
+        questions: Sequence[ValidityQuery],
+        worth: Sequence[np.ndarray],
+        examples: Sequence[list[int]],
+        embedded: Sequence[np.ndarray],
     ) -> Padded:
-        """These groups, with what their links are worth, what the example chooses, and the embeddings of their operators."""
+        """These groups, with what their links are worth, what the example chooses,
+        and the embeddings of their operators.
+        """
         count, most = len(questions), max(map(len, embedded))
         shown = np.full((count, max(map(len, examples)) + 1), most)
         for k, example in enumerate(examples):
@@ -83,7 +97,14 @@ class Padded:
             u, v = query.graph.links
             values[k, : len(rows)], present[k, : len(rows)] = rows, True
             adjacent[k, u, v] = adjacent[k, v, u] = 1
-        return cls(questions, worth, torch.from_numpy(shown), torch.from_numpy(values), torch.from_numpy(present), torch.from_numpy(adjacent))
+        return cls(
+            questions,
+            worth,
+            torch.from_numpy(shown),
+            torch.from_numpy(values),
+            torch.from_numpy(present),
+            torch.from_numpy(adjacent),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +139,10 @@ def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Draw
         add = policy.score("grow", groups.embedded, so_far, mean).masked_fill(~candidates, -torch.inf)
         stop = policy.score("stop", so_far[:, None], mean)
         picked, gained, sure = _choose(torch.cat((add, stop), 1), shown)
-        likelihood, entropy = likelihood + torch.where(going, gained, 0), entropy + torch.where(going, sure, 0)
+        likelihood, entropy = (
+            likelihood + torch.where(going, gained, 0),
+            entropy + torch.where(going, sure, 0),
+        )
         going = going & (picked < most)
         here, which = rows[going], picked[going]
         order[here, which] = chosen[here].sum(1)
@@ -131,11 +155,17 @@ def _choose(scores: Tensor, shown: Iterator[Tensor] | None) -> tuple[Tensor, Ten
     """(choice, logarithm of its probability, entropy) of every row: by chance, or what is shown next."""
     logs = scores.log_softmax(1)
     choice = torch.multinomial(logs.detach().exp(), 1) if shown is None else next(shown)[:, None]
-    return choice[:, 0], logs.gather(1, choice)[:, 0], -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0)).sum(1)
+    return (
+        choice[:, 0],
+        logs.gather(1, choice)[:, 0],
+        -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0)).sum(1),
+    )
 
 
 def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> list[int]:
-    """The operators of a group in the order in which they had best be chosen: see the module. `size` operators, (2, links), (links,).
+    """The operators of a group in the order in which they had best be chosen: see the module.
+
+    `size` operators, (2, links), (links,).
 
     Of the first link's ends, it begins at that with fewer links, or at the later one.
 
@@ -158,12 +188,16 @@ def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> li
 
 
 def part_of(query: ValidityQuery, chosen: Iterable[int]) -> ValidityQuery:
-    """Whether the chosen operators, positions in the group, run as a group of their own from the same buffer."""
+    """Whether the chosen operators, positions in the group, run as a group of their own from the same
+    buffer.
+    """
     return replace(query, mask=sum(1 << query.graph.operators[k] for k in chosen))
 
 
 def rewards(groups: Padded, drawn: Drawn, settings: RGSettings) -> Tensor:
-    """(groups,): for every operator but the first, the share of the best link that takes it in, less its price, the later the less."""
+    """(groups,): for every operator but the first, the share of the best link that takes it in,
+    less its price, the later the less.
+    """
     chosen, order = drawn.chosen.numpy(), drawn.order.numpy()
     totals = np.zeros(len(chosen))
     for k, (query, worth) in enumerate(zip(groups.questions, groups.worth, strict=True)):
@@ -177,7 +211,11 @@ def rewards(groups: Padded, drawn: Drawn, settings: RGSettings) -> Tensor:
 
 
 def train(
-    predictor: Predictor, questions: Sequence[ValidityQuery], settings: RGSettings, seed: int, report: ReportProgress
+    predictor: Predictor,
+    questions: Sequence[ValidityQuery],
+    settings: RGSettings,
+    seed: int,
+    report: ReportProgress,
 ) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
     """(weights, means of every epoch). `questions`: groups that the predictor calls invalid."""
     torch.manual_seed(seed)
@@ -188,7 +226,10 @@ def train(
     mean, spread = every.mean(0), every.std(0) + 1e-3
     embedded = [(rows - mean) / spread for rows in embedded]
     worth = [shares(doublings) for doublings in freed(predictor, used)]
-    examples = [example(len(query.graph), query.graph.links, each, settings.price) for query, each in zip(used, worth, strict=True)]
+    examples = [
+        example(len(query.graph), query.graph.links, each, settings.price)
+        for query, each in zip(used, worth, strict=True)
+    ]
     policy = Policy(EMBEDDED, settings.hidden)
     optimizer = torch.optim.Adam(policy.parameters(), lr=settings.rate)
     history: list[dict[str, float]] = []
@@ -210,12 +251,20 @@ def train(
                 sums[name] += value.mean().item() * len(numbers) / len(used)
         history.append(sums)
         done = (epoch + 1) / (settings.shown + settings.epochs)
-        report(f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a group", done)
-    return _of_raw({name: value.detach().numpy() for name, value in policy.state_dict().items()}, mean, spread), history
+        report(
+            f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a "
+            "group",
+            done,
+        )
+    return _of_raw(
+        {name: value.detach().numpy() for name, value in policy.state_dict().items()}, mean, spread
+    ), history
 
 
 def _better(reward: Tensor, drawn: Drawn, settings: RGSettings) -> Tensor:
-    """What policy gradient makes larger: explanations that are better than the others of their group, and not being sure."""
+    """What policy gradient makes larger: explanations that are better than the others of their group,
+    and not being sure.
+    """
     each = reward.view(-1, settings.drawn)
     better = (each - each.mean(1, keepdim=True)).flatten()
     return (better / (better.std() + 1e-6) * drawn.likelihood + settings.entropy * drawn.entropy).mean()

@@ -1,4 +1,6 @@
-"""Fit a surrogate to what its judge said of groups of several networks. Needs scikit-learn; what it makes does not.
+"""Fit a surrogate to what its judge said of groups of several networks.
+
+Needs scikit-learn; what it makes does not.
 
 Spreads are learnt from errors on networks left out: what trees say of groups that they have seen is too good.
 """
@@ -17,13 +19,22 @@ from explainers.trees import Trees
 
 FOLDS = 5  # parts of the families that are left out by turns
 LEAST_ERROR = 2.0**-10  # doublings; errors below it are as good as none
-NORMAL = 0.635  # log2 of an absolute error is so much below that of the spread, on average, where errors are normal
-SETTINGS: dict[str, Any] = {"learning_rate": 0.05, "max_leaf_nodes": 15, "min_samples_leaf": 15, "l2_regularization": 1.0, "random_state": 0}
+# log2 of an absolute error is so much below that of the spread, on average, where errors are normal
+NORMAL = 0.635
+SETTINGS: dict[str, Any] = {
+    "learning_rate": 0.05,
+    "max_leaf_nodes": 15,
+    "min_samples_leaf": 15,
+    "l2_regularization": 1.0,
+    "random_state": 0,
+}
 ROUNDS, DOUBT_ROUNDS = 300, 60  # trees: of the mean, of the spread
 
 
 def fit(columns: np.ndarray, above: np.ndarray, families: Sequence[str]) -> Surrogate:
-    """`columns`: (groups, columns); `above`: (groups,) log2 of the cost over the roofline; `families`: per group, of its network."""
+    """`columns`: (groups, columns); `above`: (groups,) log2 of the cost over the roofline; `families`:
+    per group, of its network.
+    """
     of = np.asarray(families)
     names = np.unique(of)
     left_out = np.empty(len(above))
@@ -40,7 +51,9 @@ def trees(columns: np.ndarray, wanted: np.ndarray, rounds: int) -> Trees:
         model = HistGradientBoostingRegressor(max_iter=rounds, **SETTINGS).fit(columns, wanted)
     fitted = exported(model)
     some = columns[:: max(len(columns) // 256, 1)]
-    assert np.allclose(fitted(some), model.predict(some), atol=1e-3), "scikit-learn keeps its trees in another form than is read here"
+    assert np.allclose(fitted(some), model.predict(some), atol=1e-3), (
+        "scikit-learn keeps its trees in another form than is read here"
+    )
     return fitted
 
 
@@ -54,7 +67,10 @@ def exported(model: HistGradientBoostingRegressor) -> Trees:
         at, leaf = np.arange(len(nodes)), nodes["is_leaf"].astype(bool)
         column[tree, at] = np.where(leaf, 0, nodes["feature_idx"])
         threshold[tree, at] = np.where(leaf, 0, nodes["num_threshold"])
-        left[tree, at], right[tree, at] = np.where(leaf, at, nodes["left"]), np.where(leaf, at, nodes["right"])
+        left[tree, at], right[tree, at] = (
+            np.where(leaf, at, nodes["left"]),
+            np.where(leaf, at, nodes["right"]),
+        )
         value[tree, at] = nodes["value"]
     base = np.asarray(model._baseline_prediction, np.float32).reshape(1)  # noqa: SLF001
     depth = np.array([max(int(nodes["depth"].max()) for nodes in forest)], np.int16)

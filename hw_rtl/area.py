@@ -1,8 +1,10 @@
-"""What the shipped accelerator takes on an FPGA with another MAC array or another buffer: an estimate from the cells of the one that was mapped.
+"""What the shipped accelerator takes on an FPGA with another MAC array or another buffer: an estimate from
+the cells of the one that was mapped.
 
-Yosys mapped `lf_core` with 16 x 16 MACs and 256 KiB to Xilinx UltraScale+ (docs/results/rtl-area.md). Each row of PARTS scales with what it is made
-for: the array with its MACs; weights, accumulators and drain, which stand beside its columns, with those; the memories of the buffer with its bytes.
-Everything else stays as it is. No other size was mapped, nothing was placed or routed.
+Yosys mapped `lf_core` with 16 x 16 MACs and 256 KiB to Xilinx UltraScale+ (docs/results/rtl-area.md). Each
+row of PARTS scales with what it is made for: the array with its MACs; weights, accumulators and drain, which
+stand beside its columns, with those; the memories of the buffer with its bytes. Everything else stays as it
+is. No other size was mapped, nothing was placed or routed.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from lfopt.ir import Hardware
 MAPPED = Hardware(262_144, mac_rows=16, mac_columns=16)  # what the figures of PARTS are of
 RAM_BYTES = 4096  # of data in a RAMB36 whose words have no parity bits
 
-# As LUTs. A LUT that is memory has 64 bits, a block RAM 36 Kbit (AMD, Vivado conversion methodology, "Internal Memory"). A DSP multiplies operands of
-# 10 bits in this array (lf_array.sv): an array multiplier adds 10 rows of 10 partial products, a LUT each; that was not mapped.
+# As LUTs. A LUT that is memory has 64 bits, a block RAM 36 Kbit (AMD, Vivado conversion methodology,
+# "Internal Memory"). A DSP multiplies operands of 10 bits in this array (lf_array.sv): an array multiplier
+# adds 10 rows of 10 partial products, a LUT each; that was not mapped.
 LUTS_OF_RAM = 36 * 1024 // 64
 LUTS_OF_DSP = 10 * 10
 
@@ -31,7 +34,9 @@ class Area(NamedTuple):
 
     @property
     def lut_equivalents(self) -> int:
-        """LUTs if block RAMs and DSPs were made of LUTs too; flip-flops stand beside LUTs and count nothing."""
+        """LUTs if block RAMs and DSPs were made of LUTs too; flip-flops stand beside LUTs and count
+        nothing.
+        """
         return self.lut + LUTS_OF_DSP * self.dsp + LUTS_OF_RAM * self.ram
 
 
@@ -46,14 +51,16 @@ PARTS: dict[str, AreaPart] = {
     "lf_array": AreaPart("MACs", Area(23_422, 21_197, 256, 0)),
     "lf_weights": AreaPart("columns", Area(5_804, 3_137, 0, 0)),
     "lf_accumulators": AreaPart("columns", Area(12_022, 2_067, 0, 60)),
-    "lf_drain": AreaPart("columns", Area(12_344, 9_197, 64, 10)),  # with lf_factors, lf_requantize and lf_tables
+    # with lf_factors, lf_requantize and lf_tables
+    "lf_drain": AreaPart("columns", Area(12_344, 9_197, 64, 10)),
     "lf_buffer": AreaPart("nothing", Area(4_234, 8, 0, 0)),  # but for its memories
     "everything else": AreaPart("nothing", Area(19_268, 18_658, 16, 4)),
 }
 
 
 def estimate(hardware: Hardware) -> Area:
-    """Cells of the accelerator with the MAC array and the buffer of a description; its other fields are not looked at.
+    """Cells of the accelerator with the MAC array and the buffer of a description; its other fields are not
+    looked at.
 
     >>> estimate(MAPPED)
     Area(lut=77094, ff=54264, dsp=336, ram=138)
@@ -63,6 +70,8 @@ def estimate(hardware: Hardware) -> Area:
         "columns": hardware.mac_columns / MAPPED.mac_columns,
         "nothing": 1.0,
     }
-    cells = [sum(by[part.grows_with] * part.area[k] for part in PARTS.values()) for k in range(len(Area._fields))]
+    cells = [
+        sum(by[part.grows_with] * part.area[k] for part in PARTS.values()) for k in range(len(Area._fields))
+    ]
     lut, ff, dsp, ram = map(round, cells)
     return Area(lut, ff, dsp, ram + ceil(hardware.buffer_bytes / RAM_BYTES))

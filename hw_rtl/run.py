@@ -62,7 +62,8 @@ class RunResult:
     failure: Failure | None  # None: it came to HALT
     finished: bool  # False: the limit of cycles came first
     cycles: int  # from start to done
-    commands: tuple[CommandTime, ...] = ()  # that were finished, in that order; none unless they were asked for
+    # that were finished, in that order; none unless they were asked for
+    commands: tuple[CommandTime, ...] = ()
 
 
 def run(
@@ -83,28 +84,35 @@ def run(
 ) -> RunResult:
     """Run a program on a DRAM of these bytes (uint8), which stay as they are; the result has its own.
 
-    The program lies at `program_address` of the memory; None puts it behind the image, where the result does not show it. Regions are (first byte,
-    first byte behind) that may be read, or written: all of the image unless said; a program behind it may be read in any case. The hardware stops the
-    program after `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `unknown`: seed of the bits with which registers begin, of a
-    model that has Parameters.unknown. `timed`: the result says when each command ran. `progress` is told the cycles that have passed, now and then.
-    Raises SimulationFailed.
+    The program lies at `program_address` of the memory; None puts it behind the image, where the result does
+    not show it. Regions are (first byte, first byte behind) that may be read, or written: all of the image
+    unless said; a program behind it may be read in any case. The hardware stops the program after
+    `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `unknown`: seed of the bits with
+    which registers begin, of a model that has Parameters.unknown. `timed`: the result says when each command
+    ran. `progress` is told the cycles that have passed, now and then. Raises SimulationFailed.
     """
     if memory.dtype != np.uint8 or memory.ndim != 1 or len(program) % WORD_BYTES:
         raise ValueError(
-            f"found a memory {memory.dtype}{list(memory.shape)}, a program of {len(program)} bytes; accepted: uint8, words of {WORD_BYTES}"
+            f"found a memory {memory.dtype}{list(memory.shape)}, a program of {len(program)} bytes; "
+            f"accepted: uint8, words of {WORD_BYTES}"
         )
     dram = dram or Dram()
     address = -(-memory.size // MIN_ALIGNMENT) * MIN_ALIGNMENT if program_address is None else program_address
     image = np.zeros(-(-max(memory.size, address + len(program)) // BEAT_BYTES) * BEAT_BYTES, np.uint8)
     if image.size > model.parameters.dram_beats * BEAT_BYTES:
-        raise ValueError(f"found {image.size} bytes of memory; accepted: up to {model.parameters.dram_beats * BEAT_BYTES}, see Parameters.dram_beats")
+        raise ValueError(
+            f"found {image.size} bytes of memory; accepted: up to "
+            f"{model.parameters.dram_beats * BEAT_BYTES}, see Parameters.dram_beats"
+        )
     image[: memory.size] = memory
     image[address : address + len(program)] = np.frombuffer(program, np.uint8)
     read_first, read_limit = read_region or (0, image.size)
     write_first, write_limit = write_region or (0, memory.size)
     registers = {
-        Register.PROGRAM_ADDRESS: address, Register.PROGRAM_WORDS: len(program) // WORD_BYTES, Register.READ_BASE: read_first,
-        Register.READ_LIMIT: read_limit, Register.WRITE_BASE: write_first, Register.WRITE_LIMIT: write_limit, Register.WATCHDOG: watchdog_cycles,
+        Register.PROGRAM_ADDRESS: address, Register.PROGRAM_WORDS: len(program) // WORD_BYTES,
+        Register.READ_BASE: read_first,
+        Register.READ_LIMIT: read_limit, Register.WRITE_BASE: write_first, Register.WRITE_LIMIT: write_limit,
+        Register.WATCHDOG: watchdog_cycles,
         Register.CYCLE_LIMIT: bound_cycles,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +156,9 @@ def _simulated(command: list[str], progress: Callable[[int], None] | None) -> st
         printed.seek(0)
         output = printed.read()
     if running.returncode:
-        raise SimulationFailed(f"{command[0]} ends with {running.returncode}: {''.join(lines)[-1000:]}{output[-1000:]}")
+        raise SimulationFailed(
+            f"{command[0]} ends with {running.returncode}: {''.join(lines)[-1000:]}{output[-1000:]}"
+        )
     return output
 
 
@@ -163,7 +173,14 @@ def _ran(times: Path) -> Iterator[CommandTime]:
 def _result(output: str, memory: np.ndarray, commands: tuple[CommandTime, ...]) -> RunResult:
     """What the harness printed, by name."""
     summary = json.loads(output.strip().splitlines()[-1])
-    status, error = Register.STATUS.layout.unpack(summary["status"]), Register.ERROR.layout.unpack(summary["error"])
+    status, error = (
+        Register.STATUS.layout.unpack(summary["status"]),
+        Register.ERROR.layout.unpack(summary["error"]),
+    )
     counters = {counter: summary["counters"][counter] for counter in Counter}
-    failure = Failure(Error(error["code"]), Queue(error["queue"]), summary["error_index"]) if status["failed"] else None
+    failure = (
+        Failure(Error(error["code"]), Queue(error["queue"]), summary["error_index"])
+        if status["failed"]
+        else None
+    )
     return RunResult(memory, counters, failure, bool(status["done"]), counters[Counter.CYCLES], commands)

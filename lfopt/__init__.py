@@ -5,16 +5,18 @@
     lfopt.execute(plan)                                 # carry it out, and count every byte
     lfopt.report(plan, "report.html")                   # look at it
     lfopt.compile("model.onnx")(x)                      # run the network on this machine
-    lfopt.compile(module)(x)                            # or a torch.nn.Module; torch.compile(module, backend="lfopt") too
+    lfopt.compile(module)(x)                            # or a torch.nn.Module; torch.compile(module,
+                                                        backend="lfopt") too
 
-A name is imported when it is first asked for, so that importing lfopt costs nothing; type checkers read them all in `__init__.pyi`. The names of
-`lfopt.ir` that are not listed are names of this package too.
+A name is imported when it is first asked for, so that importing lfopt costs nothing; type checkers read them
+all in `__init__.pyi`. The names of `lfopt.ir` that are not listed are names of this package too.
 """
 
 from importlib import import_module
 
 _PLACES = {
-    "lfopt.app.api": "check emit_c encode execute explain legal load load_plan pareto plan report search simplify simulate",
+    "lfopt.app.api": "check emit_c encode execute explain legal load load_plan pareto plan report search "
+    "simplify simulate",
     "lfopt.app.compiled": "compile",
     "lfopt.app.front": "Advice Front Point",
     "lfopt.app.results": "Explained Planned",
@@ -30,8 +32,8 @@ _PLACES = {
     "codegen.source": "CSource Unsupported",
     "lfopt.ir": (
         "CannotWrite CommandStream Cost DoesNotFit DramBytes Energy FusionScheme Graph Hardware "
-        "InvalidConfig InvalidGraph InvalidModel InvalidPlan LfoptError MissingValues OpenShape Operator Plan "
-        "PlannedGroup Report SearchRecord Tensor Totals UnsupportedModel Verdict"
+        "InvalidConfig InvalidGraph InvalidModel InvalidPlan LfoptError MissingValues OpenShape Operator "
+        "Plan PlannedGroup Report SearchRecord Tensor Totals UnsupportedModel Verdict"
     ),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}

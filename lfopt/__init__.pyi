@@ -1,4 +1,5 @@
-# What `import lfopt` offers, for type checkers; `__init__.py` imports each name when it is asked for. A test compares the two.
+# What `import lfopt` offers, for type checkers; `__init__.py` imports each name when it is asked for.
+# A test compares the two.
 
 from codegen.build import CannotBuild as CannotBuild
 from codegen.runtime import (

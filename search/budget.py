@@ -1,4 +1,6 @@
-"""What all searches count alike: plans, groups, time, the best so far; and whether they are over, or were interrupted."""
+"""What all searches count alike: plans, groups, time, the best so far;
+and whether they are over, or were interrupted.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,31 @@ class SearchBudget:
         return better
 
     def result(
-        self, method: str, groups: Partition, dram_bytes: int, *, seed: int | None = None, front: Front = (), repairs: RepairStats | None = None
+        self,
+        method: str,
+        groups: Partition,
+        dram_bytes: int,
+        *,
+        seed: int | None = None,
+        front: Front = (),
+        repairs: RepairStats | None = None,
     ) -> Result:
         """What the search returns: these groups, in an executable order."""
         seconds, counts = time.perf_counter() - self._start, (self.plans_evaluated, self.groups_evaluated)
         history = tuple(self.history)
-        return Result(method, groups, dram_bytes, self.bound, *counts, seconds, seed, self.interrupted, history, front, repairs or RepairStats())
+        return Result(
+            method,
+            groups,
+            dram_bytes,
+            self.bound,
+            *counts,
+            seconds,
+            seed,
+            self.interrupted,
+            history,
+            front,
+            repairs or RepairStats(),
+        )
 
 
 class PlanBudget(SearchBudget):
@@ -74,7 +95,8 @@ class PlanBudget(SearchBudget):
         return 0 if self.over() else self.options.budget - self.plans_evaluated
 
     def settled(self, plan: Sequence[int], dram_bytes: int, below: int) -> int | None:
-        """What a plan moves, given what its prices say; where these are optimistic, the evaluator is asked, group by group, the largest first.
+        """What a plan moves, given what its prices say; where these are optimistic, the evaluator is asked,
+        group by group, the largest first.
 
         None as soon as the plan cannot move less than `below`, where that is known of optimistic prices.
         """
@@ -93,7 +115,9 @@ class PlanBudget(SearchBudget):
     def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
         """As `SearchBudget.count`; tells of the best plans, of every hundredth, and of the last."""
         better, plans = super().count(plan, dram_bytes), self.options.budget
-        if self.options.progress is not None and (better or self.plans_evaluated % 100 == 0 or self.plans_evaluated == plans):
+        if self.options.progress is not None and (
+            better or self.plans_evaluated % 100 == 0 or self.plans_evaluated == plans
+        ):
             self.options.progress(self.plans_evaluated, plans, self.best_bytes, self.bound)
         return better
 
@@ -101,7 +125,9 @@ class PlanBudget(SearchBudget):
         """The best plan so far; every operator alone if none was evaluated."""
         plan = self.partitions.in_order(self.best or self.partitions.fit(self.partitions.singles, Rng(0)))
         dram_bytes = self.partitions.dram_bytes(plan)
-        return self.result(method, plan, dram_bytes, seed=self.options.seed, front=front, repairs=self.policy.repairs)
+        return self.result(
+            method, plan, dram_bytes, seed=self.options.seed, front=front, repairs=self.policy.repairs
+        )
 
 
 def one_scheme(method: str, partitions: Partitions, budget: SearchBudget, groups: Iterable[int]) -> Result:

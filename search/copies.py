@@ -1,9 +1,11 @@
-"""Which barriers get a copy of the cone before them, and from where on: coordinate descent, with exact searches of parts of the network.
+"""Which barriers get a copy of the cone before them, and from where on: coordinate descent, with exact
+searches of parts of the network.
 
-Copies change what their neighbourhood moves, so one choice after the other is judged by the blocks around it alone: an interval of the network in
-topological order, which is convex, planned by itself. The networks as a whole are planned with no copies, with all of the smallest ones, and with
-those that the descent ends with; the best of these is taken, so that copies never cost bytes. What is proven holds for these copies: other choices
-could move less, down to the bound that is given with the result.
+Copies change what their neighbourhood moves, so one choice after the other is judged by the blocks around it
+alone: an interval of the network in topological order, which is convex, planned by itself. The networks as a
+whole are planned with no copies, with all of the smallest ones, and with those that the descent ends with;
+the best of these is taken, so that copies never cost bytes. What is proven holds for these copies: other
+choices could move less, down to the bound that is given with the result.
 """
 
 from __future__ import annotations
@@ -50,9 +52,10 @@ def search_copies(
 ) -> Copied:
     """The network with the copies that let it move the fewest bytes, as far as the descent finds them.
 
-    `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster, or KeyboardInterrupt; `runs`: whether a network
-    runs as one group. `most_macs`: multiply-accumulates that the network may have with its copies. `late`: whether the time is over; then the
-    best plan so far is taken, as it is at Ctrl-C, be it in a search or between two. Raises KeyboardInterrupt where there is none yet.
+    `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster, or
+    KeyboardInterrupt; `runs`: whether a network runs as one group. `most_macs`: multiply-accumulates that the
+    network may have with its copies. `late`: whether the time is over; then the best plan so far is taken, as
+    it is at Ctrl-C, be it in a search or between two. Raises KeyboardInterrupt where there is none yet.
     """
     descent = _Descent(graph, solve, estimate, runs, most_macs)
     interrupted = False
@@ -74,7 +77,8 @@ class _Descent:
     runs: Callable[[Graph], bool]
     most_macs: int
     searches: int = 0
-    best: Copied | None = None  # the plan of the fewest bytes so far, of equals the one with the fewest multiply-accumulates
+    # the plan of the fewest bytes so far, of equals the one with the fewest multiply-accumulates
+    best: Copied | None = None
     least: tuple[float, int] = (inf, 0)  # its bytes, and the multiply-accumulates of its copies
     known: dict[object, int] = field(default_factory=dict[object, int])  # bytes of parts of the network
     fitting: dict[int, Sequence[Cone]] = field(default_factory=dict[int, Sequence[Cone]])  # see `cones`
@@ -83,7 +87,9 @@ class _Descent:
         self.flow = flow = Dataflow.of(self.graph)
         self.barriers: Sequence[Barrier] = barriers(self.graph)
         self.macs = sum(flow.macs)
-        self.starts = [min(flow.position[name] for name in barrier.cones[0].operators) for barrier in self.barriers]
+        self.starts = [
+            min(flow.position[name] for name in barrier.cones[0].operators) for barrier in self.barriers
+        ]
 
     def run(self, late: Callable[[], bool], progress: Progress | None) -> None:
         """Plan the network with one choice of cones after the other. Raises KeyboardInterrupt at Ctrl-C."""
@@ -111,8 +117,12 @@ class _Descent:
             self.whole(choice)
 
     def whole(self, choice: Choice) -> Copied:
-        """The best plan so far, once all of the network is planned with these cones copied, by number of the barrier. Raises KeyboardInterrupt."""
-        graph, copies = with_copies(self.graph, {self.barriers[k].reduction: cone for k, cone in choice.items()})
+        """The best plan so far, once all of the network is planned with these cones copied,
+        by number of the barrier. Raises KeyboardInterrupt.
+        """
+        graph, copies = with_copies(
+            self.graph, {self.barriers[k].reduction: cone for k, cone in choice.items()}
+        )
         self.searches += 1
         copied = Copied(graph, copies, self.solve(graph), self.searches, len(self.barriers))
         costs = copied.result.dram_bytes, _macs(choice)
@@ -124,7 +134,9 @@ class _Descent:
         return self.best
 
     def smallest(self) -> dict[int, Cone]:
-        """The smallest cone of every barrier, as many as the multiply-accumulates allow: those first that cost the fewest."""
+        """The smallest cone of every barrier, as many as the multiply-accumulates allow:
+        those first that cost the fewest.
+        """
         chosen: dict[int, Cone] = {}
         for k in sorted(range(len(self.barriers)), key=lambda k: self.barriers[k].cones[0].macs):
             if self._allowed(chosen | {k: self.barriers[k].cones[0]}):
@@ -135,14 +147,20 @@ class _Descent:
         return self.macs + _macs(choice) <= self.most_macs
 
     def improved(self, k: int, choice: Choice) -> Choice:
-        """With the cone of one barrier, or none, with which the blocks around move the fewest bytes; of equals, the fewest multiply-accumulates.
+        """With the cone of one barrier, or none, with which the blocks around move the fewest bytes; of
+        equals, the fewest multiply-accumulates.
 
-        How many there are in all is seen to later. Larger cones are tried until one is no better than the best before it.
+        How many there are in all is seen to later. Larger cones are tried until one is no better than the
+        best before it.
         """
         cheapest, least = choice, (0, 0)
         for cone in (None, *self.cones(k)):
             other = _with(choice, k, cone)
-            more = (0, 0) if other == choice else (self._more_bytes(k, choice, other), _macs(other) - _macs(choice))
+            more = (
+                (0, 0)
+                if other == choice
+                else (self._more_bytes(k, choice, other), _macs(other) - _macs(choice))
+            )
             if more < least:
                 cheapest, least = other, more
             elif cone and cone != cheapest.get(k):
@@ -150,39 +168,62 @@ class _Descent:
         return cheapest
 
     def smaller(self, choice: Choice) -> Choice:
-        """With a smaller cone of one barrier, or none: where that costs the fewest bytes per multiply-accumulate that it saves."""
+        """With a smaller cone of one barrier, or none:
+        where that costs the fewest bytes per multiply-accumulate that it saves.
+        """
         cheapest, least = choice, inf
         for k, chosen in choice.items():
             for cone in (None, *self.cones(k)):
                 saved = chosen.macs - (cone.macs if cone else 0)
-                if saved > 0 and (costs := self._more_bytes(k, choice, other := _with(choice, k, cone)) / saved) < least:
+                if (
+                    saved > 0
+                    and (costs := self._more_bytes(k, choice, other := _with(choice, k, cone)) / saved)
+                    < least
+                ):
                     cheapest, least = other, costs
         return cheapest
 
     def cones(self, k: int) -> Sequence[Cone]:
-        """Of a barrier, with few enough multiply-accumulates: the smallest cone, and those larger ones whose copy runs as one group.
+        """Of a barrier, with few enough multiply-accumulates: the smallest cone, and those larger ones whose
+        copy runs as one group.
 
         What a copy stores on its way could be loaded as it is.
         """
         if k not in self.fitting:
             barrier, position = self.barriers[k], self.flow.position
             allowed = [cone for cone in barrier.cones if self._allowed({k: cone})]
-            groups = (sum(1 << position[name] for name in (*cone.operators, barrier.reduction)) for cone in allowed[1:])
-            self.fitting[k] = [*allowed[:1], *(cone for cone, group in zip(allowed[1:], groups, strict=True) if self.runs(excerpt(self.flow, group)))]
+            groups = (
+                sum(1 << position[name] for name in (*cone.operators, barrier.reduction))
+                for cone in allowed[1:]
+            )
+            self.fitting[k] = [
+                *allowed[:1],
+                *(
+                    cone
+                    for cone, group in zip(allowed[1:], groups, strict=True)
+                    if self.runs(excerpt(self.flow, group))
+                ),
+            ]
         return self.fitting[k]
 
     def _more_bytes(self, k: int, before: Choice, after: Choice) -> int:
         """What the blocks around a barrier move more with another cone for it."""
-        begins = [self.flow.position[cone.operators[0]] for choice in (before, after) if (cone := choice.get(k))]
+        begins = [
+            self.flow.position[cone.operators[0]] for choice in (before, after) if (cone := choice.get(k))
+        ]
         first, stop = self._start(bisect_left(self.starts, min(begins)) - 1), self._start(k + 2)
         return self._bytes(first, stop, after) - self._bytes(first, stop, before)
 
     def _start(self, k: int) -> int:
-        """The first operator of a barrier's block; those of barriers before and after all are the ends of the network."""
+        """The first operator of a barrier's block;
+        those of barriers before and after all are the ends of the network.
+        """
         return 0 if k <= 0 else len(self.flow) if k >= len(self.starts) else self.starts[k]
 
     def _bytes(self, first: int, stop: int, choice: Choice) -> int:
-        """What the operators of an interval move, planned by themselves, with those of the copies that lie in it."""
+        """What the operators of an interval move, planned by themselves,
+        with those of the copies that lie in it.
+        """
         position = self.flow.position
         inside: dict[str, Cone] = {}
         for k, cone in choice.items():

@@ -1,4 +1,6 @@
-"""DNNFusion's planner: blocks grown from one-to-one operators, as mapping types allow; doubtful pairs as a latency decides."""
+"""DNNFusion's planner: blocks grown from one-to-one operators, as mapping types allow;
+doubtful pairs as a latency decides.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,15 @@ from search.result import Result
 
 
 def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
-    """One block after the other: from the unfused one-to-one operator of the smallest result, over its successors, then its predecessors.
+    """One block after the other: from the unfused one-to-one operator of the smallest result, over its
+    successors, then its predecessors.
 
-    Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last operator, as its figure 3 has it; an
-    operator joins only if no two blocks wait for each other then, and the block stays legal. Doubtful pairs (yellow in table 3) are fused if the
-    larger block takes no longer than its parts by `options.latency`; without one, if it moves no more DRAM bytes. With `strict`, no block has two
-    many-to-many operators, as table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful), as the
-    paper's table 5 counts.
+    Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last
+    operator, as its figure 3 has it; an operator joins only if no two blocks wait for each other then, and
+    the block stays legal. Doubtful pairs (yellow in table 3) are fused if the larger block takes no longer
+    than its parts by `options.latency`; without one, if it moves no more DRAM bytes. With `strict`, no block
+    has two many-to-many operators, as table 3 has it; without, pools, reductions, softmax and normalisation
+    may stand beside another (doubtful), as the paper's table 5 counts.
     """
     partitions = options.partitions or Partitions(model)
     budget = SearchBudget(model, options, lambda: partitions.asked)
@@ -56,14 +60,18 @@ class _Blocks:
             left = list(bits(self.block[seed]))
             while left:
                 op = left.pop(0)
-                for other in bits((self.flow.succs if after else self.flow.preds)[op] & self.flow.neighbours[op]):
+                for other in bits(
+                    (self.flow.succs if after else self.flow.preds)[op] & self.flow.neighbours[op]
+                ):
                     mask, joined = self.block[seed], self.block[other]
                     if mask >> other & 1 or joined != 1 << other:
                         continue
                     fused, outcome = self.judged(mask, kind, other, after=after)
                     if outcome is FusionOutcome.BREAK or not self.may_join(mask, other):
                         continue
-                    if outcome is FusionOutcome.PROFILE and self.latency(mask | joined) > self.latency(mask) + self.latency(joined):
+                    if outcome is FusionOutcome.PROFILE and self.latency(mask | joined) > self.latency(
+                        mask
+                    ) + self.latency(joined):
                         continue
                     kind = fused
                     for member in bits(mask | joined):

@@ -1,4 +1,6 @@
-"""Dynamic programming over the groups that mapping types allow: the scheme of least cost among those that a rule-based compiler may choose from."""
+"""Dynamic programming over the groups that mapping types allow: the scheme of least cost among those that a
+rule-based compiler may choose from.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,18 @@ from search.result import Result
 
 
 def solve_by_types(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
-    """The scheme of fewest DRAM bytes without groups that table 3 of DNNFusion (arXiv 2108.13342) breaks; the best found when the time is over.
+    """The scheme of fewest DRAM bytes without groups that table 3 of DNNFusion (arXiv 2108.13342) breaks; the
+    best found when the time is over.
 
-    Gao et al. (Computer Science 52(5), 2025; its abstract) put rules of mapping types, a dynamic program over a cost model, and pruning together;
-    the program here is that of `search.exact`: states are the operators executed so far, and a group is given up as soon as the table breaks it,
-    because whatever it is grown into is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions,
-    softmax and normalisation may join.
+    Gao et al. (Computer Science 52(5), 2025; its abstract) put rules of mapping types, a dynamic program over
+    a cost model, and pruning together; the program here is that of `search.exact`: states are the operators
+    executed so far, and a group is given up as soon as the table breaks it, because whatever it is grown into
+    is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions, softmax
+    and normalisation may join.
     """
     legal = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), options)
-    return replace(legal, method="dp", lower_bound_bytes=max(options.lower_bound_bytes, model.least_bytes))  # other groups may move less
+    # other groups may move less
+    return replace(legal, method="dp", lower_bound_bytes=max(options.lower_bound_bytes, model.least_bytes))
 
 
 class _OfTypes(Adapted[Floor]):
@@ -29,7 +34,10 @@ class _OfTypes(Adapted[Floor]):
     def __init__(self, model: CostModel[Floor], rules: TypeRules) -> None:
         super().__init__(model)
         self.allow = rules.allow
-        self._compatible = tuple(mask & ~(rules.single & ~(1 << i)) if rules.single >> i & 1 else mask for i, mask in enumerate(model.compatible))
+        self._compatible = tuple(
+            mask & ~(rules.single & ~(1 << i)) if rules.single >> i & 1 else mask
+            for i, mask in enumerate(model.compatible)
+        )
 
     @property
     def compatible(self) -> tuple[int, ...]:

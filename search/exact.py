@@ -1,18 +1,23 @@
 """The optimal fusion scheme, as a shortest path over order ideals, with a proof or a bound.
 
-A state is the set of operators already executed (a downset of the dataflow); a step executes one legal group. What keeps this small:
+A state is the set of operators already executed (a downset of the dataflow); a step executes one legal group.
+What keeps this small:
 
-* A group is grown operator by operator in topological order, and given up when a lower bound on its buffer that never falls as it grows says that
-  no group containing it can fit. F_beta itself may fall when an operator is added, so it is not used to prune.
+* A group is grown operator by operator in topological order, and given up when a lower bound on its buffer
+  that never falls as it grows says that no group containing it can fit. F_beta itself may fall when an
+  operator is added, so it is not used to prune.
 * Two operators that no legal group can hold together are never tried together.
-* Independent groups commute, so only one order of them is walked: of the groups that can be executed, the one with the lowest operator goes first.
-  Hence a group may overtake an unexecuted operator u below all of its own only if the group of u cannot be executed yet: if some operator that may
-  share a group with u has an unexecuted ancestor that does not descend from u.
-* A state whose bytes so far, plus what the rest must move at the very least, reach the best scheme known is dropped.
+* Independent groups commute, so only one order of them is walked: of the groups that can be executed, the one
+  with the lowest operator goes first. Hence a group may overtake an unexecuted operator u below all of its
+  own only if the group of u cannot be executed yet: if some operator that may share a group with u has an
+  unexecuted ancestor that does not descend from u.
+* A state whose bytes so far, plus what the rest must move at the very least, reach the best scheme known is
+  dropped.
 
-States are walked in passes of growing width: of the states with equally many operators executed, a pass keeps the most promising ones. A pass ends
-with a scheme, and with a proof: no scheme moves less than the least that any dropped state promised. Where nothing promising was dropped, that is
-the optimum; on most CNNs the first pass does it.
+States are walked in passes of growing width: of the states with equally many operators executed, a pass keeps
+the most promising ones. A pass ends with a scheme, and with a proof: no scheme moves less than the least that
+any dropped state promised. Where nothing promising was dropped, that is the optimum; on most CNNs the first
+pass does it.
 """
 
 from __future__ import annotations
@@ -89,7 +94,10 @@ class _Search:
     def begin_with(self, simpler: CostModel) -> None:
         """Take what one pass over a simpler model finds, in half the time, as the first scheme."""
         limit = self.options.time_limit
-        first = _Search(simpler, replace(self.options, time_limit=None if limit is None else limit / 2, lower_bound_bytes=0))
+        first = _Search(
+            simpler,
+            replace(self.options, time_limit=None if limit is None else limit / 2, lower_bound_bytes=0),
+        )
         try:
             first.walk(FIRST_WIDTH)
         finally:  # also what it has when it is interrupted
@@ -127,21 +135,31 @@ class _Search:
                     return
                 dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
             if self.options.progress is not None:
-                self.options.progress(size + 1, len(flow), budget.best_bytes if budget.best else None, budget.bound)
+                self.options.progress(
+                    size + 1, len(flow), budget.best_bytes if budget.best else None, budget.bound
+                )
         end = states.get(flow.everything)
         if end is not None:
             budget.count(_path(states, flow.everything), end.cost)
         budget.bound = max(budget.bound, min(dropped, budget.best_bytes))
 
     def _settle(self, states: dict[int, _State]) -> None:
-        """Of a pass that was not finished: the way to the best of the states that got furthest, and every other operator alone."""
+        """Of a pass that was not finished: the way to the best of the states that got furthest,
+        and every other operator alone.
+        """
         furthest = max(mask.bit_count() for mask in states)
-        reached = min((mask for mask in states if mask.bit_count() == furthest), key=lambda mask: states[mask].cost + states[mask].rest)
+        reached = min(
+            (mask for mask in states if mask.bit_count() == furthest),
+            key=lambda mask: states[mask].cost + states[mask].rest,
+        )
         groups = (*_path(states, reached), *(1 << i for i in bits(self.model.dataflow.everything & ~reached)))
         self.budget.count(groups, self.dram_bytes(groups))
 
     def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]], most: int) -> int:
-        """Reach the states after one. Returns what the groups that were not grown, if any, promise at the least."""
+        """Reach the states after one.
+
+        Returns what the groups that were not grown, if any, promise at the least.
+        """
         model, here, best = self.model, states[mask], self.budget.best_bytes
         if here.cost + here.rest >= best:
             return NOTHING
@@ -177,7 +195,8 @@ def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
 
 
 def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[tuple[int, int]]:
-    """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every tensor moves once.
+    """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every
+    tensor moves once.
 
     After growing `most` sets of operators it ends with the empty group.
     """
@@ -209,18 +228,30 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
             if not joined and not _may_join(neighbours, mask, allowed):
                 continue
             done = state | mask
-            for i in reversed([*bits(frontier & allowed)]):  # so that the operator that comes next is tried next
+            # so that the operator that comes next is tried next
+            for i in reversed([*bits(frontier & allowed)]):
                 if preds[i] & ~done:
                     continue
                 larger = mask | 1 << i
                 larger_floor, larger_dram = model.grow(mask, floor, dram, i)
                 if model.may_grow(larger, larger_floor):
                     whole = bool(neighbours[i] & mask) if joined else connected(neighbours, larger)
-                    stack.append((larger, larger_floor, larger_dram, frontier | succs[i], allowed & compatible[i], whole))
+                    stack.append(
+                        (
+                            larger,
+                            larger_floor,
+                            larger_dram,
+                            frontier | succs[i],
+                            allowed & compatible[i],
+                            whole,
+                        )
+                    )
 
 
 def _last_start(flow: Dataflow, compatible: tuple[int, ...], rest: int) -> int:
-    """Highest operator that may be the lowest of the next group: the first one whose own group waits for nothing."""
+    """Highest operator that may be the lowest of the next group:
+    the first one whose own group waits for nothing.
+    """
     for i in bits(rest):
         others = rest & ~(flow.descendants[i] | 1 << i)
         if not any(flow.ancestors[joining] & others for joining in bits(compatible[i] & rest)):

@@ -1,8 +1,9 @@
-"""Fronts: of plans that differ in several figures, those that no other beats in all of them; what they enclose, and where they bend.
+"""Fronts: of plans that differ in several figures, those that no other beats in all of them; what they
+enclose, and where they bend.
 
-The *supported* plans of a front are the corners of its convex hull: each has the least weighted sum for some weights, so an exact search finds it,
-and where no weights are left that could give another, all of them are known. What lies inside the hull only a search of another kind finds
-(`search.nsga2.evolve_figures`).
+The *supported* plans of a front are the corners of its convex hull: each has the least weighted sum for some
+weights, so an exact search finds it, and where no weights are left that could give another, all of them are
+known. What lies inside the hull only a search of another kind finds (`search.nsga2.evolve_figures`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ Vector = tuple[int, int, int]  # of bytes, cycles and pJ, or weights of them
 AXES = {name: k for k, name in enumerate(Figures._fields)}
 TIE = 1 << 40  # how much more a weighted sum counts than the plain one, which breaks ties
 LARGEST = 1 << 126  # of weighted sums: below what a search takes for infinite
-MARGIN = 0.1  # of the range of an axis, by which the reference point of a hypervolume lies behind the worst point
+# of the range of an axis, by which the reference point of a hypervolume lies behind the worst point
+MARGIN = 0.1
 BEND = 0.1  # of the whole fall, by which a knee must lie below the chord
 
 
-# -- dominance -----------------------------------------------------------------------------------------------------------------------------
+# -- dominance -----------------------------------------------------------------------------------------------
 
 
 def dominates(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -56,7 +58,8 @@ class Hypervolume(NamedTuple):
 
 
 def hypervolume(points: Sequence[Sequence[float]], among: Sequence[Sequence[float]]) -> Hypervolume:
-    """Of some points, in a box around others: from the best of each axis to a tenth of its range behind the worst. Axes without a range do not count.
+    """Of some points, in a box around others: from the best of each axis to a tenth of its range behind the
+    worst. Axes without a range do not count.
 
     >>> hypervolume([(0, 10), (10, 0)], [(0, 10), (10, 0)]).reference
     (11.0, 11.0)
@@ -72,26 +75,36 @@ def hypervolume(points: Sequence[Sequence[float]], among: Sequence[Sequence[floa
     return Hypervolume(volume, tuple(reference.tolist()))
 
 
-# -- supported plans -----------------------------------------------------------------------------------------------------------------------
+# -- supported plans -----------------------------------------------------------------------------------------
 
 
 class Supported(NamedTuple):
     """A plan of least weighted sum."""
 
     choice: Choice
-    weights: Vector  # of bytes, cycles and energy; one of them is 1 and the others 0 where it is the least of a figure
+    # of bytes, cycles and energy; one of them is 1 and the others 0 where it is the least of a figure
+    weights: Vector
     value: int  # the weighted sum
     bound: int  # no plan of these modes and ways has a smaller one
 
 
 def supported(
-    model: CostModel, ways: Ways, least: Sequence[Figures], run: Run, start: Sequence[int], axes: Sequence[str], most: int | None = None
+    model: CostModel,
+    ways: Ways,
+    least: Sequence[Figures],
+    run: Run,
+    start: Sequence[int],
+    axes: Sequence[str],
+    most: int | None = None,
 ) -> Iterator[Supported]:
-    """Plans on the convex hull of all plans' figures, first the least of each figure; all corners, unless `most` or an interrupt ends it.
+    """Plans on the convex hull of all plans' figures, first the least of each figure; all corners, unless
+    `most` or an interrupt ends it.
 
-    `run`: an exact search; `start`: a legal plan; `axes`: names of the figures that count. The same plan may come again, with other weights.
-    A search of the weights that fit three plans found, or two and the figures that weigh nothing, either finds a plan below them or proves that there
-    is none; once all are proven, no corner is missing. (The dual of the outer approximation of Benson 1998; with two figures, dichotomic search.)
+    `run`: an exact search; `start`: a legal plan; `axes`: names of the figures that count. The same plan may
+    come again, with other weights. A search of the weights that fit three plans found, or two and the figures
+    that weigh nothing, either finds a plan below them or proves that there is none; once all are proven, no
+    corner is missing. (The dual of the outer approximation of Benson 1998; with two figures, dichotomic
+    search.)
     """
     wanted = [AXES[name] for name in axes]
     hull = _Hull(wanted)
@@ -118,7 +131,8 @@ class _Hull:
         self.axes = axes
         self.points: list[Vector] = []
         self.asked: set[Vector] = set()
-        self.waiting: list[tuple[float, Vector, Vector | None]] = []  # (how little is to be gained, weights, a corner that they were made for)
+        # (how little is to be gained, weights, a corner that they were made for)
+        self.waiting: list[tuple[float, Vector, Vector | None]] = []
 
     def ask(self, weights: Vector, corner: Vector | None = None, gain: float = 1.0) -> None:
         """Let these weights be tried, unless they were."""
@@ -127,7 +141,9 @@ class _Hull:
             heappush(self.waiting, (-gain, weights, corner))
 
     def next(self) -> Vector | None:
-        """The weights by which most may be gained; those below which a corner was found since are passed over."""
+        """The weights by which most may be gained;
+        those below which a corner was found since are passed over.
+        """
         while self.waiting:
             _, weights, corner = heappop(self.waiting)
             if corner is None or _dot(weights, corner) <= min(_dot(weights, point) for point in self.points):
@@ -184,7 +200,7 @@ def _cross(a: Vector, b: Vector) -> Vector:
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 
-# -- knees ---------------------------------------------------------------------------------------------------------------------------------
+# -- knees ---------------------------------------------------------------------------------------------------
 
 
 class Bend(NamedTuple):
@@ -198,9 +214,11 @@ class Bend(NamedTuple):
 
 
 def knee(sizes: Sequence[float], values: Sequence[float]) -> Bend | None:
-    """The point farthest below the chord from the first point to the least one: sizes count in doublings, values as they are.
+    """The point farthest below the chord from the first point to the least one: sizes count in doublings,
+    values as they are.
 
-    None where there is no bend: fewer than three sizes up to the least value, or all of them nearly on the chord.
+    None where there is no bend: fewer than three sizes up to the least value, or all of them nearly on the
+    chord.
 
     >>> knee([1, 2, 4, 8, 16], [100, 60, 20, 15, 10])
     Bend(at=2, depth=0.38..., before=0.4, behind=0.05, end=4)

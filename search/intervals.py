@@ -1,7 +1,8 @@
-"""The scheme of least bytes whose groups are intervals of the order of the operators, or the parts of one: a plan to begin with, found fast.
+"""The scheme of least bytes whose groups are intervals of the order of the operators, or the parts of one: a
+plan to begin with, found fast.
 
-An interval of a topological order is convex, and so are its connected parts; groups in the order of their intervals are executable. So the best such
-scheme is a shortest path over the positions in that order.
+An interval of a topological order is convex, and so are its connected parts; groups in the order of their
+intervals are executable. So the best such scheme is a shortest path over the positions in that order.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ LONGEST = 64  # operators of an interval
 
 
 def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
-    """Groups in an executable order. `over`: whether the time is; then the operators that were not reached are alone."""
+    """Groups in an executable order.
+
+    `over`: whether the time is; then the operators that were not reached are alone.
+    """
     flow = model.dataflow
     least = [0] + [NOTHING] * len(flow)  # per position: bytes of the operators before it
-    last: list[tuple[int, Partition]] = [(0, ())] * len(least)  # per position: where its last interval begins, and the groups of that
+    # per position: where its last interval begins, and the groups of that
+    last: list[tuple[int, Partition]] = [(0, ())] * len(least)
     for start in range(len(flow)):
         if over():
             last[start + 1 :] = [(op, (1 << op,)) for op in range(start, len(flow))]
@@ -32,7 +37,9 @@ def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
                 break
             if least[start] + dram >= least[op + 1]:
                 continue
-            parts = (mask,) if connected(flow.neighbours, mask) else tuple(connected_parts(flow.neighbours, mask))
+            parts = (
+                (mask,) if connected(flow.neighbours, mask) else tuple(connected_parts(flow.neighbours, mask))
+            )
             cost = _bytes(model, parts)
             if cost is not None and least[start] + cost < least[op + 1]:
                 least[op + 1], last[op + 1] = least[start] + cost, (start, parts)

@@ -1,12 +1,16 @@
-"""Lazy evaluation: searches that ask an expensive evaluator about few groups; until it is asked about one, an optimistic estimate stands in.
+"""Lazy evaluation: searches that ask an expensive evaluator about few groups; until it is asked about one, an
+optimistic estimate stands in.
 
-A search goes by exact figures where the evaluator has been asked, and by optimistic ones elsewhere: as few cycles as an estimate thinks likely.
-Before a plan may count as one of the best, the evaluator is asked about its groups, one at a time, as long as the optimistic rest would still make it
-one. So whatever a search returns is what the evaluator says, and a group that is not promising even by the optimistic estimate is never evaluated.
+A search goes by exact figures where the evaluator has been asked, and by optimistic ones elsewhere: as few
+cycles as an estimate thinks likely. Before a plan may count as one of the best, the evaluator is asked about
+its groups, one at a time, as long as the optimistic rest would still make it one. So whatever a search
+returns is what the evaluator says, and a group that is not promising even by the optimistic estimate is never
+evaluated.
 
-An exact search is run again and again, until all groups of what it finds are evaluated: then no plan is estimated to be better. Finding paths where
-edges are expensive to evaluate goes so in robotics: Dellin and Srinivasa, "A unifying formalism for shortest path problems with expensive edge
-evaluations via lazy best-first search over paths with edge selectors", ICAPS 2016.
+An exact search is run again and again, until all groups of what it finds are evaluated: then no plan is
+estimated to be better. Finding paths where edges are expensive to evaluate goes so in robotics: Dellin and
+Srinivasa, "A unifying formalism for shortest path problems with expensive edge evaluations via lazy
+best-first search over paths with edge selectors", ICAPS 2016.
 """
 
 from __future__ import annotations
@@ -26,18 +30,36 @@ from search.options import SearchOptions, Settle
 from search.result import Result
 from search.weighted import Ways, WeightedModel
 
-Estimate = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]  # legal groups -> (mean, spread) of log2 of their cycles
+# legal groups -> (mean, spread) of log2 of their cycles
+Estimate = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]
 DOUBT = 0.5  # spreads below the mean at which the optimistic estimate lies
 
 
 class OptimisticCosts:
-    """`Ways` of groups: those of the evaluator where it was asked, elsewhere one with the optimistic number of cycles."""
+    """`Ways` of groups: those of the evaluator where it was asked,
+    elsewhere one with the optimistic number of cycles.
+    """
 
     def __init__(
-        self, model: CostModel, ways: Ways, least: Sequence[Figures], known: Callable[[int], bool], estimate: Estimate, doubt: float = DOUBT
+        self,
+        model: CostModel,
+        ways: Ways,
+        least: Sequence[Figures],
+        known: Callable[[int], bool],
+        estimate: Estimate,
+        doubt: float = DOUBT,
     ) -> None:
-        """`ways`: the evaluator; `least`: per operator, what it takes in any group, its bytes aside; `known`: whether asking costs nothing."""
-        self.model, self.ways, self.least, self.known, self.estimate, self.doubt = model, ways, least, known, estimate, doubt
+        """`ways`: the evaluator; `least`: per operator, what it takes in any group, its bytes aside;
+        `known`: whether asking costs nothing.
+        """
+        self.model, self.ways, self.least, self.known, self.estimate, self.doubt = (
+            model,
+            ways,
+            least,
+            known,
+            estimate,
+            doubt,
+        )
         self.evaluated = 0  # groups that the evaluator was asked about
         self._estimated: dict[int, Sequence[Figures]] = {}
 
@@ -61,7 +83,9 @@ class OptimisticCosts:
         assert cost is not None, "estimates are of legal groups"
         mean, spread = self.estimate((group,))
         least = sum(self.least[i].cycles for i in bits(group))
-        return (Figures(cost.dram_bytes, max(ceil(2.0 ** float(mean[0] - self.doubt * spread[0])), least), 0),)
+        return (
+            Figures(cost.dram_bytes, max(ceil(2.0 ** float(mean[0] - self.doubt * spread[0])), least), 0),
+        )
 
 
 def optimistic(model: WeightedModel, optimistic_costs: OptimisticCosts) -> WeightedModel:
@@ -70,9 +94,11 @@ def optimistic(model: WeightedModel, optimistic_costs: OptimisticCosts) -> Weigh
 
 
 def solve_lazily(model: WeightedModel, optimistic_costs: OptimisticCosts, options: SearchOptions) -> Result:
-    """As `solve`, of a model whose ways are `optimistic_costs`: the evaluator is asked about the groups of what is found, until it knows them all.
+    """As `solve`, of a model whose ways are `optimistic_costs`: the evaluator is asked about the groups of
+    what is found, until it knows them all.
 
-    `options.start` has a plan to begin with. That no estimate is better proves nothing, so the bound is what the model knows.
+    `options.start` has a plan to begin with. That no estimate is better proves nothing, so the bound is what
+    the model knows.
     """
     assert options.start, "the first plan whose groups are evaluated"
     settle, clock, limit = settling(model, optimistic_costs), time.perf_counter(), options.time_limit
@@ -89,11 +115,15 @@ def solve_lazily(model: WeightedModel, optimistic_costs: OptimisticCosts, option
         done = real == attempt.dram_bytes or attempt.interrupted or left == 0
         best = attempt.groups if better else best
         if done:
-            return replace(attempt, groups=best, dram_bytes=value(model, best), lower_bound_bytes=model.least_bytes)
+            return replace(
+                attempt, groups=best, dram_bytes=value(model, best), lower_bound_bytes=model.least_bytes
+            )
 
 
 def settling(model: WeightedModel, optimistic_costs: OptimisticCosts) -> Settle:
-    """What local search and NSGA-II are given (`SearchOptions.settle`), beside a model whose ways are `optimistic_costs`."""
+    """What local search and NSGA-II are given (`SearchOptions.settle`),
+    beside a model whose ways are `optimistic_costs`.
+    """
 
     def settle(group: int) -> bool:
         changed = optimistic_costs.settle(group)

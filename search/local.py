@@ -12,12 +12,15 @@ TRIES = 20  # edits drawn for one plan before a repeat is accepted
 
 
 def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 3) -> Result:
-    """Begin with `options.start`, and as many random plans as make `keep`; each iteration edits every plan kept once, then keeps the best `keep`.
+    """Begin with `options.start`, and as many random plans as make `keep`; each iteration edits every plan
+    kept once, then keeps the best `keep`.
 
-    An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits is split, as `options.split` says or else
-    at random. An edit that changes nothing, or leads to a plan seen before, is drawn again.
-    Source: arXiv 2501.00636 (its LS, K = 10). With the budgets of its tables, three plans end nearer to the optimum than ten wherever they differ: on
-    ResNet-50 and MobileNet-V2 under brr, 1 % and 0 % instead of 3 % and 6 %.
+    An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits
+    is split, as `options.split` says or else at random. An edit that changes nothing, or leads to a plan seen
+    before, is drawn again.
+    Source: arXiv 2501.00636 (its LS, K = 10). With the budgets of its tables, three plans end nearer to the
+    optimum than ten wherever they differ: on ResNet-50 and MobileNet-V2 under brr, 1 % and 0 % instead of 3 %
+    and 6 %.
     """
     budget = PlanBudget(model, options)
     partitions, rng, policy, start = budget.partitions, budget.rng, budget.policy, options.start
@@ -25,7 +28,10 @@ def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 
     kept: list[tuple[int, int, Partition]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
 
     def add(plan: Partition, dram_bytes: int) -> None:
-        same, settled = frozenset(plan), budget.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0])
+        same, settled = (
+            frozenset(plan),
+            budget.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0]),
+        )
         budget.count(plan, dram_bytes if settled is None else settled)
         if settled is not None and same not in seen:
             kept.append((settled, -budget.plans_evaluated, plan))
@@ -50,9 +56,17 @@ def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 
 
 
 def _fresh(
-    partitions: Partitions, plan: Partition, dram_bytes: int, seen: set[frozenset[int]], rng: Rng, policy: RepairPolicy
+    partitions: Partitions,
+    plan: Partition,
+    dram_bytes: int,
+    seen: set[frozenset[int]],
+    rng: Rng,
+    policy: RepairPolicy,
 ) -> tuple[Partition, int]:
-    """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes. Only the groups around the edit are priced."""
+    """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes.
+
+    Only the groups around the edit are priced.
+    """
     edited, change = plan, 0
     for _ in range(TRIES):
         if (edit := _edit(partitions, plan, rng)) is None:
@@ -67,10 +81,13 @@ def _fresh(
 
 
 def _edit(partitions: Partitions, plan: Partition, rng: Rng) -> tuple[int, int, Partition] | None:
-    """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer. None at a cyclic dependency of groups.
+    """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer.
 
-    The edit happens at a link. Where it is cut: the groups at its ends are merged, or one end moves over, with whatever of its group must come along
-    to keep the order. Where it is fused: the group is split there, and one part may join another group beside it.
+    None at a cyclic dependency of groups.
+
+    The edit happens at a link. Where it is cut: the groups at its ends are merged, or one end moves over,
+    with whatever of its group must come along to keep the order. Where it is fused: the group is split there,
+    and one part may join another group beside it.
     """
     if not partitions.links:
         return None

@@ -1,4 +1,7 @@
-"""All searches, by name: what configurations, the command line and the documentation offer is this table. A new search is a module and a row."""
+"""All searches, by name: what configurations, the command line and the documentation offer is this table.
+
+A new search is a module and a row.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class Method(NamedTuple):
     run: Callable[[CostModel, SearchOptions], Result]
     summary: str  # for help and documentation
     takes: tuple[str, ...] = ()  # fields of `SearchOptions` that it reads beside those that all do
-    proves: bool = False  # whether it raises the lower bound above what the cost model knows, and so may end with a proof
+    # whether it raises the lower bound above what the cost model knows, and so may end with a proof
+    proves: bool = False
     unit: Literal["operators", "plans"] = "operators"  # what its progress counts
 
 
@@ -35,9 +39,18 @@ def _evolve(model: CostModel, options: SearchOptions) -> Result:
 
 
 METHODS: dict[str, Method] = {
-    "exact": Method(solve, "the optimum, or a plan and a bound when it is stopped", ("passes", "start"), proves=True),
-    "nsga2": Method(_evolve, "breeds plans for few DRAM bytes and little buffer", (*SAMPLES, "settle", "start"), unit="plans"),
-    "local": Method(improve, "edits the best few plans at random places", (*SAMPLES, "settle", "start"), unit="plans"),
+    "exact": Method(
+        solve, "the optimum, or a plan and a bound when it is stopped", ("passes", "start"), proves=True
+    ),
+    "nsga2": Method(
+        _evolve,
+        "breeds plans for few DRAM bytes and little buffer",
+        (*SAMPLES, "settle", "start"),
+        unit="plans",
+    ),
+    "local": Method(
+        improve, "edits the best few plans at random places", (*SAMPLES, "settle", "start"), unit="plans"
+    ),
     "random": Method(sample, "draws plans at random", SAMPLES, unit="plans"),
     "dnnfusion": Method(grow_blocks, "fuses by mapping types, blocks grown from one operator", ("latency",)),
     "tvm": Method(fuse_by_patterns, "fuses by TVM's rules of operator kinds"),

@@ -1,7 +1,8 @@
-"""NSGA-II: plans as genomes, bred for few DRAM bytes and a small buffer at once, or for little of several figures.
+"""NSGA-II: plans as genomes, bred for few DRAM bytes and a small buffer at once, or for little of several
+figures.
 
-pymoo runs the loop; the operators are ours. Its own survival sorts floats by an unstable sort, so that ties fall differently from machine to machine;
-here ranks and crowding are exact integers.
+pymoo runs the loop; the operators are ours. Its own survival sorts floats by an unstable sort, so that ties
+fall differently from machine to machine; here ranks and crowding are exact integers.
 """
 
 from __future__ import annotations
@@ -39,12 +40,16 @@ Point = tuple[int, ...]  # what is to be small: (DRAM bytes, required bytes), or
 Individual = tuple[Partition, tuple[int, ...]]  # groups, and the way of each, where plans differ in those
 
 
-def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10) -> Result:
-    """Breed plans by two-point crossover and mutation of their genomes, keep the best of old and new by non-dominated sorting.
+def evolve(
+    model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10
+) -> Result:
+    """Breed plans by two-point crossover and mutation of their genomes, keep the best of old and new by
+    non-dominated sorting.
 
-    A genome that is not a legal plan is replaced by that of the plan it decodes to. Genomes already in the population are not evaluated again.
-    At budgets of a few thousand plans, a population of 20 came nearer to the optimum than 100 on three of four networks (not on ResNet-50).
-    `front` of the result holds the plans found that no other beats in both DRAM and required bytes.
+    A genome that is not a legal plan is replaced by that of the plan it decodes to. Genomes already in the
+    population are not evaluated again. At budgets of a few thousand plans, a population of 20 came nearer to
+    the optimum than 100 on three of four networks (not on ResNet-50). `front` of the result holds the plans
+    found that no other beats in both DRAM and required bytes.
     The first population has the legal plans of `options.start` among random ones.
     Source: Deb et al. 2002 for NSGA-II; arXiv 2501.00636 runs it on fusion plans.
     """
@@ -55,7 +60,8 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
 
     def point(individual: Individual) -> Point:
         plan, required = individual[0], partitions.required_bytes(individual[0])
-        below = min((d for d, b in bred if b <= required), default=NOTHING)  # from there on another plan is as good in both
+        # from there on another plan is as good in both
+        below = min((d for d, b in bred if b <= required), default=NOTHING)
         settled = budget.settled(plan, partitions.dram_bytes(plan), below)
         dram_bytes = partitions.dram_bytes(plan) if settled is None else settled
         budget.count(plan, dram_bytes)
@@ -67,15 +73,25 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
 
 
 def evolve_figures(
-    model: CostModel, ways: Ways, axes: Sequence[int], start: Sequence[Choice], options: SearchOptions = DEFAULTS, *, population: int = 40
+    model: CostModel,
+    ways: Ways,
+    axes: Sequence[int],
+    start: Sequence[Choice],
+    options: SearchOptions = DEFAULTS,
+    *,
+    population: int = 40,
 ) -> tuple[list[Choice], bool]:
-    """(plans found, of which none beats another in the figures that count, fewest bytes first; whether it was interrupted).
+    """(plans found, of which none beats another in the figures that count, fewest bytes first; whether it was
+    interrupted).
 
-    `axes`: positions in `Figures`. A genome says which links are fused, and in which way each group runs; the first population has the plans of
-    `start` among neighbours of theirs, so that what lies inside the convex hull of the plans that exact searches find is looked for around them.
+    `axes`: positions in `Figures`. A genome says which links are fused, and in which way each group runs; the
+    first population has the plans of `start` among neighbours of theirs, so that what lies inside the convex
+    hull of the plans that exact searches find is looked for around them.
     """
     budget = PlanBudget(model, options, Rng((options.seed, 2)))
-    code = _CodeOfWays(budget.partitions, budget.rng, budget.policy, [(choice.groups, choice.ways) for choice in start], ways)
+    code = _CodeOfWays(
+        budget.partitions, budget.rng, budget.policy, [(choice.groups, choice.ways) for choice in start], ways
+    )
     known: dict[Individual, Figures] = {}
 
     def point(individual: Individual) -> Point:
@@ -84,7 +100,16 @@ def evolve_figures(
         return tuple(figures[k] for k in axes)
 
     bred: dict[Point, Individual] = {}
-    _breed(budget, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
+    _breed(
+        budget,
+        code,
+        point,
+        _Turn(code),
+        len(axes),
+        bred,
+        min(population, 2 * len(start) + 20),
+        population // 2,
+    )
     choices: list[Choice] = []
     for _, individual in sorted(bred.items()):
         way = dict(zip(*individual, strict=True))
@@ -103,7 +128,10 @@ def _breed(
     population: int,
     offspring: int,
 ) -> None:
-    """Fill `front` with plans found that no other plan found beats in everything, by what they take. Ctrl-C ends it."""
+    """Fill `front` with plans found that no other plan found beats in everything, by what they take.
+
+    Ctrl-C ends it.
+    """
     decoded: dict[bytes, Individual] = {}  # of the genomes asked for last
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
         "sampling": _Draws(code),
@@ -140,7 +168,8 @@ def _breed(
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:
-    """Indices of the points that nothing dominates, then of those that only the first dominate, and so on; each by DRAM bytes.
+    """Indices of the points that nothing dominates, then of those that only the first dominate, and so on;
+    each by DRAM bytes.
 
     >>> fronts([(1, 5), (2, 2), (3, 3), (5, 1), (2, 2)])
     [[0, 1, 4, 3], [2]]
@@ -149,8 +178,13 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
     if points and len(points[0]) != 2:
         return _fronts(points)
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
-        # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come before those that do not.
-        k = bisect_left(ranked, 1, key=lambda front: int(points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]))
+        # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come before
+        # those that do not.
+        k = bisect_left(
+            ranked,
+            1,
+            key=lambda front: int(points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]),
+        )
         if k == len(ranked):
             ranked.append([])
         ranked[k].append(i)
@@ -161,7 +195,10 @@ def _fronts(points: Sequence[Point]) -> list[list[int]]:
     """As `fronts`, of any number of figures, each point held against those before it."""
     ranked: list[list[int]] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
-        rank = next((k for k, front in enumerate(ranked) if not any(_beats(points[j], points[i]) for j in front)), len(ranked))
+        rank = next(
+            (k for k, front in enumerate(ranked) if not any(_beats(points[j], points[i]) for j in front)),
+            len(ranked),
+        )
         if rank == len(ranked):
             ranked.append([])
         ranked[rank].append(i)
@@ -173,7 +210,9 @@ def _beats(a: Point, b: Point) -> bool:
 
 
 def by_crowding(front: Sequence[int], points: Sequence[Point]) -> list[int]:
-    """A front sorted by crowding, the loneliest first: both ends, then by the size of the gap that each leaves. Copies of a point come last."""
+    """A front sorted by crowding, the loneliest first: both ends, then by the size of the gap that each
+    leaves. Copies of a point come last.
+    """
     distinct: dict[Point, int] = {}
     for i in front:
         distinct.setdefault(points[i], i)
@@ -210,7 +249,9 @@ class _Code:
 
     largest = 1  # value of a gene
 
-    def __init__(self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual]) -> None:
+    def __init__(
+        self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual]
+    ) -> None:
         self.partitions, self.rng, self.policy = partitions, rng, policy
         for group in (group for plan, _ in start for group in plan):
             partitions.price(group)
@@ -231,20 +272,24 @@ class _Code:
 
 
 class _CodeOfWays(_Code):
-    """Genomes of plans whose groups run in different ways: per operator its links, then a gene, of which that of a group's first operator counts.
+    """Genomes of plans whose groups run in different ways: per operator its links, then a gene, of which that
+    of a group's first operator counts.
 
     So a stretch of genes is a part of the network.
     """
 
     largest = 255
 
-    def __init__(self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual], ways: Ways) -> None:
+    def __init__(
+        self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual], ways: Ways
+    ) -> None:
         super().__init__(partitions, rng, policy, start)
         self.ways = ways
         links = [0] * len(partitions.flow)
         for _, later in partitions.links:
             links[later] += 1
-        self.of_ways = np.array([end + i for i, end in enumerate(accumulate(links))])  # positions, per operator
+        # positions, per operator
+        self.of_ways = np.array([end + i for i, end in enumerate(accumulate(links))])
         self.genes += len(links)
         self.of_links = np.setdiff1d(np.arange(self.genes), self.of_ways)
 
@@ -267,7 +312,9 @@ class _CodeOfWays(_Code):
     def decode(self, genome: np.ndarray) -> Individual:
         """See `_Code`. A gene that is larger than there are ways counts from the first one on again."""
         plan, _ = super().decode(genome[self.of_links])
-        return plan, tuple(int(genome[self.of_ways[next(bits(group))]]) % len(self.ways(group)) for group in plan)
+        return plan, tuple(
+            int(genome[self.of_ways[next(bits(group))]]) % len(self.ways(group)) for group in plan
+        )
 
 
 class _Nsga2(NSGA2):
@@ -318,12 +365,22 @@ class _NoRepeats(DuplicateElimination):
 
 
 class _TwoPoint(Crossover):
-    """Exchanges a stretch of links. Links are in topological order, so a stretch is a part of the network, and its groups move together."""
+    """Exchanges a stretch of links.
+
+    Links are in topological order, so a stretch is a part of the network, and its groups move together.
+    """
 
     def __init__(self) -> None:
         super().__init__(n_parents=2, n_offsprings=2, prob=0.9)
 
-    def _do(self, problem: Genomes, X: np.ndarray, *_: object, random_state: np.random.Generator, **__: object) -> Any:  # noqa: N803
+    def _do(
+        self,
+        problem: Genomes,
+        X: np.ndarray,  # noqa: N803
+        *_: object,
+        random_state: np.random.Generator,
+        **__: object,
+    ) -> Any:
         ends = np.sort(random_state.integers(0, problem.n_var + 1, size=(X.shape[1], 2)), axis=1)
         place = np.arange(problem.n_var)
         inside = (place >= ends[:, :1]) & (place < ends[:, 1:])
@@ -333,7 +390,14 @@ class _TwoPoint(Crossover):
 class _Flip(Mutation):
     """Flips one to three links. A neighbour of the other kind is often flipped too: the cut moves."""
 
-    def _do(self, problem: Genomes, X: np.ndarray, *_: object, random_state: np.random.Generator, **__: object) -> Any:  # noqa: N803
+    def _do(
+        self,
+        problem: Genomes,
+        X: np.ndarray,  # noqa: N803
+        *_: object,
+        random_state: np.random.Generator,
+        **__: object,
+    ) -> Any:
         changed, links = X.copy(), problem.n_var
         sites = random_state.integers(0, links, size=(len(X), 3))
         flips = random_state.integers(1, 4, size=len(X))
@@ -355,7 +419,14 @@ class _Turn(_Flip):
         super().__init__()
         self.code = code
 
-    def _do(self, problem: Genomes, X: np.ndarray, *_: object, random_state: np.random.Generator, **__: object) -> Any:  # noqa: N803
+    def _do(
+        self,
+        problem: Genomes,
+        X: np.ndarray,  # noqa: N803
+        *_: object,
+        random_state: np.random.Generator,
+        **__: object,
+    ) -> Any:
         changed, code = X.copy(), self.code
         turned = random_state.integers(0, 2, size=len(X)) > 0
         sites = code.of_ways[random_state.integers(0, len(code.of_ways), size=len(X))]

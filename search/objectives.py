@@ -1,12 +1,15 @@
-"""Plans of few bytes, few cycles, little energy, or a small product of energy and delay; with caps on any of them.
+"""Plans of few bytes, few cycles, little energy, or a small product of energy and delay; with caps on any of
+them.
 
-Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a `WeightedModel`, finds plans on the convex hull
-of all figures; a cap becomes a weight (a Lagrange multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on
-ways of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap: the bound says by how
-much at most.
+Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a
+`WeightedModel`, finds plans on the convex hull of all figures; a cap becomes a weight (a Lagrange
+multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on ways of
+single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap:
+the bound says by how much at most.
 
-Where something else than bytes is minimised, bytes weigh much at first and then ever less: few groups are of interest then, and each plan is the
-first one of the next search, which drops whatever is no better. So a search that is stopped has plans between the fewest bytes and the fewest cycles.
+Where something else than bytes is minimised, bytes weigh much at first and then ever less: few groups are of
+interest then, and each plan is the first one of the next search, which drops whatever is no better. So a
+search that is stopped has plans between the fewest bytes and the fewest cycles.
 """
 
 from __future__ import annotations
@@ -23,9 +26,13 @@ from search.weighted import CostWeights, Run, Ways, WeightedModel
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 
-FIGURE: dict[ObjectiveName, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}  # of an objective that is one figure
-UNIT = 1 << 48  # weight of an objective: a plan's other figures, at a weight of 1, are less together; a multiplier of UNIT counts as much as it does
-FACTOR = 4  # by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
+# of an objective that is one figure
+FIGURE: dict[ObjectiveName, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}
+# weight of an objective: a plan's other figures, at a weight of 1, are less together; a multiplier of UNIT
+# counts as much as it does
+UNIT = 1 << 48
+# by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
+FACTOR = 4
 MOST = FACTOR**24
 BISECTIONS = 6  # of the multiplier then
 HEAVY = UNIT * FACTOR**3  # multiplier of bytes to begin with, where something else is minimised
@@ -42,7 +49,12 @@ class Caps(NamedTuple):
 
     def over(self, figures: Figures) -> Figures:
         """By how much figures are above the caps."""
-        return Figures(*(max(figure - cap, 0) if cap is not None else 0 for figure, cap in zip(figures, self, strict=True)))
+        return Figures(
+            *(
+                max(figure - cap, 0) if cap is not None else 0
+                for figure, cap in zip(figures, self, strict=True)
+            )
+        )
 
     def allow(self, figures: Figures) -> bool:
         """Whether a plan may take so much."""
@@ -61,10 +73,14 @@ class Objective:
 
     def value(self, figures: Figures) -> int:
         """What is minimised, in B, cycles, pJ, or pJ x cycles."""
-        return figures.energy_pj * figures.cycles if self.name == "edp" else getattr(figures, FIGURE[self.name])
+        return (
+            figures.energy_pj * figures.cycles if self.name == "edp" else getattr(figures, FIGURE[self.name])
+        )
 
     def order(self, figures: Figures) -> tuple[bool, int, int, int]:
-        """By which plans are compared: below the caps first; of equal values fewer cycles, then fewer bytes."""
+        """By which plans are compared: below the caps first; of equal values fewer cycles, then fewer
+        bytes.
+        """
         over = self.caps.over(figures)
         return any(over), sum(over) if any(over) else self.value(figures), figures.cycles, figures.dram_bytes
 
@@ -98,7 +114,9 @@ def best_of(ways: Ways, groups: Sequence[int], weights: CostWeights) -> Choice:
 
 def first_of(ways: Ways, plans: Iterable[Sequence[int]], weights: CostWeights) -> Sequence[int]:
     """Of some plans, that of the least weighted sum."""
-    return min((best_of(ways, groups, weights) for groups in plans), key=lambda choice: weights.of(choice.figures)).groups
+    return min(
+        (best_of(ways, groups, weights) for groups in plans), key=lambda choice: weights.of(choice.figures)
+    ).groups
 
 
 def optimise(
@@ -111,9 +129,12 @@ def optimise(
     over: Callable[[], bool] = lambda: False,
     near: float = 0.0,
 ) -> SearchOutcome:
-    """The best plan that searches of weighted sums find. `start`: a legal plan to begin with; `run`: a search; `over`: whether its time is over.
+    """The best plan that searches of weighted sums find.
 
-    `near`: share of its value by which a plan may be above its bound where that ends the search. See `WeightedModel` for the others.
+    `start`: a legal plan to begin with; `run`: a search; `over`: whether its time is over.
+
+    `near`: share of its value by which a plan may be above its bound where that ends the search. See
+    `WeightedModel` for the others.
     """
     search = _Search(model, ways, least, objective, run, over, near)
     search.known.append(best_of(ways, start, _lexical(objective.name)))
@@ -130,9 +151,24 @@ def _lexical(name: ObjectiveName) -> CostWeights:
 
 class _Search:
     def __init__(
-        self, model: CostModel, ways: Ways, least: Sequence[Figures], objective: Objective, run: Run, over: Callable[[], bool], near: float
+        self,
+        model: CostModel,
+        ways: Ways,
+        least: Sequence[Figures],
+        objective: Objective,
+        run: Run,
+        over: Callable[[], bool],
+        near: float,
     ) -> None:
-        self.model, self.ways, self.least, self.objective, self.run, self.over, self.near = model, ways, least, objective, run, over, near
+        self.model, self.ways, self.least, self.objective, self.run, self.over, self.near = (
+            model,
+            ways,
+            least,
+            objective,
+            run,
+            over,
+            near,
+        )
         self.known: list[Choice] = []
         self.bound = 0
         self.interrupted = False
@@ -146,7 +182,9 @@ class _Search:
     def _done(self) -> bool:
         """Whether it is stopped, or near enough to the bound."""
         value = self.objective.value(self.best.figures)
-        return self.stopped or (self.objective.caps.allow(self.best.figures) and value - self.bound <= self.near * value)
+        return self.stopped or (
+            self.objective.caps.allow(self.best.figures) and value - self.bound <= self.near * value
+        )
 
     @property
     def best(self) -> Choice:
@@ -155,7 +193,8 @@ class _Search:
     def solve(self, weights: CostWeights) -> tuple[Choice, Result]:
         """The plan of the least weighted sum that the search finds."""
         weighted = self.run(
-            WeightedModel(self.model, self.ways, self.least, weights), first_of(self.ways, [known.groups for known in self.known], weights)
+            WeightedModel(self.model, self.ways, self.least, weights),
+            first_of(self.ways, [known.groups for known in self.known], weights),
         )
         self.interrupted = self.interrupted or weighted.interrupted
         choice = best_of(self.ways, weighted.groups, weights)
@@ -163,7 +202,10 @@ class _Search:
         return choice, weighted
 
     def descended(self) -> Result | None:
-        """With bytes at a multiplier that falls, while there is time, until they are above their cap. None where they never are."""
+        """With bytes at a multiplier that falls, while there is time, until they are above their cap.
+
+        None where they never are.
+        """
         if self.objective.name == "bytes":
             return None
         last, light = self._squeezed("dram_bytes", self.objective.caps.dram_bytes, HEAVY, LIGHT)
@@ -180,7 +222,8 @@ class _Search:
         _, fastest = self.solve(_lexical("cycles"))
         self.bound = energy * (fastest.lower_bound_bytes // UNIT)
         seen: set[Figures] = set()
-        for _ in range(TANGENTS):  # to the corner where the product is least, as far as tangents lead from the best one so far
+        # to the corner where the product is least, as far as tangents lead from the best one so far
+        for _ in range(TANGENTS):
             best = self.best.figures
             if best in seen or self.stopped:
                 break
@@ -199,7 +242,9 @@ class _Search:
         return last
 
     def _squeezed(self, name: str, cap: int | None, multiplier: int, least: int) -> tuple[Result, bool]:
-        """Below a cap, with a multiplier that is lowered to the least that suffices, or raised to it; whether even `least` does."""
+        """Below a cap, with a multiplier that is lowered to the least that suffices, or raised to it;
+        whether even `least` does.
+        """
         last, reached = self._weighed(name, cap, multiplier)
         low = high = multiplier
         while reached and not self._done and low > least:  # more power than it takes
@@ -220,7 +265,8 @@ class _Search:
         return last, False
 
     def _weighed(self, name: str, cap: int | None, multiplier: int) -> tuple[Result, bool]:
-        """The search with a capped figure at a multiplier, of which UNIT counts as much as the value; whether the plan is below the cap.
+        """The search with a capped figure at a multiplier, of which UNIT counts as much as the value; whether
+        the plan is below the cap.
 
         The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
         """
@@ -239,10 +285,16 @@ class _Search:
 
 
 def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
-    """The same groups, each in another way where that lowers the value and the caps allow it: what saves most for what it takes first."""
+    """The same groups, each in another way where that lowers the value and the caps allow it:
+    what saves most for what it takes first.
+    """
     chosen = choice
     while True:
-        better = [other for other in _turns(ways, chosen) if objective.order(other.figures) < objective.order(chosen.figures)]
+        better = [
+            other
+            for other in _turns(ways, chosen)
+            if objective.order(other.figures) < objective.order(chosen.figures)
+        ]
         if not better:
             return chosen
         chosen = max(better, key=lambda other: _ratio(objective, chosen.figures, other.figures))

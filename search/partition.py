@@ -1,10 +1,13 @@
-"""Fusion schemes as the randomised searches handle them: drawn, decoded from bits, repaired, priced; legal whenever they leave here.
+"""Fusion schemes as the randomised searches handle them: drawn, decoded from bits, repaired, priced; legal
+whenever they leave here.
 
-A *link* joins two operators that may be fused directly: a producer and a reader of its map, or two readers of one map. A *genome* has one byte per
-link, 1 = fused and 0 = cut; links are sorted by their later operator. A *plan* is a tuple of groups (masks of operators).
+A *link* joins two operators that may be fused directly: a producer and a reader of its map, or two readers of
+one map. A *genome* has one byte per link, 1 = fused and 0 = cut; links are sorted by their later operator. A
+*plan* is a tuple of groups (masks of operators).
 
-A map with many readers would have quadratically many pairs, so each reader is paired with at most `PAIRED` readers before it. Every pair is there for
-maps of up to PAIRED + 1 readers. Beyond that, readers further apart meet through those between them, or through the producer.
+A map with many readers would have quadratically many pairs, so each reader is paired with at most `PAIRED`
+readers before it. Every pair is there for maps of up to PAIRED + 1 readers. Beyond that, readers further
+apart meet through those between them, or through the producer.
 """
 
 from __future__ import annotations
@@ -25,24 +28,30 @@ PAIRED = 3  # earlier readers of the same map that a reader is paired with
 KEPT = 200_000  # illegal groups, and groups with their parts, remembered before these memories start afresh
 
 Partition = tuple[int, ...]
-Split = Callable[[int], Sequence[int] | None]  # an illegal group -> smaller groups in an executable order, or None
-Screen = Callable[[Sequence[int]], Sequence[bool]]  # groups -> whether each looks legal; one that does not is broken without being checked
+# an illegal group -> smaller groups in an executable order, or None
+Split = Callable[[int], Sequence[int] | None]
+# groups -> whether each looks legal; one that does not is broken without being checked
+Screen = Callable[[Sequence[int]], Sequence[bool]]
 
 
 class Price(NamedTuple):
     """What a legal group adds to a plan."""
 
     dram_bytes: int
-    required_bytes: int  # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says nothing of the fusion
+    # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says
+    # nothing of the fusion
+    required_bytes: int
     fused: int  # mask of the links inside it
 
 
 @dataclass
 class RepairPolicy:
-    """How one search breaks groups that do not fit: where `split` says, at random where it says nothing; and how often it did.
+    """How one search breaks groups that do not fit: where `split` says, at random where it says nothing; and
+    how often it did.
 
-    A group that `screen` takes for illegal is broken unchecked, unless this search has found it legal before. `split` is given illegal groups, and
-    those taken for illegal; the groups that it returns are not screened. Both must answer by the group alone, for a seed to mean one plan.
+    A group that `screen` takes for illegal is broken unchecked, unless this search has found it legal before.
+    `split` is given illegal groups, and those taken for illegal; the groups that it returns are not screened.
+    Both must answer by the group alone, for a seed to mean one plan.
     """
 
     split: Split | None = None
@@ -62,7 +71,11 @@ class RepairPolicy:
         if self.screen is None:
             return set()
         unsure = [group for group in dict.fromkeys(groups) if group not in self.legal and not anywhere(group)]
-        return {group for group, passes in zip(unsure, self.screen(unsure), strict=True) if not passes} if unsure else set()
+        return (
+            {group for group, passes in zip(unsure, self.screen(unsure), strict=True) if not passes}
+            if unsure
+            else set()
+        )
 
 
 class Rng:
@@ -83,7 +96,10 @@ class Rng:
         return self._source.random_raw(count + 7 >> 3).astype("<u8").view(np.uint8)[:count]
 
     def member(self, mask: int) -> int:
-        """An operator of the set: the first at or after a random place between its ends. Operators after gaps are likelier."""
+        """An operator of the set: the first at or after a random place between its ends.
+
+        Operators after gaps are likelier.
+        """
         low = (mask & -mask).bit_length() - 1
         place = low + self.below(mask.bit_length() - low)
         rest = mask >> place
@@ -91,7 +107,10 @@ class Rng:
 
 
 class Partitions:
-    """Legal partitions of one model. What is learnt of groups is kept, so searches on one model do well to share this."""
+    """Legal partitions of one model.
+
+    What is learnt of groups is kept, so searches on one model do well to share this.
+    """
 
     def __init__(self, model: CostModel) -> None:
         self.model = model
@@ -118,7 +137,7 @@ class Partitions:
         self._parts: dict[int, tuple[int, ...]] = {}
         self._needs: dict[int, int] = {}
 
-    # -- groups --------------------------------------------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------------------------
 
     @property
     def judged(self) -> int:
@@ -152,7 +171,9 @@ class Partitions:
         return Price(cost.dram_bytes, cost.required_bytes, fused)
 
     def _may_fit(self, mask: int) -> bool:
-        """False if bounds that never fall as a group grows rule it out: much cheaper than to evaluate a large group."""
+        """False if bounds that never fall as a group grows rule it out:
+        much cheaper than to evaluate a large group.
+        """
         if mask & (mask - 1) == 0:
             return True
         if mask & ~self.model.compatible[mask.bit_length() - 1]:
@@ -207,9 +228,11 @@ class Partitions:
                 return self.parts(first) + self.parts(mask ^ first)
 
     def fit(self, groups: Iterable[int], rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
-        """The same groups, with every illegal one broken into legal ones in its place: as the policy says, else at random.
+        """The same groups, with every illegal one broken into legal ones in its place: as the policy says,
+        else at random.
 
-        Convex, connected groups in an executable order stay so. A single operator is always legal, so this ends.
+        Convex, connected groups in an executable order stay so. A single operator is always legal, so this
+        ends.
         """
         policy = policy or RepairPolicy()
         legal: list[int] = []
@@ -241,7 +264,7 @@ class Partitions:
             policy.legal.update(legal)
         return legal
 
-    # -- plans ---------------------------------------------------------------------------------------------------------------------------
+    # -- plans -----------------------------------------------------------------------------------------------
 
     def dram_bytes(self, plan: Iterable[int]) -> int:
         """DRAM bytes of a plan of groups that fit() returned."""
@@ -259,13 +282,18 @@ class Partitions:
         for group in plan:
             fused |= self._prices[group].fused
         count = len(self.links)
-        return np.unpackbits(np.frombuffer(fused.to_bytes(count + 7 >> 3, "little"), np.uint8), count=count, bitorder="little")
+        return np.unpackbits(
+            np.frombuffer(fused.to_bytes(count + 7 >> 3, "little"), np.uint8), count=count, bitorder="little"
+        )
 
     def decode(self, genome: bytes) -> list[int]:
-        """Connected, convex groups with an acyclic quotient that follow a genome as far as that allows. They may be too large for the buffer.
+        """Connected, convex groups with an acyclic quotient that follow a genome as far as that allows.
 
-        One topological sweep: an operator joins the groups at the other end of its fused links, in order, except where that would close a cycle.
-        Groups only grow along links, so they are connected; a path that leaves a group and comes back would be a cycle, so they are convex.
+        They may be too large for the buffer.
+
+        One topological sweep: an operator joins the groups at the other end of its fused links, in order,
+        except where that would close a cycle. Groups only grow along links, so they are connected; a path
+        that leaves a group and comes back would be a cycle, so they are convex.
         """
         owner = [0] * len(self._steps)  # operator -> group
         members: list[int] = []  # group -> mask of operators
@@ -315,9 +343,11 @@ class Partitions:
         return [group for group in members if group]
 
     def draw(self, rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
-        """A random legal plan: every link is fused with a probability that is itself drawn, between a half and one.
+        """A random legal plan: every link is fused with a probability that is itself drawn, between a half
+        and one.
 
-        Below a half, plans are little better than every operator alone; at one, everything is fused and then cut at random.
+        Below a half, plans are little better than every operator alone; at one, everything is fused and then
+        cut at random.
         """
         genome = (rng.bytes(len(self.links)) <= 127 + rng.below(129)).tobytes()
         return self.fit(self.decode(genome), rng, policy)
@@ -329,7 +359,8 @@ class Partitions:
         return price.dram_bytes
 
     def executable(self, groups: Iterable[int]) -> Partition | None:
-        """The groups in an executable order, those with early operators first; None if some wait for one another.
+        """The groups in an executable order, those with early operators first; None if some wait for one
+        another.
 
         Whatever is in none of these groups counts as executed before them.
         """
@@ -366,7 +397,9 @@ def _links(model: CostModel) -> list[tuple[int, int]]:
             pairs.update((flow.producer[m], v) for v in readers)
         for k, v in enumerate(readers):
             pairs.update((u, v) for u in readers[max(0, k - PAIRED) : k])
-    return sorted(((u, v) for u, v in pairs if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0]))
+    return sorted(
+        ((u, v) for u, v in pairs if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0])
+    )
 
 
 def _between(above: list[int], a: int, b: int) -> bool:

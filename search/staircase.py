@@ -1,8 +1,10 @@
 """The optimum at every buffer size of a range, from one enumeration of groups.
 
-Whatever is legal on a small buffer is legal on a larger one. So the groups and states reached on the largest buffer hold those of every smaller one,
-and each size is one shortest path over what was enumerated once. A plan whose groups need at most b bytes stays what it is on every buffer above b,
-and more buffer never costs more bytes: between b and the size that it was found at, the optimum is constant, and the next size to solve is b itself.
+Whatever is legal on a small buffer is legal on a larger one. So the groups and states reached on the largest
+buffer hold those of every smaller one, and each size is one shortest path over what was enumerated once. A
+plan whose groups need at most b bytes stays what it is on every buffer above b, and more buffer never costs
+more bytes: between b and the size that it was found at, the optimum is constant, and the next size to solve
+is b itself.
 """
 
 from __future__ import annotations
@@ -37,12 +39,18 @@ class _Step(NamedTuple):
     dram_bytes: int  # once it fits
 
 
-def staircase(model_at: Callable[[int], CostModel], buffer_need: Callable[[int], int], low: int, high: int, deadline: float) -> Iterator[Stair]:
+def staircase(
+    model_at: Callable[[int], CostModel],
+    buffer_need: Callable[[int], int],
+    low: int,
+    high: int,
+    deadline: float,
+) -> Iterator[Stair]:
     """Stairs from `high` down to `low`; each is yielded once its left end is known.
 
-    `model_at` gives the model of a buffer of so many bytes, all of one dataflow; `buffer_need` F_beta of a group, in bytes.
-    Raises TooMany, also where the enumeration is not done at the deadline (of time.perf_counter). Traffic `paper` has no staircase: what it
-    leaves out changes with the buffer.
+    `model_at` gives the model of a buffer of so many bytes, all of one dataflow; `buffer_need` F_beta of a
+    group, in bytes. Raises TooMany, also where the enumeration is not done at the deadline (of
+    time.perf_counter). Traffic `paper` has no staircase: what it leaves out changes with the buffer.
     """
     largest = model_at(high)
     order, steps = _enumerate(largest, buffer_need, deadline)
@@ -52,7 +60,10 @@ def staircase(model_at: Callable[[int], CostModel], buffer_need: Callable[[int],
         model = model_at(buffer)
         dram, groups = _shortest(model, order, steps, buffer, done)
         costs = map(model.price, groups)
-        needs = max((cost.buffer_bytes for cost in costs if cost is not None and cost.buffer_bytes < buffer), default=0)
+        needs = max(
+            (cost.buffer_bytes for cost in costs if cost is not None and cost.buffer_bytes < buffer),
+            default=0,
+        )
         start = max(min(needs + 1, buffer), low)
         if pending is not None and pending.dram_bytes != dram:
             yield pending
@@ -62,8 +73,12 @@ def staircase(model_at: Callable[[int], CostModel], buffer_need: Callable[[int],
         yield pending
 
 
-def _enumerate(model: CostModel, buffer_need: Callable[[int], int], deadline: float) -> tuple[list[int], dict[int, list[_Step]]]:
-    """All states in order of size, and the legal groups that lead on from each, those that need the least buffer first."""
+def _enumerate(
+    model: CostModel, buffer_need: Callable[[int], int], deadline: float
+) -> tuple[list[int], dict[int, list[_Step]]]:
+    """All states in order of size, and the legal groups that lead on from each,
+    those that need the least buffer first.
+    """
     flow = model.dataflow
     levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
     levels[0].append(0)
@@ -88,7 +103,9 @@ def _enumerate(model: CostModel, buffer_need: Callable[[int], int], deadline: fl
     return [state for level in levels for state in level], steps
 
 
-def _shortest(model: CostModel, order: list[int], steps: dict[int, list[_Step]], buffer: int, done: int) -> tuple[int, list[int]]:
+def _shortest(
+    model: CostModel, order: list[int], steps: dict[int, list[_Step]], buffer: int, done: int
+) -> tuple[int, list[int]]:
     best: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}  # state -> (bytes, state before, group)
     for state in order:
         if state not in best:

@@ -1,4 +1,6 @@
-"""TVM's fusion rules: an operator joins the one that all paths from it lead to, if the kinds on the way allow it."""
+"""TVM's fusion rules: an operator joins the one that all paths from it lead to,
+if the kinds on the way allow it.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,13 @@ DEEPEST = 256  # operators of one group
 
 
 def fuse_by_patterns(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
-    """The groups that the pass FuseOps of TVM makes. No cost is looked at; a group that is not legal on the chip is not made.
+    """The groups that the pass FuseOps of TVM makes.
 
-    Source: FuseOps and its graph partitioner in TVM (Relay, Relax). Two phases: complex operators take the elementwise ones behind them, simple ones
-    join the injective ones and reductions that they lead to; then injective ones join one another.
+    No cost is looked at; a group that is not legal on the chip is not made.
+
+    Source: FuseOps and its graph partitioner in TVM (Relay, Relax). Two phases: complex operators take the
+    elementwise ones behind them, simple ones join the injective ones and reductions that they lead to; then
+    injective ones join one another.
     """
     partitions = options.partitions or Partitions(model)
     budget = SearchBudget(model, options, lambda: partitions.asked)
@@ -54,7 +59,7 @@ class _Fuser:
         self.pattern = list(self.kinds)  # of the group, at each of its operators
         self._grow_tree()
 
-    # -- post-dominators -----------------------------------------------------------------------------------------------------------------------
+    # -- post-dominators -------------------------------------------------------------------------------------
 
     def _grow_tree(self) -> None:
         flow = self.flow
@@ -82,7 +87,7 @@ class _Fuser:
                 b, pattern = right.parent, max(pattern, right.pattern)
         return a, pattern
 
-    # -- fusing --------------------------------------------------------------------------------------------------------------------------------
+    # -- fusing ----------------------------------------------------------------------------------------------
 
     def visit(self, op: int, phase: int) -> None:
         """What one phase does with an operator."""
@@ -100,7 +105,9 @@ class _Fuser:
             self._fuse(op, node.parent, INJECTIVE, INJECTIVE)
 
     def _fuse(self, op: int, sink: int, between_at_most: Pattern, sink_at_most: Pattern) -> None:
-        """Fuse an operator, and all between, with its post-dominator, if the groups on the way are so simple, and the whole is legal."""
+        """Fuse an operator, and all between, with its post-dominator,
+        if the groups on the way are so simple, and the whole is legal.
+        """
         between = self.flow.descendants[op] & self.flow.ancestors[sink]
         if self.pattern[sink] > sink_at_most or any(self.pattern[i] > between_at_most for i in bits(between)):
             return

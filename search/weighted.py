@@ -1,7 +1,9 @@
-"""A cost model in which searches minimise a weighted sum of bytes, cycles and energy, each group in the way that gives the least.
+"""A cost model in which searches minimise a weighted sum of bytes, cycles and energy, each group in the way
+that gives the least.
 
-Weighted sums find what lies on the convex hull of all plans' figures: the fewest of each, ties broken by another, and what a cap on one of them costs
-in another (`search.objectives`). A product of two, such as energy x delay, is least at a corner of that hull, since it is quasi-concave.
+Weighted sums find what lies on the convex hull of all plans' figures: the fewest of each, ties broken by
+another, and what a cap on one of them costs in another (`search.objectives`). A product of two, such as
+energy x delay, is least at a corner of that hull, since it is quasi-concave.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from lfopt.ir import Cost, Figures
 from lfopt.ops import bits
 from search.result import Result
 
-Ways = Callable[[int], Sequence[Figures]]  # (legal group) -> what it takes in each of the ways in which it may run; at least one
+# (legal group) -> what it takes in each of the ways in which it may run; at least one
+Ways = Callable[[int], Sequence[Figures]]
 
 
 class CostWeights(NamedTuple):
@@ -26,19 +29,32 @@ class CostWeights(NamedTuple):
 
     def of(self, figures: Figures) -> int:
         """The weighted sum."""
-        return self.dram_bytes * figures.dram_bytes + self.cycles * figures.cycles + self.energy_pj * figures.energy_pj
+        return (
+            self.dram_bytes * figures.dram_bytes
+            + self.cycles * figures.cycles
+            + self.energy_pj * figures.energy_pj
+        )
 
 
 class WeightedModel(Adapted[Floor]):
-    """The model's groups, each with its least weighted sum. What `CostModel` and `Result` call DRAM bytes is that sum here."""
+    """The model's groups, each with its least weighted sum.
 
-    def __init__(self, model: CostModel[Floor], ways: Ways, least: Sequence[Figures], weights: CostWeights) -> None:
-        """`least`: per operator, what it takes in any group, its bytes aside. Bytes must weigh something: the model goes by those of a group."""
+    What `CostModel` and `Result` call DRAM bytes is that sum here.
+    """
+
+    def __init__(
+        self, model: CostModel[Floor], ways: Ways, least: Sequence[Figures], weights: CostWeights
+    ) -> None:
+        """`least`: per operator, what it takes in any group, its bytes aside.
+
+        Bytes must weigh something: the model goes by those of a group.
+        """
         assert weights.dram_bytes > 0, weights
         super().__init__(model)
         self.ways, self.least, self.weights = ways, least, weights
         self._least = [weights.of(figures) for figures in least]
-        self._rest: dict[int, int] = {0: model.least_bytes}  # per set of executed operators: bytes that the others move at the least
+        # per set of executed operators: bytes that the others move at the least
+        self._rest: dict[int, int] = {0: model.least_bytes}
         self._values: dict[int, Cost | None] = {}
         self.least_bytes = weights.dram_bytes * model.least_bytes + sum(self._least)
 
@@ -46,7 +62,11 @@ class WeightedModel(Adapted[Floor]):
         """With the value of the best way in place of bytes."""
         if group not in self._values:
             cost = self.model.price(group)
-            self._values[group] = None if cost is None else cost._replace(dram_bytes=min(map(self.weights.of, self.ways(group))))
+            self._values[group] = (
+                None
+                if cost is None
+                else cost._replace(dram_bytes=min(map(self.weights.of, self.ways(group))))
+            )
         return self._values[group]
 
     def forget(self, group: int) -> None:
@@ -54,7 +74,9 @@ class WeightedModel(Adapted[Floor]):
         self._values.pop(group, None)
 
     def at_least(self, group: int, /) -> int:
-        """The value of as many bytes as the group moves in any way, and of what its operators take in any group: no way is looked at."""
+        """The value of as many bytes as the group moves in any way,
+        and of what its operators take in any group: no way is looked at.
+        """
         cost = self.model.price(group)
         return 0 if cost is None else self.weights.dram_bytes * cost.dram_bytes + self._own(group)
 
@@ -75,4 +97,5 @@ class WeightedModel(Adapted[Floor]):
         return self.weights.dram_bytes * self._rest[after] + self._own(others)
 
 
-Run = Callable[[WeightedModel[Any], Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan
+# (model, groups of a legal plan) -> what a search finds that begins with that plan
+Run = Callable[[WeightedModel[Any], Sequence[int]], Result]

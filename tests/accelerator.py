@@ -33,11 +33,15 @@ class _Net:
 
     def weight(self, *shape: int) -> str:
         """A new constant, or weights that there are: two convolutions then share them."""
-        known = [constant.name for constant in self.constants if tuple(constant.dims) == shape and len(shape) == 4]
+        known = [
+            constant.name for constant in self.constants if tuple(constant.dims) == shape and len(shape) == 4
+        ]
         if known and self.rng.random() < 0.5:
             return known[-1]
         name = f"w{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(self.rng.standard_normal(shape).astype(np.float32), name))
+        self.constants.append(
+            numpy_helper.from_array(self.rng.standard_normal(shape).astype(np.float32), name)
+        )
         return name
 
     def ints(self, *values: int) -> str:
@@ -62,12 +66,40 @@ class _Net:
             pads = [(reach - 1) // 2] * 4
         if min(h + pads[0] + pads[2], w + pads[1] + pads[3]) < reach:
             kernel, dilation, reach, pads = 1, 1, 1, [0] * 4
-        group = c if depthwise else self.one_of(*(g for g in range(1, c + 1) if c % g == 0)) if self.rng.random() < 0.3 else 1
-        m = c if depthwise else group * self.one_of(1, 2, 3, 5, 12, 20) if group > 1 else self.one_of(4, 8, 16, 16, 24, 32, 40, 48)
+        group = (
+            c
+            if depthwise
+            else self.one_of(*(g for g in range(1, c + 1) if c % g == 0))
+            if self.rng.random() < 0.3
+            else 1
+        )
+        m = (
+            c
+            if depthwise
+            else group * self.one_of(1, 2, 3, 5, 12, 20)
+            if group > 1
+            else self.one_of(4, 8, 16, 16, 24, 32, 40, 48)
+        )
         m = m if m <= 96 else group
-        shape = (1, m, (h + pads[0] + pads[2] - reach) // stride + 1, (w + pads[1] + pads[3] - reach) // stride + 1)
-        inputs = [x, self.weight(m, c // group, kernel, kernel)] + ([self.weight(m)] if self.rng.random() < 0.8 else [])
-        return self.add("Conv", inputs, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, dilations=[dilation] * 2, group=group)
+        shape = (
+            1,
+            m,
+            (h + pads[0] + pads[2] - reach) // stride + 1,
+            (w + pads[1] + pads[3] - reach) // stride + 1,
+        )
+        inputs = [x, self.weight(m, c // group, kernel, kernel)] + (
+            [self.weight(m)] if self.rng.random() < 0.8 else []
+        )
+        return self.add(
+            "Conv",
+            inputs,
+            shape,
+            kernel_shape=[kernel] * 2,
+            strides=[stride] * 2,
+            pads=pads,
+            dilations=[dilation] * 2,
+            group=group,
+        )
 
     def pool(self, x: str, kind: str) -> str:
         _, c, h, w = self.shapes[x]
@@ -77,7 +109,9 @@ class _Net:
         pad = self.one_of(0, kernel // 2)
         shape = (1, c, (h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1)
         more = {"count_include_pad": self.one_of(0, 1)} if kind == "AveragePool" else {}
-        return self.add(kind, [x], shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4, **more)
+        return self.add(
+            kind, [x], shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4, **more
+        )
 
     def squeeze(self, x: str) -> str:
         """Squeeze and excite."""
@@ -94,7 +128,11 @@ class _Net:
 
     def act(self, x: str) -> str:
         """A function of every element, or the product of x and one."""
-        y = self.add(("Relu", "Sigmoid", "HardSwish", "LeakyRelu", "Clip")[self.one_of(0, 1, 1, 2, 3)], [x], self.shapes[x])
+        y = self.add(
+            ("Relu", "Sigmoid", "HardSwish", "LeakyRelu", "Clip")[self.one_of(0, 1, 1, 2, 3)],
+            [x],
+            self.shapes[x],
+        )
         return self.add("Mul", [x, y], self.shapes[x]) if self.rng.random() < 0.4 else y
 
     def block(self, x: str) -> None:
@@ -102,7 +140,9 @@ class _Net:
         _, c, h, w = self.shapes[x]
         wide = self.one_of(8, 16, 24, 40)
         y = self.act(self.add("Conv", [x, self.weight(wide, c, 1, 1), self.weight(wide)], (1, wide, h, w)))
-        y = self.act(self.add("Conv", [y, self.weight(wide, 1, 3, 3)], (1, wide, h, w), pads=[1] * 4, group=wide))
+        y = self.act(
+            self.add("Conv", [y, self.weight(wide, 1, 3, 3)], (1, wide, h, w), pads=[1] * 4, group=wide)
+        )
         y = self.squeeze(y) if self.rng.random() < 0.7 else y
         y = self.add("Conv", [y, self.weight(c, wide, 1, 1), self.weight(c)], (1, c, h, w))
         y = self.add("Add", [x, y] if self.rng.random() < 0.5 else [y, x], (1, c, h, w))
@@ -123,14 +163,18 @@ class _Net:
         elif pick < 0.45:
             self.conv(x, depthwise=True)
         elif pick < 0.55:
-            self.add(("Add", "Mul")[self.one_of(0, 0, 1)], [x, alike[int(self.rng.integers(len(alike)))]], shape)
+            self.add(
+                ("Add", "Mul")[self.one_of(0, 0, 1)], [x, alike[int(self.rng.integers(len(alike)))]], shape
+            )
         elif pick < 0.65:
             self.act(x)
         elif pick < 0.75:
             self.pool(x, ("MaxPool", "AveragePool")[self.one_of(0, 1)])
         elif pick < 0.85 and shape[1] < 100:
             others = [beside[int(self.rng.integers(len(beside)))] for _ in range(self.one_of(1, 2))]
-            self.add("Concat", [*others, x], (1, sum(self.shapes[n][1] for n in [*others, x]), *shape[2:]), axis=1)
+            self.add(
+                "Concat", [*others, x], (1, sum(self.shapes[n][1] for n in [*others, x]), *shape[2:]), axis=1
+            )
         elif pick < 0.95:
             self.squeeze(x)
         else:
@@ -149,10 +193,18 @@ class _Net:
             self.shapes.update((output, (1, size, h, w)) for output, size in zip(outputs, parts, strict=True))
         elif how == 1:
             start, step = int(self.rng.integers(0, c)), self.one_of(1, 1, 2, 3)
-            self.add("Slice", [x, self.ints(start), self.ints(c), self.ints(1), self.ints(step)], (1, -(-(c - start) // step), h, w))
+            self.add(
+                "Slice",
+                [x, self.ints(start), self.ints(c), self.ints(1), self.ints(step)],
+                (1, -(-(c - start) // step), h, w),
+            )
         else:
             groups = self.one_of(*(g for g in range(1, c + 1) if c % g == 0))
-            order = self.rng.permutation(c) if self.rng.random() < 0.3 else np.arange(c).reshape(groups, -1).T.reshape(-1)
+            order = (
+                self.rng.permutation(c)
+                if self.rng.random() < 0.3
+                else np.arange(c).reshape(groups, -1).T.reshape(-1)
+            )
             self.add("Gather", [x, self.ints(*order.tolist())], (1, c, h, w), axis=1)
 
     def upsample(self, x: str) -> None:
@@ -182,8 +234,12 @@ class _Net:
         return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
 
 
-def accelerator_graph(rng: np.random.Generator, operators: int, lanes: int = LANES, *, gated: bool = False) -> Graph:
-    """A random network of float32 of about so many operators, or one that begins with an inverted residual."""
+def accelerator_graph(
+    rng: np.random.Generator, operators: int, lanes: int = LANES, *, gated: bool = False
+) -> Graph:
+    """A random network of float32 of about so many operators, or one that begins with an inverted
+    residual.
+    """
     net = _Net(rng, lanes)
     net.shapes["x"] = (1, net.one_of(3, 3, 8, 16, 24), int(rng.integers(4, 20)), int(rng.integers(4, 20)))
     if gated:
@@ -198,26 +254,40 @@ def accelerator_graph(rng: np.random.Generator, operators: int, lanes: int = LAN
 def accelerator_hardware(buffer_bytes: int, lanes: int = LANES) -> Hardware:
     """The accelerator with another buffer, and other lanes."""
     return Hardware(
-        buffer_bytes // (4 * lanes) * 4 * lanes, element_bytes=1, weight_bytes=1, bias_bytes=4, accumulator_bytes=4, dram_row_align=16,
-        channel_align=lanes, constant_align=lanes, parameter_store_bytes=20 * 64 * lanes, parameter_tables=64, parameter_channels=lanes,
+        buffer_bytes // (4 * lanes) * 4 * lanes, element_bytes=1, weight_bytes=1, bias_bytes=4,
+        accumulator_bytes=4, dram_row_align=16,
+        channel_align=lanes, constant_align=lanes, parameter_store_bytes=20 * 64 * lanes, parameter_tables=64,
+        parameter_channels=lanes,
         mac_rows=lanes, mac_columns=lanes, weight_port_bytes=4 * lanes, clock_hz=10**8,
     )  # fmt: skip
 
 
 def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
-    """A random network in int8, planned in a random scheme for a random buffer, with copies where the scheme has them; and its inputs.
+    """A random network in int8, planned in a random scheme for a random buffer, with copies where the scheme
+    has them; and its inputs.
 
     The groups of every other plan are placed to overlap.
     """
     rng = np.random.default_rng(seed)
     scheme: str = SCHEMES[seed % len(SCHEMES)]
-    graph = accelerator_graph(rng, int(rng.integers(1, 10)), lanes, gated=SCHEME_ROWS[scheme].flights and bool(rng.random() < 0.7))
+    graph = accelerator_graph(
+        rng, int(rng.integers(1, 10)), lanes, gated=SCHEME_ROWS[scheme].flights and bool(rng.random() < 0.7)
+    )
     graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
     hardware = accelerator_hardware(int(2 ** rng.uniform(11, 13.5 if scheme == "all" else 16)), lanes)
     if SCHEME_ROWS[scheme].copies:
-        graph, _ = with_copies(graph, {b.reduction: b.cones[int(rng.integers(len(b.cones)))] for b in barriers(graph) if rng.random() < 0.7})
+        graph, _ = with_copies(
+            graph,
+            {
+                b.reduction: b.cones[int(rng.integers(len(b.cones)))]
+                for b in barriers(graph)
+                if rng.random() < 0.7
+            },
+        )
     costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme)
-    groups = solve(costs).groups if costs.dataflow.running and rng.random() < 0.5 else random_scheme(costs, seed)
+    groups = (
+        solve(costs).groups if costs.dataflow.running and rng.random() < 0.5 else random_scheme(costs, seed)
+    )
     groups = link(costs, groups) if seed % 3 else groups
     plan = planned(costs, groups)
     return overlapped(plan, graph) if seed % 2 else plan, graph, inputs

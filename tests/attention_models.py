@@ -29,12 +29,15 @@ class Form:
     width: int = 4  # of values of a head
     mask: Mask = "none"
     joined: bool = False  # queries, keys and values come from one map, by Split
-    merged: bool = False  # heads are merged with the batch, in three axes, as torch's MultiheadAttention has it
+    # heads are merged with the batch, in three axes, as torch's MultiheadAttention has it
+    merged: bool = False
     shared: bool = False  # two heads share keys and values, by Expand
     guarded: bool = False  # rows without keys become 0
     cached: bool = False  # keys and values of earlier tokens come as inputs, by Concat
     first: bool = False  # heads come first, and nothing is laid out
-    windows: int = 1  # of a batch of two maps, if even; "per window": each has a mask of its own, which is added through a view, as Swin has it
+    # of a batch of two maps, if even; "per window": each has a mask of its own, which is added through a
+    # view, as Swin has it
+    windows: int = 1
     scaled: Scale = "scores"
 
 
@@ -109,7 +112,9 @@ def attention(form: Form, seed: int = 0) -> Graph:
     elif form.merged:
         laid = [
             net.add("Transpose", net.reshape(part, tokens, h, size), perm=order)
-            for part, tokens, size, order in zip(parts, (q, k, k), (d, d, w), ((1, 0, 2), (1, 2, 0), (1, 0, 2)), strict=True)
+            for part, tokens, size, order in zip(
+                parts, (q, k, k), (d, d, w), ((1, 0, 2), (1, 2, 0), (1, 0, 2)), strict=True
+            )
         ]
     else:
         laid = []
@@ -117,12 +122,19 @@ def attention(form: Form, seed: int = 0) -> Graph:
             own = h // 2 if form.shared and laid else h
             laid.append(net.add("Transpose", net.reshape(part, n, tokens, own, size), perm=(0, 2, 1, 3)))
         if form.cached:
-            old = [net.input(f"old {part}", 1, h // 2 if form.shared else h, 4, size) for part, size in (("keys", d), ("values", w))]
+            old = [
+                net.input(f"old {part}", 1, h // 2 if form.shared else h, 4, size)
+                for part, size in (("keys", d), ("values", w))
+            ]
             laid[1:] = [net.add("Concat", a, b, axis=2) for a, b in zip(old, laid[1:], strict=True)]
             k += 4
         if form.shared:
             for part, size in ((1, d), (2, w)):
-                spread = net.add("Expand", net.reshape(laid[part], 1, h // 2, 1, k, size), net.constant(np.array([1, h // 2, 2, k, size], np.int64)))
+                spread = net.add(
+                    "Expand",
+                    net.reshape(laid[part], 1, h // 2, 1, k, size),
+                    net.constant(np.array([1, h // 2, 2, k, size], np.int64)),
+                )
                 laid[part] = net.reshape(spread, 1, h, k, size)
         laid[1] = net.add("Transpose", laid[1], perm=(0, 1, 3, 2))
     if form.scaled == "both":
@@ -144,7 +156,10 @@ def attention(form: Form, seed: int = 0) -> Graph:
         net.nodes,
         "attention",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in net.inputs.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ([y, tanh] if form.first or form.joined else [y])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            for name in ([y, tanh] if form.first or form.joined else [y])
+        ],
         [numpy_helper.from_array(value, name) for name, value in net.constants.items()],
     )
     return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
@@ -163,9 +178,13 @@ def _masked(net: _Net, form: Form, scores: str, q: int, k: int, rng: np.random.G
     if form.mask == "data":
         return net.add("Add", scores, net.constant(rng.standard_normal((*stack, q, k)).astype(np.float32)))
     if form.mask == "per window":
-        biased = net.add("Add", scores, net.constant(rng.standard_normal((1, form.heads, q, k)).astype(np.float32)))
+        biased = net.add(
+            "Add", scores, net.constant(rng.standard_normal((1, form.heads, q, k)).astype(np.float32))
+        )
         hidden = (-100 * rng.integers(0, 2, (1, form.windows // 2, 1, q, k))).astype(np.float32)
-        masked = net.add("Add", net.reshape(biased, 2, form.windows // 2, form.heads, q, k), net.constant(hidden))
+        masked = net.add(
+            "Add", net.reshape(biased, 2, form.windows // 2, form.heads, q, k), net.constant(hidden)
+        )
         return net.reshape(masked, form.windows, form.heads, q, k)
     if form.mask == "map":
         return net.add("Add", scores, net.input("mask", *stack, 1, k))

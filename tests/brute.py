@@ -1,7 +1,9 @@
-"""Oracles for small graphs: all connected convex groups, and the cheapest partition into groups, by plain enumeration.
+"""Oracles for small graphs: all connected convex groups, and the cheapest partition into groups, by plain
+enumeration.
 
-Legality is decided here by networkx on named operators, not by `lfopt.fusion`. Which modes a group may run in, and what it moves, is worked out apart
-from `GroupCosts` and the search; buffer needs of line buffers come from the recount, those of the other modes from the classes that plan them.
+Legality is decided here by networkx on named operators, not by `lfopt.fusion`. Which modes a group may run
+in, and what it moves, is worked out apart from `GroupCosts` and the search; buffer needs of line buffers come
+from the recount, those of the other modes from the classes that plan them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ class Oracle:
             if self.net.specs[op].kind == "opaque":
                 continue
             for other in self.names:
-                if other != op and self.net.specs[other].kind != "opaque" and self._maps(op) & self._maps(other):
+                if (
+                    other != op
+                    and self.net.specs[other].kind != "opaque"
+                    and self._maps(op) & self._maps(other)
+                ):
                     self.touch.add_edge(op, other)
 
     def _maps(self, op: str) -> set[str]:
@@ -52,13 +58,18 @@ class Oracle:
             members = {name for i, name in enumerate(self.names) if mask >> i & 1}
             if len(members) > 1 and not nx.is_connected(self.touch.subgraph(members)):
                 continue
-            outside = [op for op in self.names if op not in members and any(op in descendants[m] for m in members)]
+            outside = [
+                op for op in self.names if op not in members and any(op in descendants[m] for m in members)
+            ]
             if not any(descendants[op] & members for op in outside):
                 legal.append(mask)
         return legal
 
     def least(self, cost: Callable[[int], int | None]) -> tuple[int, int]:
-        """(fewest bytes of any legal scheme, schemes tried). `cost` prices a connected convex group; None: it may not run."""
+        """(fewest bytes of any legal scheme, schemes tried).
+
+        `cost` prices a connected convex group; None: it may not run.
+        """
         priced = {mask: price for mask in self.legal_groups() if (price := cost(mask)) is not None}
         by_lowest: dict[int, list[int]] = {1 << i: [] for i in range(len(self.names))}
         for mask in priced:
@@ -90,17 +101,29 @@ def partitions(groups: dict[int, list[int]], rest: int) -> Iterator[tuple[int, .
                 yield (mask, *tail)
 
 
-def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> tuple[int, int]:
+def brute_force(
+    graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf"
+) -> tuple[int, int]:
     """(fewest bytes, schemes tried). Of scheme all: its modes, with nothing in flight."""
     return Oracle(graph).least(prices(graph, hardware, traffic, epilogue=epilogue, scheme=scheme))
 
 
-def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> Callable[[int], int | None]:
-    """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
+def prices(
+    graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf"
+) -> Callable[[int], int | None]:
+    """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run.
+
+    Only tilings are taken from the planner.
+    """
     flow, net, beta = Dataflow.of(graph), RecountNetwork(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), BandedGroups(flow, hardware)
-    tilings, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"], SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
-    every = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}
+    tilings, slices = (
+        GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"],
+        SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE),
+    )
+    every = (
+        GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}
+    )
     assert isinstance(tilings, Tiled)
 
     def price(mask: int) -> int | None:
@@ -123,12 +146,16 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         if scheme in ("brr", "auto", "all") and (banded := bands.cheapest(mask, beta)):
             bytes_by_mode.append(once - counted.dram.weight + banded.weight_bytes)
         if scheme == "all" and (sliced := slices.cheapest(mask, beta)):
-            bytes_by_mode.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
+            bytes_by_mode.append(
+                once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes
+            )
         for mode in ("strips", "gated") if every else ():
             bytes_by_mode += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             tiled = traffic is Traffic.TILED and once not in bytes_by_mode
-            bytes_by_mode.append(tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
+            bytes_by_mode.append(
+                tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once
+            )
         return min(bytes_by_mode, default=None)
 
     return price

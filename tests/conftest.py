@@ -21,7 +21,12 @@ from threadpoolctl import threadpool_limits
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT.parent / "shared" / "models"
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.conftest", *(f"lfopt.app.commands.{name}" for name in ("search", "simulate", "report", "quantize"))])
+FORKS.set_forkserver_preload(
+    [
+        "tests.conftest",
+        *(f"lfopt.app.commands.{name}" for name in ("search", "simulate", "report", "quantize")),
+    ]
+)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -53,13 +58,19 @@ def shared_model():
     return find
 
 
-def run_lfopt(folder: Path, *arguments: object, columns: int = 80, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a folder, 80 columns wide: in a process forked from one that has the libraries loaded, which takes Python a second."""
+def run_lfopt(
+    folder: Path, *arguments: object, columns: int = 80, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a folder, 80 columns wide: in a process forked from one that has the libraries
+    loaded, which takes Python a second.
+    """
     environment = {**os.environ, "COLUMNS": str(columns), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     environment.pop("FORCE_COLOR", None)
     command = ["lfopt", *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = FORKS.Process(target=_as_program, args=(folder, environment, command, DupFd(out.fileno()), DupFd(err.fileno())))
+        process = FORKS.Process(
+            target=_as_program, args=(folder, environment, command, DupFd(out.fileno()), DupFd(err.fileno()))
+        )
         process.start()
         process.join(300)
         if process.exitcode is None:

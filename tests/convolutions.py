@@ -11,7 +11,9 @@ from tests.strategies import random_graph, random_hardware
 
 
 def random_convolutions(rng: np.random.Generator, count: int) -> Graph:
-    """Convolutions, dense and depthwise, some with an addition behind them: tall enough for bands, with weights worth passing several times."""
+    """Convolutions, dense and depthwise, some with an addition behind them: tall enough for bands, with
+    weights worth passing several times.
+    """
     net = Net("convolutions", seed=0, weights=False)
     channels, size = int(rng.integers(4, 13)), int(rng.integers(8, 25))
     image = net.image((1, channels, size, size))
@@ -25,7 +27,14 @@ def random_convolutions(rng: np.random.Generator, count: int) -> Graph:
             stride = 2 if size > 7 and rng.random() < 0.2 else 1
             before = channels, size
             channels, size = channels if rng.random() < 0.5 else int(rng.integers(4, 25)), -(-size // stride)
-            x = net.conv(f"conv{k}", x, channels, int(rng.choice([1, 3])), stride=stride, act="relu" if rng.random() < 0.5 else None)
+            x = net.conv(
+                f"conv{k}",
+                x,
+                channels,
+                int(rng.choice([1, 3])),
+                stride=stride,
+                act="relu" if rng.random() < 0.5 else None,
+            )
             same = same if before == (channels, size) else []
         same.append(x)
     return from_model(net.model(image, x, doc=""))
@@ -33,6 +42,10 @@ def random_convolutions(rng: np.random.Generator, count: int) -> Graph:
 
 def random_network(rng: np.random.Generator) -> tuple[Graph, Hardware]:
     """A small one, and a buffer that holds some of its groups, or none, or all."""
-    graph = random_convolutions(rng, int(rng.integers(3, 7))) if rng.random() < 0.5 else random_graph(rng, int(rng.integers(3, 7)))
+    graph = (
+        random_convolutions(rng, int(rng.integers(3, 7)))
+        if rng.random() < 0.5
+        else random_graph(rng, int(rng.integers(3, 7)))
+    )
     small = Hardware(int(rng.integers(300, 6000)), element_bytes=int(rng.choice([1, 2])))
     return graph, small if rng.random() < 0.5 else random_hardware(rng, graph)

@@ -13,14 +13,23 @@ def follow(plan: Plan) -> Plan:
     """Totals that agree with the groups."""
     moved, bound = total_dram(plan.groups).total, plan.totals.lower_bound_bytes
     proof = "optimal" if moved == bound else "bound"
-    return replace(plan, totals=replace(plan.totals, dram_bytes=moved, gap=(moved - bound) / bound if bound else 0.0, proof=proof))
+    return replace(
+        plan,
+        totals=replace(
+            plan.totals, dram_bytes=moved, gap=(moved - bound) / bound if bound else 0.0, proof=proof
+        ),
+    )
 
 
 def follow_all(plan: Plan) -> Plan:
     """Bytes that agree with the boxes, groups with their steps and places, and totals with the groups."""
 
     def following(group: PlannedGroup) -> PlannedGroup:
-        return with_places(with_steps(group, group.steps, plan.hardware, constants=True), group.places) if group.steps else group
+        return (
+            with_places(with_steps(group, group.steps, plan.hardware, constants=True), group.places)
+            if group.steps
+            else group
+        )
 
     return follow(replace(plan, groups=tuple(map(following, plan.groups))))
 
@@ -30,14 +39,18 @@ def with_places(group: PlannedGroup, places: tuple[Place, ...]) -> PlannedGroup:
     return replace(group, places=places, allocated_bytes=max((place.end for place in places), default=0))
 
 
-def with_steps(group: PlannedGroup, steps: tuple[Node, ...], hardware: Hardware, *, constants: bool = False) -> PlannedGroup:
+def with_steps(
+    group: PlannedGroup, steps: tuple[Node, ...], hardware: Hardware, *, constants: bool = False
+) -> PlannedGroup:
     """The bytes that the group claims follow."""
     steps = honest_bytes(steps, hardware, constants=constants)
     return replace(group, steps=steps, dram=dram_bytes(steps))
 
 
 def honest_bytes(nodes: tuple[Node, ...], hardware: Hardware, *, constants: bool = False) -> tuple[Node, ...]:
-    """Maps move what their boxes say; constants too if told so, on chips on which biases are no wider than weights."""
+    """Maps move what their boxes say; constants too if told so,
+    on chips on which biases are no wider than weights.
+    """
 
     def honest(node: Node) -> Node:
         if isinstance(node, Loop):
@@ -51,6 +64,12 @@ def honest_bytes(nodes: tuple[Node, ...], hardware: Hardware, *, constants: bool
             return node
         axis = row_axis(extents)
         rows = 1 if axis is None else extents[axis]
-        return replace(node, rows=rows, row_bytes=round_up(prod(extents) // max(rows, 1) * hardware.element_bytes, hardware.dram_row_align))
+        return replace(
+            node,
+            rows=rows,
+            row_bytes=round_up(
+                prod(extents) // max(rows, 1) * hardware.element_bytes, hardware.dram_row_align
+            ),
+        )
 
     return tuple(map(honest, nodes))

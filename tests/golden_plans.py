@@ -1,10 +1,13 @@
 """Digests of plans, generated C and command streams of whole networks: what a redesign must not move.
 
-    python -m tests.golden_plans TABLE            compare with a table; a line for every difference, exit code 1 if there is one
-    python -m tests.golden_plans TABLE --write    make the table (an hour on two cores; --only TEXT: the cases whose line has it)
+    python -m tests.golden_plans TABLE            compare with a table; a line for every difference, exit code
+                                                  1 if there is one
+    python -m tests.golden_plans TABLE --write    make the table (an hour on two cores; --only TEXT: the cases
+                                                  whose line has it)
 
-The table is made from the revision before, and compared in the one after. A plan's digest is that of its plan.json, without what is said of the
-search and without the digest of its model; C and streams are digested as they are, weights apart.
+The table is made from the revision before, and compared in the one after. A plan's digest is that of its
+plan.json, without what is said of the search and without the digest of its model; C and streams are digested
+as they are, weights apart.
 """
 
 from __future__ import annotations
@@ -44,7 +47,16 @@ BUFFERS = (128, 256, 1024)  # KiB
 EXACT_SECONDS = 10.0  # a network that needs more is planned by local search, which is the same everywhere
 BUDGET = 60  # plans that local search tries
 MOST_STEPS = 400_000  # of a plan: one that has more is compared without its steps
-PROGRAMS = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "resnet18", "squeezenet1_1", "unet", "fsrcnn")
+PROGRAMS = (
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "efficientnet_b0",
+    "resnet18",
+    "squeezenet1_1",
+    "unet",
+    "fsrcnn",
+)
 STREAMS = ("mobilenet_v2", "mobilenet_v3_small", "resnet18", "squeezenet1_1")
 ACCELERATOR = load_hardware(ROOT / "configs" / "hardware" / "accelerator_256k.yaml")
 
@@ -95,14 +107,23 @@ def graph_of(case: Case) -> Graph:
 
 
 def run(case: Case, method: str | None) -> Golden:
-    """Plan the network; by the method that the table names, or else by exact search where that is quick enough."""
+    """Plan the network; by the method that the table names,
+    or else by exact search where that is quick enough.
+    """
     graph = graph_of(case)
-    chip = ACCELERATOR if case.what == "stream" else Hardware(case.buffer_kib * 1024, element_bytes=4 if case.what == "c" else 2)
+    chip = (
+        ACCELERATOR
+        if case.what == "stream"
+        else Hardware(case.buffer_kib * 1024, element_bytes=4 if case.what == "c" else 2)
+    )
     costs = GroupCosts(Dataflow.of(graph), chip, scheme=case.scheme)  # type: ignore[arg-type]
     problem = costs
     if method is None:
-        method = "exact" if solve(problem, SearchOptions(time_limit=EXACT_SECONDS)).proof == "optimal" else "local"
-    searched = solve(problem) if method == "exact" else improve(problem, SearchOptions(budget=BUDGET, seed=0))  # where no clock decides anything
+        method = (
+            "exact" if solve(problem, SearchOptions(time_limit=EXACT_SECONDS)).proof == "optimal" else "local"
+        )
+    # where no clock decides anything
+    searched = solve(problem) if method == "exact" else improve(problem, SearchOptions(budget=BUDGET, seed=0))
     draft = make_draft(graph, costs, searched, searched.lower_bound_bytes)
     plan = draft.finished(Limit(most=MOST_STEPS))
     unwritten = any(group.unwritten for group in plan.groups)
@@ -122,7 +143,9 @@ def _plan_text(plan: Plan, _: Graph) -> bytes:
 
 
 def _c_text(plan: Plan, graph: Graph) -> bytes:
-    return b"".join(emit_c(plan, graph, name).files[file] for name in ("c99", "avx512") for file in ("model.c", "model.h"))
+    return b"".join(
+        emit_c(plan, graph, name).files[file] for name in ("c99", "avx512") for file in ("model.c", "model.h")
+    )
 
 
 def _stream_text(plan: Plan, graph: Graph) -> bytes:
@@ -145,14 +168,20 @@ def _job(job: tuple[Case, Golden | None]) -> tuple[Case, Golden | None, str, flo
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", type=Path)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--only", default="", help="cases whose line contains this")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     known = {} if options.write else read(options.table)
-    wanted = [case for case in cases() if options.only in "\t".join(map(str, case)) and (options.write or case in known)]
+    wanted = [
+        case
+        for case in cases()
+        if options.only in "\t".join(map(str, case)) and (options.write or case in known)
+    ]
     goldens: dict[Case, Golden] = {}
     different = 0
     with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=20) as pool:
@@ -168,7 +197,9 @@ def main() -> int:
             elif options.write or seconds > 20:
                 print(*case, *golden, f"{seconds:.1f} s", flush=True)
     if options.write:
-        lines = ["\t".join((*Case._fields, *Golden._fields))] + ["\t".join(map(str, (*c, *g))) for c, g in goldens.items()]
+        lines = ["\t".join((*Case._fields, *Golden._fields))] + [
+            "\t".join(map(str, (*c, *g))) for c, g in goldens.items()
+        ]
         options.table.write_text("\n".join(lines) + "\n")
     print(f"{len(goldens)} cases, {different} moved")
     return 1 if different else 0

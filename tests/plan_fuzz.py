@@ -1,4 +1,6 @@
-"""Plans on disk, changed at random, and everything that reads one: what is not refused must give what the plan promises."""
+"""Plans on disk, changed at random, and everything that reads one:
+what is not refused must give what the plan promises.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,28 @@ class Subject:
     executed: list[tuple[tuple[PlannedGroup, ...], Hardware]]  # what does so when it is executed
 
     @staticmethod
-    def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED, most: int | None = None) -> Subject:
-        """Plan the network, making at most so many steps if that is said. The plan as it is made is taken to be right: see `prove`."""
+    def of(
+        graph: Graph,
+        hardware: Hardware,
+        scheme: str,
+        folder: Path,
+        traffic: Traffic = Traffic.TILED,
+        most: int | None = None,
+    ) -> Subject:
+        """Plan the network, making at most so many steps if that is said.
+
+        The plan as it is made is taken to be right: see `prove`.
+        """
         costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme)
         searched = solve(costs, SearchOptions(time_limit=30))
         limit = Limit() if most is None else Limit(most=most)
-        write_files(make_draft(graph, costs, searched, searched.lower_bound_bytes).finished(limit), graph, folder)
+        write_files(
+            make_draft(graph, costs, searched, searched.lower_bound_bytes).finished(limit), graph, folder
+        )
         plan, graph = load_planned(folder)
-        tiled = masks_of(costs.dataflow, [group.nodes for group in plan.groups if group.mode == "tiled" and group.steps])
+        tiled = masks_of(
+            costs.dataflow, [group.nodes for group in plan.groups if group.mode == "tiled" and group.steps]
+        )
         mode = costs.modes["tiled"]
         assert isinstance(mode, Tiled)
         inputs = random_inputs(graph, np.random.default_rng(0))
@@ -77,7 +93,9 @@ class Subject:
         )
 
     def prove(self, scratch: Path) -> None:
-        """Whatever reads the plan as it was made gives what is right of it: after that, what is the same of a changed plan is right too."""
+        """Whatever reads the plan as it was made gives what is right of it:
+        after that, what is the same of a changed plan is right too.
+        """
         self.code.clear()
         self.executed.clear()
         readers_agree(self, self.folder / "plan.json", self.plan, self.graph, scratch)
@@ -111,7 +129,7 @@ def programmed(plan: Plan, graph: Graph) -> bytes:
     return stream.program + stream.constants
 
 
-# -- changes -----------------------------------------------------------------------------------------------------------------------------------
+# -- changes -------------------------------------------------------------------------------------------------
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -183,14 +201,16 @@ def _other_text(old: str, rng: np.random.Generator) -> str:
     return choices[int(rng.integers(len(choices)))] if words else old + "0"
 
 
-# -- readers -----------------------------------------------------------------------------------------------------------------------------------
+# -- readers -------------------------------------------------------------------------------------------------
 
 
 def verdict(subject: Subject, document: dict[str, Any], scratch: Path) -> str:
-    """What becomes of a changed plan: `refused`; `same`, what is read is the plan as it was made; or `right`, every reader gave what is right.
+    """What becomes of a changed plan: `refused`; `same`, what is read is the plan as it was made; or `right`,
+    every reader gave what is right.
 
-    Most changes are refused because something else in the file does not agree with them: bytes, sums of bytes. Those are tried again with claims
-    that follow: `followed` if every reader gave what is right then. Fails otherwise.
+    Most changes are refused because something else in the file does not agree with them: bytes, sums of
+    bytes. Those are tried again with claims that follow: `followed` if every reader gave what is right then.
+    Fails otherwise.
     """
     file = subject.folder / "changed.json"
     file.write_text(json.dumps(document))
@@ -232,9 +252,10 @@ def _loaded(file: Path) -> tuple[Plan, Graph] | str:
 def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratch: Path) -> None:
     """Everything that reads a plan gives what is right of it.
 
-    Two of the readers take long, and are not asked twice for the same answer. `execute` reads the groups, the hardware, and a network whose file
-    has the digest that the plan names: with equal ones it does the same thing. A program is its text: byte for byte the same C, compiled the same
-    way, gives the same results on the same inputs, and was run under the sanitizers before.
+    Two of the readers take long, and are not asked twice for the same answer. `execute` reads the groups, the
+    hardware, and a network whose file has the digest that the plan names: with equal ones it does the same
+    thing. A program is its text: byte for byte the same C, compiled the same way, gives the same results on
+    the same inputs, and was run under the sanitizers before.
     """
     report = simulate(plan, graph)
     assert not report.disagreements
@@ -245,7 +266,10 @@ def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratc
         done = execute(plan, graph, subject.inputs)
         _same(done.outputs, subject.outputs)
         for group, counted in zip(plan.groups, done.groups, strict=True):
-            assert counted.by_formula or (group.dram, group.allocated_bytes) == (counted.dram, counted.peak_bytes)
+            assert counted.by_formula or (group.dram, group.allocated_bytes) == (
+                counted.dram,
+                counted.peak_bytes,
+            )
         subject.executed.append((plan.groups, plan.hardware))
     for how in HOW:
         source = printed(plan, graph, how)
@@ -254,12 +278,16 @@ def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratc
             _same(outputs, subject.outputs)
             subject.code.add(text)
     program = programmed(plan, graph)
-    assert program in (b"", subject.program), "another program: what it does is for the tests of the accelerator"
+    assert program in (b"", subject.program), (
+        "another program: what it does is for the tests of the accelerator"
+    )
 
 
 def _same(outputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
     for name, value in wanted.items():
-        assert np.allclose(outputs[name], value, rtol=1e-4, atol=1e-4 * float(np.abs(value).max(initial=0))), name
+        assert np.allclose(
+            outputs[name], value, rtol=1e-4, atol=1e-4 * float(np.abs(value).max(initial=0))
+        ), name
 
 
 def _empty(folder: Path) -> Path:

@@ -1,4 +1,6 @@
-"""Quantised models for the tests: single operators between Q and DQ, networks by ONNX Runtime's quantiser, and what ONNX Runtime makes of them."""
+"""Quantised models for the tests: single operators between Q and DQ, networks by ONNX Runtime's quantiser,
+and what ONNX Runtime makes of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from lfopt.ops.evaluate import to_node
 from lfopt.rewrite import simplify
 from tests.operators import RUNTIME_OPSET, Case
 
-# CPUs without these add pairs of 8-bit products in 16 saturating bits: ONNX Runtime's optimised results are then far from its plain ones.
+# CPUs without these add pairs of 8-bit products in 16 saturating bits: ONNX Runtime's optimised results are
+# then far from its plain ones.
 ADDS_EXACTLY = (
     any(flag in Path("/proc/cpuinfo").read_text().split() for flag in ("avx512_vnni", "avx_vnni", "asimddp"))
     if Path("/proc/cpuinfo").exists()
@@ -33,17 +36,26 @@ ADDS_EXACTLY = (
 ort.set_default_logger_severity(4)
 
 
-def run(model: ModelProto, feeds: Mapping[str, np.ndarray], *, optimised: bool = False) -> dict[str, np.ndarray]:
-    """Outputs by name. Plain, ONNX Runtime dequantises, computes in floats and quantises; optimised, it uses its integer kernels."""
+def run(
+    model: ModelProto, feeds: Mapping[str, np.ndarray], *, optimised: bool = False
+) -> dict[str, np.ndarray]:
+    """Outputs by name.
+
+    Plain, ONNX Runtime dequantises, computes in floats and quantises; optimised, it uses its integer kernels.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return dict(zip([v.name for v in model.graph.output], map(np.asarray, session.run(None, dict(feeds))), strict=True))
+    return dict(
+        zip(
+            [v.name for v in model.graph.output], map(np.asarray, session.run(None, dict(feeds))), strict=True
+        )
+    )
 
 
-# -- single operators ----------------------------------------------------------------------------------------------------------------------
+# -- single operators ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -65,22 +77,41 @@ class _Quantising:
         scale = np.float32(max(high - low, 1e-3) / 255 * self.rng.uniform(0.7, 1.2))
         return scale, np.array(np.clip(round(least - low / float(scale)), least, least + 255), dtype)
 
-    def dequantise(self, name: str, held: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None = None, *, constant: bool) -> None:
+    def dequantise(
+        self,
+        name: str,
+        held: np.ndarray,
+        scale: np.ndarray,
+        zero: np.ndarray,
+        axis: int | None = None,
+        *,
+        constant: bool,
+    ) -> None:
         """The map or constant `name`, from integers."""
-        self.constants |= {f"{name}.s": np.asarray(scale), f"{name}.z": zero} | ({f"{name}.q": held} if constant else {})
+        self.constants |= {f"{name}.s": np.asarray(scale), f"{name}.z": zero} | (
+            {f"{name}.q": held} if constant else {}
+        )
         attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
-        self.nodes.append(helper.make_node("DequantizeLinear", [f"{name}.q", f"{name}.s", f"{name}.z"], [name], **attributes))
+        self.nodes.append(
+            helper.make_node(
+                "DequantizeLinear", [f"{name}.q", f"{name}.s", f"{name}.z"], [name], **attributes
+            )
+        )
         if not constant:
             self.add_input(f"{name}.q", held)
 
     def add_input(self, name: str, value: np.ndarray) -> None:
-        self.inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
+        self.inputs.append(
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        )
         self.feeds[name] = value
 
     def operand(self, case: Case, index: int, value: np.ndarray) -> None:
         """An operand: a map of integers, an int8 weight per channel, an int32 bias, or as it is."""
         name, constant = f"x{index}", index in case.constant
-        if value.dtype != np.float32 or (constant and (value.size == 1 or index in spec(case.kind).parameters)):
+        if value.dtype != np.float32 or (
+            constant and (value.size == 1 or index in spec(case.kind).parameters)
+        ):
             if constant:
                 self.constants[name] = value
             else:
@@ -101,17 +132,27 @@ class _Quantising:
             self.dequantise(name, held, np.asarray(scale), zero, constant=constant)
 
     def _weight(self, case: Case, name: str, value: np.ndarray) -> None:
-        axis = {"Conv": 0, "ConvTranspose": 1, "MatMul": value.ndim - 1}.get(case.kind, 1 - int(case.attributes.get("transB", 0)))  # type: ignore[call-overload]
+        axis = {"Conv": 0, "ConvTranspose": 1, "MatMul": value.ndim - 1}.get(
+            case.kind,
+            1 - int(case.attributes.get("transB", 0)),  # type: ignore[call-overload]
+        )
         axis = None if value.ndim == 1 else axis
         others = tuple(a for a in range(value.ndim) if a != axis)
         scale = (np.abs(value).max(axis=others, keepdims=True) / 127).astype(np.float32)
         held = np.clip(np.rint(value / scale), -127, 127).astype(np.int8)
         self.scales[1] = scale.reshape(-1) if axis is not None else scale.reshape(())
-        self.dequantise(name, held, self.scales[1], np.zeros(self.scales[1].shape, np.int8), axis, constant=True)
+        self.dequantise(
+            name, held, self.scales[1], np.zeros(self.scales[1].shape, np.int8), axis, constant=True
+        )
 
 
-def quantised_operator(case: Case, rng: np.random.Generator, dtype: str) -> tuple[ModelProto, dict[str, np.ndarray]] | None:
-    """(model, feeds): the operator between DQ and Q, integers in and integers out. None if ONNX Runtime refuses it, or its results are not finite."""
+def quantised_operator(
+    case: Case, rng: np.random.Generator, dtype: str
+) -> tuple[ModelProto, dict[str, np.ndarray]] | None:
+    """(model, feeds): the operator between DQ and Q, integers in and integers out.
+
+    None if ONNX Runtime refuses it, or its results are not finite.
+    """
     feeds = {f"x{i}": v for i, v in enumerate(case.operands) if v is not None and i not in case.constant}
     try:
         results = run(case.model(RUNTIME_OPSET), feeds)
@@ -127,17 +168,29 @@ def quantised_operator(case: Case, rng: np.random.Generator, dtype: str) -> tupl
         if value.dtype == np.float32:
             if not np.isfinite(value).all():
                 return None
-            quantising.constants[f"{name}.s"], quantising.constants[f"{name}.z"] = (np.asarray(p) for p in quantising.scale(value, dtype))
-            quantising.nodes.append(helper.make_node("QuantizeLinear", [name, f"{name}.s", f"{name}.z"], [f"{name}.q"]))
-            outputs.append(helper.make_tensor_value_info(f"{name}.q", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), value.shape))
+            quantising.constants[f"{name}.s"], quantising.constants[f"{name}.z"] = (
+                np.asarray(p) for p in quantising.scale(value, dtype)
+            )
+            quantising.nodes.append(
+                helper.make_node("QuantizeLinear", [name, f"{name}.s", f"{name}.z"], [f"{name}.q"])
+            )
+            outputs.append(
+                helper.make_tensor_value_info(
+                    f"{name}.q", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), value.shape
+                )
+            )
         else:
-            outputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
+            outputs.append(
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            )
     constants = [numpy_helper.from_array(value, name) for name, value in quantising.constants.items()]
     graph = helper.make_graph(quantising.nodes, "quantised", quantising.inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10), quantising.feeds
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10
+    ), quantising.feeds
 
 
-# -- networks ------------------------------------------------------------------------------------------------------------------------------
+# -- networks ------------------------------------------------------------------------------------------------
 
 
 class Samples(CalibrationDataReader):
@@ -155,8 +208,12 @@ def random_feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray
     return {name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs}
 
 
-def quantise(graph: Graph, path: Path, rng: np.random.Generator, dtype: str = "int8", **options: object) -> ModelProto:
-    """The network as ONNX Runtime quantises it from random inputs; the model is written to `path` on the way."""
+def quantise(
+    graph: Graph, path: Path, rng: np.random.Generator, dtype: str = "int8", **options: object
+) -> ModelProto:
+    """The network as ONNX Runtime quantises it from random inputs; the model is written to `path` on the
+    way.
+    """
     chosen = {"per_channel": True, "weight_type": QuantType.QInt8, "quant_format": QuantFormat.QDQ} | options
     with _silent():
         quantize_static(
@@ -192,33 +249,51 @@ def with_integers_as_outputs(model: ModelProto) -> ModelProto:
     outputs = {v.name for v in model.graph.output}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.output[0] not in outputs:
-            copy.graph.output.add(name=node.output[0]).type.tensor_type.elem_type = kinds[node.input[2]] if len(node.input) > 2 else TensorProto.UINT8
+            copy.graph.output.add(name=node.output[0]).type.tensor_type.elem_type = (
+                kinds[node.input[2]] if len(node.input) > 2 else TensorProto.UINT8
+            )
     return copy
 
 
-def integers(model: ModelProto, graph: Graph, feeds: Mapping[str, np.ndarray], *, optimised: bool) -> dict[str, np.ndarray]:
-    """Stored integers of the graph's quantised maps, as ONNX Runtime makes them, by the name that the map has in the graph."""
+def integers(
+    model: ModelProto, graph: Graph, feeds: Mapping[str, np.ndarray], *, optimised: bool
+) -> dict[str, np.ndarray]:
+    """Stored integers of the graph's quantised maps, as ONNX Runtime makes them,
+    by the name that the map has in the graph.
+    """
     values = run(with_integers_as_outputs(model), feeds, optimised=optimised)
     held: dict[str, np.ndarray] = {}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
-            held.update((name, values[node.output[0]]) for name in (node.input[0], node.output[0]) if name not in held)
+            held.update(
+                (name, values[node.output[0]]) for name in (node.input[0], node.output[0]) if name not in held
+            )
         elif node.op_type == "DequantizeLinear" and node.input[0] in held:
             held.setdefault(node.output[0], held[node.input[0]])
-    return {name: value for name, value in held.items() if name in graph.tensors and graph.tensors[name].quantization is not None}
+    return {
+        name: value
+        for name, value in held.items()
+        if name in graph.tensors and graph.tensors[name].quantization is not None
+    }
 
 
 def steps_apart(graph: Graph, held: Mapping[str, np.ndarray]) -> Iterator[tuple[Call, np.ndarray]]:
-    """(operator, difference of its result to ONNX Runtime's) for operators on integers, each fed with ONNX Runtime's own integers.
+    """(operator, difference of its result to ONNX Runtime's) for operators on integers, each fed with ONNX
+    Runtime's own integers.
 
     Maps that stand between two operators without Q between are made from what was fed before.
     """
     known = dict(held)
     for operator in graph.operators:
         call = Call.of(graph, operator)
-        if call.result_tensors[0].quantization is None or not all(t in known or t in graph.constants for t in operator.inputs if t):
+        if call.result_tensors[0].quantization is None or not all(
+            t in known or t in graph.constants for t in operator.inputs if t
+        ):
             continue
-        parts = [Part(graph.constants.get(t, known.get(t)), whole(graph.shape(t))) if t else None for t in operator.inputs]  # type: ignore[arg-type]
+        parts = [
+            Part(graph.constants.get(t, known.get(t)), whole(graph.shape(t))) if t else None  # type: ignore[arg-type]
+            for t in operator.inputs
+        ]
         results = compute(call, parts, tuple(map(whole, call.results)), graph.opset)
         for tensor, value in zip(call.result_tensors, results, strict=True):
             assert (value.dtype.name, value.shape) == (tensor.dtype, tensor.shape)
@@ -229,4 +304,8 @@ def steps_apart(graph: Graph, held: Mapping[str, np.ndarray]) -> Iterator[tuple[
 
 def quantised_maps(graph: Graph) -> dict[str, Tensor]:
     """Maps of integers, by name."""
-    return {name: t for name, t in graph.tensors.items() if t.quantization is not None and name not in graph.constants}
+    return {
+        name: t
+        for name, t in graph.tensors.items()
+        if t.quantization is not None and name not in graph.constants
+    }

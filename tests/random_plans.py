@@ -24,7 +24,9 @@ Values = Mapping[str, np.ndarray]
 
 
 def random_scheme(costs: GroupCosts, seed: int) -> tuple[int, ...]:
-    """Connected, convex groups with an acyclic quotient that may run, drawn at random, in an executable order."""
+    """Connected, convex groups with an acyclic quotient that may run, drawn at random,
+    in an executable order.
+    """
     partitions = Partitions(costs)
     return partitions.in_order(partitions.draw(Rng((seed, 1))))
 
@@ -48,23 +50,37 @@ def planned(costs: GroupCosts, groups: tuple[int, ...], bands: Propose | None = 
 
 
 def computable(graph: Graph) -> Graph:
-    """The graph with operators that nothing defines replaced by ReverseSequence, which lfopt does not know either but can compute."""
+    """The graph with operators that nothing defines replaced by ReverseSequence,
+    which lfopt does not know either but can compute.
+    """
     operators, tensors, constants = list(graph.operators), dict(graph.tensors), dict(graph.constants)
     for k, op in enumerate(operators):
         if op.domain:
             name, shape = f"lengths of {op.name}", graph.shape(op.inputs[0])
             tensors[name] = Tensor(name, shape[:1], "int64")
             constants[name] = np.full(shape[:1], shape[1], np.int64)
-            operators[k] = replace(op, kind="ReverseSequence", domain="", inputs=(*op.inputs, name), attributes={"batch_axis": 0, "time_axis": 1})
+            operators[k] = replace(
+                op,
+                kind="ReverseSequence",
+                domain="",
+                inputs=(*op.inputs, name),
+                attributes={"batch_axis": 0, "time_axis": 1},
+            )
     return replace(graph, operators=tuple(operators), tensors=tensors, constants=constants)
 
 
 def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    return {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+    return {
+        name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype)
+        for name in graph.inputs
+    }
 
 
-def in_integers(graph: Graph, inputs: Values, rng: np.random.Generator) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph with every map of real numbers in int8, weights in int8 (some with a scale per channel), biases in int32; and its inputs so.
+def in_integers(
+    graph: Graph, inputs: Values, rng: np.random.Generator
+) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph with every map of real numbers in int8, weights in int8 (some with a scale per channel),
+    biases in int32; and its inputs so.
 
     Scales are those of what the graph computes on these inputs.
     """
@@ -80,13 +96,20 @@ def in_integers(graph: Graph, inputs: Values, rng: np.random.Generator) -> tuple
                 tensors[name] = _in_bytes(graph.tensors[name], real[name], rng)
             else:  # a view
                 source = tensors[op.inputs[0]]
-                tensors[name] = replace(graph.tensors[name], dtype=source.dtype, quantization=source.quantization)
+                tensors[name] = replace(
+                    graph.tensors[name], dtype=source.dtype, quantization=source.quantization
+                )
     readers = Counter(name for op in graph.operators for name in op.inputs)
     biases: list[tuple[Call, str]] = []
     for call in flow.calls:
         for index, name in enumerate(call.operator.inputs):
             value = graph.constants.get(name)
-            if value is None or value.dtype.kind != "f" or index in spec(call.operator.kind).parameters or tensors[name].quantization:
+            if (
+                value is None
+                or value.dtype.kind != "f"
+                or index in spec(call.operator.kind).parameters
+                or tensors[name].quantization
+            ):
                 continue
             if row_of(call).tiling is Tiling.CONTRACT and index == 2 and readers[name] == 1:
                 biases.append((call, name))
@@ -114,7 +137,9 @@ def _in_bytes(tensor: Tensor, real: np.ndarray, rng: np.random.Generator) -> Ten
         return tensor
     low, high = min(float(real.min()), 0.0), max(float(real.max()), 1e-3)
     scale = (high - low) / 255
-    zero_point = int(np.clip(round(-128 - low / scale), -128, 127)) if rng.random() < 0.7 else int(rng.integers(-3, 4))
+    zero_point = (
+        int(np.clip(round(-128 - low / scale), -128, 127)) if rng.random() < 0.7 else int(rng.integers(-3, 4))
+    )
     return replace(tensor, dtype="int8", quantization=Quantization((scale,), (zero_point,)))
 
 
@@ -123,7 +148,11 @@ def _channel_axis(call: Call) -> int | None:
         return 0
     if call.operator.kind == "ConvTranspose":
         return 1
-    return len(call.shape(1)) - 1 if call.operator.kind in ("Gemm", "MatMul") and not call.attribute("transB", 0) else None
+    return (
+        len(call.shape(1)) - 1
+        if call.operator.kind in ("Gemm", "MatMul") and not call.attribute("transB", 0)
+        else None
+    )
 
 
 def _weights(tensor: Tensor, value: np.ndarray, axis: int | None) -> tuple[Tensor, np.ndarray]:
@@ -133,8 +162,13 @@ def _weights(tensor: Tensor, value: np.ndarray, axis: int | None) -> tuple[Tenso
     return replace(tensor, dtype="int8", quantization=by), quantized(value, by, "int8")
 
 
-def drawn(rng: np.random.Generator, *, integers: bool = False, linear: bool = False) -> tuple[Graph, Hardware, dict[str, np.ndarray]]:
-    """A random network, a chip for it, and its inputs; in float32 or in int8. `linear`: two linear layers, plain or gated."""
+def drawn(
+    rng: np.random.Generator, *, integers: bool = False, linear: bool = False
+) -> tuple[Graph, Hardware, dict[str, np.ndarray]]:
+    """A random network, a chip for it, and its inputs; in float32 or in int8.
+
+    `linear`: two linear layers, plain or gated.
+    """
     graph = random_mlp(rng) if linear else computable(random_graph(rng, int(rng.integers(1, 10))))
     hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
     if integers:

@@ -1,8 +1,10 @@
 """Small random networks that hold one of everything that makes row schedules and legality hard.
 
-Branches, skips, strides, dilations, asymmetric pads, global pooling with the multiply after it, concats and splits on rows and on channels, views
-that keep rows and views that mix them, operators that read a map twice, weights with several readers, intermediate maps that are also results,
-operators with several results, operators that lfopt does not know. Maps are a few rows high, so that validity is a real question for tiny buffers.
+Branches, skips, strides, dilations, asymmetric pads, global pooling with the multiply after it, concats and
+splits on rows and on channels, views that keep rows and views that mix them, operators that read a map twice,
+weights with several readers, intermediate maps that are also results, operators with several results,
+operators that lfopt does not know. Maps are a few rows high, so that validity is a real question for tiny
+buffers.
 """
 
 from __future__ import annotations
@@ -42,9 +44,15 @@ def random_bands(rng: np.random.Generator) -> Propose:
 
 
 def random_reduction(rng: np.random.Generator) -> Graph:
-    """A reduction over the rows of a map of any rank, with an epilogue of up to two operators. The map may be computed, and seen through a view."""
+    """A reduction over the rows of a map of any rank, with an epilogue of up to two operators.
+
+    The map may be computed, and seen through a view.
+    """
     net = _Net(rng)
-    net.inputs, net.shapes = ["x"], {"x": (net.one_of(1, 1, 2), *(net.upto(1, 7) for _ in range(net.upto(2, 4))))}
+    net.inputs, net.shapes = (
+        ["x"],
+        {"x": (net.one_of(1, 1, 2), *(net.upto(1, 7) for _ in range(net.upto(2, 4))))},
+    )
     x = net.add("Relu", ["x"], net.shapes["x"]) if net.chance(0.3) else "x"
     shape = net.shapes[x]
     if net.chance(0.3):
@@ -52,14 +60,21 @@ def random_reduction(rng: np.random.Generator) -> Graph:
         shape = net.one_of((first, *others), (first * others[0], *others[1:]), (first, 1, *others))
         shape = shape if 3 <= len(shape) <= 5 else net.shapes[x]
         x = net.add("Reshape", [x, net.ints(*shape)], shape, view=True)
-    kind = net.one_of("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "GlobalAveragePool", "GlobalMaxPool")
+    kind = net.one_of(
+        "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "GlobalAveragePool", "GlobalMaxPool"
+    )
     if kind.startswith("Global") and len(shape) > 3:
         result = (*shape[:2], *(1 for _ in shape[2:]))
         y = net.add(kind, [x], result)
     else:
-        kind, keepdims = kind.replace("Global", "Reduce").replace("AveragePool", "Mean").replace("Pool", ""), net.chance(0.7)
+        kind, keepdims = (
+            kind.replace("Global", "Reduce").replace("AveragePool", "Mean").replace("Pool", ""),
+            net.chance(0.7),
+        )
         axes = [axis for axis in range(len(shape)) if axis == row_axis(shape) or net.chance(0.4)]
-        result = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape) if keepdims or axis not in axes)
+        result = tuple(
+            1 if axis in axes else extent for axis, extent in enumerate(shape) if keepdims or axis not in axes
+        )
         y = net.add(kind, [x, net.ints(*axes)], result, keepdims=int(keepdims))
     for k in range(net.upto(0, 2)):
         other = tuple(extent if net.chance(0.6) else 1 for extent in result)
@@ -75,7 +90,9 @@ def random_reduction(rng: np.random.Generator) -> Graph:
 
 
 def random_block(rng: np.random.Generator) -> Graph:
-    """Two contractions with operators by channels between them, as networks have them; or the first, the last, or a mean in place of the last."""
+    """Two contractions with operators by channels between them, as networks have them; or the first, the
+    last, or a mean in place of the last.
+    """
     net = _Net(rng)
     net.inputs, net.shapes = [], {}
     x = net.new_input((net.one_of(1, 1, 1, 2), net.upto(1, 8), net.upto(1, 9), net.upto(1, 4)))
@@ -107,13 +124,20 @@ def random_block(rng: np.random.Generator) -> Graph:
 
 
 def random_mlp(rng: np.random.Generator, *, normalised: bool = False) -> Graph:
-    """Linear layers with an activation between them, spelled as exporters do, perhaps gated by another one, or one of them alone.
+    """Linear layers with an activation between them, spelled as exporters do, perhaps gated by another one,
+    or one of them alone.
 
     `normalised`: they read rows that are normalised; what is added to their result may be normalised, too.
     """
     net = _Net(rng)
     net.inputs, net.shapes = [], {}
-    lead = net.one_of((1, net.upto(2, 9)), (1, net.upto(2, 9)), (2, net.upto(1, 5)), (1, net.upto(1, 3), net.upto(1, 4)), (net.upto(1, 9),))
+    lead = net.one_of(
+        (1, net.upto(2, 9)),
+        (1, net.upto(2, 9)),
+        (2, net.upto(1, 5)),
+        (1, net.upto(1, 3), net.upto(1, 4)),
+        (net.upto(1, 9),),
+    )
     x = here = net.new_input((*lead, net.upto(1, 8)))
     if net.chance(0.2):
         here = x = net.add("Neg", [x], net.shapes[x])
@@ -126,7 +150,9 @@ def random_mlp(rng: np.random.Generator, *, normalised: bool = False) -> Graph:
         products = [_linear(net, x, width) for _ in range(net.one_of(1, 1, 2))]
         here = _activation(net, products[0])
         if products[1:]:
-            here = net.add("Mul", [here, products[1]] if net.chance(0.5) else [products[1], here], net.shapes[here])
+            here = net.add(
+                "Mul", [here, products[1]] if net.chance(0.5) else [products[1], here], net.shapes[here]
+            )
     if net.chance(0.8) or here == x:
         here = _linear(net, here, net.shapes[x][-1] if net.chance(0.5) else net.upto(1, 9))
         if net.shapes[here] == net.shapes[x] and net.chance(0.6):
@@ -136,7 +162,10 @@ def random_mlp(rng: np.random.Generator, *, normalised: bool = False) -> Graph:
 
 def _row_by_row(net: _Net, x: str) -> str:
     """A normalisation of rows, perhaps with something in flight behind it."""
-    shape, kind = net.shapes[x], net.one_of("LayerNormalization", "LayerNormalization", "Softmax", "LpNormalization")
+    shape, kind = (
+        net.shapes[x],
+        net.one_of("LayerNormalization", "LayerNormalization", "Softmax", "LpNormalization"),
+    )
     vectors = [net.weight(shape[-1]), net.weight(shape[-1])] if kind == "LayerNormalization" else []
     y = net.add(kind, [x, *vectors], shape, axis=-1)
     return net.add("Mul", [y, net.weight(shape[-1])], shape) if net.chance(0.3) else y
@@ -148,9 +177,18 @@ def _linear(net: _Net, x: str, width: int) -> str:
     if len(lead) == 1 and net.chance(0.7):
         turned = net.chance(0.3)
         matrix = net.weight(width, depth) if turned else net.weight(depth, width)
-        return net.add("Gemm", [x, matrix] + ([net.weight(width)] if net.chance(0.5) else []), (*lead, width), transB=int(turned))
+        return net.add(
+            "Gemm",
+            [x, matrix] + ([net.weight(width)] if net.chance(0.5) else []),
+            (*lead, width),
+            transB=int(turned),
+        )
     y = net.add("MatMul", [x, net.weight(depth, width)], (*lead, width))
-    return net.add("Add", [net.weight(width), y] if net.chance(0.5) else [y, net.weight(width)], net.shapes[y]) if net.chance(0.5) else y
+    return (
+        net.add("Add", [net.weight(width), y] if net.chance(0.5) else [y, net.weight(width)], net.shapes[y])
+        if net.chance(0.5)
+        else y
+    )
 
 
 def _activation(net: _Net, x: str) -> str:
@@ -171,7 +209,12 @@ def _expansion(net: _Net, x: str, channels: int | None = None) -> str:
     pad = kernel // 2
     out = ((h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1)
     attributes: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
-    y = net.add("Conv", [x, net.weight(k, c, kernel, kernel)] + ([net.weight(k)] if net.chance(0.5) else []), (n, k, *out), **attributes)
+    y = net.add(
+        "Conv",
+        [x, net.weight(k, c, kernel, kernel)] + ([net.weight(k)] if net.chance(0.5) else []),
+        (n, k, *out),
+        **attributes,
+    )
     if net.chance(0.4):
         y = net.add(net.one_of("Relu", "Sigmoid"), [y], net.shapes[y])
     if net.chance(0.2):
@@ -188,32 +231,57 @@ def _by_channels(net: _Net, x: str) -> str:
     if c == 1 or net.chance(0.25):
         kernel, stride = net.upto(1, 3), net.upto(1, 2)
         out = [(extent + 2 * (kernel // 2) - kernel) // stride + 1 for extent in (h, w)]
-        window: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        window: dict[str, Any] = {
+            "kernel_shape": [kernel] * 2,
+            "strides": [stride] * 2,
+            "pads": [kernel // 2] * 4,
+        }
         return net.add(net.one_of("MaxPool", "AveragePool"), [x], (n, c, *out), **window)
     kernel, stride, dilation, before, after, high = rows
     wide = net.one_of(1, 3)
-    window = {"kernel_shape": [kernel, wide], "strides": [stride, 1], "dilations": [dilation, 1], "pads": [before, wide // 2, after, wide // 2]}
+    window = {
+        "kernel_shape": [kernel, wide],
+        "strides": [stride, 1],
+        "dilations": [dilation, 1],
+        "pads": [before, wide // 2, after, wide // 2],
+    }
     bias = [net.weight(c)] if net.chance(0.4) else []
     y = net.add("Conv", [x, net.weight(c, 1, kernel, wide), *bias], (n, c, high, w), group=c, **window)
     return net.add("Add", [y, x], net.shapes[y]) if net.shapes[y] == net.shapes[x] and net.chance(0.3) else y
 
 
 def one_contraction(
-    kind: str, inputs: dict[str, list[int]], weights: dict[str, list[int]], operands: str, result: list[int], **attributes: Any
+    kind: str,
+    inputs: dict[str, list[int]],
+    weights: dict[str, list[int]],
+    operands: str,
+    result: list[int],
+    **attributes: Any,
 ) -> Graph:
     """y = the operator, of these operands; y + x if x is as large."""
     rng = np.random.default_rng(0)
-    nodes = [helper.make_node(kind, operands.split(), ["sums"], "head", **attributes), helper.make_node("Add", ["sums", "x"], ["y"], "add")]
+    nodes = [
+        helper.make_node(kind, operands.split(), ["sums"], "head", **attributes),
+        helper.make_node("Add", ["sums", "x"], ["y"], "add"),
+    ]
     if result != inputs["x"]:
         nodes = [helper.make_node(kind, operands.split(), ["y"], "head", **attributes)]
-    maps = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in {**inputs, "y": result}.items()]
-    constants = [onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name) for name, shape in weights.items()]
+    maps = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in {**inputs, "y": result}.items()
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in weights.items()
+    ]
     graph = helper.make_graph(nodes, "contraction", maps[:-1], maps[-1:], constants)
     return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
 
 
 def random_contraction(rng: np.random.Generator) -> Graph:
-    """A Conv or ConvTranspose in groups, a MatMul of batches that are broadcast, or a Gemm; its operands may be one map. Then up to two epilogues."""
+    """A Conv or ConvTranspose in groups, a MatMul of batches that are broadcast, or a Gemm; its operands may
+    be one map. Then up to two epilogues.
+    """
     net = _Net(rng)
     net.inputs, net.shapes = [], {}
     y = net.one_of(_grouped, _batched, _summed)(net)
@@ -243,7 +311,14 @@ def _grouped(net: _Net) -> str:
         weights = net.weight(filters, deep // groups, *kernel)
         out = [(size - k) // stride + 1 for size, stride, k in zip(sizes, strides, kernel, strict=True)]
     inputs = [x, weights, *([net.weight(filters)] if net.chance(0.5) else [])]
-    return net.add(f"Conv{kind}", inputs, (net.shapes[x][0], filters, *out), group=groups, kernel_shape=kernel, strides=strides)
+    return net.add(
+        f"Conv{kind}",
+        inputs,
+        (net.shapes[x][0], filters, *out),
+        group=groups,
+        kernel_shape=kernel,
+        strides=strides,
+    )
 
 
 def _batched(net: _Net) -> str:
@@ -252,7 +327,9 @@ def _batched(net: _Net) -> str:
     batch = [net.upto(1, 4) for _ in range(net.upto(0, 2))]
     whole_side = net.one_of(0, 1, 2)
     left, right = (
-        tuple(extent if side == whole_side or net.chance(0.6) else 1 for extent in batch)[0 if side == whole_side else net.upto(0, len(batch)) :]
+        tuple(extent if side == whole_side or net.chance(0.6) else 1 for extent in batch)[
+            0 if side == whole_side else net.upto(0, len(batch)) :
+        ]
         for side in (0, 1)
     )
     x = net.new_input((*left, rows, depth))
@@ -264,31 +341,58 @@ def _batched(net: _Net) -> str:
 
 
 def _summed(net: _Net) -> str:
-    """A Gemm that adds a constant or a map of any shape that may be broadcast, or its own operand; or nothing."""
+    """A Gemm that adds a constant or a map of any shape that may be broadcast, or its own operand;
+    or nothing.
+    """
     rows, depth, columns = (net.upto(1, 6) for _ in range(3))
     turned = net.upto(0, 1), net.upto(0, 1)
     x = net.new_input((depth, rows) if turned[0] else (rows, depth))
     inputs = [x, net.weight(*((columns, depth) if turned[1] else (depth, columns)))]
     added = net.one_of((), (columns,), (1, columns), (rows, 1), (rows, columns))
     if net.chance(0.8):
-        inputs.append(x if added == net.shapes[x] else net.new_input(added) if added and net.chance(0.5) else net.weight(*added))
+        inputs.append(
+            x
+            if added == net.shapes[x]
+            else net.new_input(added)
+            if added and net.chance(0.5)
+            else net.weight(*added)
+        )
     return net.add("Gemm", inputs, (rows, columns), transA=turned[0], transB=turned[1])
 
 
 def random_windows(rng: np.random.Generator) -> Graph:
-    """Up to eight operators on wide maps of one or two images, whose columns come from windows: convolutions (with strides, dilations, in groups,
-    transposed), pools, Resize to the nearest, depth to space, slices, pads, sums and joins of branches, and vectors that scale channels."""
+    """Up to eight operators on wide maps of one or two images, whose columns come from windows: convolutions
+    (with strides, dilations, in groups, transposed), pools, Resize to the nearest, depth to space, slices,
+    pads, sums and joins of branches, and vectors that scale channels.
+    """
     net = _Net(rng)
-    net.inputs, net.shapes = ["x"], {"x": (net.one_of(1, 1, 2), net.upto(1, 4), net.upto(1, 7), net.upto(6, 33))}
+    net.inputs, net.shapes = (
+        ["x"],
+        {"x": (net.one_of(1, 1, 2), net.upto(1, 4), net.upto(1, 7), net.upto(6, 33))},
+    )
     wanted, chain = net.upto(2, 8), net.chance(0.6)
     while net.operators < wanted:
-        rule = net.one_of(*(_conv,) * 6, _pointwise, _pool, _unary, _binary, _binary, _concat, _widen, _widen, _columns, _scale)
+        rule = net.one_of(
+            *(_conv,) * 6,
+            _pointwise,
+            _pool,
+            _unary,
+            _binary,
+            _binary,
+            _concat,
+            _widen,
+            _widen,
+            _columns,
+            _scale,
+        )
         rule(net, list(net.readable)[-1] if chain and rule is not _binary else net.pick())
     return net.finish()
 
 
 def random_gate(rng: np.random.Generator) -> Graph:
-    """A map that waits for reductions over its rows (squeeze-and-excite): what makes it, what gates it, a contraction and perhaps a skip behind."""
+    """A map that waits for reductions over its rows (squeeze-and-excite): what makes it, what gates it, a
+    contraction and perhaps a skip behind.
+    """
     net = _Net(rng)
     n, c = net.one_of(1, 1, 2), net.upto(1, 5)
     net.inputs, net.shapes = ["x"], {"x": (n, c, net.upto(2, 9), net.upto(1, 5))}
@@ -297,7 +401,17 @@ def random_gate(rng: np.random.Generator) -> Graph:
     if net.chance(0.75):
         m = _activated(net, _filtered(net, m, deep, group=1, size=net.one_of(1, 1, 1, 3)))
     if net.chance(0.8):
-        m = _activated(net, _filtered(net, m, net.shapes[m][1], group=net.shapes[m][1], size=net.one_of(1, 3, 3, 5), stride=net.one_of(1, 1, 1, 2)))
+        m = _activated(
+            net,
+            _filtered(
+                net,
+                m,
+                net.shapes[m][1],
+                group=net.shapes[m][1],
+                size=net.one_of(1, 3, 3, 5),
+                stride=net.one_of(1, 1, 1, 2),
+            ),
+        )
     deep = net.shapes[m][1]
     vectors = [_folded(net, m) for _ in range(net.one_of(1, 1, 2))]
     v = vectors[0] if len(vectors) == 1 else net.add("Add", vectors, (n, deep, 1, 1))
@@ -309,15 +423,26 @@ def random_gate(rng: np.random.Generator) -> Graph:
     if net.chance(0.15):
         g = _filtered(net, g, deep, group=deep, size=3)
     if net.chance(0.9):
-        y = _filtered(net, g, c if net.chance(0.8) else net.upto(1, 6), group=1, size=net.one_of(1, 1, 1, 1, 3), stride=net.one_of(1, 1, 1, 1, 1, 2))
+        y = _filtered(
+            net,
+            g,
+            c if net.chance(0.8) else net.upto(1, 6),
+            group=1,
+            size=net.one_of(1, 1, 1, 1, 3),
+            stride=net.one_of(1, 1, 1, 1, 1, 2),
+        )
         if net.shapes[y] == net.shapes[x] and net.chance(0.9):
             y = net.add("Add", [y, x], net.shapes[y])
         _activated(net, y)
     return net.finish()
 
 
-def inverted_residual(rng: np.random.Generator, channels: int, expanded: int, extent: int, *, skip: bool = True) -> Graph:
-    """A block of EfficientNet: expanded, filtered 3 x 3, gated by its own mean, projected, and added to what it began with."""
+def inverted_residual(
+    rng: np.random.Generator, channels: int, expanded: int, extent: int, *, skip: bool = True
+) -> Graph:
+    """A block of EfficientNet: expanded, filtered 3 x 3, gated by its own mean, projected,
+    and added to what it began with.
+    """
     net = _Net(rng)
     net.inputs, net.shapes = ["x"], {"x": (1, channels, extent, extent)}
 
@@ -339,8 +464,20 @@ def _filtered(net: _Net, x: str, filters: int, *, group: int, size: int, stride:
     """A convolution of `size` x `size`, padded so that a stride of 1 keeps rows and columns."""
     n, c, *extents = net.shapes[x]
     out = [(extent - 1) // stride + 1 for extent in extents]
-    inputs = [x, net.weight(filters, c // group, size, size), *([net.weight(filters)] if net.chance(0.4) else [])]
-    return net.add("Conv", inputs, (n, filters, *out), group=group, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[size // 2] * 4)
+    inputs = [
+        x,
+        net.weight(filters, c // group, size, size),
+        *([net.weight(filters)] if net.chance(0.4) else []),
+    ]
+    return net.add(
+        "Conv",
+        inputs,
+        (n, filters, *out),
+        group=group,
+        kernel_shape=[size] * 2,
+        strides=[stride] * 2,
+        pads=[size // 2] * 4,
+    )
 
 
 def _activated(net: _Net, x: str) -> str:
@@ -356,13 +493,20 @@ def _folded(net: _Net, x: str) -> str:
     n, c, *_ = net.shapes[x]
     if net.chance(0.5):
         return net.add("GlobalAveragePool", [x], (n, c, 1, 1))
-    return net.add(net.one_of("ReduceMean", "ReduceMax", "ReduceSum"), [x, net.ints(2, 3)], (n, c, 1, 1), keepdims=1)
+    return net.add(
+        net.one_of("ReduceMean", "ReduceMax", "ReduceSum"), [x, net.ints(2, 3)], (n, c, 1, 1), keepdims=1
+    )
 
 
 def random_joins(rng: np.random.Generator) -> Graph:
-    """Up to six of Concat, Where, Add and the like, one after the other, with constants as operands in any position."""
+    """Up to six of Concat, Where, Add and the like, one after the other,
+    with constants as operands in any position.
+    """
     net = _Net(rng)
-    net.inputs, net.shapes = ["x"], {"x": (net.one_of(1, 1, 2), *(net.upto(1, 6) for _ in range(net.upto(2, 3))))}
+    net.inputs, net.shapes = (
+        ["x"],
+        {"x": (net.one_of(1, 1, 2), *(net.upto(1, 6) for _ in range(net.upto(2, 3))))},
+    )
     net.add("Relu", ["x"], net.shapes["x"])
     for _ in range(net.upto(1, 5)):
         x = net.pick()
@@ -375,7 +519,12 @@ def random_joins(rng: np.random.Generator) -> Graph:
                 wide = net.upto(1, 4)
                 parts[net.weight(*(wide if k == axis else extent for k, extent in enumerate(shape)))] = wide
             order = [str(name) for name in rng.permutation(list(parts))]
-            net.add("Concat", order, tuple(sum(parts.values()) if k == axis else extent for k, extent in enumerate(shape)), axis=axis)
+            net.add(
+                "Concat",
+                order,
+                tuple(sum(parts.values()) if k == axis else extent for k, extent in enumerate(shape)),
+                axis=axis,
+            )
         elif kind == "Where":
             sides = [x, net.weight(*(extent if net.chance(0.6) else 1 for extent in shape))]
             test = net.constant(rng.random([extent if net.chance(0.6) else 1 for extent in shape]) < 0.5)
@@ -393,9 +542,11 @@ def random_joins(rng: np.random.Generator) -> Graph:
 
 
 def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: int | None = None) -> Hardware:
-    """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment and odd element sizes.
+    """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment
+    and odd element sizes.
 
-    If there is a store for parameters, it holds everything, or those of a few operators. Weights may have a few bits.
+    If there is a store for parameters, it holds everything, or those of a few operators. Weights may have a
+    few bits.
     """
     elements = sum(tensor.elements for tensor in graph.tensors.values())
     size = int(rng.choice([1, 2])) if element_bytes is None else element_bytes
@@ -410,7 +561,8 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
         constant_align=int(rng.choice([1, 1, 4, 16])),
         parameter_store_bytes=int(rng.choice([0, 0, 700, 1 << 20, 1 << 20])),
     )
-    bits = np.random.default_rng((elements, hardware.buffer_bytes))  # of its own: what is drawn from `rng` stays as it is
+    # of its own: what is drawn from `rng` stays as it is
+    bits = np.random.default_rng((elements, hardware.buffer_bytes))
     if hardware.weight_bytes is None and bits.random() < 0.25:
         hardware = replace(hardware, weight_bits=int(bits.choice([4, 4, 4, 2, 3, 12])))
     return hardware
@@ -451,7 +603,7 @@ class _Net:
         for _ in range(1 + (self.rng.random() < 0.3)):
             self.add_input()
 
-    # -- choices -------------------------------------------------------------------------------------------------------------------------
+    # -- choices ---------------------------------------------------------------------------------------------
 
     def chance(self, p: float) -> bool:
         return bool(self.rng.random() < p)
@@ -480,15 +632,18 @@ class _Net:
         return [
             name
             for name, shape in self.readable.items()
-            if len(shape) == len(wanted) and all(a == b or i == free_axis for i, (a, b) in enumerate(zip(shape, wanted, strict=True)))
+            if len(shape) == len(wanted)
+            and all(a == b or i == free_axis for i, (a, b) in enumerate(zip(shape, wanted, strict=True)))
         ]
 
-    # -- parts ---------------------------------------------------------------------------------------------------------------------------
+    # -- parts -----------------------------------------------------------------------------------------------
 
     def add_input(self) -> None:
         rank3 = self.chance(0.12)
         self.new_input(
-            (1, self.upto(1, 8), self.upto(1, 5)) if rank3 else (self.one_of(1, 1, 1, 2), self.upto(1, 4), self.upto(1, 12), self.upto(1, 4))
+            (1, self.upto(1, 8), self.upto(1, 5))
+            if rank3
+            else (self.one_of(1, 1, 1, 2), self.upto(1, 4), self.upto(1, 12), self.upto(1, 4))
         )
 
     def new_input(self, shape: Shape) -> str:
@@ -513,10 +668,22 @@ class _Net:
         known.append(self.constant((self.rng.random(shape, np.float32) - 0.5).astype(np.float32)))
         return known[-1]
 
-    def add(self, kind: str, inputs: list[str], *shapes: Shape, view: bool = False, domain: str = "", **attributes: Any) -> str:
+    def add(
+        self,
+        kind: str,
+        inputs: list[str],
+        *shapes: Shape,
+        view: bool = False,
+        domain: str = "",
+        **attributes: Any,
+    ) -> str:
         """A node with results of these shapes; returns the first."""
         outputs = [f"t{len(self.nodes)}" + (f"_{k}" if k else "") for k in range(len(shapes))]
-        self.nodes.append(helper.make_node(kind, inputs, outputs, name=f"{kind}{len(self.nodes)}", domain=domain, **attributes))
+        self.nodes.append(
+            helper.make_node(
+                kind, inputs, outputs, name=f"{kind}{len(self.nodes)}", domain=domain, **attributes
+            )
+        )
         self.shapes |= dict(zip(outputs, shapes, strict=True))
         self.operators += not view
         return outputs[0]
@@ -558,11 +725,17 @@ class _Net:
 
     def info(self, name: str) -> onnx.ValueInfoProto:
         """Type and shape of a map."""
-        kind = TensorProto.INT64 if name in self.integers else TensorProto.BOOL if name in self.truths else TensorProto.FLOAT
+        kind = (
+            TensorProto.INT64
+            if name in self.integers
+            else TensorProto.BOOL
+            if name in self.truths
+            else TensorProto.FLOAT
+        )
         return helper.make_tensor_value_info(name, kind, self.shapes[name])
 
 
-# -- operators ---------------------------------------------------------------------------------------------------------------------------
+# -- operators -----------------------------------------------------------------------------------------------
 
 
 def _window(net: _Net, size: int) -> tuple[int, int, int, int, int, int] | None:
@@ -591,7 +764,9 @@ def _conv(net: _Net, x: str) -> None:
     n, c = net.shapes[x][:2]
     group = c if net.chance(0.25) else 1
     k = group * net.upto(1, 2) if group > 1 else net.upto(1, 4)
-    inputs = [x, net.weight(k, c // group, *attributes["kernel_shape"])] + ([net.weight(k)] if net.chance(0.4) else [])
+    inputs = [x, net.weight(k, c // group, *attributes["kernel_shape"])] + (
+        [net.weight(k)] if net.chance(0.4) else []
+    )
     net.add("Conv", inputs, (n, k, *out), group=group, **attributes)
 
 
@@ -651,9 +826,15 @@ def _broadcast(net: _Net, x: str) -> None:
     others = [
         name
         for name, other in net.readable.items()
-        if name != x and len(other) == len(shape) and all(a in (1, b) for a, b in zip(other, shape, strict=True))
+        if name != x
+        and len(other) == len(shape)
+        and all(a in (1, b) for a, b in zip(other, shape, strict=True))
     ]
-    other = others[net.upto(0, len(others) - 1)] if others and net.chance(0.7) else net.weight(*(d if net.chance(0.5) else 1 for d in shape))
+    other = (
+        others[net.upto(0, len(others) - 1)]
+        if others and net.chance(0.7)
+        else net.weight(*(d if net.chance(0.5) else 1 for d in shape))
+    )
     net.add("Mul", [x, other], shape)
 
 
@@ -692,7 +873,9 @@ def _split(net: _Net, x: str) -> None:
     if shape[axis] < 2:
         return
     cut = net.upto(1, shape[axis] - 1)
-    parts = [tuple(size if i == axis else d for i, d in enumerate(shape)) for size in (cut, shape[axis] - cut)]
+    parts = [
+        tuple(size if i == axis else d for i, d in enumerate(shape)) for size in (cut, shape[axis] - cut)
+    ]
     net.add("Split", [x, net.ints(cut, shape[axis] - cut)], *parts, axis=axis)
 
 
@@ -718,7 +901,12 @@ def _pad(net: _Net, x: str) -> None:
     before, after = net.upto(0, 2), net.upto(0, 2)
     if mode == "reflect" and max(before, after) >= shape[2]:
         return
-    net.add("Pad", [x, net.ints(before, after), "", net.ints(2)], tuple(d + before + after if i == 2 else d for i, d in enumerate(shape)), mode=mode)
+    net.add(
+        "Pad",
+        [x, net.ints(before, after), "", net.ints(2)],
+        tuple(d + before + after if i == 2 else d for i, d in enumerate(shape)),
+        mode=mode,
+    )
 
 
 def _resize(net: _Net, x: str) -> None:
@@ -726,7 +914,13 @@ def _resize(net: _Net, x: str) -> None:
     high = net.upto(1, 12)
     mode = net.one_of("nearest", "linear", "cubic")
     coordinates = net.one_of("half_pixel", "asymmetric", "align_corners")
-    net.add("Resize", [x, "", "", net.ints(n, c, high, w)], (n, c, high, w), mode=mode, coordinate_transformation_mode=coordinates)
+    net.add(
+        "Resize",
+        [x, "", "", net.ints(n, c, high, w)],
+        (n, c, high, w),
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+    )
 
 
 def _widen(net: _Net, x: str) -> None:
@@ -741,11 +935,22 @@ def _widen(net: _Net, x: str) -> None:
         wide = stride * (w - 1) + extra + (kernel - 1) * dilation + 1 - before - after
         k = net.upto(1, 3)
         if wide > 0:
-            window: dict[str, Any] = {"kernel_shape": [1, kernel], "strides": [1, stride], "dilations": [1, dilation], "pads": [0, before, 0, after]}
-            net.add(kind, [x, net.weight(c, k, 1, kernel)], (n, k, h, wide), output_padding=[0, extra], **window)
+            window: dict[str, Any] = {
+                "kernel_shape": [1, kernel],
+                "strides": [1, stride],
+                "dilations": [1, dilation],
+                "pads": [0, before, 0, after],
+            }
+            net.add(
+                kind, [x, net.weight(c, k, 1, kernel)], (n, k, h, wide), output_padding=[0, extra], **window
+            )
     elif kind == "Resize":
         by = net.upto(1, 3)
-        how: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        how: dict[str, Any] = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
         net.add(kind, [x, "", "", net.ints(n, c, h * by, w * by)], (n, c, h * by, w * by), **how)
     elif c % 4 == 0:
         net.add(kind, [x], (n, c // 4, 2 * h, 2 * w), blocksize=2)
@@ -763,7 +968,9 @@ def _columns(net: _Net, x: str) -> None:
     else:
         before, after = net.upto(0, 2), net.upto(0, 2)
         mode = net.one_of("constant", "edge", "reflect") if max(before, after) < w else "constant"
-        net.add("Pad", [x, net.ints(before, after), "", net.ints(3)], (n, c, h, w + before + after), mode=mode)
+        net.add(
+            "Pad", [x, net.ints(before, after), "", net.ints(3)], (n, c, h, w + before + after), mode=mode
+        )
 
 
 def _scale(net: _Net, x: str) -> None:
@@ -783,7 +990,15 @@ def _view(net: _Net, x: str) -> None:
         target: Shape = (*shape[:3], shape[3] * shape[4])
     elif len(shape) == 4:
         n, c, h, w = shape
-        target = net.one_of((n, c, h, 1, w), (n, c, w, h), (n, h, c, w), (n, c * h, w), (n, c, h * w, 1), (n, c, h, w), (n, 1, c * h, w))
+        target = net.one_of(
+            (n, c, h, 1, w),
+            (n, c, w, h),
+            (n, h, c, w),
+            (n, c * h, w),
+            (n, c, h * w, 1),
+            (n, c, h, w),
+            (n, 1, c * h, w),
+        )
         if max(target) > 14:
             return
     else:
@@ -813,7 +1028,11 @@ def _normalize(net: _Net, x: str) -> None:
 
 def _matmul(net: _Net, x: str) -> None:
     shape = net.shapes[x]
-    partners = [name for name, other in net.readable.items() if len(other) == len(shape) and other[:-2] == shape[:-2] and other[-2] == shape[-1]]
+    partners = [
+        name
+        for name, other in net.readable.items()
+        if len(other) == len(shape) and other[:-2] == shape[:-2] and other[-2] == shape[-1]
+    ]
     if partners and net.chance(0.6):
         other = partners[net.upto(0, len(partners) - 1)]
         columns = net.shapes[other][-1]
@@ -834,7 +1053,12 @@ def _gather(net: _Net, x: str) -> None:
     shape = net.shapes[x]
     axis = net.one_of(1, 2)
     index = [net.upto(0, shape[axis] - 1) for _ in range(net.upto(1, 3))]
-    net.add("Gather", [x, net.ints(*index)], tuple(len(index) if i == axis else d for i, d in enumerate(shape)), axis=axis)
+    net.add(
+        "Gather",
+        [x, net.ints(*index)],
+        tuple(len(index) if i == axis else d for i, d in enumerate(shape)),
+        axis=axis,
+    )
 
 
 def _unknown(net: _Net, x: str) -> None:
@@ -842,9 +1066,25 @@ def _unknown(net: _Net, x: str) -> None:
 
 
 ODDS: dict[Callable[[_Net, str], None], float] = {
-    _conv: 8, _pointwise: 3, _pool: 2.5, _conv_transpose: 1, _unary: 4, _binary: 5, _broadcast: 2, _squeeze_excite: 2.5, _reduce: 1, _concat: 3,
-    _split: 2, _slice: 1.5, _pad: 1, _resize: 1.2, _view: 2, _transpose: 0.7, _softmax: 0.4, _normalize: 0.6, _matmul: 0.8, _gemm: 0.4,
+    _conv: 8, _pointwise: 3, _pool: 2.5, _conv_transpose: 1, _unary: 4, _binary: 5, _broadcast: 2,
+    _squeeze_excite: 2.5, _reduce: 1, _concat: 3,
+    _split: 2, _slice: 1.5, _pad: 1, _resize: 1.2, _view: 2, _transpose: 0.7, _softmax: 0.4, _normalize: 0.6,
+    _matmul: 0.8, _gemm: 0.4,
     _gather: 0.5, _unknown: 0.25,
 }  # fmt: skip
 RANK4 = list(ODDS)
-OTHER = [_unary, _binary, _broadcast, _reduce, _concat, _split, _slice, _view, _transpose, _softmax, _normalize, _matmul, _gather]
+OTHER = [
+    _unary,
+    _binary,
+    _broadcast,
+    _reduce,
+    _concat,
+    _split,
+    _slice,
+    _view,
+    _transpose,
+    _softmax,
+    _normalize,
+    _matmul,
+    _gather,
+]

@@ -36,10 +36,21 @@ def test_a_class_name_stands_for_one_thing() -> None:
 
 
 def names(node: ast.AST) -> Iterator[tuple[str, int]]:
-    """Locals, parameters and functions, with their lines; not the fields of a class, which a file may have."""
+    """Locals, parameters and functions, with their lines; not the fields of a class, which a file may
+    have.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Name | ast.arg | ast.FunctionDef):
-            yield (child.id if isinstance(child, ast.Name) else child.arg if isinstance(child, ast.arg) else child.name), child.lineno
+            yield (
+                (
+                    child.id
+                    if isinstance(child, ast.Name)
+                    else child.arg
+                    if isinstance(child, ast.arg)
+                    else child.name
+                ),
+                child.lineno,
+            )
         if not (isinstance(node, ast.ClassDef) and isinstance(child, ast.AnnAssign)):
             yield from names(child)
 

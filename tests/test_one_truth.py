@@ -1,6 +1,8 @@
-"""One truth: the bytes that a plan predicts are the bytes that its execution counts, and what it computes is what the network computes.
+"""One truth: the bytes that a plan predicts are the bytes that its execution counts, and what it computes is
+what the network computes.
 
-Random graphs on random chips under random legal schemes, in every mode; quantised ones, to the bit; and real networks.
+Random graphs on random chips under random legal schemes, in every mode; quantised ones, to the bit; and real
+networks.
 """
 
 from __future__ import annotations
@@ -26,10 +28,27 @@ from search.options import SearchOptions
 from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.agreement import disagreements
-from tests.random_plans import ACCELERATOR, SCHEMES, computable, drawn, in_integers, planned, random_inputs, random_scheme, real_network
-from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction, with_weight_buffer
+from tests.random_plans import (
+    ACCELERATOR,
+    SCHEMES,
+    computable,
+    drawn,
+    in_integers,
+    planned,
+    random_inputs,
+    random_scheme,
+    real_network,
+)
+from tests.strategies import (
+    random_bands,
+    random_graph,
+    random_hardware,
+    random_joins,
+    random_reduction,
+    with_weight_buffer,
+)
 
-# -- random graphs -------------------------------------------------------------------------------------------------------------------------
+# -- random graphs -------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -38,7 +57,8 @@ class Tally:
 
     plans: int = 0
     modes: Counter[str] = field(default_factory=Counter)  # groups
-    too_small: Counter[bool] = field(default_factory=Counter)  # groups that no tiling fits, by whether the chip has room: see `add`
+    # groups that no tiling fits, by whether the chip has room: see `add`
+    too_small: Counter[bool] = field(default_factory=Counter)
     roomy: Counter[bool] = field(default_factory=Counter)  # all groups, likewise
 
     def add(self, plan: Plan) -> None:
@@ -54,7 +74,9 @@ class Tally:
         return self.too_small[roomy] / max(self.roomy[roomy], 1)
 
 
-def run_random(seed: int, tally: Tally, scheme: str, *, integers: bool = False, linear: bool = False) -> list[str]:
+def run_random(
+    seed: int, tally: Tally, scheme: str, *, integers: bool = False, linear: bool = False
+) -> list[str]:
     """Plan and execute one random graph; what disagrees, one line each."""
     rng = np.random.default_rng(seed)
     graph, hardware, inputs = drawn(rng, integers=integers, linear=linear)
@@ -63,11 +85,17 @@ def run_random(seed: int, tally: Tally, scheme: str, *, integers: bool = False, 
     groups = random_scheme(costs, seed)
     plan = planned(costs, groups)
     tally.add(plan)
-    return [f"seed {seed}, {scheme}: {line}" for line in disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)]
+    return [
+        f"seed {seed}, {scheme}: {line}"
+        for line in disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)
+    ]
 
 
 def run_many(seeds: range, *, integers: bool = False) -> None:
-    """Graphs under every scheme. Few groups have no steps: chips of a few bytes hold no tile of anything, and some operators nobody knows."""
+    """Graphs under every scheme.
+
+    Few groups have no steps: chips of a few bytes hold no tile of anything, and some operators nobody knows.
+    """
     tally, wrong = Tally(), list[str]()
     with threadpool_limits(1):
         for seed in seeds:
@@ -84,7 +112,10 @@ def run_many(seeds: range, *, integers: bool = False) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
-    """Weights in a buffer of their own: bytes, what either buffer holds, and outputs. Cycles do not depend on where things lie apart."""
+    """Weights in a buffer of their own: bytes, what either buffer holds, and outputs.
+
+    Cycles do not depend on where things lie apart.
+    """
     apart = 0
     with threadpool_limits(1):
         for seed in range(40_000, 40_006):
@@ -97,7 +128,9 @@ def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
                 plan = planned(costs, groups, random_bands(rng))
                 done = execute(plan, graph, inputs)
                 assert not disagreements(costs, groups, plan, done, wanted), f"seed {seed}, {scheme}"
-                assert [d for d in recount(graph, plan).discrepancies if "totals" not in d] == [], f"seed {seed}, {scheme}"
+                assert [d for d in recount(graph, plan).discrepancies if "totals" not in d] == [], (
+                    f"seed {seed}, {scheme}"
+                )
                 for group, counted in zip(plan.groups, done.groups, strict=True):
                     held = store_ends(group.places, chip)["weight buffer"]
                     assert held == counted.weight_peak_bytes < chip.weight_buffer_bytes
@@ -107,7 +140,9 @@ def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_linear_layers_move_what_was_planned(*, integers: bool) -> None:
-    """Plain and gated, spelled as Gemm or MatMul; the whole network is one group wherever a mode runs it so."""
+    """Plain and gated, spelled as Gemm or MatMul; the whole network is one group wherever a mode runs it
+    so.
+    """
     tally, wrong = Tally(), list[str]()
     with threadpool_limits(1):
         for seed, scheme in product(range(50_000, 50_010), SCHEMES):
@@ -151,12 +186,16 @@ def run_in_bands(seeds: range, *, integers: bool = False) -> None:
         costs = GroupCosts.of(graph, replace(hardware, buffer_bytes=4 * hardware.buffer_bytes))
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups, random_bands(rng))
-        differences = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))
+        differences = disagreements(
+            costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs)
+        )
         assert not differences, f"seed {seed}: {differences}"
         assert all(parse(list(listing(group.steps))) == group.steps for group in plan.groups)
         assert total_dram(plan.groups) == total_dram(planned(costs, groups).groups)
         heights.update(group.band_rows for group in plan.groups if group.mode == "lbdf")
-        folded += any(isinstance(node, Loop) for group in plan.groups if group.band_rows > 1 for node in group.steps)
+        folded += any(
+            isinstance(node, Loop) for group in plan.groups if group.band_rows > 1 for node in group.steps
+        )
     assert min(heights[rows] for rows in range(1, 6)) > len(seeds) // 20, heights
     assert folded > len(seeds) // 20
 
@@ -188,8 +227,15 @@ def test_reductions_over_rows_fold_them_band_by_band(*, integers: bool) -> None:
         plan = planned(costs, groups)
         tally.add(plan)
         done = execute(plan, graph, inputs)
-        wrong += [f"seed {seed}: {line}" for line in disagreements(costs, groups, plan, done, reference(graph, inputs))]
-        parts += sum(isinstance(step, Compute) and step.accumulator >= 0 for group in plan.groups for step in unfold(group.steps))
+        wrong += [
+            f"seed {seed}: {line}"
+            for line in disagreements(costs, groups, plan, done, reference(graph, inputs))
+        ]
+        parts += sum(
+            isinstance(step, Compute) and step.accumulator >= 0
+            for group in plan.groups
+            for step in unfold(group.steps)
+        )
         assert all(parse(list(listing(group.steps))) == group.steps for group in plan.groups)
     assert not wrong, "\n".join(wrong[:10])
     assert parts > 200
@@ -207,9 +253,18 @@ def test_constants_are_operands_in_any_position() -> None:
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups)
         tally.add(plan)
-        wrong += [f"seed {seed}: {line}" for line in disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))]
+        wrong += [
+            f"seed {seed}: {line}"
+            for line in disagreements(
+                costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs)
+            )
+        ]
         # This plan has no totals.
-        wrong += [f"seed {seed}: {line}" for line in recount(graph, plan).discrepancies if not line.startswith("totals")]
+        wrong += [
+            f"seed {seed}: {line}"
+            for line in recount(graph, plan).discrepancies
+            if not line.startswith("totals")
+        ]
     assert not wrong, "\n".join(wrong[:10])
     assert all(tally.modes[mode] > 10 for mode in ("lbdf", "tiled"))
 
@@ -227,11 +282,20 @@ def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: str) -> 
         "embedding",
         [helper.make_tensor_value_info("words", TensorProto.INT64, [1, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 4])],
-        [onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name) for name, shape in weights.items()],
+        [
+            onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+            for name, shape in weights.items()
+        ],
     )
     graph = from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)]))
     inputs = {"words": rng.integers(0, 50, (1, 8))}
-    for buffer_bytes, groups, align in ((4096, (3,), 1), (4096, (1, 2), 1), (40, (1, 2), 1), (4096, (3,), 16), (4096, (1, 2), 16)):
+    for buffer_bytes, groups, align in (
+        (4096, (3,), 1),
+        (4096, (1, 2), 1),
+        (40, (1, 2), 1),
+        (4096, (3,), 16),
+        (4096, (1, 2), 16),
+    ):
         costs = GroupCosts.of(graph, Hardware(buffer_bytes, constant_align=align), scheme=scheme)
         if not isinstance(costs.evaluate(groups[0]), Cost):
             continue
@@ -243,7 +307,7 @@ def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: str) -> 
             assert done.loaded["w"] >= 6 * 4 * 2
 
 
-# -- real networks -------------------------------------------------------------------------------------------------------------------------
+# -- real networks -------------------------------------------------------------------------------------------
 
 
 def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> None:
@@ -261,11 +325,14 @@ def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> N
             done = execute(plan, graph, inputs)
             assert disagreements(costs, solution.groups, plan, done, wanted) == []
             assert done.dram.total + by_formula == solution.dram_bytes
-            peak, steps = max(group.peak_bytes for group in done.groups), sum(group.steps for group in done.groups)
+            peak, steps = (
+                max(group.peak_bytes for group in done.groups),
+                sum(group.steps for group in done.groups),
+            )
             print(
-                f"\n{graph.name} {scheme} {hardware.buffer_bytes // 1024} KiB: planned = counted = {done.dram.total:,} B "
-                f"(+ {by_formula:,} B by formula), peak {peak:,} B, {steps:,} steps, {len(plan.groups)} groups, {solution.proof}, "
-                f"{time.perf_counter() - start:.1f} s"
+                f"\n{graph.name} {scheme} {hardware.buffer_bytes // 1024} KiB: planned = counted = "
+                f"{done.dram.total:,} B (+ {by_formula:,} B by formula), peak {peak:,} B, {steps:,} steps, "
+                f"{len(plan.groups)} groups, {solution.proof}, {time.perf_counter() - start:.1f} s"
             )
 
 
@@ -278,7 +345,16 @@ def test_real_networks_at_64_x_64_move_what_was_planned(shared_model, name: str)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["hf_efficientnet_b0", "hf_efficientnet_b3", "hf_resnet18", "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_resnet34", "hf_resnet50", "hf_resnet101"],
+    [
+        "hf_efficientnet_b0",
+        "hf_efficientnet_b3",
+        "hf_resnet18",
+        "hf_mobilenet_v1",
+        "hf_mobilenet_v2",
+        "hf_resnet34",
+        "hf_resnet50",
+        "hf_resnet101",
+    ],
 )
 def test_more_real_networks_at_64_x_64_move_what_was_planned(shared_model, name: str) -> None:
     path = str(shared_model(name))
@@ -300,19 +376,29 @@ def test_more_real_networks_at_64_x_64_move_what_was_planned(shared_model, name:
 )
 def test_real_networks_of_one_size_move_what_was_planned(shared_model, name: str) -> None:
     """Their shapes are written into them: they run at full size."""
-    run_network(real_network(str(shared_model(name)), {}), replace(ACCELERATOR, buffer_bytes=256 * 1024), ("lbdf", "auto"))
+    run_network(
+        real_network(str(shared_model(name)), {}),
+        replace(ACCELERATOR, buffer_bytes=256 * 1024),
+        ("lbdf", "auto"),
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v2", "resnet18", "efficientnet_b3"])
 def test_networks_of_the_zoo_at_full_size_move_what_was_planned(name: str) -> None:
-    run_network(real_network(f"zoo:{name}", {}), replace(ACCELERATOR, buffer_bytes=256 * 1024), ("lbdf", "auto"))
+    run_network(
+        real_network(f"zoo:{name}", {}), replace(ACCELERATOR, buffer_bytes=256 * 1024), ("lbdf", "auto")
+    )
     run_network(real_network(f"zoo:{name}", {}), Hardware(256 * 1024), ("lbdf",))
 
 
 @pytest.mark.parametrize(("bits", "blocks"), [(4, (3, 5)), (3, (2, 4)), (12, (8, 15))])
-def test_weights_of_a_few_bits_are_packed_and_each_block_is_whole_bytes(bits: int, blocks: tuple[int, int]) -> None:
-    """The one rule of blocks: planned, executed, recounted, and by how much a plan moves less than with weights of two bytes."""
+def test_weights_of_a_few_bits_are_packed_and_each_block_is_whole_bytes(
+    bits: int, blocks: tuple[int, int]
+) -> None:
+    """The one rule of blocks: planned, executed, recounted,
+    and by how much a plan moves less than with weights of two bytes.
+    """
     chip = Hardware(256, weight_bits=bits)
     assert (chip.constant_bytes(5, bias=False), chip.constant_bytes(10, bias=False)) == blocks
     assert chip.constant_bytes(5, bias=True) == 10
@@ -329,6 +415,8 @@ def test_weights_of_a_few_bits_are_packed_and_each_block_is_whole_bytes(bits: in
             plan = planned(costs, groups)
             done = execute(plan, graph, inputs)
             assert disagreements(costs, groups, plan, done, reference(graph, inputs)) == [], seed
-            assert [line for line in recount(graph, plan).discrepancies if not line.startswith("totals")] == []
+            assert [
+                line for line in recount(graph, plan).discrepancies if not line.startswith("totals")
+            ] == []
             moved[k] += done.dram.weight
     assert moved[0] < moved[1]

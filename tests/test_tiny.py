@@ -25,7 +25,10 @@ def residual_block() -> onnx.ModelProto:
         h.make_node("Add", ["c", "x"], ["y"], "add"),
     ]
     tensors = [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", "y")]
-    return h.make_model(h.make_graph(nodes, "block", tensors[:1], tensors[1:], weights), opset_imports=[h.make_opsetid("", 18)])
+    return h.make_model(
+        h.make_graph(nodes, "block", tensors[:1], tensors[1:], weights),
+        opset_imports=[h.make_opsetid("", 18)],
+    )
 
 
 MAP, ROW, WEIGHTS = 4 * 8 * 8 * 2, 4 * 8 * 2, 4 * 4 * 9 * 2  # bytes, at 2 per element
@@ -33,7 +36,8 @@ MAP, ROW, WEIGHTS = 4 * 8 * 8 * 2, 4 * 8 * 2, 4 * 4 * 9 * 2  # bytes, at 2 per e
 
 def test_a_residual_block_runs_as_one_group_and_moves_only_its_ends():
     flow = Dataflow.of(from_model(residual_block()))
-    # x is held for conv1's window of 3 rows, and the addition reads the oldest of them: the skip costs nothing.
+    # x is held for conv1's window of 3 rows, and the addition reads the oldest of them: the skip costs
+    # nothing.
     rings = GroupCosts(flow, Hardware(1 << 20)).groups.line_buffers.ring_rows(flow.everything)
     assert {flow.maps[m].name: rows for m, rows in rings.items()} == {"x": 3, "a": 1, "b": 3, "c": 1, "y": 1}
     need = 9 * ROW + 2 * WEIGHTS
@@ -46,7 +50,8 @@ def test_a_residual_block_runs_as_one_group_and_moves_only_its_ends():
 def test_one_byte_less_and_it_does_not_fit():
     flow = Dataflow.of(from_model(residual_block()))
     need = 9 * ROW + 2 * WEIGHTS
-    costs = GroupCosts(flow, Hardware(need), Traffic.ONCE, epilogue=False)  # valid means strictly less than the buffer
+    # valid means strictly less than the buffer
+    costs = GroupCosts(flow, Hardware(need), Traffic.ONCE, epilogue=False)
     misfit = costs.evaluate(flow.everything)
     assert isinstance(misfit, DoesNotFit)
     assert (misfit.needed, misfit.available) == (need, need)

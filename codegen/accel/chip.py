@@ -55,7 +55,11 @@ Row = tuple[str, int, bool]  # map, row, and whether it is partial sums of the m
 
 
 class BufferContents:
-    """What lies where. Places come from the plan, and so does the rule by which parts of a row share a slot (see `simulator.interpreter.buffer`)."""
+    """What lies where.
+
+    Places come from the plan, and so does the rule by which parts of a row share a slot (see
+    `simulator.interpreter.buffer`).
+    """
 
     def __init__(self, places: Sequence[Place], lanes: int) -> None:
         self.places, self.lanes = places, lanes
@@ -65,12 +69,15 @@ class BufferContents:
         for place in places:
             if place.address % lanes or (place.slot_bytes % lanes and place.slots > 1):
                 raise Unsupported(
-                    f"place {place.name!r}: found address {place.address}, slots of {place.slot_bytes} bytes; accepted: multiples of {lanes}"
+                    f"place {place.name!r}: found address {place.address}, slots of {place.slot_bytes} "
+                    f"bytes; accepted: multiples of {lanes}"
                 )
 
-    # -- maps --------------------------------------------------------------------------------------------------------------------------------
+    # -- maps ------------------------------------------------------------------------------------------------
 
-    def write(self, name: str, tensor: Tensor, part: Extent, place: int, number: int, *, sums: bool = False) -> RowRing:
+    def write(
+        self, name: str, tensor: Tensor, part: Extent, place: int, number: int, *, sums: bool = False
+    ) -> RowRing:
         """Rows of a map come to the slots from `number` on."""
         where = self.places[place]
         channels, _, columns = dimensions(tensor)
@@ -79,7 +86,11 @@ class BufferContents:
         frame = RowPart(place, number, part.channels, part.columns)
         for k, row in enumerate(range(*part.rows)):
             start = where.address + (number + k) % where.slots * where.slot_bytes
-            frame = RowPart(place, number + k, (0, channels), (0, columns)) if fits else RowPart(place, number + k, part.channels, part.columns)
+            frame = (
+                RowPart(place, number + k, (0, channels), (0, columns))
+                if fits
+                else RowPart(place, number + k, part.channels, part.columns)
+            )
             key = (name, row, sums)
             pieces = self._alive(key)
             if not fits and self._owner.get(start) == key:
@@ -91,13 +102,17 @@ class BufferContents:
         return self._ring(frame, part, sums=sums)
 
     def _joined(self, name: str, before: RowPart, part: RowPart, slot_bytes: int) -> RowPart:
-        """A part that has room beside what the slot holds of the row joins it; one that has not takes its place."""
+        """A part that has room beside what the slot holds of the row joins it;
+        one that has not takes its place.
+        """
         channels = (min(before.channels[0], part.channels[0]), max(before.channels[1], part.channels[1]))
         columns = (min(before.columns[0], part.columns[0]), max(before.columns[1], part.columns[1]))
         if round_up(channels[1] - channels[0], self.lanes) * (columns[1] - columns[0]) > slot_bytes:
             return part
         if columns != before.columns or channels[0] != before.channels[0]:
-            raise Unsupported(f"map {name!r}: parts of a row that share a slot must follow each other by channels")
+            raise Unsupported(
+                f"map {name!r}: parts of a row that share a slot must follow each other by channels"
+            )
         return RowPart(part.place, part.number, channels, columns)
 
     def _address(self, piece: RowPart) -> int:
@@ -118,9 +133,15 @@ class BufferContents:
         first = pieces[0]
         for k, piece in enumerate(pieces):
             if piece != RowPart(first.place, first.number + k, first.channels, first.columns):
-                raise Unsupported(f"map {name!r}, rows {part.rows[0]} to {part.rows[1]}: they do not lie one after the other in one ring")
+                raise Unsupported(
+                    f"map {name!r}, rows {part.rows[0]} to {part.rows[1]}: they do not lie one after the "
+                    "other in one ring"
+                )
         if (part.channels[0] - first.channels[0]) % self.lanes:
-            raise Unsupported(f"map {name!r}: found a part that begins at channel {part.channels[0]}; accepted: multiples of {self.lanes}")
+            raise Unsupported(
+                f"map {name!r}: found a part that begins at channel {part.channels[0]}; accepted: multiples "
+                f"of {self.lanes}"
+            )
         return self._ring(pieces[-1], part, sums=sums)
 
     def _ring(self, last: RowPart, part: Extent, *, sums: bool) -> RowRing:
@@ -145,7 +166,7 @@ class BufferContents:
                 return piece
         raise Unsupported(f"map {key[0]!r}: row {key[1]} is not on chip as a whole when it is read")
 
-    # -- constants ---------------------------------------------------------------------------------------------------------------------------
+    # -- constants -------------------------------------------------------------------------------------------
 
     def load(self, name: str, block: ConstantBlock) -> None:
         """A part of a constant comes to a slot."""
@@ -153,7 +174,10 @@ class BufferContents:
         self._constants[name] = [*others, block]
 
     def _same_slot(self, a: ConstantBlock, b: ConstantBlock) -> bool:
-        return a.place == b.place and a.number % self.places[a.place].slots == b.number % self.places[b.place].slots
+        return (
+            a.place == b.place
+            and a.number % self.places[a.place].slots == b.number % self.places[b.place].slots
+        )
 
     def constant(self, name: str, box: Box) -> ConstantBlock:
         """The block that holds a part of a constant."""

@@ -24,17 +24,35 @@ from lfopt.ops.reducing import folded_elements
 from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, window_counts
 from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.traits import Arithmetic
-from lfopt.planning.commands import SpatialWindow, blocks, contraction_loops, is_depthwise, phases, refusal, sliding
+from lfopt.planning.commands import (
+    SpatialWindow,
+    blocks,
+    contraction_loops,
+    is_depthwise,
+    phases,
+    refusal,
+    sliding,
+)
 from lfopt.planning.lanes import channel_runs, copies
 
 
 def runs_of(site: Site, call: Call, step: Compute) -> list[IssuedCommand]:
-    """The commands of a Compute: of each of its stages, all of which put their results in its place. Raises Unsupported for what is not done."""
+    """The commands of a Compute: of each of its stages, all of which put their results in its place.
+
+    Raises Unsupported for what is not done.
+    """
     if len(step.boxes) != 1:
         if (reason := refusal(call)) is not None:
             raise refused(call, reason)
-        parts = (replace(step, boxes=(box,), places=(place,)) for box, place in zip(step.boxes, step.places, strict=True))
-        return [run for part, result in zip(parts, call.result_tensors, strict=True) for run in _made_by(site, call, part, result)]
+        parts = (
+            replace(step, boxes=(box,), places=(place,))
+            for box, place in zip(step.boxes, step.places, strict=True)
+        )
+        return [
+            run
+            for part, result in zip(parts, call.result_tensors, strict=True)
+            for run in _made_by(site, call, part, result)
+        ]
     return _made_by(site, call, step, call.parts[-1].result_tensors[0])
 
 
@@ -52,18 +70,25 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Issu
         if not site.lying:
             place, sums = (step.places[0], False) if step.last else (step.accumulator, True)
             site.chip.write(result.name, result, box, place, box.rows[0], sums=sums)
-        commands += [run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()]
+        commands += [
+            run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()
+        ]
         site.lying = stage.result
     return commands
 
 
 def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
-    """Why a stage cannot be computed in the place of the result; None if it can: of what is in flight, it reads what lies there."""
+    """Why a stage cannot be computed in the place of the result; None if it can:
+    of what is in flight, it reads what lies there.
+    """
     flying = {part.operator.outputs[0] for part in call.parts} - {site.lying}
     gone = next((name for name in stage.call.operator.inputs if name in flying), None)
     if gone is None:
         return None
-    return f"reads {gone!r}, made in flight, after {site.lying!r} has taken its place; the accelerator has one value in flight; accepted: scheme auto"
+    return (
+        f"reads {gone!r}, made in flight, after {site.lying!r} has taken its place; the accelerator has "
+        "one value in flight; accepted: scheme auto"
+    )
 
 
 def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
@@ -109,7 +134,7 @@ def _behind(site: Site, values: dict[str, int], stage: TableStage) -> list[Words
     return []
 
 
-# -- one function for each arithmetic ------------------------------------------------------------------------------------------------------
+# -- one function for each arithmetic ------------------------------------------------------------------------
 
 
 def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
@@ -117,7 +142,9 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
     call = stage.call
     lanes, depthwise = site.lanes, is_depthwise(call)
     if box.channels[0] % lanes:
-        raise refused(call, f"its steps make channels from {box.channels[0]} on; accepted: multiples of {lanes}")
+        raise refused(
+            call, f"its steps make channels from {box.channels[0]} on; accepted: multiples of {lanes}"
+        )
     if call.operator.kind == "ConvTranspose":
         yield from _scattered(site, stage, step, box)
         return
@@ -137,7 +164,9 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
         weights = site.weights(call, step, output, 0)
         here = Extent((output[0] - o_lane, output[1]), box.rows, box.columns)
         reads = [_factor_rows(site, values, here), *_behind(site, values, stage)] if step.last else []
-        yield BoxOperation(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads)
+        yield BoxOperation(
+            site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads
+        )
 
 
 def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
@@ -145,16 +174,26 @@ def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
     second = call.tensors[1]
     assert second is not None
     factors = site.parameters.get(call.operator.name, RequantParameters()).factors
-    return {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL, "factors": factors}
+    return {
+        **_read(seen),
+        **_read(second, "b"),
+        **_made(call.result_tensors[0]),
+        "scale": Scale.CHANNEL,
+        "factors": factors,
+    }
 
 
 def _factor_rows(site: Site, values: dict[str, int], box: Extent) -> Words:
     """The factors of the channels that are made."""
-    return site.factor_words + values["factors"] + box.channels[0] // site.lanes, blocks(box.depth, site.lanes)[0]
+    return site.factor_words + values["factors"] + box.channels[0] // site.lanes, blocks(
+        box.depth, site.lanes
+    )[0]
 
 
 def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """ConvTranspose: a convolution for each of its phases, whose results lie as far apart as its strides are long."""
+    """ConvTranspose: a convolution for each of its phases,
+    whose results lie as far apart as its strides are long.
+    """
     call, lanes = stage.call, site.lanes
     if not (step.first and step.last):
         raise refused(call, "its steps fold parts of its input channels; accepted: all of them")
@@ -176,12 +215,19 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
         values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
         values["narrow"] = int(window.columns > 1 and part.depth * WINDOW <= lanes)
         reads = [_factor_rows(site, values, here), *_behind(site, values, stage)]
-        spread, weights = Spread(phase.down, phase.right, phase.row, phase.column), site.weights(call, step, box.channels, number)
-        yield BoxOperation(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads, spread=spread)
+        spread, weights = (
+            Spread(phase.down, phase.right, phase.row, phase.column),
+            site.weights(call, step, box.channels, number),
+        )
+        yield BoxOperation(
+            site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads, spread=spread
+        )
 
 
 def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
-    """(output channels, input channels) of the commands of a convolution in groups: whole blocks of lanes of a group together, others apart."""
+    """(output channels, input channels) of the commands of a convolution in groups:
+    whole blocks of lanes of a group together, others apart.
+    """
     group = call.attribute("group", 1)
     outputs, read = call.result[1] // group, call.shape(0)[1] // group
     pairs: list[tuple[Span, Span]] = []
@@ -210,7 +256,9 @@ def _terms(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterato
     values = {**_read(seen), **_read(b_seen, "b"), **_made(call.result_tensors[0]), **_scaled(1, terms.shift)}
     values |= {"a_multiplier": terms.multipliers[0], "b_multiplier": terms.multipliers[1]}
     reads = _behind(site, values, stage)
-    yield BoxOperation(site, call, step, box, values, a, part, seen, SpatialWindow(), b=_level(call, b), reads=reads)
+    yield BoxOperation(
+        site, call, step, box, values, a, part, seen, SpatialWindow(), b=_level(call, b), reads=reads
+    )
 
 
 def _product(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
@@ -229,7 +277,19 @@ def _product(site: Site, stage: TableStage, step: Compute, box: Extent) -> Itera
         "b_vector": int(vector),
     }
     reads = _behind(site, values, stage)
-    yield BoxOperation(site, call, step, box, values, a, part, seen, SpatialWindow(), b=still(b) if vector else _level(call, b), reads=reads)
+    yield BoxOperation(
+        site,
+        call,
+        step,
+        box,
+        values,
+        a,
+        part,
+        seen,
+        SpatialWindow(),
+        b=still(b) if vector else _level(call, b),
+        reads=reads,
+    )
 
 
 def _level(call: Call, ring: RowRing) -> RowRing:
@@ -250,7 +310,11 @@ def _mean(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
             factor = mean_factors(call, np.array(counts[rows[0], columns[0]]))
             values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
             reads = _behind(site, values, stage)
-            here = Extent(box.channels, tuple(box.rows[0] + y for y in rows), tuple(box.columns[0] + x for x in columns))  # type: ignore[arg-type]
+            here = Extent(
+                box.channels,
+                tuple(box.rows[0] + y for y in rows),  # type: ignore[arg-type]
+                tuple(box.columns[0] + x for x in columns),  # type: ignore[arg-type]
+            )
             yield BoxOperation(site, call, step, here, values, a, part, seen, window, reads=reads)
         return
     factor = mean_factors(call, np.array(folded_elements(call)))
@@ -272,12 +336,33 @@ def _alike(counts: np.ndarray) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 def _folded(
-    site: Site, stage: TableStage, step: Compute, box: Extent, values: dict[str, int], a: RowRing, part: Extent, seen: Tensor
+    site: Site,
+    stage: TableStage,
+    step: Compute,
+    box: Extent,
+    values: dict[str, int],
+    a: RowRing,
+    part: Extent,
+    seen: Tensor,
 ) -> BoxOperation:
-    """A reduction over rows and columns, or over some rows of them: commands count rows as the operand does, so those of all bands are alike."""
+    """A reduction over rows and columns, or over some rows of them:
+    commands count rows as the operand does, so those of all bands are alike.
+    """
     window = SpatialWindow(part.height, part.width, pad_columns=-part.columns[0])
     reads = _behind(site, values, stage) if step.last else []
-    return BoxOperation(site, stage.call, step, box, values, a, part, seen, window, reads=reads, from_row=part.rows[0] - box.rows[0])
+    return BoxOperation(
+        site,
+        stage.call,
+        step,
+        box,
+        values,
+        a,
+        part,
+        seen,
+        window,
+        reads=reads,
+        from_row=part.rows[0] - box.rows[0],
+    )
 
 
 def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
@@ -288,24 +373,42 @@ def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Itera
         yield _folded(site, stage, step, box, values, a, part, seen)
         return
     window = sliding(call, (box.rows, box.columns))
-    yield BoxOperation(site, call, step, box, values, a, part, seen, window, reads=_behind(site, values, stage))
+    yield BoxOperation(
+        site, call, step, box, values, a, part, seen, window, reads=_behind(site, values, stage)
+    )
 
 
 def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     """Concat of channels."""
     call = stage.call
     tables = iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
-    recoded = [tensor is not None and recoding(tensor, call.result_tensors[0]) is not None for tensor in call.tensors]
+    recoded = [
+        tensor is not None and recoding(tensor, call.result_tensors[0]) is not None for tensor in call.tensors
+    ]
     numbers = [next(tables) if needed else None for needed in recoded]
-    yield from _copied(site, call, step, box, lambda values, index: [] if (number := numbers[index]) is None else _through(site, values, number))
+    yield from _copied(
+        site,
+        call,
+        step,
+        box,
+        lambda values, index: [] if (number := numbers[index]) is None else _through(site, values, number),
+    )
 
 
 def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """Split, Slice and Gather of channels, and Resize that makes every row so many rows, and every column so many columns."""
+    """Split, Slice and Gather of channels, and Resize that makes every row so many rows,
+    and every column so many columns.
+    """
     call = stage.call
     if call.operator.kind != "Resize":
         yield from _copied(
-            site, call, step, box, lambda values, _: _behind(site, values, stage) if len(call.results) == 1 else _recoded(site, values, call)
+            site,
+            call,
+            step,
+            box,
+            lambda values, _: (
+                _behind(site, values, stage) if len(call.results) == 1 else _recoded(site, values, call)
+            ),
         )
         return
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes))
@@ -319,7 +422,17 @@ def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
             reads = _behind(site, values, stage)
             here = Extent(box.channels, (y // down, y // down + 1), (0, width))
             yield BoxOperation(
-                site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads, spread=Spread(down, right, y % down, phase)
+                site,
+                call,
+                step,
+                here,
+                values,
+                a,
+                part,
+                seen,
+                SpatialWindow(),
+                reads=reads,
+                spread=Spread(down, right, y % down, phase),
             )
 
 
@@ -327,13 +440,27 @@ def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
     """Send one of several results through its table, if it has one; what that reads."""
     first, tables = call.tensors[0], iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     assert first is not None
-    numbers = {result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None}
+    numbers = {
+        result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None
+    }
     return _through(site, values, numbers[site.written]) if site.written in numbers else []
 
 
-def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callable[[dict[str, int], int], list[Words]]) -> Iterator[BoxOperation]:
-    """Channels of a result, each from one of an operand. `through`: sends them through the table of that operand; what that reads."""
-    lanes, result = site.lanes, next(k for k, tensor in enumerate(call.result_tensors) if tensor.name == site.written or len(call.results) == 1)
+def _copied(
+    site: Site, call: Call, step: Compute, box: Extent, through: Callable[[dict[str, int], int], list[Words]]
+) -> Iterator[BoxOperation]:
+    """Channels of a result, each from one of an operand.
+
+    `through`: sends them through the table of that operand; what that reads.
+    """
+    lanes, result = (
+        site.lanes,
+        next(
+            k
+            for k, tensor in enumerate(call.result_tensors)
+            if tensor.name == site.written or len(call.results) == 1
+        ),
+    )
     depth = call.results[result][1]
     if box.channels[0] % lanes or (box.channels[1] % lanes and box.channels[1] != depth):
         raise refused(call, f"its steps make channels {box.channels}; accepted: multiples of {lanes}")
@@ -345,9 +472,18 @@ def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callabl
         a, part, seen = site.operand(call, copy.operand, ((0, 1), read, *step.boxes[0][2:]))
         values = _untouched(seen)
         if (copy.size, copy.o_step, copy.a_step) != (lanes, 1, 1):
-            values |= {"lanes": copy.size, "o_lane": copy.o_lane, "a_lane": copy.a_lane, "o_lane_step": copy.o_step, "a_lane_step": copy.a_step}
+            values |= {
+                "lanes": copy.size,
+                "o_lane": copy.o_lane,
+                "a_lane": copy.a_lane,
+                "o_lane_step": copy.o_step,
+                "a_lane_step": copy.a_step,
+            }
         reads = through(values, copy.operand)
-        first, stop = copy.to_block * lanes, (copy.to_block + copy.blocks) * lanes - (lanes - copy.tail if copy.tail else 0)
+        first, stop = (
+            copy.to_block * lanes,
+            (copy.to_block + copy.blocks) * lanes - (lanes - copy.tail if copy.tail else 0),
+        )
         here = Extent((first, min(stop, depth)), box.rows, box.columns)
         yield BoxOperation(site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads)
 

@@ -26,10 +26,15 @@ class Chunk:
 
 
 def matrix(call: Call) -> np.ndarray:
-    """Weights of a contraction as [output channel, input channel, kernel row, kernel column], stored integers. Raises MissingValues."""
+    """Weights of a contraction as [output channel, input channel, kernel row, kernel column],
+    stored integers. Raises MissingValues.
+    """
     values = call.values[1]
     if values is None:
-        raise MissingValues(f"constant {call.operator.inputs[1]!r}: its values are absent from the model; give a model with weights")
+        raise MissingValues(
+            f"constant {call.operator.inputs[1]!r}: its values are absent from the model; give a model with "
+            "weights"
+        )
     if call.operator.kind == "Conv":
         return values
     if call.operator.kind == "ConvTranspose":
@@ -46,40 +51,57 @@ def spans_of(call: Call, box: Box) -> tuple[Span, Span]:
 
 
 def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple[bytes, list[Chunk]]:
-    """A loaded block of weights in the order in which the MAC array takes it; and where the weights of each span of input channels are in it.
+    """A loaded block of weights in the order in which the MAC array takes it; and where the weights of each
+    span of input channels are in it.
 
     `spans`: what single computations fold; all of the box if they fold everything.
     """
     (first, stop), (low, high) = spans_of(call, box)
     weights = matrix(call)[first:stop].view(np.uint8)
     if is_depthwise(call):
-        packed = [weights[o : o + lanes, 0].transpose(1, 2, 0).tobytes() for o in range(0, stop - first, lanes)]
+        packed = [
+            weights[o : o + lanes, 0].transpose(1, 2, 0).tobytes() for o in range(0, stop - first, lanes)
+        ]
         kernel = weights.shape[2] * weights.shape[3]
         return b"".join(packed), [Chunk((0, 1), 0, kernel * lanes)]
     if call.operator.kind == "Conv" and call.attribute("group", 1) > 1:
-        blocks = [weights[o - first : end - first].transpose(2, 3, 1, 0).tobytes() for o, end in pieces_of_groups(call, (first, stop), lanes)]
+        blocks = [
+            weights[o - first : end - first].transpose(2, 3, 1, 0).tobytes()
+            for o, end in pieces_of_groups(call, (first, stop), lanes)
+        ]
         return b"".join(blocks), [Chunk((low, high), 0, weights[0].size * lanes)]
     chunks: list[Chunk] = []
     pieces: list[bytes] = []
-    inside = sorted({(max(a, low), min(b, high)) for a, b in spans if max(a, low) < min(b, high)}) or [(low, high)]
+    inside = sorted({(max(a, low), min(b, high)) for a, b in spans if max(a, low) < min(b, high)}) or [
+        (low, high)
+    ]
     if any(a[1] > b[0] for a, b in pairwise(inside)):
-        raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}): its steps fold spans of input channels that overlap: {inside}")
+        raise Unsupported(
+            f"node {call.operator.name!r} ({call.operator.kind}): its steps fold spans of input channels "
+            f"that overlap: {inside}"
+        )
     offset = 0
     kernels = (
-        [phase.kernel for phase in phases(call)] if call.operator.kind == "ConvTranspose" else [(range(weights.shape[2]), range(weights.shape[3]))]
+        [phase.kernel for phase in phases(call)]
+        if call.operator.kind == "ConvTranspose"
+        else [(range(weights.shape[2]), range(weights.shape[3]))]
     )
     for (a, b), (number, (rows, columns)) in product(inside, enumerate(kernels)):
-        part = weights[:, a:b][:, :, list(rows)][:, :, :, list(columns)]  # [o, i, ky, kx] of the whole input axis
+        # [o, i, ky, kx] of the whole input axis
+        part = weights[:, a:b][:, :, list(rows)][:, :, :, list(columns)]
         chunks.append(Chunk((a, b), offset, len(rows) * len(columns) * (b - a) * lanes, number))
         for o in range(0, len(part), lanes):
-            block = part[o : o + lanes].transpose(2, 3, 1, 0)  # [ky, kx, i, o]: narrow or not, input channels follow each other
+            # [ky, kx, i, o]: narrow or not, input channels follow each other
+            block = part[o : o + lanes].transpose(2, 3, 1, 0)
             pieces.append(block.tobytes())
             offset += block.size
     return b"".join(pieces), chunks
 
 
 def pieces_of_groups(call: Call, channels: Span, lanes: int) -> list[Span]:
-    """Some output channels of a convolution in groups, cut where a group begins, and where a block of lanes does."""
+    """Some output channels of a convolution in groups, cut where a group begins,
+    and where a block of lanes does.
+    """
     per_group = call.result[1] // call.attribute("group", 1)
     cuts = {*range(0, channels[1], lanes), *range(0, channels[1], per_group)}
     return list(pairwise([channels[0], *sorted(cut for cut in cuts if channels[0] < cut), channels[1]]))
@@ -90,5 +112,8 @@ def bias_bytes(call: Call, span: Span) -> bytes:
     channels = call.result[1]
     values = bias(call)
     axis = 1 if row_of(call).family is Family.CONVOLUTION else -1
-    flat = np.broadcast_to(values.reshape(-1) if axis == 1 and values.ndim else values, channels if axis == 1 else (*values.shape[:-1], channels))
+    flat = np.broadcast_to(
+        values.reshape(-1) if axis == 1 and values.ndim else values,
+        channels if axis == 1 else (*values.shape[:-1], channels),
+    )
     return flat.reshape(-1)[span[0] : span[1]].astype("<i4").tobytes()

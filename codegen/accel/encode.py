@@ -1,4 +1,6 @@
-"""From a plan to a command stream: every step becomes commands, which wait for each other where they must, folded into loops."""
+"""From a plan to a command stream: every step becomes commands,
+which wait for each other where they must, folded into loops.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,20 @@ from codegen.accel.maps import ALIGN, dimensions, extent, memory_map
 from codegen.accel.runs import IssuedCommand, Payload, numbers, payload
 from codegen.accel.waits import Waits
 from codegen.source import Unsupported
-from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Step, Transfer, parameter_runs, round_up, unfold
+from lfopt.ir import (
+    UNLIMITED,
+    CommandStream,
+    Compute,
+    Graph,
+    Plan,
+    PlannedGroup,
+    Span,
+    Step,
+    Transfer,
+    parameter_runs,
+    round_up,
+    unfold,
+)
 from lfopt.isa import program
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_ROWS, MOVING, TABLES, Class, Kind, Opcode, Space
@@ -37,7 +52,8 @@ BUFFER_WORDS = 1 << 20  # of LANES bytes, that descriptors address
 def encode(plan: Plan, graph: Graph) -> CommandStream:
     """The commands that carry out a plan, with the constants that they read.
 
-    Raises Unsupported for operators, shapes and chips that the accelerator is not made for; MissingValues for weights without values.
+    Raises Unsupported for operators, shapes and chips that the accelerator is not made for; MissingValues for
+    weights without values.
     """
     try:
         check(plan, graph)
@@ -49,24 +65,36 @@ def encode(plan: Plan, graph: Graph) -> CommandStream:
 
 
 def origins(plan: Plan, graph: Graph) -> Iterator[tuple[PlannedGroup, list[tuple[Step, int, Opcode]]]]:
-    """Where the commands of `encode` come from. Per group, in the order of each queue: the step, its number among those that run, and the opcode."""
+    """Where the commands of `encode` come from.
+
+    Per group, in the order of each queue: the step, its number among those that run, and the opcode.
+    """
     encoder = _Encoder(plan, graph)
     for group in plan.groups:
         yield group, [(step, number, run.opcode) for step, number, run in encoder.runs(group)]
 
 
 def check(plan: Plan, graph: Graph) -> None:
-    """Raise Unsupported for a plan whose chip, network or groups are not for the accelerator; operators apart."""
+    """Raise Unsupported for a plan whose chip, network or groups are not for the accelerator;
+    operators apart.
+    """
     hardware = plan.hardware
     lanes = hardware.mac_columns
     wanted = {
-        "element_bytes": 1, "weight_bytes": 1, "bias_bytes": 4, "accumulator_bytes": 4, "dram_row_align": BEAT_BYTES, "channel_align": lanes,
+        "element_bytes": 1, "weight_bytes": 1, "bias_bytes": 4, "accumulator_bytes": 4,
+        "dram_row_align": BEAT_BYTES, "channel_align": lanes,
         "constant_align": lanes, "mac_rows": lanes,
     }  # fmt: skip
     if hardware.weight_buffer_bytes:
-        raise Unsupported(f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: weights share its buffer")
+        raise Unsupported(
+            f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: "
+            "weights share its buffer"
+        )
     if hardware.l2_bytes:
-        raise Unsupported(f"hardware.l2_bytes: found {hardware.l2_bytes}; the accelerator has no second level of memory: plan with 0")
+        raise Unsupported(
+            f"hardware.l2_bytes: found {hardware.l2_bytes}; the accelerator has no second level of memory: "
+            "plan with 0"
+        )
     for name, value in wanted.items():
         given = getattr(hardware, name)
         given = hardware.element_bytes if given is None else given
@@ -75,14 +103,21 @@ def check(plan: Plan, graph: Graph) -> None:
     if (bits := hardware.constant_bits(bias=False)) != 8:
         raise Unsupported(f"hardware.weight_bits: found {bits}; the accelerator has 8")
     if lanes not in LANES:
-        raise Unsupported(f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}")
+        raise Unsupported(
+            f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}"
+        )
     if (given := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):
         said = "unlimited" if given == UNLIMITED else f"{given}"
         raise Unsupported(f"hardware.buffer_bytes: found {said}; the accelerator addresses {most}")
     if not hardware.parameter_store_bytes:
-        raise Unsupported("hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with the size of its stores")
+        raise Unsupported(
+            "hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with "
+            "the size of its stores"
+        )
     if not graph.quantized:
-        raise Unsupported("the network is not quantised; the accelerator computes in int8: see `lfopt quantize`")
+        raise Unsupported(
+            "the network is not quantised; the accelerator computes in int8: see `lfopt quantize`"
+        )
     for group in plan.groups:
         if not group.steps:
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
@@ -139,7 +174,11 @@ class _Encoder:
 
     def stream(self) -> CommandStream:
         """All of it."""
-        entries = [entry for group in self.plan.groups for entry in folded([run for _, _, run in self.runs(group)], self.plan.hardware.queue_depth)]
+        entries = [
+            entry
+            for group in self.plan.groups
+            for entry in folded([run for _, _, run in self.runs(group)], self.plan.hardware.queue_depth)
+        ]
         described = list(_described(entries))
         at = round_up(sum(command.bits for command in described) // 8, ALIGN)
         streams, image = self.constants.lay_out(at)
@@ -162,7 +201,7 @@ class _Encoder:
             commands=self.commands,
         )
 
-    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def runs(self, group: PlannedGroup) -> Iterator[tuple[Step, int, IssuedCommand]]:
         """Commands of a group, each with its step and the number of that."""
@@ -175,14 +214,29 @@ class _Encoder:
                 if name in self.graph.constants:
                     self.readers.setdefault(name, []).append(call)
         self.parameters: dict[str, RequantParameters] = {}
-        self.blocks = {name: blocks for call in calls.values() for name, blocks in parameters(call, self.lanes).items()}
+        self.blocks = {
+            name: blocks for call in calls.values() for name, blocks in parameters(call, self.lanes).items()
+        }
         loads = {id(run[0]): [node.tensor for node in run] for run in parameter_runs(group.steps)}
         self.chip = chip
-        site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
+        site = Site(
+            chip,
+            self.lanes,
+            self.graph.tensors,
+            self.flow.behind,
+            self.parameters,
+            self._weights,
+            self.words,
+            self.words + FACTOR_ROWS,
+        )
         for number, step in enumerate(unfold(group.steps)):
             if id(step) in loads:
                 self._make_room(group, loads[id(step)])
-            for run in runs_of(site, calls[step.operator], step) if isinstance(step, Compute) else self._transfer(group, step):
+            for run in (
+                runs_of(site, calls[step.operator], step)
+                if isinstance(step, Compute)
+                else self._transfer(group, step)
+            ):
                 self.waits.add(run)
                 self.commands += 1
                 yield step, number, run
@@ -192,7 +246,11 @@ class _Encoder:
             raise refused(self.calls[step.gather], "the accelerator does not gather")
         if step.kind == "parameter":
             return [self._load_parameters(step)]
-        return [self._load_constant(group, step)] if step.tensor in self.graph.constants else self._move_rows(step)
+        return (
+            [self._load_constant(group, step)]
+            if step.tensor in self.graph.constants
+            else self._move_rows(step)
+        )
 
     def _make_room(self, group: PlannedGroup, operators: Sequence[str]) -> None:
         """See to it that parameters that are needed together find room one after the other."""
@@ -202,24 +260,34 @@ class _Encoder:
         for space, store in self.stores.items():
             if needed[space] > store.room:
                 accepted = f"{FACTOR_ROWS} rows of factors, {TABLES} tables"
-                raise Unsupported(f"group {group.id}: its operators need {needed[space]} {space.name.lower()}; the accelerator has {accepted}")
+                raise Unsupported(
+                    f"group {group.id}: its operators need {needed[space]} {space.name.lower()}; the "
+                    f"accelerator has {accepted}"
+                )
             store.make_room(needed[space])
 
     def _load_parameters(self, step: Transfer) -> IssuedCommand:
         """Factors, or tables, of an operator; they go behind those of the operator before."""
         space, arrays = parameter_space(self.calls[step.tensor]), self.blocks.get(step.tensor, ())
         first, stop = self.stores[space].put(len(arrays))
-        self.parameters[step.tensor] = RequantParameters(first) if space is Space.FACTORS else RequantParameters(tables=tuple(range(first, stop)))
+        self.parameters[step.tensor] = (
+            RequantParameters(first)
+            if space is Space.FACTORS
+            else RequantParameters(tables=tuple(range(first, stop)))
+        )
         data = b"".join(block.tobytes() for block in arrays)
         values = {
-            "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1, "tail": self.lanes,
+            "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1,
+            "tail": self.lanes,
             "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, (step.tensor, "parameters"), 0, data)
         run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(arrays))]
         return run
 
-    def _from_image(self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0) -> IssuedCommand:
+    def _from_image(
+        self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0
+    ) -> IssuedCommand:
         """A load of a block of the image of constants."""
         values["stream"], row = self.constants.add(of, key, data + bytes(-len(data) % BEAT_BYTES))
         return IssuedCommand(Opcode.LOAD, payload(values), 1, numbers(row=row, slot=slot))
@@ -231,17 +299,26 @@ class _Encoder:
         words = -(-len(data) // self.lanes)
         base = place.address + step.offset
         if base % self.lanes:
-            raise Unsupported(f"constant {step.tensor!r}: found byte {base} of the buffer; accepted: multiples of {self.lanes}")
+            raise Unsupported(
+                f"constant {step.tensor!r}: found byte {base} of the buffer; accepted: multiples of "
+                f"{self.lanes}"
+            )
         values = {
-            "class_": Class.WEIGHT, "space": Space.BUFFER, "columns": words, "blocks": 1, "tail": self.lanes, "base": base // self.lanes,
-            "slots": place.slots, "slot_words": place.slot_bytes // self.lanes, "row_beats": round_up(len(data), BEAT_BYTES) // BEAT_BYTES,
+            "class_": Class.WEIGHT, "space": Space.BUFFER, "columns": words, "blocks": 1, "tail": self.lanes,
+            "base": base // self.lanes,
+            "slots": place.slots, "slot_words": place.slot_bytes // self.lanes,
+            "row_beats": round_up(len(data), BEAT_BYTES) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, step.tensor, (step.box, data), data, step.slot)
-        run.writes = [(base // self.lanes + step.slot % place.slots * (place.slot_bytes // self.lanes), words)]
+        run.writes = [
+            (base // self.lanes + step.slot % place.slots * (place.slot_bytes // self.lanes), words)
+        ]
         return run
 
     def _arranged(self, step: Transfer) -> tuple[bytes, list[Chunk]]:
-        """A block of a constant as all of its readers take it; of weights, where what is folded at a time lies in it."""
+        """A block of a constant as all of its readers take it;
+        of weights, where what is folded at a time lies in it.
+        """
         readers = self.readers[step.tensor]
         spans = {span for call in readers for span in self.spans.get(call.operator.name, ())}
         arrangements: dict[bytes, list[Chunk]] = {}
@@ -250,7 +327,10 @@ class _Encoder:
                 arrangements[_indices(call)] = []  # that nobody looks at: they are in the commands
                 continue
             if arithmetic(call) is not SUMS:
-                raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
+                raise refused(
+                    call,
+                    f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases",
+                )
             if (reason := refusal(call)) is not None:
                 raise refused(call, reason)
             if call.operator.inputs.index(step.tensor) == 1:
@@ -259,25 +339,38 @@ class _Encoder:
                 data, chunks = bias_bytes(call, step.box[-1] if step.box else (0, 1)), []
             arrangements[data] = chunks
         if len(arrangements) > 1:
-            others = f"{readers[0].operator.name!r} takes it otherwise; accepted: one of them in another group"
+            others = (
+                f"{readers[0].operator.name!r} takes it otherwise; accepted: one of them in another group"
+            )
             raise refused(readers[-1], f"reads constant {step.tensor!r}, and {others}")
         return next(iter(arrangements.items()))
 
     def _move_rows(self, step: Transfer) -> list[IssuedCommand]:
-        """A box of a map, in or out. Of part of a row, a last block of fewer channels is moved apart: its columns begin elsewhere in DRAM."""
+        """A box of a map, in or out.
+
+        Of part of a row, a last block of fewer channels is moved apart: its columns begin elsewhere in DRAM.
+        """
         root = self.flow.behind.get(step.tensor, step.tensor)
         stored, tensor = self.maps[root], self.graph.tensors[step.tensor]
         if dimensions(tensor) != dimensions(self.graph.tensors[root]):
-            raise Unsupported(f"map {step.tensor!r}: it is a view of {root!r} in another shape; the accelerator moves maps as they are made")
+            raise Unsupported(
+                f"map {step.tensor!r}: it is a view of {root!r} in another shape; the accelerator moves maps "
+                "as they are made"
+            )
         part = extent(tensor, step.box)
         channels, _, width = dimensions(tensor)
         count, tail = blocks(part.depth, self.lanes)
         if part.channels[0] % self.lanes or (part.channels[1] % self.lanes and part.channels[1] != channels):
-            raise Unsupported(f"map {root!r}: found channels {part.channels}; the accelerator moves blocks of {self.lanes}")
+            raise Unsupported(
+                f"map {root!r}: found channels {part.channels}; the accelerator moves blocks of {self.lanes}"
+            )
         apart = part.width < width and tail < self.lanes
         cuts = [part.columns[0], *([part.columns[1]] if step.store and part.columns[1] < width else [])]
         if apart and any(column * tail % BEAT_BYTES for column in cuts):
-            accepted = f"multiples of {BEAT_BYTES // gcd(BEAT_BYTES, tail)}, as {channels} channels are moved in beats of {BEAT_BYTES} bytes"
+            accepted = (
+                f"multiples of {BEAT_BYTES // gcd(BEAT_BYTES, tail)}, as {channels} channels are "
+                f"moved in beats of {BEAT_BYTES} bytes"
+            )
             raise Unsupported(f"map {root!r}: found columns {part.columns} of {width}; accepted: {accepted}")
         ring = (
             self.chip.read(step.tensor if self.chip.knows(step.tensor) else root, part)
@@ -285,42 +378,59 @@ class _Encoder:
             else self.chip.write(step.tensor, tensor, part, step.place, step.slot)
         )
         touched = [ring.words(row, count) for row in range(*part.rows)]
-        in_dram, slot = part.channels[0] // self.lanes, (part.rows[0] + ring.shift) if step.store else step.slot
+        in_dram, slot = (
+            part.channels[0] // self.lanes,
+            (part.rows[0] + ring.shift) if step.store else step.slot,
+        )
         runs: list[IssuedCommand] = []
-        for first, stop, last in ((0, count - 1, self.lanes), (count - 1, count, tail)) if apart else ((0, count, tail),):
+        for first, stop, last in (
+            ((0, count - 1, self.lanes), (count - 1, count, tail)) if apart else ((0, count, tail),)
+        ):
             if first == stop:
                 continue
-            column = part.columns[0] * (last if apart else self.lanes)  # bytes from where a row of the block begins
+            # bytes from where a row of the block begins
+            column = part.columns[0] * (last if apart else self.lanes)
             values = {
-                "class_": Class.OUTPUT if step.store else Class.INPUT, "space": Space.BUFFER, "dram": stored.address + column,
-                "row_beats": stored.row_bytes // BEAT_BYTES, "block_beats": width * self.lanes // BEAT_BYTES, "columns": part.width,
-                "blocks": stop - first, "tail": last, "base": ring.base + ring.column, "slots": ring.slots, "slot_words": ring.slot_words,
+                "class_": Class.OUTPUT if step.store else Class.INPUT, "space": Space.BUFFER,
+                "dram": stored.address + column,
+                "row_beats": stored.row_bytes // BEAT_BYTES, "block_beats": width * self.lanes // BEAT_BYTES,
+                "columns": part.width,
+                "blocks": stop - first, "tail": last, "base": ring.base + ring.column, "slots": ring.slots,
+                "slot_words": ring.slot_words,
                 "block_words": ring.block_words,
             }  # fmt: skip
             ends = (ring.block + first, in_dram + first)
             moving = dict(zip(("from_block", "to_block"), ends if step.store else ends[::-1], strict=True))
             run = IssuedCommand(
-                Opcode.STORE if step.store else Opcode.LOAD, payload(values), part.height, numbers(row=part.rows[0], slot=slot, **moving)
+                Opcode.STORE if step.store else Opcode.LOAD,
+                payload(values),
+                part.height,
+                numbers(row=part.rows[0], slot=slot, **moving),
             )
             run.map = root
             (run.reads if step.store else run.writes).extend(touched)
             runs.append(run)
         return runs
 
-    # -- weights -----------------------------------------------------------------------------------------------------------------------------
+    # -- weights ---------------------------------------------------------------------------------------------
 
     def _weights(self, call: Call, step: Compute, span: Span, phase: int) -> WeightLocation:
-        """Where the weights of some output channels of a computation, or of one of its phases, lie, and their bias."""
+        """Where the weights of some output channels of a computation, or of one of its phases, lie,
+        and their bias.
+        """
         chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
         box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
         block = chip.constant(name, box)
         (start, stop), _ = spans_of(call, block.box)
         inputs = spans_of(call, box)[1]
-        chunk = next((c for c in self.chunks[name, block.box] if (c.inputs, c.phase) == (inputs, phase)), None)
+        chunk = next(
+            (c for c in self.chunks[name, block.box] if (c.inputs, c.phase) == (inputs, phase)), None
+        )
         if chunk is None or start % lanes:
             raise refused(call, f"reads {box} of weights that were loaded as {block.box}")
         place = chip.places[block.place]
-        ahead = (span[0] - start) * chunk.block_bytes // lanes  # bytes of the output channels before those that are computed
+        # bytes of the output channels before those that are computed
+        ahead = (span[0] - start) * chunk.block_bytes // lanes
         values = {
             "w_base": place.address + block.offset + chunk.offset + ahead, "w_block_bytes": chunk.block_bytes,
             "w_slots": place.slots, "w_slot_words": place.slot_bytes // lanes,
@@ -332,13 +442,19 @@ class _Encoder:
             if prod(call.shape(2)) == 1:  # it comes with the command: a constant of one element is not loaded
                 bias = np.unique(np.frombuffer(bias_bytes(call, span), "<i4"))
                 if len(bias) > 1:
-                    raise refused(call, f"its bias of one element is {len(bias)} numbers in units of its channels; accepted: one for each channel")
+                    raise refused(
+                        call,
+                        f"its bias of one element is {len(bias)} numbers in units of its channels; accepted: "
+                        "one for each channel",
+                    )
                 values["bias_value"] = int(bias[0])
             else:
                 values |= self._bias(call, (span[0] - span[0] % lanes, span[1]), block, reads)
         return WeightLocation(values, block.number, reads)
 
-    def _bias(self, call: Call, span: Span, weights: ConstantBlock, reads: list[tuple[int, int]]) -> dict[str, int]:
+    def _bias(
+        self, call: Call, span: Span, weights: ConstantBlock, reads: list[tuple[int, int]]
+    ) -> dict[str, int]:
         chip, lanes = self.chip, self.lanes
         block = chip.constant(call.operator.inputs[2], (span,))
         place, (start, _) = chip.places[block.place], block.box[-1]
@@ -347,7 +463,12 @@ class _Encoder:
         together = block.place == weights.place and block.number == weights.number
         if not together:
             base += block.number % place.slots * words
-        reads.append((base + (block.number % place.slots * words if together else 0), -(-(span[1] - span[0]) * 4 // lanes)))
+        reads.append(
+            (
+                base + (block.number % place.slots * words if together else 0),
+                -(-(span[1] - span[0]) * 4 // lanes),
+            )
+        )
         return {"has_bias": 1, "bias": base, "bias_slot_words": words if together else 0}
 
 
@@ -361,17 +482,21 @@ def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:
 
 
 def _indices(call: Call) -> bytes:
-    """The indices of a Gather of channels, as bytes of an element each: what a plan says is loaded is loaded."""
+    """The indices of a Gather of channels, as bytes of an element each: what a plan says is loaded is
+    loaded.
+    """
     values = call.values[1]
     assert values is not None
     return np.ascontiguousarray(values.astype(np.uint8)).tobytes()
 
 
-# -- descriptors ---------------------------------------------------------------------------------------------------------------------------
+# -- descriptors ---------------------------------------------------------------------------------------------
 
 
 def _described(entries: Sequence[Entry]) -> Iterator[Command]:
-    """Commands, with every descriptor described before its first use, outside of loops; the one not used for longest makes room."""
+    """Commands, with every descriptor described before its first use, outside of loops;
+    the one not used for longest makes room.
+    """
     table: dict[Payload, int] = {}  # in order of last use
     free = list(range(DESCRIPTORS))
     for entry in entries:
@@ -385,7 +510,10 @@ def _described(entries: Sequence[Entry]) -> Iterator[Command]:
                     free.append(table.pop(oldest))
                 table[descriptor] = free.pop(0)
                 yield Command(
-                    Opcode.DESCRIBE, {"stream": 0, **dict(descriptor)} if kind is Kind.TRANSFER else dict(descriptor), table[descriptor], kind
+                    Opcode.DESCRIBE,
+                    {"stream": 0, **dict(descriptor)} if kind is Kind.TRANSFER else dict(descriptor),
+                    table[descriptor],
+                    kind,
                 )
             else:
                 table[descriptor] = table.pop(descriptor)

@@ -1,4 +1,6 @@
-"""Commands folded into loops: runs of commands that repeat, moving on by the same amounts each time, are written once."""
+"""Commands folded into loops: runs of commands that repeat, moving on by the same amounts each time,
+are written once.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,31 @@ Entry = Item | Turns
 
 
 def folded(runs: Sequence[IssuedCommand], queue_depth: int) -> list[Entry]:
-    """The same commands in the same order, in loops where that is shorter. In a loop nothing waits for more than it does outside.
+    """The same commands in the same order, in loops where that is shorter.
 
-    `queue_depth`: commands of a queue that wait or run. Those before them are done in any case: distances that long are alike.
+    In a loop nothing waits for more than it does outside.
+
+    `queue_depth`: commands of a queue that wait or run. Those before them are done in any case: distances
+    that long are alike.
     """
-    items = [Item(run.opcode, run.payload, run.count, run.numbers, tuple(run.waits.get(queue, NO_WAIT) for queue in QUEUES)) for run in runs]
+    items = [
+        Item(
+            run.opcode,
+            run.payload,
+            run.count,
+            run.numbers,
+            tuple(run.waits.get(queue, NO_WAIT) for queue in QUEUES),
+        )
+        for run in runs
+    ]
     names: dict[object, int] = {}
-    keys = [names.setdefault((item.opcode, item.payload, item.count, *(min(wait, queue_depth) for wait in item.waits)), len(names)) for item in items]
+    keys = [
+        names.setdefault(
+            (item.opcode, item.payload, item.count, *(min(wait, queue_depth) for wait in item.waits)),
+            len(names),
+        )
+        for item in items
+    ]
     return list(_folded(items, keys, LONGEST_BODY, LOOP_DEPTH))
 
 
@@ -58,7 +78,11 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
             continue
         turns = [items[at + k * period : at + (k + 1) * period] for k in range(count)]
         body = [
-            replace(item, waits=tuple(min(turn[k].waits[q] for turn in turns) for q in range(3)), steps=(*item.steps, shift[k]))
+            replace(
+                item,
+                waits=tuple(min(turn[k].waits[q] for turn in turns) for q in range(3)),
+                steps=(*item.steps, shift[k]),
+            )
             for k, item in enumerate(turns[0])
         ]
         inner = list(_folded(body, keys[at : at + period], min(longest, period // 2), depth - 1))
@@ -66,7 +90,9 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
         at += period * count
 
 
-def _best(items: Sequence[Item], keys: Sequence[int], at: int, longest: int) -> tuple[int, int, list[tuple[int, ...]] | None]:
+def _best(
+    items: Sequence[Item], keys: Sequence[int], at: int, longest: int
+) -> tuple[int, int, list[tuple[int, ...]] | None]:
     """(commands of one turn, turns, shift of every command) of the loop that saves the most here."""
     best: tuple[int, int, list[tuple[int, ...]] | None] = (0, 1, None)
     saved = 1  # LOOP and END take as many words as one command
@@ -93,7 +119,9 @@ def _best(items: Sequence[Item], keys: Sequence[int], at: int, longest: int) -> 
 
 
 def _shift(items: Sequence[Item], a: int, b: int, period: int) -> list[tuple[int, ...]] | None:
-    """How far every command moves from one turn to the next; None if the steps of inner loops differ, or a step is too large for its field."""
+    """How far every command moves from one turn to the next;
+    None if the steps of inner loops differ, or a step is too large for its field.
+    """
     moves: list[tuple[int, ...]] = []
     for k in range(period):
         before, after = items[a + k], items[b + k]

@@ -1,4 +1,6 @@
-"""What a network that the accelerator refuses could leave to the host: operators that nothing needs but outputs of the network."""
+"""What a network that the accelerator refuses could leave to the host:
+operators that nothing needs but outputs of the network.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,20 @@ MOST_NAMES = 32  # of tensors that a line says
 
 
 def advice(graph: Graph) -> str:
-    """How the network could end earlier, so that nothing in it is refused by itself; nothing if what is refused leads to more than outputs."""
+    """How the network could end earlier, so that nothing in it is refused by itself; nothing if what is
+    refused leads to more than outputs.
+    """
     flow = Dataflow.of(graph)
     tail = 0
     for i, call in enumerate(flow.calls):  # in topological order
         behind = any(flow.producer[o.map] >= 0 and tail >> flow.producer[o.map] & 1 for o in flow.operands[i])
         if behind or refusal(call) is not None:
             tail |= 1 << i
-    if not tail or tail == flow.everything or any(flow.specs[i].tiling is Tiling.CONTRACT for i in bits(tail)):
+    if (
+        not tail
+        or tail == flow.everything
+        or any(flow.specs[i].tiling is Tiling.CONTRACT for i in bits(tail))
+    ):
         return ""
     kept = [m for m, maker in enumerate(flow.producer) if maker >= 0 and not tail >> maker & 1]
     ends = [flow.maps[m].name for m in kept if flow.is_output[m] or flow.readers[m] & tail]

@@ -1,4 +1,6 @@
-"""One operation of the accelerator on a box of a map, as EXEC commands: on which rings, which rows at a time."""
+"""One operation of the accelerator on a box of a map, as EXEC commands: on which rings, which rows at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,12 @@ class Site:
     tensors: Mapping[str, Tensor]  # maps and views by name
     behind: Mapping[str, str]  # the map behind a view
     parameters: Mapping[str, RequantParameters]  # by operator
-    weights: Callable[[Call, Compute, Span, int], WeightLocation]  # of some output channels, of a phase, with bias if sums are finished
+    # of some output channels, of a phase, with bias if sums are finished
+    weights: Callable[[Call, Compute, Span, int], WeightLocation]
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
-    written: str = ""  # the map that the step at hand makes: what is made in flight lies in its place meanwhile
+    # the map that the step at hand makes: what is made in flight lies in its place meanwhile
+    written: str = ""
     lying: str = ""  # which map lies there by now
 
     def operand(self, call: Call, index: int, box: Box) -> tuple[RowRing, Extent, Tensor]:
@@ -57,7 +61,9 @@ class Site:
         known = name if self.chip.knows(name) else self.behind.get(name, name)
         if known != name and dimensions(self.tensors[known]) != dimensions(seen):
             raise refused(
-                call, f"reads {name!r}, {list(seen.shape)}, a view of {list(self.tensors[known].shape)}; it accepts views of maps of one pixel"
+                call,
+                f"reads {name!r}, {list(seen.shape)}, a view of {list(self.tensors[known].shape)}; it "
+                "accepts views of maps of one pixel",
             )
         return self.chip.read(known, part), part, seen
 
@@ -69,7 +75,9 @@ def refused(call: Call, why: str) -> Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Every so manieth row and column of a result, as what is computed side by side: of a Resize to the nearest element, of a ConvTranspose."""
+    """Every so manieth row and column of a result, as what is computed side by side: of a Resize to the
+    nearest element, of a ConvTranspose.
+    """
 
     down: int  # from one row to the next
     right: int
@@ -80,7 +88,9 @@ class Spread:
         """What of the result they lie in."""
         (top, bottom), (left, right) = box.rows, box.columns
         rows = top * self.down + self.row, (bottom - 1) * self.down + self.row + 1
-        return Extent(box.channels, rows, (left * self.right + self.column, (right - 1) * self.right + self.column + 1))
+        return Extent(
+            box.channels, rows, (left * self.right + self.column, (right - 1) * self.right + self.column + 1)
+        )
 
 
 @dataclass(slots=True)
@@ -100,7 +110,8 @@ class BoxOperation:
     weights: WeightLocation | None = None
     reads: list[Words] = field(default_factory=list[Words])
     spread: Spread | None = None
-    from_row: int = 0  # the command counts rows from here on: of a result of one row, whose operand's rows move
+    # the command counts rows from here on: of a result of one row, whose operand's rows move
+    from_row: int = 0
 
     def runs(self) -> Iterator[IssuedCommand]:
         """The commands: as many rows at a time as the accumulators hold columns."""
@@ -114,7 +125,14 @@ class BoxOperation:
         from_block = min(ring.block for ring in (self.a, self.b) if ring is not None)
         to_block = min(ring.block for ring in (output, held) if ring is not None)
         count, tail = blocks(box.depth, site.lanes)
-        values = {"operation": operation(self.call), "first": step.first, "last": step.last, "out_blocks": count, "out_tail": tail, "o_slots": 1}
+        values = {
+            "operation": operation(self.call),
+            "first": step.first,
+            "last": step.last,
+            "out_blocks": count,
+            "out_tail": tail,
+            "o_slots": 1,
+        }
         values |= self.values | _ring("a", self.a, from_block)
         second = held or self.b
         if second is not None:
@@ -124,7 +142,11 @@ class BoxOperation:
             values |= {"o_step": 1, "o_row_step": 1} | _ring("o", output, to_block)
             values["o_base"] += output.column
             if self.spread is not None:
-                values |= {"o_step": self.spread.right, "o_row_step": self.spread.down, "o_row": self.spread.row}
+                values |= {
+                    "o_step": self.spread.right,
+                    "o_row_step": self.spread.down,
+                    "o_row": self.spread.row,
+                }
         if self.weights is not None:
             values |= self.weights.values
         slot = self.weights.number if self.weights is not None else 0
@@ -135,10 +157,23 @@ class BoxOperation:
         for (top, bottom), strip in bands(box.rows, box.columns, ACCUMULATORS):
             if strip not in placed:
                 placed[strip] = payload(self._placed(values, second, strip))
-            moving = numbers(row=top + self.from_row, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
-            rows = range(top, bottom) if self.spread is None else range(top * self.spread.down + self.spread.row, where.rows[1], self.spread.down)
+            moving = numbers(
+                row=top + self.from_row, slot=slot, from_block=from_block, to_block=to_block, factor=factor
+            )
+            rows = (
+                range(top, bottom)
+                if self.spread is None
+                else range(top * self.spread.down + self.spread.row, where.rows[1], self.spread.down)
+            )
             written = [into.words(row, count) for row in rows[: bottom - top]]
-            yield IssuedCommand(Opcode.EXEC, placed[strip], bottom - top, moving, self._reads(top, bottom - top, count, held), written)
+            yield IssuedCommand(
+                Opcode.EXEC,
+                placed[strip],
+                bottom - top,
+                moving,
+                self._reads(top, bottom - top, count, held),
+                written,
+            )
 
     def _placed(self, values: Mapping[str, int], second: RowRing | None, columns: Span) -> dict[str, int]:
         """The descriptor for some columns of the box."""
@@ -151,9 +186,14 @@ class BoxOperation:
             shift = 0
         elif shift:
             if (self.box.rows[0] + self.from_row) * window.stride_rows < pad_rows:
-                raise refused(self.call, "its operand's rows are numbered from the middle of a ring, and it reads padding above them")
+                raise refused(
+                    self.call,
+                    "its operand's rows are numbered from the middle of a ring, and it reads padding above "
+                    "them",
+                )
             pad_rows, height = pad_rows - shift, height + shift
-        first = columns[0] * window.stride_columns - window.pad_columns  # column of the operand that the window begins at
+        # column of the operand that the window begins at
+        first = columns[0] * window.stride_columns - window.pad_columns
         fields |= {
             "a_height": height,
             "a_width": self.a.width,
@@ -176,7 +216,10 @@ class BoxOperation:
         window, part = self.window, self.a_part
         at = y + self.from_row
         first = max(at * window.stride_rows - window.pad_rows, part.rows[0])
-        stop = min((at + rows - 1) * window.stride_rows - window.pad_rows + (window.rows - 1) * window.dilation + 1, part.rows[1])
+        stop = min(
+            (at + rows - 1) * window.stride_rows - window.pad_rows + (window.rows - 1) * window.dilation + 1,
+            part.rows[1],
+        )
         inner = blocks(part.depth, self.site.lanes)[0]
         words = [self.a.words(row, inner) for row in range(first, stop)]
         if self.b is not None:
@@ -189,7 +232,9 @@ class BoxOperation:
 def still(ring: RowRing) -> RowRing:
     """The one row of a ring, whatever row the command names."""
     base = ring.base + ring.shift % ring.slots * ring.slot_words
-    return RowRing(base, 1, ring.slot_words, ring.block_words, 0, ring.block, ring.column, ring.width, ring.column_words)
+    return RowRing(
+        base, 1, ring.slot_words, ring.block_words, 0, ring.block, ring.column, ring.width, ring.column_words
+    )
 
 
 def _ring(letter: str, ring: RowRing, origin: int) -> dict[str, int]:

@@ -51,13 +51,18 @@ class Extent:
 
 
 def extent(tensor: Tensor | StoredMap, box: Box) -> Extent:
-    """A box of a map in channels, rows and columns. Raises Unsupported for maps that are neither [1, c, h, w] nor [1, c]."""
+    """A box of a map in channels, rows and columns.
+
+    Raises Unsupported for maps that are neither [1, c, h, w] nor [1, c].
+    """
     shape = tensor.shape
     if len(shape) == 4 and shape[0] == 1:
         return Extent(box[1], box[2], box[3])
     if len(shape) == 2 and shape[0] == 1:
         return Extent(box[1], (0, 1), (0, 1))
-    raise Unsupported(f"tensor {tensor.name!r}: found shape {list(shape)}; the accelerator accepts [1, C, H, W] and [1, C]")
+    raise Unsupported(
+        f"tensor {tensor.name!r}: found shape {list(shape)}; the accelerator accepts [1, C, H, W] and [1, C]"
+    )
 
 
 def dimensions(tensor: Tensor | StoredMap) -> tuple[int, int, int]:
@@ -69,7 +74,10 @@ def dimensions(tensor: Tensor | StoredMap) -> tuple[int, int, int]:
 def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
     """A map, as it lies in DRAM."""
     rows = values.reshape(dimensions(stored)).view(np.uint8).transpose(1, 0, 2)  # [h, c, w]
-    pieces = [rows[:, c : c + lanes].transpose(0, 2, 1).reshape(len(rows), -1) for c in range(0, rows.shape[1], lanes)]
+    pieces = [
+        rows[:, c : c + lanes].transpose(0, 2, 1).reshape(len(rows), -1)
+        for c in range(0, rows.shape[1], lanes)
+    ]
     dense = np.concatenate(pieces, axis=1)
     return np.pad(dense, ((0, 0), (0, stored.row_bytes - dense.shape[1]))).tobytes()
 
@@ -108,7 +116,9 @@ def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
         maps[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
         address = round_up(address + size * dimensions(tensor)[1], ALIGN)
     if address > ADDRESSED_BYTES:
-        raise Unsupported(f"the network's maps: found {address} bytes; the accelerator addresses {ADDRESSED_BYTES}")
+        raise Unsupported(
+            f"the network's maps: found {address} bytes; the accelerator addresses {ADDRESSED_BYTES}"
+        )
     behind = Dataflow.of(graph).behind
     outputs = [behind.get(name, name) for name in graph.outputs]
     if absent := [name for name in outputs if name not in maps]:

@@ -1,4 +1,6 @@
-"""Commands as they run, one by one: what they work on, their moving numbers, and what they read and write on chip."""
+"""Commands as they run, one by one: what they work on, their moving numbers,
+and what they read and write on chip.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class IssuedCommand:
     payload: Payload
     count: int
     numbers: tuple[int, ...]  # as MOVING has them
-    reads: list[Words] = field(default_factory=list[Words])  # words of the buffer; factors and tables come after it
+    # words of the buffer; factors and tables come after it
+    reads: list[Words] = field(default_factory=list[Words])
     writes: list[Words] = field(default_factory=list[Words])
     map: str = ""  # the map in DRAM that is loaded or stored; its rows follow from the numbers
     waits: dict[Opcode, int] = field(default_factory=dict[Opcode, int])  # distances

@@ -1,4 +1,6 @@
-"""What every command must wait for: found from the words on chip, and the maps in DRAM, that commands read and write."""
+"""What every command must wait for: found from the words on chip, and the maps in DRAM,
+that commands read and write.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,33 @@ QUEUES: tuple[Opcode, ...] = (LOAD, STORE, EXEC)
 
 
 class Waits:
-    """The last command of every queue that read or wrote each word. Commands are given in the order of the program."""
+    """The last command of every queue that read or wrote each word.
+
+    Commands are given in the order of the program.
+    """
 
     def __init__(self, words: int) -> None:
         """`words`: of the buffer, the factors and the tables together."""
-        self._wrote: dict[Opcode, np.ndarray] = {LOAD: np.full(words, -1, np.int64), EXEC: np.full(words, -1, np.int64)}
-        self._read: dict[Opcode, np.ndarray] = {STORE: np.full(words, -1, np.int64), EXEC: np.full(words, -1, np.int64)}
+        self._wrote: dict[Opcode, np.ndarray] = {
+            LOAD: np.full(words, -1, np.int64),
+            EXEC: np.full(words, -1, np.int64),
+        }
+        self._read: dict[Opcode, np.ndarray] = {
+            STORE: np.full(words, -1, np.int64),
+            EXEC: np.full(words, -1, np.int64),
+        }
         self._stored: dict[str, int] = {}  # map in DRAM -> last store to it
         self._loaded: dict[str, int] = {}
         self.dispatched: dict[Opcode, int] = dict.fromkeys(QUEUES, 0)
-        self._awaited: dict[Opcode, dict[Opcode, int]] = {queue: dict.fromkeys(QUEUES, -1) for queue in QUEUES}  # by the commands of each queue
+        # by the commands of each queue
+        self._awaited: dict[Opcode, dict[Opcode, int]] = {
+            queue: dict.fromkeys(QUEUES, -1) for queue in QUEUES
+        }
 
     def add(self, run: IssuedCommand) -> None:
         """Note a command, and set the distances that it may keep."""
-        needed: dict[Opcode, int] = dict.fromkeys(QUEUES, -1)  # index of the last command that must be finished
+        # index of the last command that must be finished
+        needed: dict[Opcode, int] = dict.fromkeys(QUEUES, -1)
 
         def after(queue: Opcode, last: np.ndarray, touched: Iterable[Words]) -> None:
             for first, size in touched:
@@ -50,7 +65,8 @@ class Waits:
         awaited = self._awaited[run.opcode]
         run.waits = dict.fromkeys(QUEUES, NO_WAIT)
         for queue, index in needed.items():
-            if index > awaited[queue]:  # commands of a queue start in order: what one has waited for, those behind it need not wait for
+            # commands of a queue start in order: what one has waited for, those behind it need not wait for
+            if index > awaited[queue]:
                 awaited[queue] = index
                 run.waits[queue] = min(self.dispatched[queue] - 1 - index, NO_WAIT - 1)
         self._note(run)

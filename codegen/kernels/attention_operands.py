@@ -1,4 +1,6 @@
-"""What the kernel of an attention reads and makes: matrices of every head, and the operators on scores as statements on vectors of queries."""
+"""What the kernel of an attention reads and makes:
+matrices of every head, and the operators on scores as statements on vectors of queries.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class HeadMatrix:
 
     pointer: str  # C expression for the first; of a constant ""
     ctype: str
-    heads: tuple[tuple[int, int], ...]  # of every axis before the last two, of one head after the other: extent, elements from one index to the next
+    # of every axis before the last two, of one head after the other: extent, elements from one index to the
+    # next
+    heads: tuple[tuple[int, int], ...]
     down: int  # elements from one row to the next
     across: int  # and from one column
     values: np.ndarray | None = None  # of a constant
@@ -39,7 +43,9 @@ class HeadMatrix:
         for extent, step in self.heads:
             outermost, inside = inside == prod(e for e, _ in self.heads), inside // extent
             if step:
-                terms.append(f"{'s' if inside == 1 else f's / {inside}'}{'' if outermost else f' % {extent}'} * {step}")
+                terms.append(
+                    f"{'s' if inside == 1 else f's / {inside}'}{'' if outermost else f' % {extent}'} * {step}"
+                )
         return " + ".join(terms) or "0"
 
 
@@ -49,11 +55,15 @@ class ScoreOperand:
 
     name: str
     matrix: HeadMatrix
-    turned: bool  # whether, turned, it has a place beside the scores: elsewhere it is (keys, queries) already, or all queries have it in common
+    # whether, turned, it has a place beside the scores: elsewhere it is (keys, queries) already, or all
+    # queries have it in common
+    turned: bool
 
     @property
     def parameter(self) -> str:
-        """Of the functions of a tile: where it begins for the head, and, where it is turned at compile time, for the tile."""
+        """Of the functions of a tile: where it begins for the head, and,
+        where it is turned at compile time, for the tile.
+        """
         return f"const {self.matrix.ctype} *{self.name}"
 
     @property
@@ -68,7 +78,11 @@ class ScoreOperand:
     def vector(self, pitch: int, offset: int, key: str) -> str:
         """C expression for a vector of queries at a key."""
         at = f"{key} * {self.step(pitch)}"
-        return f"SPLAT_@((float){self.name}[{at}])" if self.matrix.down == 0 else f"*(const u@ *)({self.name} + {at} + {offset})"
+        return (
+            f"SPLAT_@((float){self.name}[{at}])"
+            if self.matrix.down == 0
+            else f"*(const u@ *)({self.name} + {at} + {offset})"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,9 @@ class Scores:
 
     @property
     def binary(self) -> bool:
-        """Whether tiles hold scores times log2 e, which costs nothing where they are products alone, so that weights are powers of two."""
+        """Whether tiles hold scores times log2 e, which costs nothing where they are products alone,
+        so that weights are powers of two.
+        """
         return not self.lines
 
     @property
@@ -96,13 +112,17 @@ class Scores:
         return self.lines[-1][0] if self.lines else "x"
 
     def statements(self, pitch: int, offset: int, key: str) -> list[str]:
-        """C statements that make a score, at a key, of the product `x`; @ stands for the lanes of a vector."""
+        """C statements that make a score, at a key, of the product `x`; @ stands for the lanes of a
+        vector.
+        """
         given = [f"v@ {operand.name}v = {operand.vector(pitch, offset, key)};" for operand in self.operands]
         return given + [f"v@ {name} = {value};" for name, value in self.lines]
 
 
 class AttentionOperands:
-    """Where the operands of an attention and its result lie, (heads, queries or keys, elements), and what becomes of its scores."""
+    """Where the operands of an attention and its result lie, (heads, queries or keys, elements),
+    and what becomes of its scores.
+    """
 
     def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
         """`fused`: of the product with the values; `layouts`: of all maps.
@@ -116,7 +136,13 @@ class AttentionOperands:
         self.v = self._operand(form.mixing, 1)
         written = fused.layouts(fused.result)
         down, across = written.strides[-2:]
-        self.y = HeadMatrix(fused.address(fused.result, "0"), fused.stored(fused.result).ctype, _stack(written, written.shape), down, across)
+        self.y = HeadMatrix(
+            fused.address(fused.result, "0"),
+            fused.stored(fused.result).ctype,
+            _stack(written, written.shape),
+            down,
+            across,
+        )
         self.scores = self._before()
 
     @property
@@ -135,7 +161,10 @@ class AttentionOperands:
         m = next(o.map for o in flow.operands[flow.calls.index(call)] if o.input == index)
         seen = self.layouts[m].seen(tensor)
         if seen is None:
-            raise self.fused.unsupported(f"a view of {list(self.layouts[m].shape)} as {list(tensor.shape)}", "views that keep axes apart")
+            raise self.fused.unsupported(
+                f"a view of {list(self.layouts[m].shape)} as {list(tensor.shape)}",
+                "views that keep axes apart",
+            )
         return _matrix(call, seen, self.fused.address(m, "0"), seen.ctype)
 
     def _before(self) -> Scores:
@@ -150,7 +179,12 @@ class AttentionOperands:
                 continue
             mine = next(k for k in range(arity(call)) if self._made(call, k) == last.operator.outputs[0])
             other = call.values[1 - mine] if arity(call) == 2 else None
-            if value == "x" and other is not None and other.size == 1 and (call.operator.kind == "Mul" or (call.operator.kind == "Div" and not mine)):
+            if (
+                value == "x"
+                and other is not None
+                and other.size == 1
+                and (call.operator.kind == "Mul" or (call.operator.kind == "Div" and not mine))
+            ):
                 factor = float(other.reshape(-1)[0])
                 scale = scale * factor if call.operator.kind == "Mul" else scale / factor
             else:
@@ -182,8 +216,14 @@ class AttentionOperands:
         return f"{name}v"
 
     def _turned(self, call: Call, value: np.ndarray) -> HeadMatrix:
-        """A constant, in the order in which tiles read it: (..., keys, queries), and zeros behind the queries."""
-        full = value.reshape((1,) * (len(call.result) - value.ndim) + value.shape).astype(np.float32).swapaxes(-1, -2)
+        """A constant, in the order in which tiles read it:
+        (..., keys, queries), and zeros behind the queries.
+        """
+        full = (
+            value.reshape((1,) * (len(call.result) - value.ndim) + value.shape)
+            .astype(np.float32)
+            .swapaxes(-1, -2)
+        )
         keys, queries = full.shape[-2:]
         if queries > 1:
             full = np.pad(full, [(0, 0)] * (full.ndim - 1) + [(0, self.padded - queries)])
@@ -193,12 +233,18 @@ class AttentionOperands:
 
 
 def _matrix(call: Call, seen: MapLayout, pointer: str, ctype: str) -> HeadMatrix:
-    *_, down, across = 0, 0, *(0 if extent == 1 else step for extent, step in zip(seen.shape, seen.strides, strict=True))
+    *_, down, across = (
+        0,
+        0,
+        *(0 if extent == 1 else step for extent, step in zip(seen.shape, seen.strides, strict=True)),
+    )
     return HeadMatrix(pointer, ctype, _stack(seen, call.result), down, across)
 
 
 def _stack(seen: MapLayout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The axes of a result before its last two, and how far apart an operand lies along them: 0 where it is broadcast."""
+    """The axes of a result before its last two, and how far apart an operand lies along them:
+    0 where it is broadcast.
+    """
     rank, axes = len(result), list[tuple[int, int]]()
     for axis, extent in enumerate(result[:-2]):
         at = axis - rank + len(seen.shape)

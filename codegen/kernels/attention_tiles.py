@@ -1,14 +1,15 @@
 """The C functions of a tile of queries: one begins it, one takes it through a block of keys, one ends it.
 
     begin   q = the tile, turned: (width, queries), times the scale;  m = -inf
-    step    s = scores: (keys, queries)                      vectors run along the queries: largest scores and sums are those of lanes
+    step    s = scores: (keys, queries)                      vectors run along the queries: largest scores and
+                                                             sums are those of lanes
             known maximum:    p = e^(s - m) as the product leaves s, in registers
             else:             m' = max(m, s)    p = e^(s - m')    l = l e^(m - m')    o = o e^(m - m')
             l = l + sum p     o = o + v p: (width, queries)
     end     result = o / l, turned back
 
-Any m that is not too small serves for a result: that of the keys so far, until some query has a score that makes its weights add up to more than
-BOUND. Then the block is taken again with its own maximum.
+Any m that is not too small serves for a result: that of the keys so far, until some query has a score that
+makes its weights add up to more than BOUND. Then the block is taken again with its own maximum.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class QueryTile:
 
     @property
     def keys(self) -> int:
-        """Whose scores are made at a time: a power of two, so that steps of one kind of tile are whole steps of another."""
+        """Whose scores are made at a time: a power of two,
+        so that steps of one kind of tile are whole steps of another.
+        """
         return 1 << self.most.bit_length() - 1
 
 
@@ -70,20 +73,36 @@ class TileRun:
 
 
 class TileFunctions:
-    """Prints the functions of tiles, and says what they are called: of those that another attention has, as they are called there."""
+    """Prints the functions of tiles, and says what they are called:
+    of those that another attention has, as they are called there.
+    """
 
-    def __init__(self, out: CModule, fused: FusedKernel, operands: AttentionOperands, block: int, k: HeadMatrix, v: HeadMatrix) -> None:
-        """`block`: keys in a block, at most; `k`, (elements, keys), and `v`, (keys, elements): as tiles read them."""
+    def __init__(
+        self,
+        out: CModule,
+        fused: FusedKernel,
+        operands: AttentionOperands,
+        block: int,
+        k: HeadMatrix,
+        v: HeadMatrix,
+    ) -> None:
+        """`block`: keys in a block, at most; `k`, (elements, keys), and `v`, (keys, elements):
+        as tiles read them.
+        """
         self.out, self.fused, self.operands, self.block, self.k, self.v = out, fused, operands, block, k, v
         self.scores, self.windows = operands.scores, operands.form.window is not None
         self.functions = 0  # that were asked for
 
     def state(self, tile: QueryTile) -> int:
-        """Floats that are kept of a tile from block to block: its queries, the sums, and three numbers for each query."""
+        """Floats that are kept of a tile from block to block:
+        its queries, the sums, and three numbers for each query.
+        """
         return tile.pitch * (self.operands.depth + self.operands.width + 3)
 
     def shared(self, tile: QueryTile) -> int:
-        """Floats of a block: scores, and what is turned beside them; or a result that is still to be rounded."""
+        """Floats of a block: scores, and what is turned beside them; or a result that is still to be
+        rounded.
+        """
         return tile.pitch * max((1 + len(self.scores.turned)) * self.block, self.operands.width)
 
     def begin(self, tile: QueryTile) -> str:
@@ -115,33 +134,58 @@ class TileFunctions:
         body.all(known)
         with body.block("if (!known)" if known else ""):
             body.all(first)
-        body.all(f"{mixes[b - a]}(s, v + {a * self.v.across}, keys, o + {a * pitch});" for a, b in pairwise(cuts))
+        body.all(
+            f"{mixes[b - a]}(s, v + {a * self.v.across}, keys, o + {a * pitch});" for a, b in pairwise(cuts)
+        )
         if not self.scores.turned:
             body("(void)queries;")
-        head = "static void NAME(const float *k, const float *v, float *restrict w, float *restrict s, int queries, int keys"
-        beside = "".join(f", {x.parameter}" for x in operands) + (", int key, const int32_t *hidden" if self.windows else "")
+        head = (
+            "static void NAME(const float *k, const float *v, float *restrict w, float *restrict s, int "
+            "queries, int keys"
+        )
+        beside = "".join(f", {x.parameter}" for x in operands) + (
+            ", int key, const int32_t *hidden" if self.windows else ""
+        )
         return self._function(f"{head}{beside})", body)
 
     def end(self, tile: QueryTile) -> str:
-        """The function that ends a tile: it divides by the sums of the weights, and turns the result back; it may leave something at `s`."""
-        body, guard, y, width = Writer(1), f"{self.scores.guard} ? 0.0f : " if self.scores.guard else "", self.operands.y, self.operands.width
+        """The function that ends a tile: it divides by the sums of the weights, and turns the result back;
+        it may leave something at `s`.
+        """
+        body, guard, y, width = (
+            Writer(1),
+            f"{self.scores.guard} ? 0.0f : " if self.scores.guard else "",
+            self.operands.y,
+            self.operands.width,
+        )
         body(self._places(tile), "(void)most, (void)scale;")
         with body.block("for (int i = 0; i < queries; i++)"):
             body("const float l = total[i];", f"total[i] = {guard}1.0f / l;")
         stored = self.fused.stored(self.fused.result)
         if stored.floats:
-            body(f"turn(o, {tile.pitch}, 1, {width}, queries, y, {y.down}, {y.across}, total, 1);", "(void)s;")
+            body(
+                f"turn(o, {tile.pitch}, 1, {width}, queries, y, {y.down}, {y.across}, total, 1);", "(void)s;"
+            )
         else:
             body(f"turn(o, {tile.pitch}, 1, {width}, queries, s, {width}, 1, total, 1);")
             element = stored.write(f"y[i * {y.down} + e * {y.across}]", f"s[i * {width} + e]")
-            row = f"narrow(y + i * {y.down}, s + i * {width}, {width});" if y.across == 1 else f"for (int e = 0; e < {width}; e++) {element}"
+            row = (
+                f"narrow(y + i * {y.down}, s + i * {width}, {width});"
+                if y.across == 1
+                else f"for (int e = 0; e < {width}; e++) {element}"
+            )
             body(f"for (int i = 0; i < queries; i++) {row}")
-        return self._function(f"static void NAME({y.ctype} *restrict y, float *restrict w, float *restrict s, int queries)", body)
+        return self._function(
+            f"static void NAME({y.ctype} *restrict y, float *restrict w, float *restrict s, int queries)",
+            body,
+        )
 
-    # -- a block of keys ---------------------------------------------------------------------------------------------------------------------
+    # -- a block of keys -------------------------------------------------------------------------------------
 
     def _own_maximum(self, tile: QueryTile, given: list[str]) -> list[str]:
-        """C statements that make the weights of a block by the largest score so far, of this block too, and scale what was added up before."""
+        """C statements that make the weights of a block by the largest score so far, of this block too,
+        and scale what was added up before.
+        """
         hiding = ["key", "hidden"] if self.windows else []
         largest, weights, scaled = self._largest(tile), self._weights(tile), self._scaled(tile)
         return [
@@ -152,8 +196,13 @@ class TileFunctions:
         ]
 
     def _known_maximum(self, tile: QueryTile, given: list[str]) -> list[str]:
-        """C statements that make the weights of a block by the largest score of those before it, if that will do: `known` says so."""
-        moved = [f", {name} + AT * {x.step(tile.pitch)}" for name, x in zip(given, self.scores.operands, strict=True)]
+        """C statements that make the weights of a block by the largest score of those before it,
+        if that will do: `known` says so.
+        """
+        moved = [
+            f", {name} + AT * {x.step(tile.pitch)}"
+            for name, x in zip(given, self.scores.operands, strict=True)
+        ]
         products = {keys: self._products(tile, keys, weights=True) for keys in self._steps(tile)}
         steps = self._each_step(tile, products, f", most, scale{''.join(moved)}")
         return [
@@ -171,7 +220,9 @@ class TileFunctions:
         return [tile.keys, *([rest] if rest else [])]
 
     def _each_step(self, tile: QueryTile, products: dict[int, str], more: str = "") -> list[str]:
-        """C statements that call `products`, by their keys, for the keys of a block; `more` arguments, where AT is the first key."""
+        """C statements that call `products`, by their keys, for the keys of a block;
+        `more` arguments, where AT is the first key.
+        """
         step, *rest = products
 
         def call(keys: int, at: str) -> str:
@@ -182,47 +233,74 @@ class TileFunctions:
         return statements + [f"if (keys % {step}) {call(keys, f'(keys - {keys})')}" for keys in rest]
 
     def _products(self, tile: QueryTile, keys: int, *, weights: bool = False) -> str:
-        """The function that makes scores of some keys, or their weights by the maximum that is known, added to `sums`."""
+        """The function that makes scores of some keys, or their weights by the maximum that is known,
+        added to `sums`.
+        """
         body, sums = Writer(1), [(k, w, lanes) for k in range(keys) for w, lanes in enumerate(tile.lanes)]
         body.all(f"v{lanes} s{k}_{w} = SPLAT_{lanes}(0.0f);" for k, w, lanes in sums)
         with body.block(f"for (int e = 0; e < {self.operands.depth}; e++)"):
-            body.all(f"v{lanes} q{w} = *(const u{lanes} *)(q + {at});" for w, (lanes, at) in enumerate(tile.vectors))
+            body.all(
+                f"v{lanes} q{w} = *(const u{lanes} *)(q + {at});"
+                for w, (lanes, at) in enumerate(tile.vectors)
+            )
             for key in range(keys):
                 body(f"float k{key} = k[{key * self.k.across}];")
                 body.all(f"s{key}_{w} += k{key} * q{w};" for w in range(len(tile.lanes)))
             body(f"k += {self.k.down};", f"q += {tile.pitch};")
         if not weights:
-            body.all(f"*(u{lanes} *)(s + {k * tile.pitch + tile.vectors[w][1]}) = s{k}_{w};" for k, w, lanes in sums)
+            body.all(
+                f"*(u{lanes} *)(s + {k * tile.pitch + tile.vectors[w][1]}) = s{k}_{w};"
+                for k, w, lanes in sums
+            )
             return self._function("APART void NAME(const float *q, const float *k, float *restrict s)", body)
         for w, (lanes, at) in enumerate(tile.vectors):
-            body(f"const v{lanes} m{w} = *(const u{lanes} *)(most + {at}){'' if self.scores.binary else f' * SPLAT_{lanes}(LOG2_E)'};")
+            body(
+                f"const v{lanes} m{w} = *(const u{lanes} *)(most + "
+                f"{at}){'' if self.scores.binary else f' * SPLAT_{lanes}(LOG2_E)'};"
+            )
             body(f"v{lanes} t{w} = *(const u{lanes} *)(sums + {at});")
             for k in range(keys):
                 with body.block(""):
                     lines = [f"v@ x = s{k}_{w};", *self.scores.statements(tile.pitch, at, str(k))]
-                    exponent = f"x - m{w}" if self.scores.binary else f"{self.scores.result} * SPLAT_@(LOG2_E) - m{w}"
-                    lines += [f"v@ p = power_of_2_@(bounded_@({exponent}));", f"*(u@ *)(s + {k * tile.pitch + at}) = p;"]
+                    exponent = (
+                        f"x - m{w}"
+                        if self.scores.binary
+                        else f"{self.scores.result} * SPLAT_@(LOG2_E) - m{w}"
+                    )
+                    lines += [
+                        f"v@ p = power_of_2_@(bounded_@({exponent}));",
+                        f"*(u@ *)(s + {k * tile.pitch + at}) = p;",
+                    ]
                     body.all(line.replace("@", str(lanes)) for line in lines)
                     body(f"t{w} += p;")
             body(f"*(u{lanes} *)(sums + {at}) = t{w};")
         beside = "".join(f", {x.beside}" for x in self.scores.operands)
         return self._function(
-            f"APART void NAME(const float *q, const float *k, float *restrict s, const float *most, float *restrict sums{beside})", body
+            "APART void NAME(const float *q, const float *k, float *restrict s, const float *most, float "
+            f"*restrict sums{beside})",
+            body,
         )
 
     def _added(self, tile: QueryTile) -> str:
-        """The function that adds the weights of a block to those before it, if the sums are below BOUND: it says whether they are."""
+        """The function that adds the weights of a block to those before it, if the sums are below BOUND:
+        it says whether they are.
+        """
         body = Writer(1)
         for w, (lanes, at) in enumerate(tile.vectors):
             body(f"const v{lanes} t{w} = *(const u{lanes} *)(sums + {at});")
-            beyond = f"SELECT_{lanes}(t{w} < SPLAT_{lanes}({number(BOUND)}), SPLAT_{lanes}(0.0f), SPLAT_{lanes}(1.0f))"
+            beyond = (
+                f"SELECT_{lanes}(t{w} < SPLAT_{lanes}({number(BOUND)}), SPLAT_{lanes}(0.0f), "
+                f"SPLAT_{lanes}(1.0f))"
+            )
             body(f"if (largest_{lanes}({beyond}) > 0.0f) return 0;")
         body.all(f"*(u{lanes} *)(total + {at}) += t{w};" for w, (lanes, at) in enumerate(tile.vectors))
         body("return 1;")
         return self._function("static int NAME(const float *sums, float *restrict total)", body)
 
     def _largest(self, tile: QueryTile) -> str:
-        """The function that finishes a block of scores and finds the largest: it leaves that, and e^(m - m')."""
+        """The function that finishes a block of scores and finds the largest: it leaves that, and e^(m -
+        m').
+        """
         body, scores = Writer(1), self.scores
         for w, (lanes, at) in enumerate(tile.vectors):
             body(f"v{lanes} m{w} = *(const u{lanes} *)(most + {at});")
@@ -234,7 +312,10 @@ class TileFunctions:
                     score = scores.result
                     if hiding:
                         padded = self.operands.padded
-                        lines.append(f"i@ first = *(const i@ *)(hidden + {at}), seen = *(const i@ *)(hidden + {padded + at});")
+                        lines.append(
+                            f"i@ first = *(const i@ *)(hidden + {at}), seen = *(const i@ *)(hidden + "
+                            f"{padded + at});"
+                        )
                         lines.append("i@ there = (i@)((i@){0} + (uint32_t)(key + j) - first < seen);")
                         score = f"SELECT_@(there, {score}, SPLAT_@(-INFINITY))"
                     if scores.lines or hiding:
@@ -252,17 +333,32 @@ class TileFunctions:
         else:
             rows(hiding=False)
         for w, (lanes, at) in enumerate(tile.vectors):
-            body(f"v{lanes} z{w} = SELECT_{lanes}(m{w} == SPLAT_{lanes}(-INFINITY), SPLAT_{lanes}(0.0f), m{w});")
-            body(f"*(u{lanes} *)(scale + {at}) = {self._power(f'*(const u{lanes} *)(most + {at}) - z{w}', lanes)};")
+            body(
+                f"v{lanes} z{w} = SELECT_{lanes}(m{w} == SPLAT_{lanes}(-INFINITY), SPLAT_{lanes}(0.0f), "
+                f"m{w});"
+            )
+            body(
+                f"*(u{lanes} *)(scale + {at}) = "
+                f"{self._power(f'*(const u{lanes} *)(most + {at}) - z{w}', lanes)};"
+            )
             body(f"*(u{lanes} *)(most + {at}) = m{w};")
-        beside = "".join(f", {x.beside}" for x in scores.operands) + (", int key, const int32_t *hidden" if self.windows else "")
-        return self._function(f"APART void NAME(float *restrict s, int keys, float *restrict most, float *restrict scale{beside})", body)
+        beside = "".join(f", {x.beside}" for x in scores.operands) + (
+            ", int key, const int32_t *hidden" if self.windows else ""
+        )
+        return self._function(
+            "APART void NAME(float *restrict s, int keys, float *restrict most, float *restrict "
+            f"scale{beside})",
+            body,
+        )
 
     def _weights(self, tile: QueryTile) -> str:
         """The function that makes the weights of a block of scores, and adds them up."""
         body = Writer(1)
         for w, (lanes, at) in enumerate(tile.vectors):
-            body(f"v{lanes} m{w} = *(const u{lanes} *)(most + {at}), t{w} = *(const u{lanes} *)(total + {at}) * *(const u{lanes} *)(scale + {at});")
+            body(
+                f"v{lanes} m{w} = *(const u{lanes} *)(most + {at}), t{w} = *(const u{lanes} *)(total + {at}) "
+                f"* *(const u{lanes} *)(scale + {at});"
+            )
             body(f"m{w} = SELECT_{lanes}(m{w} == SPLAT_{lanes}(-INFINITY), SPLAT_{lanes}(0.0f), m{w});")
         with body.block(f"for (int j = 0; j < keys; j++, s += {tile.pitch})"):
             for w, (lanes, at) in enumerate(tile.vectors):
@@ -270,17 +366,26 @@ class TileFunctions:
                 body(f"*(u{lanes} *)(s + {at}) = p{w};", f"t{w} += p{w};")
         body.all(f"*(u{lanes} *)(total + {at}) = t{w};" for w, (lanes, at) in enumerate(tile.vectors))
         return self._function(
-            "APART void NAME(float *restrict s, int keys, const float *restrict most, const float *restrict scale, float *restrict total)", body
+            "APART void NAME(float *restrict s, int keys, const float *restrict most, const float *restrict "
+            "scale, float *restrict total)",
+            body,
         )
 
     def _power(self, difference: str, lanes: int) -> str:
         """C expression: what a difference of scores, of which the largest is 0, is the logarithm of."""
-        return f"power_of_2_{lanes}(within_{lanes}({difference}, 127.0f))" if self.scores.binary else f"exp_{lanes}({difference})"
+        return (
+            f"power_of_2_{lanes}(within_{lanes}({difference}, 127.0f))"
+            if self.scores.binary
+            else f"exp_{lanes}({difference})"
+        )
 
     def _scaled(self, tile: QueryTile) -> str:
         """The function that scales what was added up of values."""
         body = Writer(1)
-        body.all(f"const v{lanes} c{w} = *(const u{lanes} *)(scale + {at});" for w, (lanes, at) in enumerate(tile.vectors))
+        body.all(
+            f"const v{lanes} c{w} = *(const u{lanes} *)(scale + {at});"
+            for w, (lanes, at) in enumerate(tile.vectors)
+        )
         with body.block(f"for (int e = 0; e < {self.operands.width}; e++, o += {tile.pitch})"):
             body.all(f"*(u{lanes} *)(o + {at}) *= c{w};" for w, (lanes, at) in enumerate(tile.vectors))
         return self._function("static void NAME(const float *scale, float *restrict o)", body)
@@ -289,17 +394,24 @@ class TileFunctions:
         """The function that adds values times weights, so many elements of each value."""
         body, sums = Writer(1), [(e, w, lanes) for e in range(count) for w, lanes in enumerate(tile.lanes)]
         at = [first for _, first in tile.vectors]
-        body.all(f"v{lanes} o{e}_{w} = *(const u{lanes} *)(o + {e * tile.pitch + at[w]});" for e, w, lanes in sums)
+        body.all(
+            f"v{lanes} o{e}_{w} = *(const u{lanes} *)(o + {e * tile.pitch + at[w]});" for e, w, lanes in sums
+        )
         with body.block("for (int j = 0; j < keys; j++)"):
-            body.all(f"v{lanes} s{w} = *(const u{lanes} *)(s + {first});" for w, (lanes, first) in enumerate(tile.vectors))
+            body.all(
+                f"v{lanes} s{w} = *(const u{lanes} *)(s + {first});"
+                for w, (lanes, first) in enumerate(tile.vectors)
+            )
             for e in range(count):
                 body(f"float v{e} = v[{e * self.v.across}];")
                 body.all(f"o{e}_{w} += v{e} * s{w};" for w in range(len(tile.lanes)))
             body(f"v += {self.v.down};", f"s += {tile.pitch};")
         body.all(f"*(u{lanes} *)(o + {e * tile.pitch + at[w]}) = o{e}_{w};" for e, w, lanes in sums)
-        return self._function("APART void NAME(const float *s, const float *v, int keys, float *restrict o)", body)
+        return self._function(
+            "APART void NAME(const float *s, const float *v, int keys, float *restrict o)", body
+        )
 
-    # -- parts of functions ------------------------------------------------------------------------------------------------------------------
+    # -- parts of functions ----------------------------------------------------------------------------------
 
     def _function(self, head: str, body: Writer) -> str:
         """The name of the function with this head, whose name stands as NAME there."""
@@ -311,14 +423,25 @@ class TileFunctions:
     def _places(self, tile: QueryTile) -> str:
         """C statement: what is kept of a tile at `w`, behind its queries."""
         pitch, depth, width = tile.pitch, self.operands.depth, self.operands.width
-        places = {"o": f"w + {depth * pitch}", "most": f"o + {width * pitch}", "scale": f"most + {pitch}", "total": f"scale + {pitch}"}
+        places = {
+            "o": f"w + {depth * pitch}",
+            "most": f"o + {width * pitch}",
+            "scale": f"most + {pitch}",
+            "total": f"scale + {pitch}",
+        }
         return f"float {', '.join(f'*const {name} = {place}' for name, place in places.items())};"
 
     def _turn(self, operand: ScoreOperand, keys: str, tile: QueryTile) -> list[str]:
         """C statements that turn what a tile reads beside a block of scores."""
         matrix, name, to = operand.matrix, operand.name, f"{operand.name}t"
         if matrix.ctype == "float":
-            call = f"turn({name}, {matrix.down}, {matrix.across}, queries, {keys}, {to}, {tile.pitch}, 1, &{name}f, 0);"
+            call = (
+                f"turn({name}, {matrix.down}, {matrix.across}, queries, {keys}, {to}, {tile.pitch}, 1, "
+                f"&{name}f, 0);"
+            )
             return [f"static const float {name}f = 1.0f;", call]
         element = f"{name}[c * {matrix.across} + i * {matrix.down}]"
-        return [f"for (int c = 0; c < {keys}; c++)", f"    for (int i = 0; i < queries; i++) {to}[c * {tile.pitch} + i] = (float){element};"]
+        return [
+            f"for (int c = 0; c < {keys}; c++)",
+            f"    for (int i = 0; i < queries; i++) {to}[c * {tile.pitch} + i] = (float){element};",
+        ]

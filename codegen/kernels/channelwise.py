@@ -1,7 +1,8 @@
 """Depthwise convolutions of maps of bytes: up to four rows of the window are one instruction's products.
 
-Of 64 channels side by side, the rows' bytes are brought together within lanes of 16 bytes, and packing results undoes that: so weights and factors of
-the channels lie in the order in which they come. Fewer channels than 64 go by 16.
+Of 64 channels side by side, the rows' bytes are brought together within lanes of 16 bytes, and packing
+results undoes that: so weights and factors of the channels lie in the order in which they come. Fewer
+channels than 64 go by 16.
 """
 
 from __future__ import annotations
@@ -29,13 +30,19 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
     full = output.channels // BLOCK
     products = _in_lanes(products, full)
     across = [Channels(0, (LANES,) * 4, full)] * (full > 0)
-    across += [Channels(full * BLOCK, (LANES,), -(-(output.channels % BLOCK) // LANES))] * (output.channels % BLOCK > 0)
+    across += [Channels(full * BLOCK, (LANES,), -(-(output.channels % BLOCK) // LANES))] * (
+        output.channels % BLOCK > 0
+    )
     along = pixels(output.pixels, min(PIXELS, output.pixels), window.strides[1], (), source.pixels)
     names: dict[tuple[int, int], str] = {}
     for size, wide in dict.fromkeys((part.size, len(c.lanes)) for c in across for part in along):
         name = f"{fused.name}_{len(names)}"
         names[size, wide] = out.function(name, _tile(fused, window, size, wide, products, name))
-    taps, begin, ends = _taps(products.held[:, 0]), products.constants(is_signed(fused, window.map)), Bytes.of(fused)
+    taps, begin, ends = (
+        _taps(products.held[:, 0]),
+        products.constants(is_signed(fused, window.map)),
+        Bytes.of(fused),
+    )
     with out.kernel(fused.name):
         rows(out, fused, window, products.zero_in, LANES)
         out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
@@ -46,12 +53,18 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
             stop = first + wide * channels.tiles
             w = taps[first:stop].reshape(channels.tiles, wide, *taps.shape[1:]).transpose(0, 2, 3, 1, 4, 5)
             out(f"const int8_t *w = {constants(out, np.ascontiguousarray(w))} + t * {w[0].size};")
-            out(f"const int32_t *by = {constants(out, begin[first:stop])} + t * {wide * products.rows * LANES};")
+            out(
+                f"const int32_t *by = {constants(out, begin[first:stop])} + t * "
+                f"{wide * products.rows * LANES};"
+            )
             out(f"const int c = {channels.first} + t * {channels.width};")
             for part in fused.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.channels} + c"
-                out(f"{names[part.size, wide]}(x, {move}, w, by, y + p * {output.channels} + c, c{ends.argument});")
+                out(
+                    f"{names[part.size, wide]}(x, {move}, w, by, y + p * {output.channels} + c, "
+                    f"c{ends.argument});"
+                )
 
 
 def _in_lanes(products: Products, full: int) -> Products:
@@ -68,8 +81,12 @@ def _taps(weights: np.ndarray) -> np.ndarray:
     return taps.reshape(-1, LANES, taps.shape[1] // 4, 4, weights.shape[2]).transpose(0, 2, 4, 1, 3)
 
 
-def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, products: Products, name: str) -> Writer:
-    """Pixel by pixel of the row that is read: what it adds to the pixels of the result, and the result that is finished with it."""
+def _tile(
+    fused: FusedKernel, window: KernelWindow, size: int, wide: int, products: Products, name: str
+) -> Writer:
+    """Pixel by pixel of the row that is read: what it adds to the pixels of the result,
+    and the result that is finished with it.
+    """
     out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
     (height, width), flip, ends = window.kernel, is_signed(fused, window.map), Bytes.of(fused)
     fours, beside, per = -(-height // 4), products.shifted is not None, products.rows * LANES
@@ -79,7 +96,11 @@ def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, produc
         out.all(f"const uint8_t *x{j} = x[{j}] + at;" for j in range(height))
         for g in range(fours):
             for k in range(width):
-                out.all(f"const __m512i w{g}_{k}_{v} = _mm512_loadu_si512(w + {((g * width + k) * wide + v) * BLOCK});" for v in range(wide))
+                out.all(
+                    f"const __m512i w{g}_{k}_{v} = _mm512_loadu_si512(w + "
+                    f"{((g * width + k) * wide + v) * BLOCK});"
+                    for v in range(wide)
+                )
         for place, uses, begun, finished in _schedule(size, window):
             for p in begun:
                 out.all(f"__m512i s{p}_{v} = words(by + {v * per});" for v in range(wide))
@@ -91,19 +112,36 @@ def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, produc
                     read(out, [f"x{j} + {place * source.channels}" for j in there], flip=flip)
                     for p, k in uses:
                         out.all(f"ADD_PRODUCTS(s{p}_{v}, a{v}, w{g}_{k}_{v});" for v in range(wide))
-                        out.all(f"ADD_PRODUCTS(e{p}_{v}, a{v}, {ones_of(len(there))});" for v in range(wide) if beside)
+                        out.all(
+                            f"ADD_PRODUCTS(e{p}_{v}, a{v}, {ones_of(len(there))});"
+                            for v in range(wide)
+                            if beside
+                        )
             for p in finished:
                 if beside:
                     highers = [f"words(by + {v * per + per - LANES})" for v in range(wide)]
-                    out.all(f"s{p}_{v} = _mm512_add_epi32(s{p}_{v}, _mm512_mullo_epi32(e{p}_{v}, {highers[v]}));" for v in range(wide))
+                    out.all(
+                        f"s{p}_{v} = _mm512_add_epi32(s{p}_{v}, _mm512_mullo_epi32(e{p}_{v}, {highers[v]}));"
+                        for v in range(wide)
+                    )
                 values = [products.scaling.value(f"s{p}_{v}", f"by + {v * per + LANES}") for v in range(wide)]
-                some = f"(c + {LANES} <= {output.channels} ? 0xffff : {(1 << output.channels % LANES) - 1:#x})" if output.channels % LANES else ""
-                ends.put(out, f"y + {p * output.channels}", values, some if wide == 1 else "", in_lanes=wide == 4)
+                some = (
+                    f"(c + {LANES} <= {output.channels} ? 0xffff : {(1 << output.channels % LANES) - 1:#x})"
+                    if output.channels % LANES
+                    else ""
+                )
+                ends.put(
+                    out, f"y + {p * output.channels}", values, some if wide == 1 else "", in_lanes=wide == 4
+                )
     return out
 
 
-def _schedule(size: int, window: KernelWindow) -> Iterator[tuple[int, list[tuple[int, int]], list[int], list[int]]]:
-    """For every pixel that is read: (pixel, [(pixel of the result, column of the window)], results that begin there, and that end there)."""
+def _schedule(
+    size: int, window: KernelWindow
+) -> Iterator[tuple[int, list[tuple[int, int]], list[int], list[int]]]:
+    """For every pixel that is read: (pixel, [(pixel of the result, column of the window)], results that begin
+    there, and that end there).
+    """
     reads: dict[int, list[tuple[int, int]]] = {}
     for p in range(size):
         for k in range(window.kernel[1]):
@@ -116,13 +154,19 @@ def _schedule(size: int, window: KernelWindow) -> Iterator[tuple[int, list[tuple
 
 
 def _four_rows(out: Writer, addresses: list[str], *, flip: bool) -> None:
-    """Vectors a0 to a3 of 64 channels: bytes of up to four rows side by side. Rows that are not there meet weights of 0."""
+    """Vectors a0 to a3 of 64 channels: bytes of up to four rows side by side.
+
+    Rows that are not there meet weights of 0.
+    """
     for j, address in enumerate(addresses):
         value = f"_mm512_loadu_si512({address})"
         out(f"const __m512i r{j} = {f'_mm512_xor_si512({value}, FLIP)' if flip else value};")
     r = [f"r{min(j, len(addresses) - 1)}" for j in range(4)]
     for half in ("lo", "hi"):
-        out(f"const __m512i {half}_0 = _mm512_unpack{half}_epi8({r[0]}, {r[1]}), {half}_1 = _mm512_unpack{half}_epi8({r[2]}, {r[3]});")
+        out(
+            f"const __m512i {half}_0 = _mm512_unpack{half}_epi8({r[0]}, {r[1]}), {half}_1 = "
+            f"_mm512_unpack{half}_epi8({r[2]}, {r[3]});"
+        )
     for v in range(4):
         half = "lo" if v < 2 else "hi"
         out(f"const __m512i a{v} = _mm512_unpack{'hi' if v % 2 else 'lo'}_epi16({half}_0, {half}_1);")
@@ -131,11 +175,15 @@ def _four_rows(out: Writer, addresses: list[str], *, flip: bool) -> None:
 def _one_vector(out: Writer, addresses: list[str], *, flip: bool) -> None:
     """Vector a0 of 16 channels: bytes of up to four rows side by side."""
     terms = [f"from_uint8({address}, 0xffff)" for address in addresses]
-    terms = [term if j == 0 else f"_mm512_slli_epi32({term}, {8 * j})" for j, term in enumerate(terms)] + ["FLIP"] * flip
+    terms = [term if j == 0 else f"_mm512_slli_epi32({term}, {8 * j})" for j, term in enumerate(terms)] + [
+        "FLIP"
+    ] * flip
     out(f"const __m512i a0 = {_joined(terms)};")
 
 
 def _joined(terms: list[str]) -> str:
     """C expression: exclusive or of vectors."""
     half = len(terms) // 2
-    return terms[0] if len(terms) == 1 else f"_mm512_xor_si512({_joined(terms[:half])}, {_joined(terms[half:])})"
+    return (
+        terms[0] if len(terms) == 1 else f"_mm512_xor_si512({_joined(terms[:half])}, {_joined(terms[half:])})"
+    )

@@ -1,4 +1,6 @@
-"""A kernel is asked whether it takes an operator: it answers with a choice, which has all that printing needs, or with a refusal, which says why."""
+"""A kernel is asked whether it takes an operator: it answers with a choice, which has all that printing
+needs, or with a refusal, which says why.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from codegen.kernels.fused_kernel import FusedKernel
 from codegen.source import KernelRefusal, Unsupported
 from codegen.writer import CModule
 
-Write = Callable[[CModule], None]  # prints the C function of a kernel after those that it calls, and refuses nothing
+# prints the C function of a kernel after those that it calls, and refuses nothing
+Write = Callable[[CModule], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class Kernel:
     """A way to make an operator."""
 
     name: str
-    select: Callable[[FusedKernel], Write]  # looks at what is known before anything is printed; raises Unsupported
+    # looks at what is known before anything is printed; raises Unsupported
+    select: Callable[[FusedKernel], Write]
     whole_maps: bool = False  # whether each call makes the whole map, whatever a row is
 
     def match(self, fused: FusedKernel) -> KernelChoice | KernelRefusal:
@@ -38,7 +42,9 @@ class Kernel:
             return KernelRefusal(self.name, str(reason))
 
 
-def first_match(kernels: Iterable[Kernel], fused: FusedKernel) -> tuple[KernelChoice | None, tuple[KernelRefusal, ...]]:
+def first_match(
+    kernels: Iterable[Kernel], fused: FusedKernel
+) -> tuple[KernelChoice | None, tuple[KernelRefusal, ...]]:
     """The first kernel that takes an operator, and the refusals of those before it."""
     refused: list[KernelRefusal] = []
     for kernel in kernels:

@@ -1,4 +1,6 @@
-"""Convolutions without groups, and products with constant matrices: register tiles of pixels x channels, summed over all taps and input channels."""
+"""Convolutions without groups, and products with constant matrices: register tiles of pixels x channels,
+summed over all taps and input channels.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ CHUNK = 128  # channels that are summed before they are added to the rest, at mo
 FEW = 32  # channels: so many taps of a row of the kernel are summed together
 
 
-def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None) -> None:
-    """The kernel; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
+def convolution(
+    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None
+) -> None:
+    """The kernel; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`:
+    (output channels,).
+    """
     source, output = fused.images(window.map), fused.images(fused.result)
     shift = np.zeros(output.channels, np.float32) if bias is None else bias
     across, size = tile(output.channels, output.pixels, fused.target)
@@ -36,12 +42,19 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, weights:
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
         by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
         for channels in fused.tiles(out, across, "t", split=not by_pixels):
-            packed = pairs.packed(weights, channels, flat=pairs.is_flat(fused, window)) if in_pairs else _packed(weights, channels)
+            packed = (
+                pairs.packed(weights, channels, flat=pairs.is_flat(fused, window))
+                if in_pairs
+                else _packed(weights, channels)
+            )
             place = out.constant(packed, "uint32" if in_pairs else "float32")
             start = out.constant(shift[channels.first : channels.first + channels.width * channels.tiles])
             step = packed[0].size
             if in_pairs:
-                out(f"const pair *w = (const pair *)(const void *){place} + (size_t)t * {step};", f"const float *b = {start} + t * {channels.width};")
+                out(
+                    f"const pair *w = (const pair *)(const void *){place} + (size_t)t * {step};",
+                    f"const float *b = {start} + t * {channels.width};",
+                )
             else:
                 out(f"const float *w = {place} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
             out(f"const int c = {channels.first} + t * {channels.width};")
@@ -49,7 +62,10 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, weights:
                 name = variants[part.size, part.missing, channels.lanes]
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.pitch}"
-                out(f"{name}(x, from, to, {move}, w, b, y + p * {output.pitch} + c{fused.arguments('p', 'c', output.channels)});")
+                out(
+                    f"{name}(x, from, to, {move}, w, b, y + p * {output.pitch} + "
+                    f"c{fused.arguments('p', 'c', output.channels)});"
+                )
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
@@ -59,7 +75,11 @@ def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
 
 
 def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels, name: str) -> Writer:
-    """The function of a tile. Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at its end."""
+    """The function of a tile.
+
+    Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at
+    its end.
+    """
     out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
     inputs = source.channels
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
@@ -67,10 +87,17 @@ def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chan
     split = window.kernel != (1, 1) or inputs > CHUNK
     by_tap = split and inputs >= FEW
     x, y = fused.pointer(window.map), fused.pointer(fused.result)
-    head = f"APART void {name}(const {x}const *x, int from, int to, int at, const float *restrict w, const float *restrict b, {y}restrict y"
+    head = (
+        f"APART void {name}(const {x}const *x, int from, int to, int at, const float *restrict w, const "
+        f"float *restrict b, {y}restrict y"
+    )
 
     def begin(pixels: Sequence[int]) -> None:
-        out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for p in pixels for k, lanes in enumerate(channels.lanes))
+        out.all(
+            f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);"
+            for p in pixels
+            for k, lanes in enumerate(channels.lanes)
+        )
 
     def end(pixels: Sequence[int]) -> None:
         out.all(f"t{p}_{k} += s{p}_{k};" for p in pixels for k in range(len(channels.lanes)))
@@ -89,13 +116,24 @@ def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chan
                 if not there:
                     continue
                 with out.block(""):
-                    out(f"const float *a = x[k] + at + {reach * source.pitch}, *v = w + (k * {columns} + {column}) * {per_tap};")
+                    out(
+                        f"const float *a = x[k] + at + {reach * source.pitch}, *v = w + (k * {columns} + "
+                        f"{column}) * {per_tap};"
+                    )
                     chunks = -(-inputs // CHUNK)
                     length = inputs if not by_tap or chunks == 1 else -(-inputs // chunks)
-                    with out.block(f"for (int left = {inputs}; left > 0; left -= {length})" if length < inputs else ""):
+                    with out.block(
+                        f"for (int left = {inputs}; left > 0; left -= {length})" if length < inputs else ""
+                    ):
                         if by_tap:
                             begin(there)
-                        turns = str(inputs) if length == inputs else str(length) if inputs % length == 0 else f"smaller(left, {length})"
+                        turns = (
+                            str(inputs)
+                            if length == inputs
+                            else str(length)
+                            if inputs % length == 0
+                            else f"smaller(left, {length})"
+                        )
                         with out.block(f"for (int i = 0, turns = {turns}; i < turns; i++)"):
                             for k, lanes in enumerate(channels.lanes):
                                 out(f"v{lanes} w{k} = *(const u{lanes} *)(v + {offsets[k]});")

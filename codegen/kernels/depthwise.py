@@ -15,7 +15,8 @@ from codegen.kernels.window import KernelWindow, declare_rows
 from codegen.writer import CModule, Writer
 
 MOST = 8  # pixels of a tile
-UNROLLED = 1024  # taps of a tile: of more, the rows of the window are a loop, and its columns those of fewer pixels
+# taps of a tile: of more, the rows of the window are a loop, and its columns those of fewer pixels
+UNROLLED = 1024
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,39 @@ class Fold:
     divisors: np.ndarray | None = None  # (rows, pixels) of the result
 
 
-def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None) -> None:
+def depthwise(
+    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None
+) -> None:
     """The kernel of a depthwise convolution; `weights`: (channels, 1, kernel rows, kernel columns)."""
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
-    _kernel(out, fused, window, Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift))
+    _kernel(
+        out,
+        fused,
+        window,
+        Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift),
+    )
 
 
 def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: bool) -> None:
-    """The kernel of a pool that takes the largest. `empty`: some windows hold nothing but padding, which gives the least number that there is."""
-    _kernel(out, fused, window, Fold(number(float(np.finfo(np.float32).min)) if empty else "-INFINITY", "{sum} = max_{lanes}({sum}, {value});"))
+    """The kernel of a pool that takes the largest.
+
+    `empty`: some windows hold nothing but padding, which gives the least number that there is.
+    """
+    _kernel(
+        out,
+        fused,
+        window,
+        Fold(
+            number(float(np.finfo(np.float32).min)) if empty else "-INFINITY",
+            "{sum} = max_{lanes}({sum}, {value});",
+        ),
+    )
 
 
 def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisors: np.ndarray) -> None:
-    """The kernel of a pool that takes the mean; `divisors`: (rows, pixels), the elements that each result is the mean of."""
+    """The kernel of a pool that takes the mean; `divisors`:
+    (rows, pixels), the elements that each result is the mean of.
+    """
     _kernel(out, fused, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
 
 
@@ -55,7 +76,11 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
         for part in along:
             if (key := (part.size, part.missing, channels.width)) not in variants:
                 name, paired = f"{fused.name}_{len(variants)}", channels.width == columns.WIDTH
-                body = columns.tile(fused, window, part, name) if paired else _tile(fused, window, fold, part, channels.width, name)
+                body = (
+                    columns.tile(fused, window, part, name)
+                    if paired
+                    else _tile(fused, window, fold, part, channels.width, name)
+                )
                 variants[key] = out.function(name, body)
     with out.kernel(fused.name):
         out.all(declare_rows(fused, window, window.kernel[0]))
@@ -77,9 +102,16 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
 
 
 def _across(fused: FusedKernel, window: KernelWindow, fold: Fold, count: int) -> list[Channels]:
-    """Tiles of channels: of one vector, or of `columns.WIDTH` channels where products of pairs can be added."""
+    """Tiles of channels: of one vector, or of `columns.WIDTH` channels where products of pairs can be
+    added.
+    """
     wide = 0
-    if fold.weights is not None and fused.stored(window.map) is BF16 and fused.target.lanes[0] == 16 and window.kernel[0] > 1:
+    if (
+        fold.weights is not None
+        and fused.stored(window.map) is BF16
+        and fused.target.lanes[0] == 16
+        and window.kernel[0] > 1
+    ):
         wide = count // columns.WIDTH
     first = wide * columns.WIDTH
     rest = channels_in(vectors(count - first, fused.target), 1)
@@ -93,7 +125,10 @@ def _constants(out: CModule, window: KernelWindow, fold: Fold, channels: Channel
         return ""
     first, lanes, stop = channels.first, channels.width, channels.first + channels.width * channels.tiles
     if lanes == columns.WIDTH:
-        pairs, start = columns.packed(fold.weights[first:stop], window.kernel[1]), columns.ordered(fold.bias[first:stop])
+        pairs, start = (
+            columns.packed(fold.weights[first:stop], window.kernel[1]),
+            columns.ordered(fold.bias[first:stop]),
+        )
         w = f"(const pair *)(const void *){out.constant(pairs, 'uint32')}"
         return f", {w} + t * {pairs[0].size}, {out.constant(start)} + t * {lanes}"
     taps = fold.weights[first:stop].reshape(channels.tiles, lanes, -1).transpose(0, 2, 1)
@@ -101,16 +136,24 @@ def _constants(out: CModule, window: KernelWindow, fold: Fold, channels: Channel
     return f", {out.constant(taps)} + t * {taps.shape[1] * lanes}, {out.constant(bias)} + t * {lanes}"
 
 
-def _tile(fused: FusedKernel, window: KernelWindow, fold: Fold, part: Pixels, lanes: int, name: str) -> Writer:
+def _tile(
+    fused: FusedKernel, window: KernelWindow, fold: Fold, part: Pixels, lanes: int, name: str
+) -> Writer:
     out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
     rows, width = window.kernel
     weighted, divided = fold.weights is not None, fold.divisors is not None
     constants = ", const float *restrict w, const float *restrict b" if weighted else ""
     constants += ", const float *restrict d" if divided else ""
     x, y = fused.pointer(window.map), fused.pointer(fused.result)
-    with out.block(f"static void {name}(const {x}const *x, int from, int to, int at{constants}, {y}restrict y{fused.parameters})"):
+    with out.block(
+        f"static void {name}(const {x}const *x, int from, int to, int at{constants}, {y}restrict "
+        f"y{fused.parameters})"
+    ):
         for p in range(part.size):
-            out(f"v{lanes} s{p} = " + (f"*(const u{lanes} *)b;" if weighted else f"SPLAT_{lanes}({fold.start});"))
+            out(
+                f"v{lanes} s{p} = "
+                + (f"*(const u{lanes} *)b;" if weighted else f"SPLAT_{lanes}({fold.start});")
+            )
         read = [k for k in range(width) if any((p, k) not in part.missing for p in range(part.size))]
         if not read:  # nothing but padding
             out(f"(void)x, (void)from, (void)to, (void)at{', (void)w' if weighted else ''};")
@@ -124,11 +167,15 @@ def _tile(fused: FusedKernel, window: KernelWindow, fold: Fold, part: Pixels, la
                 if weighted:
                     first = int(row) * width * lanes if row.isdecimal() else 0
                     offset = "" if row.isdecimal() else f"row * {width * lanes} + "
-                    out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {offset}{first + k * lanes});" for k in read)
+                    out.all(
+                        f"v{lanes} w{k} = *(const u{lanes} *)(w + {offset}{first + k * lanes});" for k in read
+                    )
                 for p in range(part.size):
                     for column, reach in enumerate(window.reach):
                         if (p, column) not in part.missing:
-                            value = fused.load(window.map, lanes, f"a + {(p * window.strides[1] + reach) * source.pitch}")
+                            value = fused.load(
+                                window.map, lanes, f"a + {(p * window.strides[1] + reach) * source.pitch}"
+                            )
                             out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))

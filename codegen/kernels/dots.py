@@ -1,8 +1,10 @@
-"""Sums of products of bytes, by instructions that add four products to an int32 at once: convolutions, products with constant matrices.
+"""Sums of products of bytes, by instructions that add four products to an int32 at once: convolutions,
+products with constant matrices.
 
-Of the bytes that such an instruction multiplies, those of the map count as 0 to 255: int8 maps are taken 128 higher. What that and the map's zero
-point add to a sum depends on the weights alone and is taken off the bias. So that this holds where a window reaches beyond the map, too, rows are
-copied with their padding, which holds the zero point.
+Of the bytes that such an instruction multiplies, those of the map count as 0 to 255: int8 maps are taken 128
+higher. What that and the map's zero point add to a sum depends on the weights alone and is taken off the
+bias. So that this holds where a window reaches beyond the map, too, rows are copied with their padding, which
+holds the zero point.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from codegen.layout import Image
 from codegen.writer import CModule, Writer
 from lfopt.ops.fixed_point import Multipliers
 
-SUMS, SUMS_BESIDE = 24, 18  # vectors of sums that are held, beside weights and temporaries; and beside sums of the map alone
+# vectors of sums that are held, beside weights and temporaries; and beside sums of the map alone
+SUMS, SUMS_BESIDE = 24, 18
 LARGEST = (1 << 31) - (1 << 10)  # of twice a scaled sum, so that it fits with the zero point added
 
 
@@ -43,7 +46,8 @@ class Products:
 
     @cached_property
     def shifted(self) -> np.ndarray | None:
-        """(output channels,) int64: how much higher weights are than those that bytes hold; None if all weights are bytes.
+        """(output channels,) int64: how much higher weights are than those that bytes hold; None if all
+        weights are bytes.
 
         Sums of the map's bytes times that are added to those of products.
         """
@@ -52,15 +56,22 @@ class Products:
 
     @cached_property
     def held(self) -> np.ndarray:
-        """(output channels, input channels, kernel rows, kernel columns) int8: weights as instructions take them."""
-        return (self.weights if self.shifted is None else self.weights - self.shifted[:, None, None, None]).astype(np.int8)
+        """(output channels, input channels, kernel rows, kernel columns) int8:
+        weights as instructions take them.
+        """
+        return (
+            self.weights if self.shifted is None else self.weights - self.shifted[:, None, None, None]
+        ).astype(np.int8)
 
     def start(self, signed: bool) -> np.ndarray:  # (output channels,) int64
         """What sums of weights times bytes (0 to 255) begin with."""
         return self.bias - (self.zero_in + 128 * signed) * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
 
     def constants(self, signed: bool) -> np.ndarray:
-        """(vectors, rows, 16) int32: what sums begin with, the rows of `scaling`, `shifted`. Sums wrap around, and so may what they begin with."""
+        """(vectors, rows, 16) int32: what sums begin with, the rows of `scaling`, `shifted`.
+
+        Sums wrap around, and so may what they begin with.
+        """
         ends = [self.start(signed), *([] if self.shifted is None else [self.shifted])]
         first, *last = (np.pad(row, (0, -len(row) % LANES)).reshape(-1, 1, LANES) for row in ends)
         return np.concatenate([first, self.scaling.rows, *last], axis=1).astype(np.int32)
@@ -88,7 +99,9 @@ def is_signed(fused: FusedKernel, m: int) -> bool:
 
 
 def full(channels: int, first: int, vectors: int) -> str:
-    """C expression: which of the bytes of so many vectors, the first of channels `c` + `first`, there are; "" if all."""
+    """C expression: which of the bytes of so many vectors, the first of channels `c` + `first`, there are;
+    "" if all.
+    """
     rest = channels % LANES
     if not rest:
         return ""
@@ -96,11 +109,12 @@ def full(channels: int, first: int, vectors: int) -> str:
     return f"(c + {first + vectors * LANES} <= {channels} ? UINT64_C({most:#x}) : UINT64_C({last:#x}))"
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------------------
 
 
 def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, block: int) -> None:
-    """C statements: addresses `x` of what each row of the window reads, as bytes: pixel 0 of the result at the beginning, with all padding.
+    """C statements: addresses `x` of what each row of the window reads, as bytes: pixel 0 of the result at
+    the beginning, with all padding.
 
     `block`: bytes that are read at once; there are so many behind the row.
     """
@@ -111,13 +125,17 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
         row = f"(r * {window.strides[0]} + k * {window.dilations[0]})" if not fused.flat else "r"
         out(f"for (int k = 0; k < {count}; k++) x[k] = (const uint8_t *){fused.address(window.map, row)};")
         return
-    reach = (output.pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1  # pixels
+    # pixels
+    reach = (output.pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1
     left = window.pads[1]
     inside = max(min(source.pixels, reach - left), 0)
     size = -(-(reach * channels + block) // 64) * 64
     out(f"uint8_t *copy = (uint8_t *)(void *){out.scratch(count * size // 4)};")
     with out.block(f"for (int k = 0; k < {count}; k++, copy += {size})"):
-        out(f"const int row = r * {window.strides[0]} + k * {window.dilations[0]} - {window.pads[0]};", "x[k] = copy;")
+        out(
+            f"const int row = r * {window.strides[0]} + k * {window.dilations[0]} - {window.pads[0]};",
+            "x[k] = copy;",
+        )
         with out.block(f"if (row < 0 || row >= {source.rows})"):
             out(f"memset(copy, {fill}, {reach * channels});", "continue;")
         before, after = left * channels, (reach - left - inside) * channels
@@ -134,13 +152,18 @@ def whole_rows(fused: FusedKernel, window: KernelWindow) -> bool:
     ends = [
         (count - 1) * stride + (kernel - 1) * dilation - pad
         for count, stride, kernel, dilation, pad in zip(
-            (output.rows, output.pixels), window.strides, window.kernel, window.dilations, window.pads, strict=True
+            (output.rows, output.pixels),
+            window.strides,
+            window.kernel,
+            window.dilations,
+            window.pads,
+            strict=True,
         )
     ]
     return not any(window.pads) and ends[0] < source.rows and ends[1] < source.pixels
 
 
-# -- convolutions --------------------------------------------------------------------------------------------------------------------------
+# -- convolutions --------------------------------------------------------------------------------------------
 
 
 def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
@@ -168,12 +191,18 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products
             stop = first + wide * channels.tiles
             w = packed[first:stop].reshape(channels.tiles, wide, *packed.shape[1:]).transpose(0, 2, 1, 3, 4)
             out(f"const int8_t *w = {constants(out, np.ascontiguousarray(w))} + (size_t)t * {w[0].size};")
-            out(f"const int32_t *by = {constants(out, begin[first:stop])} + t * {wide * products.rows * LANES};")
+            out(
+                f"const int32_t *by = {constants(out, begin[first:stop])} + t * "
+                f"{wide * products.rows * LANES};"
+            )
             out(f"const int c = {channels.first} + t * {channels.width};")
             for part in fused.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 name = variants[part.size, wide]
-                out(f"{name}(x, p * {window.strides[1] * source.channels}, w, by, y + p * {output.channels} + c, c{ends.argument});")
+                out(
+                    f"{name}(x, p * {window.strides[1] * source.channels}, w, by, y + p * {output.channels} "
+                    f"+ c, c{ends.argument});"
+                )
 
 
 def _runs(window: KernelWindow, channels: int) -> list[tuple[int, list[int]]]:
@@ -191,10 +220,22 @@ def _packed(weights: np.ndarray, runs: list[tuple[int, list[int]]]) -> np.ndarra
         for _, columns in runs:
             part = weights[:, :, row, columns].transpose(0, 2, 1).reshape(len(weights), -1)
             parts.append(np.pad(part, ((0, 0), (0, -part.shape[1] % 4))))
-    return np.concatenate(parts, axis=1).reshape(-1, LANES, sum(p.shape[1] for p in parts) // 4, 4).transpose(0, 2, 1, 3)
+    return (
+        np.concatenate(parts, axis=1)
+        .reshape(-1, LANES, sum(p.shape[1] for p in parts) // 4, 4)
+        .transpose(0, 2, 1, 3)
+    )
 
 
-def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> Writer:
+def _tile(
+    fused: FusedKernel,
+    window: KernelWindow,
+    size: int,
+    wide: int,
+    runs: list[tuple[int, list[int]]],
+    products: Products,
+    name: str,
+) -> Writer:
     out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
     step, flip = window.strides[1] * source.channels, is_signed(fused, window.map)
     with tile_function(out, fused, name):
@@ -207,10 +248,14 @@ def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, runs: 
         with out.block(f"for (int k = 0; k < {window.kernel[0]}; k++)"):
             for first, columns in runs:
                 count = len(columns) * source.channels
-                rest = count % 4 if beside else 0  # what lies behind the last bytes meets weights of 0; sums of the map alone have to know
+                # what lies behind the last bytes meets weights of 0; sums of the map alone have to know
+                rest = count % 4 if beside else 0
                 with out.block(""):
                     out(f"const uint8_t *a = x[k] + at + {first};")
-                    with out.block(f"for (int i = 0; i < {(count - rest + 3) // 4}; i++, a += 4, w += {wide * 4 * LANES})"):
+                    with out.block(
+                        f"for (int i = 0; i < {(count - rest + 3) // 4}; i++, a += 4, w += "
+                        f"{wide * 4 * LANES})"
+                    ):
                         _products(out, size, wide, step, flip=flip, ones=4 * beside)
                     if rest:
                         with out.block(""):
@@ -220,7 +265,10 @@ def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, runs: 
             at = (products.rows - 1) * LANES
             for k in range(wide):
                 out(f"const __m512i higher{k} = words(by + {k * products.rows * LANES + at});")
-                out.all(f"s{p}_{k} = _mm512_add_epi32(s{p}_{k}, _mm512_mullo_epi32(e{p}, higher{k}));" for p in range(size))
+                out.all(
+                    f"s{p}_{k} = _mm512_add_epi32(s{p}_{k}, _mm512_mullo_epi32(e{p}, higher{k}));"
+                    for p in range(size)
+                )
         _store(out, fused, size, wide, output.channels, products)
     return out
 
@@ -243,7 +291,10 @@ def ones_of(bytes_: int) -> str:
 
 def tile_function(out: Writer, fused: FusedKernel, name: str) -> AbstractContextManager[None]:
     """A C function that makes a tile: bytes of the map from x[k] + at on, to y, whose channels begin at c."""
-    parameters = "const uint8_t *const *x, int at, const int8_t *restrict w, const int32_t *restrict by, uint8_t *restrict y, int c"
+    parameters = (
+        "const uint8_t *const *x, int at, const int8_t *restrict w, const int32_t *restrict by, "
+        "uint8_t *restrict y, int c"
+    )
     return out.block(f"static void {name}({parameters}{Bytes.of(fused).parameter})")
 
 

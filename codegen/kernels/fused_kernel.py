@@ -22,7 +22,8 @@ from lfopt.ops import Call, Dataflow
 
 NEARLY = 0.02  # of the time of all threads: less is no reason to part work otherwise
 R = TypeVar("R", Channels, Pixels)
-Address = Callable[[int, str], str]  # (map, row as a C expression) -> C expression for the address of that row
+# (map, row as a C expression) -> C expression for the address of that row
+Address = Callable[[int, str], str]
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,17 @@ class FusedKernel:
     dense: Callable[[int], bool]  # whether all rows of a map are there, one after the other
     target: Target
     source: int  # map that an elementwise anchor begins with; of others, that they make
-    whole: bool  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
+    # whether operators make whole maps, one after the other: not where rows pass through rings from one to
+    # the next
+    whole: bool
     flat: bool = False  # whether all rows are made in one go, as one long row
     once: bool = False  # whether one call makes the whole map
     alone: bool = False  # whether each thread makes rows of its own
-    aliased: AbstractSet[int] = frozenset()  # parts of a Concat, or results of a Split, that are where they belong
+    # parts of a Concat, or results of a Split, that are where they belong
+    aliased: AbstractSet[int] = frozenset()
     tiled: bool = False  # whether a convolution on integers had better be by Winograd's algorithm
-    table: np.ndarray | None = None  # 256 bytes that those of the anchor's result go through: what follows it, on integers
+    # 256 bytes that those of the anchor's result go through: what follows it, on integers
+    table: np.ndarray | None = None
 
     @property
     def call(self) -> Call:
@@ -100,28 +105,39 @@ class FusedKernel:
         """Values of a constant input of the anchor. Raises Unsupported."""
         value = self.call.values[index]
         if value is None:
-            raise self.unsupported(f"input {index} is computed, or the model has no values for it", "constants with values")
+            raise self.unsupported(
+                f"input {index} is computed, or the model has no values for it", "constants with values"
+            )
         return value
 
     def unsupported(self, refused: str, accepted: str) -> Unsupported:
         """The error for an anchor that no kernel knows."""
         operator = self.call.operator
-        return Unsupported(f"node {operator.name!r} ({operator.kind}): found {refused}; generated C accepts {accepted}")
+        return Unsupported(
+            f"node {operator.name!r} ({operator.kind}): found {refused}; generated C accepts {accepted}"
+        )
 
-    # -- epilogues as parameters of a function -------------------------------------------------------------------------------------------------
+    # -- epilogues as parameters of a function ---------------------------------------------------------------
 
     @property
     def parameters(self) -> str:
         """The operands of the epilogue, as parameters."""
-        return "".join(f", const {self.element(extra).ctype} *restrict {extra.name}" for extra in self.epilogue.extras)
+        return "".join(
+            f", const {self.element(extra).ctype} *restrict {extra.name}" for extra in self.epilogue.extras
+        )
 
     def arguments(self, pixel: str, channel: str, channels: int) -> str:
         """The operands of the epilogue for the pixel and channel where a tile begins."""
-        return "".join(f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.epilogue.extras)
+        return "".join(
+            f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.epilogue.extras
+        )
 
     def declarations(self, out: CModule) -> list[str]:
         """The operands of the epilogue for row r."""
-        return [f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra)};" for extra in self.epilogue.extras]
+        return [
+            f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra)};"
+            for extra in self.epilogue.extras
+        ]
 
     def require_extras(self) -> None:
         """Raises Unsupported where rows of an operand of the epilogue lie in no order that kernels know."""
@@ -142,10 +158,17 @@ class FusedKernel:
         if not self._by_row(extra):
             return extra.place(out.blob)
         output = self.images(self.result)
-        return f"{extra.place(out.blob)} + r * { {'element': output.row, 'pixel': output.pixels}.get(extra.reach, output.row // extra.every) }"
+        return (
+            f"{extra.place(out.blob)} + r * "
+            f"{ {'element': output.row, 'pixel': output.pixels}.get(extra.reach, output.row // extra.every) }"
+        )
 
-    def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1) -> None:
-        """The epilogue on a tile of sums, and the stores; `name`: C variable of those of a pixel and a vector, `step`: from one pixel to the next."""
+    def store(
+        self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1
+    ) -> None:
+        """The epilogue on a tile of sums, and the stores; `name`: C variable of those of a pixel and a
+        vector, `step`: from one pixel to the next.
+        """
         offsets, pitch = [sum(lanes[:k]) for k in range(len(lanes))], self.images(self.result).pitch
         for p in range(pixels):
             for k, width in enumerate(lanes):
@@ -153,18 +176,24 @@ class FusedKernel:
                 out.all(self.finish(value, width, p * step, offsets[k], channels))
                 out(self.put(width, f"y + {p * step * pitch + offsets[k]}", value))
 
-    def finish(self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int) -> list[str]:
+    def finish(
+        self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int
+    ) -> list[str]:
         """The epilogue on one vector of a tile; offsets are from where the tile begins."""
 
         def vector(extra: EpilogueOperand) -> str:
-            return extra.vector(f"{extra.name} + {extra.offset(pixel, channel, channels)}", self.element(extra))
+            return extra.vector(
+                f"{extra.name} + {extra.offset(pixel, channel, channels)}", self.element(extra)
+            )
 
         return self.epilogue.apply(value, lanes, vector)
 
-    # -- loops -----------------------------------------------------------------------------------------------------------------------------
+    # -- loops -----------------------------------------------------------------------------------------------
 
     def partitions_better(self, one: Sequence[int], other: Sequence[int]) -> bool:
-        """Whether pieces of so much work, shared out in their order, keep the threads busier than, or nearly as busy as, others do."""
+        """Whether pieces of so much work, shared out in their order, keep the threads busier than,
+        or nearly as busy as, others do.
+        """
         return self._utilization(one) >= self._utilization(other) - NEARLY
 
     def _utilization(self, tile_costs: Sequence[int]) -> float:
@@ -174,18 +203,26 @@ class FusedKernel:
         return sums[-1] / (threads * max(stop - first for first, stop in pairwise(at)))
 
     def tiles(self, out: Writer, runs: Sequence[R], index: str, *, split: bool) -> Iterator[R]:
-        """Loops over the tiles of each run; the body of one is written before the next is asked for. `split`: threads share them out."""
+        """Loops over the tiles of each run; the body of one is written before the next is asked for.
+
+        `split`: threads share them out.
+        """
         count, before = sum(run.tiles for run in runs), 0
         for run in runs:
             first, stop = "0", str(run.tiles)
             if split and self.shared and self.target.threads > 1:
-                first, stop = f"larger(FIRST({count}) - {before}, 0)", f"smaller(STOP({count}) - {before}, {run.tiles})"
+                first, stop = (
+                    f"larger(FIRST({count}) - {before}, 0)",
+                    f"smaller(STOP({count}) - {before}, {run.tiles})",
+                )
             with out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)"):
                 yield run
             before += run.tiles
 
     def over(self, out: Writer, count: int, *, split: bool = False) -> Iterator[int]:
-        """Loops over so many elements, c being the first of a vector: one for every width, whose body is written before the next is asked for."""
+        """Loops over so many elements, c being the first of a vector: one for every width, whose body is
+        written before the next is asked for.
+        """
         for part in self.tiles(out, channels_in(vectors(count, self.target), 1), "t", split=split):
             out(f"const int c = {part.first} + t * {part.width};")
             yield part.width

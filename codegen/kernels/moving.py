@@ -10,14 +10,22 @@ from codegen.writer import Writer
 
 
 def gather(out: Writer, fused: FusedKernel, table: str, rows: int, indices: MapLayout, where: str) -> None:
-    """The kernel of a Gather of whole rows of a table, by indices that lie as said; indices beside the table are clamped."""
+    """The kernel of a Gather of whole rows of a table, by indices that lie as said;
+    indices beside the table are clamped.
+    """
     output = fused.images(fused.result)
     with out.kernel(fused.name):
-        out(f"const {indices.ctype} *at = {where};", f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        out(
+            f"const {indices.ctype} *at = {where};",
+            f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};",
+        )
         with fused.each_pixel(out, output.pixels):
             out(f"int64_t k = (int64_t)at[{_index(fused, indices)}];")
             out(f"k = k < 0 ? k + {rows} : k;", f"k = k < 0 ? 0 : k >= {rows} ? {rows - 1} : k;")
-            out(f"memcpy(y + p * {output.pitch}, {table} + k * {output.channels}, {output.channels} * sizeof *y);")
+            out(
+                f"memcpy(y + p * {output.pitch}, {table} + k * {output.channels}, {output.channels} * sizeof "
+                "*y);"
+            )
 
 
 def _index(fused: FusedKernel, indices: MapLayout) -> str:
@@ -35,7 +43,9 @@ def _index(fused: FusedKernel, indices: MapLayout) -> str:
 
 
 def separation(out: Writer, fused: FusedKernel, source: int, results: Sequence[tuple[int, int]]) -> None:
-    """The kernel of a Split of channels; `results`: the maps that are made, and the channel that each begins with."""
+    """The kernel of a Split of channels; `results`:
+    the maps that are made, and the channel that each begins with.
+    """
     read = fused.images(source)
     with out.kernel(fused.name):
         out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
@@ -43,4 +53,9 @@ def separation(out: Writer, fused: FusedKernel, source: int, results: Sequence[t
         with fused.each_pixel(out, read.pixels):
             for k, (m, first) in enumerate(results):
                 output = fused.images(m)
-                fused.copy(out, (m, f"y{k} + p * {output.pitch}"), (source, f"a + p * {read.pitch} + {first}"), output.channels)
+                fused.copy(
+                    out,
+                    (m, f"y{k} + p * {output.pitch}"),
+                    (source, f"a + p * {read.pitch} + {first}"),
+                    output.channels,
+                )

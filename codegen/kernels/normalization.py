@@ -26,7 +26,10 @@ def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
             out(f"most{lanes} = max_{lanes}(most{lanes}, {fused.load(source, lanes, 'from + c')});")
         out(f"const float most = {_largest(fused, output.channels)};")
         for lanes in _fold(out, fused, "sum", output.channels, "0.0f"):
-            out(f"v{lanes} e = exp_{lanes}({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
+            out(
+                f"v{lanes} e = exp_{lanes}({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(most));",
+                f"sum{lanes} += e;",
+            )
             out(f"*(u{lanes} *)({powers} + c) = e;")
         out(f"const float share = 1.0f / ({_sum(fused, output.channels)});")
         for lanes in fused.over(out, output.channels):
@@ -36,26 +39,41 @@ def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
 
 
 def layer_normalization(
-    out: CModule, fused: FusedKernel, source: int, vectors: Sequence[np.ndarray | str], held: Sequence[Element], epsilon: float
+    out: CModule, fused: FusedKernel, source: int, vectors: Sequence[np.ndarray | str],
+    held: Sequence[Element], epsilon: float
 ) -> None:  # fmt: skip
-    """The kernel of a LayerNormalization over channels; `vectors`: scale and, if there is one, bias, as constants or by C expressions for their
-    addresses, of elements `held`.
+    """The kernel of a LayerNormalization over channels; `vectors`: scale and, if there is one, bias, as
+    constants or by C expressions for their addresses, of elements `held`.
     """
     output, names = fused.images(fused.result), ("scale", "bias")[: len(vectors)]
     addresses = [value if isinstance(value, str) else out.constant(value) for value in vectors]
     with out.kernel(fused.name):
-        out.all(f"const {element.ctype} *{name} = {address};" for element, name, address in zip(held, names, addresses, strict=True))
+        out.all(
+            f"const {element.ctype} *{name} = {address};"
+            for element, name, address in zip(held, names, addresses, strict=True)
+        )
         with _each_pixel(out, fused, source):
             out(f"{fused.pointer(fused.result)}to = y + p * {output.pitch};")
             for lanes in _fold(out, fused, "sum", output.channels, "0.0f"):
                 out(f"sum{lanes} += {fused.load(source, lanes, 'from + c')};")
             out(f"const float mean = ({_sum(fused, output.channels)}) * (1.0f / {output.channels}.0f);")
             for lanes in _fold(out, fused, "square", output.channels, "0.0f"):
-                out(f"v{lanes} d = {fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean);", f"square{lanes} += d * d;")
-            out(f"const float share = 1.0f / sqrtf(({_sum(fused, output.channels, 'square')}) * (1.0f / {output.channels}.0f) + {number(epsilon)});")
+                out(
+                    f"v{lanes} d = {fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean);",
+                    f"square{lanes} += d * d;",
+                )
+            out(
+                f"const float share = 1.0f / sqrtf(({_sum(fused, output.channels, 'square')}) * (1.0f / "
+                f"{output.channels}.0f) + {number(epsilon)});"
+            )
             for lanes in fused.over(out, output.channels):
-                out(f"v{lanes} s = ({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
-                loads = [element.load(lanes, f"{name} + c") for element, name in zip(held, names, strict=True)]
+                out(
+                    f"v{lanes} s = ({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean)) * "
+                    f"SPLAT_{lanes}(share);"
+                )
+                loads = [
+                    element.load(lanes, f"{name} + c") for element, name in zip(held, names, strict=True)
+                ]
                 out(f"s = s * {' + '.join(loads)};")
                 out.all(fused.finish("s", lanes, "p", "c", output.channels))
                 out(fused.put(lanes, "to + c", "s"))
@@ -64,18 +82,26 @@ def layer_normalization(
 def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
     """The kernel of a sum over the channels of every pixel, times a factor in C."""
     read, output = fused.images(source), fused.images(fused.result)
-    pixel, channel = ("p", "0") if output.channels == 1 else (f"p / {output.channels}", f"p % {output.channels}")
+    pixel, channel = (
+        ("p", "0") if output.channels == 1 else (f"p / {output.channels}", f"p % {output.channels}")
+    )
     with out.kernel(fused.name), _each_pixel(out, fused, source):
         for lanes in _fold(out, fused, "sum", read.channels, "0.0f"):
             out(f"sum{lanes} += {fused.load(source, lanes, 'from + c')};")
         out(f"float s = ({_sum(fused, read.channels)}) * {factor};")
         out.all(fused.finish("s", 1, pixel, channel, output.channels))
-        out(fused.stored(fused.result).write(f"y[{f'{pixel} * {output.pitch} + {channel}' if output.gap else 'p'}]", "s"))
+        out(
+            fused.stored(fused.result).write(
+                f"y[{f'{pixel} * {output.pitch} + {channel}' if output.gap else 'p'}]", "s"
+            )
+        )
 
 
 @contextmanager
 def _each_pixel(out: CModule, fused: FusedKernel, source: int) -> Iterator[None]:
-    """A loop over the pixels p of row r: `from` is where a pixel of the map lies, `y` where the row of the result does."""
+    """A loop over the pixels p of row r: `from` is where a pixel of the map lies,
+    `y` where the row of the result does.
+    """
     read = fused.images(source)
     out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
     out.all(fused.declarations(out))
@@ -90,7 +116,9 @@ def _widths(fused: FusedKernel, count: int) -> Sequence[int]:
 
 
 def _fold(out: Writer, fused: FusedKernel, name: str, count: int, start: str) -> Iterator[int]:
-    """Loops over channels c from c = 0 on, as `Unit.over`, after the declaration of a vector for every width: `name` and its lanes."""
+    """Loops over channels c from c = 0 on, as `Unit.over`,
+    after the declaration of a vector for every width: `name` and its lanes.
+    """
     out.all(f"v{lanes} {name}{lanes} = SPLAT_{lanes}({start});" for lanes in _widths(fused, count))
     yield from fused.over(out, count)
 

@@ -1,4 +1,6 @@
-"""Results in int32 as bytes: scaled, saturated, through the table of what follows the operator, and up to four vectors of them side by side."""
+"""Results in int32 as bytes: scaled, saturated, through the table of what follows the operator,
+and up to four vectors of them side by side.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,15 @@ from lfopt.ops.fixed_point import Multipliers
 
 LANES = 16  # int32 in a vector
 BLOCK = 4 * LANES  # bytes in a vector
-HIGH = range(32, 55)  # shifts with which a result is in the upper half of 64 bits, zero point added, and 62 bits hold it
+# shifts with which a result is in the upper half of 64 bits, zero point added, and 62 bits hold it
+HIGH = range(32, 55)
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """How a kernel stores: the type of the bytes that its operator makes, and the table of 256 bytes through which they go, if there is one."""
+    """How a kernel stores: the type of the bytes that its operator makes,
+    and the table of 256 bytes through which they go, if there is one.
+    """
 
     kind: str
     table: np.ndarray | None
@@ -40,15 +45,22 @@ class Bytes:
 
     def declaration(self, out: CModule) -> list[str]:
         """C statement: the table, for those who call such functions."""
-        return [] if self.table is None else [f"const uint8_t *table = {constants(out, self.table.view(np.uint8))};"]
+        return (
+            []
+            if self.table is None
+            else [f"const uint8_t *table = {constants(out, self.table.view(np.uint8))};"]
+        )
 
     def load(self, out: Writer) -> None:
         """C statement: the table in registers, for `put`."""
         if self.table is not None:
             out("const bytes_256 then = table_of(table);")
 
-    def put(self, out: Writer, address: str, vectors: Sequence[str], some: str = "", *, in_lanes: bool = False) -> None:
-        """C statement: up to four vectors of int32 go to an address as bytes, side by side; `some`: which of them, if not all.
+    def put(
+        self, out: Writer, address: str, vectors: Sequence[str], some: str = "", *, in_lanes: bool = False
+    ) -> None:
+        """C statement: up to four vectors of int32 go to an address as bytes, side by side; `some`: which of
+        them, if not all.
 
         `in_lanes`: of each vector in turn, four go to every 16 bytes.
         """
@@ -71,19 +83,27 @@ def constants(out: CModule, values: np.ndarray) -> str:
 
 
 class Scaling:
-    """Fixed-point factors of channels and a zero point, as the C function `name` of dots.h takes them: rows of 16 int32."""
+    """Fixed-point factors of channels and a zero point, as the C function `name` of dots.h takes them:
+    rows of 16 int32.
+    """
 
     def __init__(self, by: Multipliers, zero: int) -> None:
         """`by`: (channels,)."""
         times, less = (np.pad(f, (0, -len(f) % LANES)) for f in by)
         if high := all(s in HIGH for s in by.shift.tolist()):
-            up = np.where(less > 0, np.left_shift(np.int64(2 * zero + 1), np.maximum(less - 1, 0)), 0).reshape(-1, LANES // 2, 2)
+            up = np.where(
+                less > 0, np.left_shift(np.int64(2 * zero + 1), np.maximum(less - 1, 0)), 0
+            ).reshape(-1, LANES // 2, 2)
             ups = [up[..., k].astype("<i8").view("<i4") for k in (0, 1)]
             odd = times.reshape(-1, LANES // 2, 2)[..., 1].repeat(2, axis=1)
             less = np.where(less > 0, less - HIGH.start, 0)
             rows = [times.reshape(-1, LANES), odd, *ups, less.reshape(-1, LANES)]
         else:
-            rows = [times.reshape(-1, LANES), less.reshape(-1, LANES) - 1, np.full((len(less) // LANES, LANES), 2 * zero + 1)]
+            rows = [
+                times.reshape(-1, LANES),
+                less.reshape(-1, LANES) - 1,
+                np.full((len(less) // LANES, LANES), 2 * zero + 1),
+            ]
         self.name = "scaled_high" if high else "scaled_any"
         self.rows = np.stack(rows, axis=1).astype(np.int32)  # (vectors, rows, 16)
 

@@ -1,4 +1,6 @@
-"""Convolutions of maps in bfloat16: products are added two by two, of pairs of input channels, to sums in float."""
+"""Convolutions of maps in bfloat16: products are added two by two, of pairs of input channels,
+to sums in float.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from codegen.kernels.tiles import Channels, Pixels
 from codegen.kernels.window import KernelWindow
 from codegen.writer import Writer
 
-FLAT = 32  # elements that a row of the kernel reads, at most, that are taken as one run: pairs may then have elements of two pixels
+# elements that a row of the kernel reads, at most, that are taken as one run: pairs may then have elements of
+# two pixels
+FLAT = 32
 
 
 def is_flat(fused: FusedKernel, window: KernelWindow) -> bool:
@@ -23,7 +27,8 @@ def is_flat(fused: FusedKernel, window: KernelWindow) -> bool:
 def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray:
     """Weights of tiles: (tiles, kernel rows, runs, pairs of a run, channels of a tile).
 
-    `weights`: (output channels, input channels, kernel rows, kernel columns). A run is a column of the kernel, or, if `flat`, a row.
+    `weights`: (output channels, input channels, kernel rows, kernel columns). A run is a column of the
+    kernel, or, if `flat`, a row.
     """
     part = weights[channels.first : channels.first + channels.width * channels.tiles]
     runs = part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
@@ -37,10 +42,16 @@ def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chann
     out, output = Writer(), fused.images(fused.result)
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     x, y = fused.pointer(window.map), fused.pointer(fused.result)
-    head = f"APART void {name}(const {x}const *x, int from, int to, int at, const pair *restrict w, const float *restrict b, {y}restrict y"
+    head = (
+        f"APART void {name}(const {x}const *x, int from, int to, int at, const pair *restrict w, const "
+        f"float *restrict b, {y}restrict y"
+    )
     with out.block(f"{head}{fused.parameters})"):
         for p in range(part.size):
-            out.all(f"v{lanes} s{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});" for k, lanes in enumerate(channels.lanes))
+            out.all(
+                f"v{lanes} s{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});"
+                for k, lanes in enumerate(channels.lanes)
+            )
         if part.size * len(window.reach) == len(part.missing):  # nothing but padding
             out("(void)x, (void)at, (void)w;")
         with out.block("for (int k = from; k < to; k++)"):
@@ -53,7 +64,9 @@ def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chann
 
 
 def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str]) -> None:
-    """C statements: pairs of weights, from an address on, times a pair of each pixel, are added to the sums `s{pixel}_{vector}`."""
+    """C statements: pairs of weights, from an address on, times a pair of each pixel,
+    are added to the sums `s{pixel}_{vector}`.
+    """
     at = 0
     for k, lanes in enumerate(channels.lanes):
         out(f"const i{lanes} w{k} = *(const p{lanes} *)({where} + {at});")
@@ -61,7 +74,10 @@ def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str])
     widest = max(channels.lanes)
     for p, value in values.items():
         out(f"const i{widest} a{p} = EVERY_{widest}({value});")
-        out.all(f"s{p}_{k} = dot_{lanes}(s{p}_{k}, {first(f'a{p}', widest, lanes)}, w{k});" for k, lanes in enumerate(channels.lanes))
+        out.all(
+            f"s{p}_{k} = dot_{lanes}(s{p}_{k}, {first(f'a{p}', widest, lanes)}, w{k});"
+            for k, lanes in enumerate(channels.lanes)
+        )
 
 
 def first(pairs: str, widest: int, lanes: int) -> str:
@@ -73,14 +89,23 @@ def _row(out: Writer, fused: FusedKernel, window: KernelWindow, part: Pixels, ch
     """Row k of the kernel, pair by pair; an element beside the row counts as 0."""
     source, columns = fused.images(window.map), len(window.reach)
     count = columns * source.channels
-    out(f"const {fused.pointer(window.map)}a = x[k] + at;", f"const pair *v = w + k * {-(-count // 2) * channels.width};")
+    out(
+        f"const {fused.pointer(window.map)}a = x[k] + at;",
+        f"const pair *v = w + k * {-(-count // 2) * channels.width};",
+    )
     for j in range(0, count, 2):
         values: dict[int, str] = {}
         for p in range(part.size):
             first = (p * window.strides[1] + window.reach[0]) * source.pitch + j
             there = [e < count and (p, e // source.channels) not in part.missing for e in (j, j + 1)]
             if any(there):
-                values[p] = f"pair_at(a + {first})" if all(there) else f"a[{first}]" if there[0] else f"(pair)a[{first + 1}] << 16"
+                values[p] = (
+                    f"pair_at(a + {first})"
+                    if all(there)
+                    else f"a[{first}]"
+                    if there[0]
+                    else f"(pair)a[{first + 1}] << 16"
+                )
         if values:
             with out.block(""):
                 weighed(out, channels, f"v + {j // 2 * channels.width}", values)

@@ -17,9 +17,13 @@ from lfopt.ir import row_axis
 
 @dataclass(frozen=True)
 class _Stack:
-    """The matrices: y[s][m, n] = sum over k of a[s][m, k] * b[s][k, n]. Steps are elements from one index to the next."""
+    """The matrices: y[s][m, n] = sum over k of a[s][m, k] * b[s][k, n].
 
-    heads: tuple[tuple[int, int, int, int], ...]  # of every axis before the last two: extent, and steps of a, b, y (in pixels)
+    Steps are elements from one index to the next.
+    """
+
+    # of every axis before the last two: extent, and steps of a, b, y (in pixels)
+    heads: tuple[tuple[int, int, int, int], ...]
     rows: int  # m
     depth: int  # k
     columns: int  # n
@@ -43,12 +47,25 @@ def product(fused: FusedKernel) -> Write:
     fused.require_extras()
     if fused.flat or fused.images(fused.result).rows == 1:
         _, size = _tiles(fused, stack)
-        for every in (extra.every for extra in fused.epilogue.extras if extra.reach == "row" and size > 1 and stack.y % extra.every):
-            raise fused.unsupported(f"an operand that is the same for {every} pixels", "one that tiles of other pixels can read")
+        for every in (
+            extra.every
+            for extra in fused.epilogue.extras
+            if extra.reach == "row" and size > 1 and stack.y % extra.every
+        ):
+            raise fused.unsupported(
+                f"an operand that is the same for {every} pixels", "one that tiles of other pixels can read"
+            )
         return lambda out: _packed(out, fused, stack, sources)
     rows = fused.images(sources[0]).rows, fused.images(fused.result).rows
-    if stack.b[1] != 1 or not fused.dense(sources[1]) or row_axis(fused.call.result) != len(fused.call.result) - 2 or rows[0] != rows[1]:
-        raise fused.unsupported("columns that do not lie side by side", "a second matrix that is there as a whole, row by row")
+    if (
+        stack.b[1] != 1
+        or not fused.dense(sources[1])
+        or row_axis(fused.call.result) != len(fused.call.result) - 2
+        or rows[0] != rows[1]
+    ):
+        raise fused.unsupported(
+            "columns that do not lie side by side", "a second matrix that is there as a whole, row by row"
+        )
     return lambda out: _by_rows(out, fused, stack, sources)
 
 
@@ -58,7 +75,8 @@ def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
     rank = len(written.shape)
     if min(len(a.shape), len(b.shape)) < 2 or written.order[-1] != rank - 1:
         raise fused.unsupported(
-            f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(written.order)}", "matrices, the last axis innermost"
+            f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(written.order)}",
+            "matrices, the last axis innermost",
         )
     heads: list[tuple[int, int, int, int]] = []
     for axis in range(rank - 2):
@@ -67,14 +85,20 @@ def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
             at = axis - rank + len(operand.shape)
             steps.append(operand.strides[at] if at >= 0 and operand.shape[at] > 1 else 0)
         if written.shape[axis] > 1:
-            heads.append((written.shape[axis], steps[0], steps[1], written.strides[axis] // written.shape[-1]))
+            heads.append(
+                (written.shape[axis], steps[0], steps[1], written.strides[axis] // written.shape[-1])
+            )
     channels = written.shape[-1]
     along_a, along_b = ((matrix.strides[-2], matrix.strides[-1]) for matrix in (a, b))
-    return _Stack(tuple(heads), a.shape[-2], a.shape[-1], channels, along_a, along_b, written.strides[-2] // channels)
+    return _Stack(
+        tuple(heads), a.shape[-2], a.shape[-1], channels, along_a, along_b, written.strides[-2] // channels
+    )
 
 
 def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
-    """Whole maps: the second matrix is packed in the order in which tiles read it, so that its own order does not matter."""
+    """Whole maps: the second matrix is packed in the order in which tiles read it,
+    so that its own order does not matter.
+    """
     across, size = _tiles(fused, stack)
     along = pixels(stack.rows, size, 1, [0], stack.rows)
     in_pairs = not any(fused.stored(m).floats for m in sources)
@@ -93,8 +117,15 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
     scratch = out.scratch(steps * sum(channels.width * channels.tiles for channels in across))
     with out.kernel(fused.name):
         _matrices(out, fused, sources, "0")
-        out(f"pair *restrict w = (pair *)(void *){scratch};" if in_pairs else f"float *restrict w = {scratch};")
-        by_heads = fused.partitions_better([1] * stack.count, tile_costs(along)) or stack.count >= 4 * fused.target.threads
+        out(
+            f"pair *restrict w = (pair *)(void *){scratch};"
+            if in_pairs
+            else f"float *restrict w = {scratch};"
+        )
+        by_heads = (
+            fused.partitions_better([1] * stack.count, tile_costs(along))
+            or stack.count >= 4 * fused.target.threads
+        )
         with fused.each(out, "s", stack.count, split=by_heads):
             _locate(out, fused, stack, sources)
             start = 0
@@ -112,15 +143,22 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
                     name = names[part.size, channels.lanes, _present(stack, channels)]
                     step = steps * channels.width
                     out(f"const int at = from + p * {stack.y};")
-                    to, extras = f"y + at * {fused.images(fused.result).pitch} + c", fused.arguments("at", "c", stack.columns)
+                    to, extras = (
+                        f"y + at * {fused.images(fused.result).pitch} + c",
+                        fused.arguments("at", "c", stack.columns),
+                    )
                     out(f"{name}(x + p * {stack.a[0]}, w + {start} + t * {step}, {to}{extras});")
                     start += step * channels.tiles
 
 
 def _tiles(fused: FusedKernel, stack: _Stack) -> tuple[list[Channels], int]:
-    """Register tiles, where the last vector may hold columns that are not there: zeros cost less than narrow vectors."""
+    """Register tiles, where the last vector may hold columns that are not there:
+    zeros cost less than narrow vectors.
+    """
     rest = stack.columns % fused.target.lanes[0]
-    filled = stack.columns - rest + next((lanes for lanes in (0, *sorted(fused.target.lanes)) if lanes >= rest), 0)
+    filled = (
+        stack.columns - rest + next((lanes for lanes in (0, *sorted(fused.target.lanes)) if lanes >= rest), 0)
+    )
     across, size = tile(filled, stack.rows, fused.target)
     *before, last = across
     if filled > stack.columns and last.tiles > 1:
@@ -135,8 +173,13 @@ def _present(stack: _Stack, channels: Channels) -> int:
 
 
 def _matrices(out: CModule, fused: FusedKernel, sources: tuple[int, int], row: str) -> None:
-    """C statements: `a`, `b` and `y`, from which the matrices of each product are reached, and the operands of the epilogue."""
-    out.all(f"const {fused.pointer(m)}{name} = {fused.address(m, at)};" for m, name, at in zip(sources, "ab", (row, "0"), strict=True))
+    """C statements: `a`, `b` and `y`, from which the matrices of each product are reached,
+    and the operands of the epilogue.
+    """
+    out.all(
+        f"const {fused.pointer(m)}{name} = {fused.address(m, at)};"
+        for m, name, at in zip(sources, "ab", (row, "0"), strict=True)
+    )
     out.all(fused.declarations(out))
     out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, row)};")
 
@@ -151,7 +194,11 @@ def _locate(out: Writer, fused: FusedKernel, stack: _Stack, sources: tuple[int, 
             if step:
                 terms.append(f"s / {inside} % {extent} * {step}" if len(stack.heads) > 1 else f"s * {step}")
     x, v, y = (" + ".join(terms) or "0" for terms in offsets)
-    out(f"const {fused.pointer(sources[0])}x = a + {x};", f"const {fused.pointer(sources[1])}v = b + {v};", f"const int from = {y};")
+    out(
+        f"const {fused.pointer(sources[0])}x = a + {x};",
+        f"const {fused.pointer(sources[1])}v = b + {v};",
+        f"const int from = {y};",
+    )
     if not stack.heads:
         out("(void)s;")
 
@@ -169,12 +216,21 @@ def _pack(out: Writer, stack: _Stack, channels: Channels, start: int, held: Elem
                 at = 0
                 for lanes in channels.lanes:
                     if at + lanes <= present:
-                        out(f"*(u{lanes} *)(to + k * {width} + {at}) = {held.load(lanes, f'g + k * {down} + {at}')};")
+                        out(
+                            f"*(u{lanes} *)(to + k * {width} + {at}) = "
+                            f"{held.load(lanes, f'g + k * {down} + {at}')};"
+                        )
                     elif at < present:
-                        out(f"for (int c = {at}; c < {present}; c++) to[k * {width} + c] = {held.read(f'g[k * {down} + c]')};")
+                        out(
+                            f"for (int c = {at}; c < {present}; c++) to[k * {width} + c] = "
+                            f"{held.read(f'g[k * {down} + c]')};"
+                        )
                     at += lanes
             else:
-                out(f"for (int c = 0; c < {present}; c++) to[k * {width} + c] = {held.read(f'g[k * {down} + c * {across}]')};")
+                out(
+                    f"for (int c = 0; c < {present}; c++) to[k * {width} + c] = "
+                    f"{held.read(f'g[k * {down} + c * {across}]')};"
+                )
             if present < width:
                 out(f"for (int c = {present}; c < {width}; c++) to[k * {width} + c] = 0.0f;")
 
@@ -193,13 +249,22 @@ def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> N
                 at += lanes
         if at < present:
             first, second = (f"(pair)*({g} + c * {across} + {move})" for move in (0, down))
-            value = first if not both else f"pair_at({g} + c * {across})" if down == 1 else f"{first} | {second} << 16"
+            value = (
+                first
+                if not both
+                else f"pair_at({g} + c * {across})"
+                if down == 1
+                else f"{first} | {second} << 16"
+            )
             out(f"for (int c = {at}; c < {present}; c++) *({to} + c) = {value};")
         if present < width:
             out(f"for (int c = {present}; c < {width}; c++) *({to} + c) = 0;")
 
     with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
-        out(f"const bf16 *g = v + ({channels.first} + t * {width}) * {across};", f"pair *restrict to = w + {start} + t * {steps * width};")
+        out(
+            f"const bf16 *g = v + ({channels.first} + t * {width}) * {across};",
+            f"pair *restrict to = w + {start} + t * {steps * width};",
+        )
         with out.block(f"for (int k = 0; k < {stack.depth // 2}; k++)"):
             packed("k", both=True)
         if stack.depth % 2:
@@ -214,7 +279,9 @@ def _by_rows(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int
     for channels in across:
         if channels.lanes not in names:
             name, held = f"{fused.name}_{len(names)}", (fused.stored(sources[0]), fused.stored(sources[1]))
-            names[channels.lanes] = out.function(name, _tile(fused, stack, part, channels, stack.b[0], held, name))
+            names[channels.lanes] = out.function(
+                name, _tile(fused, stack, part, channels, stack.b[0], held, name)
+            )
     with out.kernel(fused.name):
         _matrices(out, fused, sources, "r")
         with fused.each(out, "s", stack.count, split=True):
@@ -222,18 +289,36 @@ def _by_rows(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int
             for channels in fused.tiles(out, across, "t", split=False):
                 out(f"const int c = {channels.first} + t * {channels.width};")
                 extras = fused.arguments("from", "c", stack.columns)
-                out(f"{names[channels.lanes]}(x, v + c, y + from * {fused.images(fused.result).pitch} + c{extras});")
+                out(
+                    f"{names[channels.lanes]}(x, v + c, y + from * {fused.images(fused.result).pitch} + "
+                    f"c{extras});"
+                )
 
 
-def _tile(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element], name: str) -> Writer:
-    """The function of a tile; `step`: from one row of the second matrix to the next, `held`: how the elements of both matrices lie."""
+def _tile(
+    fused: FusedKernel,
+    stack: _Stack,
+    part: Pixels,
+    channels: Channels,
+    step: int,
+    held: tuple[Element, Element],
+    name: str,
+) -> Writer:
+    """The function of a tile; `step`: from one row of the second matrix to the next, `held`:
+    how the elements of both matrices lie.
+    """
     out, offsets = Writer(), [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     a, w, y = held[0].ctype, held[1].ctype, fused.pointer(fused.result)
-    with out.block(f"APART void {name}(const {a} *a, const {w} *restrict w, {y}restrict y{fused.parameters})"):
+    with out.block(
+        f"APART void {name}(const {a} *a, const {w} *restrict w, {y}restrict y{fused.parameters})"
+    ):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
         with out.block(f"for (int i = 0; i < {stack.depth}; i++)"):
-            out.all(f"v{lanes} w{k} = {held[1].load(lanes, f'w + {offsets[k]}')};" for k, lanes in enumerate(channels.lanes))
+            out.all(
+                f"v{lanes} w{k} = {held[1].load(lanes, f'w + {offsets[k]}')};"
+                for k, lanes in enumerate(channels.lanes)
+            )
             for p in range(part.size):
                 out(f"float a{p} = {held[0].read(f'a[{p * stack.a[0]}]')};")
                 out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
@@ -245,12 +330,18 @@ def _tile(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Channels, s
 def _tile_of_pairs(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile of matrices in bfloat16, the second of which is packed in pairs."""
     out, (along, depth) = Writer(), stack.a
-    with out.block(f"APART void {name}(const bf16 *a, const pair *restrict w, {fused.pointer(fused.result)}restrict y{fused.parameters})"):
+    with out.block(
+        f"APART void {name}(const bf16 *a, const pair *restrict w, {fused.pointer(fused.result)}restrict "
+        f"y{fused.parameters})"
+    ):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
         with out.block(f"for (int i = 0; i < {stack.depth // 2}; i++)"):
             firsts = {p: p * along for p in range(part.size)}
-            two = {p: f"pair_at(a + {at})" if depth == 1 else f"(pair)a[{at}] | (pair)a[{at + depth}] << 16" for p, at in firsts.items()}
+            two = {
+                p: f"pair_at(a + {at})" if depth == 1 else f"(pair)a[{at}] | (pair)a[{at + depth}] << 16"
+                for p, at in firsts.items()
+            }
             weighed(out, channels, "w", two)
             out(f"a += {2 * depth};", f"w += {channels.width};")
         if stack.depth % 2:
@@ -269,8 +360,12 @@ def _store(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: 
         _store_present(out, fused, stack, size, channels, present)
 
 
-def _store_present(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels, present: int) -> None:
-    """The stores of a tile whose last vector has columns that are not there: that goes in narrower vectors."""
+def _store_present(
+    out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels, present: int
+) -> None:
+    """The stores of a tile whose last vector has columns that are not there: that goes in narrower
+    vectors.
+    """
     whole = [lanes for k, lanes in enumerate(channels.lanes) if sum(channels.lanes[: k + 1]) <= present]
     at, last = sum(whole), len(whole)
     fused.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)
@@ -282,9 +377,15 @@ def _store_present(out: Writer, fused: FusedKernel, stack: _Stack, size: int, ch
                 with out.block(""):
                     out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
                     out.all(fused.finish("s", lanes, p * stack.y, at + offset, stack.columns))
-                    out(fused.put(lanes, f"y + {p * stack.y * fused.images(fused.result).pitch + at + offset}", "s"))
+                    out(
+                        fused.put(
+                            lanes, f"y + {p * stack.y * fused.images(fused.result).pitch + at + offset}", "s"
+                        )
+                    )
                 offset += lanes
 
 
 def _narrow(fused: FusedKernel, count: int) -> Sequence[int]:
-    return [lanes for part in channels_in(vectors(count, fused.target), 1) for lanes in part.lanes * part.tiles]
+    return [
+        lanes for part in channels_in(vectors(count, fused.target), 1) for lanes in part.lanes * part.tiles
+    ]

@@ -1,4 +1,6 @@
-"""Which kernel makes which operator on quantised maps: bytes in, bytes out, in the integer arithmetic of `lfopt.ops.integer`."""
+"""Which kernel makes which operator on quantised maps:
+bytes in, bytes out, in the integer arithmetic of `lfopt.ops.integer`.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,22 @@ from lfopt.ops.windows import windows
 
 
 def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
-    """The kernels that may take an operator on quantised maps, in the order in which they are asked. Raises Unsupported where none is to be asked."""
+    """The kernels that may take an operator on quantised maps, in the order in which they are asked.
+
+    Raises Unsupported where none is to be asked.
+    """
     if not fused.target.dots:
-        raise fused.unsupported(f"quantised maps, target {fused.target.name}", "fast kernels for them where there are AVX-512 and its VNNI")
+        raise fused.unsupported(
+            f"quantised maps, target {fused.target.name}",
+            "fast kernels for them where there are AVX-512 and its VNNI",
+        )
     how = arithmetic(fused.call)
     known = (Arithmetic.SUMS, *KERNELS)
     if len(fused.call.results) != 1 or how not in known:
-        raise fused.unsupported(f"{len(fused.call.results)} results, or arithmetic {how.value!r}", ", ".join(key.value for key in known))
+        raise fused.unsupported(
+            f"{len(fused.call.results)} results, or arithmetic {how.value!r}",
+            ", ".join(key.value for key in known),
+        )
     if how is not Arithmetic.SUMS:
         return (KERNELS[how],)
     if fused.call.operator.kind not in SUMS:
@@ -46,7 +57,7 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
     return SUMS[fused.call.operator.kind]
 
 
-# -- sums ----------------------------------------------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------------------
 
 
 def _weights(fused: FusedKernel) -> np.ndarray:
@@ -54,16 +65,24 @@ def _weights(fused: FusedKernel) -> np.ndarray:
     value, tensor = fused.constant(1), fused.call.tensors[1]
     quantization = _quantization(tensor)
     axis = -1 if quantization.axis is None else quantization.axis
-    zeros = np.reshape(quantization.zero_point, [-1 if k == axis else 1 for k in range(value.ndim)] if quantization.axis is not None else ())
+    zeros = np.reshape(
+        quantization.zero_point,
+        [-1 if k == axis else 1 for k in range(value.ndim)] if quantization.axis is not None else (),
+    )
     return value.astype(np.int16) - zeros.astype(np.int16)
 
 
 def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
-    """What makes products of weights of so many channels: with bias and factors of every channel. Raises Unsupported."""
+    """What makes products of weights of so many channels: with bias and factors of every channel.
+
+    Raises Unsupported.
+    """
     call, requantization = fused.call, by.requantization(fused.call)
     multiplier, shift = (np.broadcast_to(f, (count,)) for f in requantization.by)
     if 2 * requantization.largest * float(np.max(multiplier / 2.0**shift)) >= LARGEST:
-        raise fused.unsupported("results far beyond the range of bytes", "sums that fit int32 when they are scaled")
+        raise fused.unsupported(
+            "results far beyond the range of bytes", "sums that fit int32 when they are scaled"
+        )
     bias = by.bias(call)
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise fused.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
@@ -83,7 +102,10 @@ def _zero_out(fused: FusedKernel) -> int:
 
 def _winograd(fused: FusedKernel) -> Write:
     if not fused.tiled:
-        raise fused.unsupported("rows in rings, or little to gain", "whole maps that it makes faster, by weights that a cache holds")
+        raise fused.unsupported(
+            "rows in rings, or little to gain",
+            "whole maps that it makes faster, by weights that a cache holds",
+        )
     products = _scaled(fused, len(fused.constant(1)))
     return lambda out: winograd(out, fused, window_of(fused), products(_weights(fused)))
 
@@ -91,28 +113,41 @@ def _winograd(fused: FusedKernel) -> Write:
 def _depthwise(fused: FusedKernel) -> Write:
     group, count = fused.call.attribute("group", 1), len(fused.constant(1))
     if not group == fused.call.shape(0)[1] == count:
-        raise fused.unsupported("no groups" if group == 1 else f"{group} groups of {count // group} channels", "a group for every channel")
+        raise fused.unsupported(
+            "no groups" if group == 1 else f"{group} groups of {count // group} channels",
+            "a group for every channel",
+        )
     products = _scaled(fused, count)
     return lambda out: depthwise(out, fused, window_of(fused), products(_weights(fused)))
 
 
 def _convolution(fused: FusedKernel) -> Write:
     group, products = fused.call.attribute("group", 1), _scaled(fused, len(fused.constant(1)))
-    return lambda out: convolution(out, fused, window_of(fused), products(without_groups(_weights(fused), group)))
+    return lambda out: convolution(
+        out, fused, window_of(fused), products(without_groups(_weights(fused), group))
+    )
 
 
 def _product(fused: FusedKernel) -> Write:
     """Gemm and MatMul with constant weights: a convolution of one tap."""
     call = fused.call
     if not call.constant[1] or call.constant[0] or len(call.shape(1)) != 2 or call.attribute("transA", 0):
-        raise fused.unsupported("transA, operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
+        raise fused.unsupported(
+            "transA, operands that are both computed, or a stack of matrices",
+            "a feature map times a constant matrix",
+        )
     as_it_is = call.operator.kind == "Gemm" and bool(call.attribute("transB", 0))
     seen, products = on_rows(fused), _scaled(fused, fused.constant(1).shape[0 if as_it_is else 1])
     _require(seen, fused.operand(0))
 
     def write(out: CModule) -> None:
         weights = _weights(fused) if as_it_is else _weights(fused).T
-        convolution(out, seen, KernelWindow(fused.operand(0), (1, 1)), products(in_order(fused, weights)[:, :, None, None]))
+        convolution(
+            out,
+            seen,
+            KernelWindow(fused.operand(0), (1, 1)),
+            products(in_order(fused, weights)[:, :, None, None]),
+        )
 
     return write
 
@@ -123,7 +158,7 @@ def _require(fused: FusedKernel, *maps: int) -> None:
         extents(fused, m)
 
 
-# -- elementwise ---------------------------------------------------------------------------------------------------------------------------
+# -- elementwise ---------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -135,7 +170,9 @@ def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: b
     everything = f"UINT64_C({(1 << lanes) - 1:#x})"
     with out.block(f"for (int t = {first}; t < {stop}; t++)"):
         out(f"const int c = t * {lanes};")
-        there = f"c + {lanes} <= {count} ? {everything} : UINT64_C({(1 << rest) - 1:#x})" if rest else everything
+        there = (
+            f"c + {lanes} <= {count} ? {everything} : UINT64_C({(1 << rest) - 1:#x})" if rest else everything
+        )
         out(f"const __mmask{lanes} some = (__mmask{lanes})({there});")
         yield
 
@@ -159,19 +196,30 @@ def _operands(fused: FusedKernel) -> list[_Operand]:
         own = fused.layouts(m)
         if shape == written.shape and own.shape == written.shape and own.order == written.order:
             operands.append(_Operand(m, by_channel=False, address=fused.address(m, "r")))
-        elif written.in_pixels and shape == (1, written.shape[1], 1, 1) and own.extents.elements == written.shape[1]:
+        elif (
+            written.in_pixels
+            and shape == (1, written.shape[1], 1, 1)
+            and own.extents.elements == written.shape[1]
+        ):
             operands.append(_Operand(m, by_channel=True, address=fused.address(m, "0")))
         else:
-            raise fused.unsupported(f"an operand of {list(shape)}", "one as large as the result, or one value for every channel")
+            raise fused.unsupported(
+                f"an operand of {list(shape)}", "one as large as the result, or one value for every channel"
+            )
     return operands
 
 
-def _elementwise(out: CModule, fused: FusedKernel, operands: list[_Operand], value: str, lines: list[str]) -> None:
+def _elementwise(
+    out: CModule, fused: FusedKernel, operands: list[_Operand], value: str, lines: list[str]
+) -> None:
     """Loops in which v0, v1, ... are 16 elements of the operands, as int32, and `value` is the result."""
     output = extents(fused, fused.result)
     by_pixel = any(operand.by_channel for operand in operands)
     with out.kernel(fused.name):
-        out.all(f"const {ctype(fused, operand.map)} *x{k} = {operand.address};" for k, operand in enumerate(operands))
+        out.all(
+            f"const {ctype(fused, operand.map)} *x{k} = {operand.address};"
+            for k, operand in enumerate(operands)
+        )
         out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
         ends = Bytes.of(fused)
         out.all(ends.declaration(out))
@@ -183,18 +231,26 @@ def _elementwise(out: CModule, fused: FusedKernel, operands: list[_Operand], val
         with _blocks(out, fused, output.channels, BLOCK, split=False):
             for k, operand in enumerate(operands):
                 if operand.by_channel:
-                    out.all(f"const __m512i x{k}_{j} = {_read(fused, operand.map, f'x{k} + c', j)};" for j in range(4))
+                    out.all(
+                        f"const __m512i x{k}_{j} = {_read(fused, operand.map, f'x{k} + c', j)};"
+                        for j in range(4)
+                    )
             with fused.each_pixel(out, output.pixels):
                 _vectors(out, fused, operands, f"p * {output.channels} + c", value, lines)
 
 
-def _vectors(out: Writer, fused: FusedKernel, operands: list[_Operand], at: str, value: str, lines: list[str]) -> None:
+def _vectors(
+    out: Writer, fused: FusedKernel, operands: list[_Operand], at: str, value: str, lines: list[str]
+) -> None:
     """64 elements: four vectors."""
     out("__m512i " + ", ".join(f"made_{j}" for j in range(4)) + ";")
     for j in range(4):
         with out.block(""):
             for k, operand in enumerate(operands):
-                out(f"const __m512i v{k} = {f'x{k}_{j}' if operand.by_channel else _read(fused, operand.map, f'x{k} + {at}', j)};")
+                out(
+                    f"const __m512i v{k} = "
+                    f"{f'x{k}_{j}' if operand.by_channel else _read(fused, operand.map, f'x{k} + {at}', j)};"
+                )
             out.all(lines)
             out(f"made_{j} = {value};")
     Bytes.of(fused).put(out, f"y + {at}", [f"made_{j}" for j in range(4)], "some")
@@ -211,37 +267,57 @@ def _short(fused: FusedKernel, m: int) -> str:
 
 def _all(value: int) -> str:
     """C expression: a vector of one int32; what is beyond wraps around."""
-    return f"_mm512_set1_epi32({(value + (1 << 31)) % (1 << 32) - (1 << 31)})".replace("-2147483648", "INT32_MIN")
+    return f"_mm512_set1_epi32({(value + (1 << 31)) % (1 << 32) - (1 << 31)})".replace(
+        "-2147483648", "INT32_MIN"
+    )
 
 
 def _terms(fused: FusedKernel) -> Write:
     terms, operands = by.sum_terms(fused.call), _operands(fused)
     zeros = [_quantization(tensor).zero_point[0] for tensor in fused.call.tensors]
     start = (1 << terms.shift - 1) - sum(m * z for m, z in zip(terms.multipliers, zeros, strict=True))
-    adds = [f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));" for k, m in enumerate(terms.multipliers)]
+    adds = [
+        f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));"
+        for k, m in enumerate(terms.multipliers)
+    ]
     value = f"_mm512_add_epi32(_mm512_srai_epi32(sum, {terms.shift}), {_all(_zero_out(fused))})"
     return lambda out: _elementwise(out, fused, operands, value, [f"__m512i sum = {_all(start)};", *adds])
 
 
 def _scaling(fused: FusedKernel, factors: Multipliers, largest: int) -> Scaling:
     """One factor for all. Raises Unsupported where results may not fit."""
-    if factors.multiplier.size != 1 or 2 * largest * float(factors.multiplier.flat[0]) / 2.0 ** float(factors.shift.flat[0]) >= LARGEST:
-        raise fused.unsupported("several factors, or results far beyond the range of bytes", "one factor, and results that fit int32")
-    return Scaling(Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)), _zero_out(fused))
+    if (
+        factors.multiplier.size != 1
+        or 2 * largest * float(factors.multiplier.flat[0]) / 2.0 ** float(factors.shift.flat[0]) >= LARGEST
+    ):
+        raise fused.unsupported(
+            "several factors, or results far beyond the range of bytes",
+            "one factor, and results that fit int32",
+        )
+    return Scaling(
+        Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)), _zero_out(fused)
+    )
 
 
 def _mul(fused: FusedKernel) -> Write:
     scaling, operands = _scaling(fused, by.product_factors(fused.call), 1 << 16), _operands(fused)
-    a, b = (f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})" for k, tensor in enumerate(fused.call.tensors))
+    a, b = (
+        f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})"
+        for k, tensor in enumerate(fused.call.tensors)
+    )
     product = f"_mm512_mullo_epi32({a}, {b})"
-    return lambda out: _elementwise(out, fused, operands, scaling.value(product, constants(out, scaling.rows)), [])
+    return lambda out: _elementwise(
+        out, fused, operands, scaling.value(product, constants(out, scaling.rows)), []
+    )
 
 
 def _table(fused: FusedKernel) -> Write:
     index = next(i for i, constant in enumerate(fused.call.constant) if not constant)
     source, output = fused.operand(index), extents(fused, fused.result)
     if fused.layouts(source).sequence != fused.layouts(fused.result).sequence:
-        raise fused.unsupported("an operand that lies otherwise than the result", "one that lies as the result does")
+        raise fused.unsupported(
+            "an operand that lies otherwise than the result", "one that lies as the result does"
+        )
     x, y = fused.address(source, "r"), fused.address(fused.result, "r")
     entries = (by.table(fused.call) if fused.table is None else fused.table).view(np.uint8)
 
@@ -255,16 +331,22 @@ def _table(fused: FusedKernel) -> Write:
     return write
 
 
-# -- pools ---------------------------------------------------------------------------------------------------------------------------------
+# -- pools ---------------------------------------------------------------------------------------------------
 
 
 def _mean(fused: FusedKernel) -> Write:
     """A mean, or sum, over all rows and pixels."""
     call, source = fused.call, fused.operand(0)
     pool = call.operator.kind == "AveragePool"
-    everything = all(w.kernel >= w.size and w.size_out == 1 and not w.pad for w in windows(call)) if pool else reduced_axes(call) == {2, 3}
+    everything = (
+        all(w.kernel >= w.size and w.size_out == 1 and not w.pad for w in windows(call))
+        if pool
+        else reduced_axes(call) == {2, 3}
+    )
     if not everything or not fused.layouts(source).in_pixels:
-        raise fused.unsupported(f"a mean of {list(call.shape(0))} over part of it", "a mean over all rows and pixels")
+        raise fused.unsupported(
+            f"a mean of {list(call.shape(0))} over part of it", "a mean over all rows and pixels"
+        )
     image, count = fused.layouts(source).extents, prod(call.shape(0)[2:])
     extents(fused, fused.result)
     counted = by.window_counts(call, whole(call.result)) if pool else np.array(count)
@@ -290,7 +372,11 @@ def _mean(fused: FusedKernel) -> Write:
 
 def _max_pool(fused: FusedKernel) -> Write:
     call = fused.call
-    if call.operator.kind != "MaxPool" or call.tensors[0] is None or by.recoding(call.tensors[0], call.result_tensors[0]) is not None:
+    if (
+        call.operator.kind != "MaxPool"
+        or call.tensors[0] is None
+        or by.recoding(call.tensors[0], call.result_tensors[0]) is not None
+    ):
         raise fused.unsupported("another operator, or a scale that changes", "MaxPool")
     fused.require_pixels()
     window = window_of(fused)
@@ -301,8 +387,14 @@ def _max_pool(fused: FusedKernel) -> Write:
         with out.kernel(fused.name):
             rows(out, fused, window, -128 if signed else 0, BLOCK)
             out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
-            with fused.each_pixel(out, output.pixels), _blocks(out, fused, output.channels, BLOCK, split=False):
-                out(f"const int at = p * {window.strides[1] * source.channels} + c;", "__m512i most = _mm512_loadu_si512(x[0] + at);")
+            with (
+                fused.each_pixel(out, output.pixels),
+                _blocks(out, fused, output.channels, BLOCK, split=False),
+            ):
+                out(
+                    f"const int at = p * {window.strides[1] * source.channels} + c;",
+                    "__m512i most = _mm512_loadu_si512(x[0] + at);",
+                )
                 with out.block(f"for (int k = 0; k < {window.kernel[0]}; k++)"):
                     for k in range(window.kernel[1]):
                         read = f"_mm512_loadu_si512(x[k] + at + {k * window.dilations[1] * source.channels})"
@@ -312,7 +404,7 @@ def _max_pool(fused: FusedKernel) -> Write:
     return write
 
 
-# -- side by side --------------------------------------------------------------------------------------------------------------------------
+# -- side by side --------------------------------------------------------------------------------------------
 
 
 def _concat(fused: FusedKernel) -> Write:
@@ -320,8 +412,15 @@ def _concat(fused: FusedKernel) -> Write:
     call, written = fused.call, fused.layouts(fused.result)
     axis = call.attribute("axis", 0) % len(call.result)
     count = len(call.operator.inputs)
-    if call.operator.kind != "Concat" or any(call.constant) or any(fused.layouts(m).order != written.order for m in map(fused.operand, range(count))):
-        raise fused.unsupported("another operator, a constant, or operands that lie otherwise than the result", "feature maps side by side")
+    if (
+        call.operator.kind != "Concat"
+        or any(call.constant)
+        or any(fused.layouts(m).order != written.order for m in map(fused.operand, range(count)))
+    ):
+        raise fused.unsupported(
+            "another operator, a constant, or operands that lie otherwise than the result",
+            "feature maps side by side",
+        )
     if written.order[-1] != axis:
         raise fused.unsupported(f"axis {axis} of {list(call.result)}", "channels")
     maps = [fused.operand(k) for k in range(count)]
@@ -331,11 +430,16 @@ def _concat(fused: FusedKernel) -> Write:
         image, first = extents(fused, fused.result), 0
         with out.kernel(fused.name):
             out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
-            out.all(f"const uint8_t *x{k} = (const uint8_t *){fused.address(m, 'r')};" for k, m in enumerate(maps))
+            out.all(
+                f"const uint8_t *x{k} = (const uint8_t *){fused.address(m, 'r')};" for k, m in enumerate(maps)
+            )
             with fused.each_pixel(out, image.pixels):
                 for k, m in enumerate(maps):
                     channels = extents(fused, m).channels
-                    recoded, to = by.recoding(tensor_of(call, k), call.result_tensors[0]), f"y + p * {image.channels} + {first}"
+                    recoded, to = (
+                        by.recoding(tensor_of(call, k), call.result_tensors[0]),
+                        f"y + p * {image.channels} + {first}",
+                    )
                     if recoded is None:
                         out(f"memcpy({to}, x{k} + p * {channels}, {channels});")
                     else:
@@ -351,7 +455,11 @@ def _concat(fused: FusedKernel) -> Write:
 DOTS = Kernel("direct convolution of bytes", _convolution)
 MATRIX = (Kernel("matrix product of bytes", _product),)
 SUMS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order in which they are asked
-    "Conv": (Kernel("Winograd convolution of bytes", _winograd, whole_maps=True), Kernel("depthwise convolution of bytes", _depthwise), DOTS),
+    "Conv": (
+        Kernel("Winograd convolution of bytes", _winograd, whole_maps=True),
+        Kernel("depthwise convolution of bytes", _depthwise),
+        DOTS,
+    ),
     "Gemm": MATRIX,
     "MatMul": MATRIX,
 }

@@ -1,4 +1,6 @@
-"""Kernels that change the number of rows and pixels: interpolation, channels spread over pixels, transposed convolution."""
+"""Kernels that change the number of rows and pixels:
+interpolation, channels spread over pixels, transposed convolution.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,16 @@ from codegen.kernels.fused_kernel import FusedKernel
 from codegen.writer import CModule
 
 
-def interpolation(out: CModule, fused: FusedKernel, source: int, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]) -> None:
-    """The kernel of a Resize: every element a weighted sum; `rows`, `columns`: (results, taps) indices and weights."""
+def interpolation(
+    out: CModule,
+    fused: FusedKernel,
+    source: int,
+    rows: tuple[np.ndarray, np.ndarray],
+    columns: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """The kernel of a Resize: every element a weighted sum; `rows`, `columns`:
+    (results, taps) indices and weights.
+    """
     output, read = fused.images(fused.result), fused.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]
     with out.kernel(fused.name):
@@ -32,16 +42,24 @@ def interpolation(out: CModule, fused: FusedKernel, source: int, rows: tuple[np.
                 out(f"for (int i = 0; i < {down}; i++)")
                 out(f"    for (int j = 0; j < {across}; j++)")
                 weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
-                out(f"        s += {weight} * {fused.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};")
+                out(
+                    f"        s += {weight} * "
+                    f"{fused.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};"
+                )
                 out.all(fused.finish("s", lanes, "p", "c", output.channels))
                 out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
 
 
-def depth_to_space(out: CModule, fused: FusedKernel, source: int, block: int, *, channels_outermost: bool) -> None:
+def depth_to_space(
+    out: CModule, fused: FusedKernel, source: int, block: int, *, channels_outermost: bool
+) -> None:
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
     output, read = fused.images(fused.result), fused.images(source)
     with out.kernel(fused.name):
-        out(f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};", *fused.declarations(out))
+        out(
+            f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};",
+            *fused.declarations(out),
+        )
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
         with fused.each_pixel(out, output.pixels):
             part = f"(r % {block} * {block} + p % {block})"
@@ -60,11 +78,18 @@ def depth_to_space(out: CModule, fused: FusedKernel, source: int, block: int, *,
 
 
 def transposed(
-    out: CModule, fused: FusedKernel, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]
+    out: CModule,
+    fused: FusedKernel,
+    source: int,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    axes: tuple[tuple[int, int, int], ...],
 ) -> None:
-    """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows, kernel columns).
+    """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows,
+    kernel columns).
 
-    `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where that holds no floats in a row beside it.
+    `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where
+    that holds no floats in a row beside it.
     """
     output, read = fused.images(fused.result), fused.images(source)
     inputs, outputs, tall, wide = weights.shape
@@ -92,7 +117,10 @@ def transposed(
                     for lanes in fused.over(out, outputs, split=True):
                         out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
                         value = fused.stored(source).read(f"x[q * {read.pitch} + i]")
-                        out(f"for (int i = 0; i < {inputs}; i++) s += {value} * *(const u{lanes} *)(w + i * {outputs} + c);")
+                        out(
+                            f"for (int i = 0; i < {inputs}; i++) s += {value} * *(const u{lanes} *)(w + i * "
+                            f"{outputs} + c);"
+                        )
                         out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = s;")
         with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
             for lanes in fused.over(out, outputs, split=True):

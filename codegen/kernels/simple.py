@@ -1,4 +1,6 @@
-"""Kernels without a window: elementwise operators on their own, means over all pixels, concatenation of channels."""
+"""Kernels without a window: elementwise operators on their own, means over all pixels,
+concatenation of channels.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ def elementwise(fused: FusedKernel) -> Write:
     plain = not (written.alias_strides or read.alias_strides) and all(
         extra.reach in ("element", "one") and not extra.pitch for extra in fused.epilogue.extras
     )
-    as_one = plain or (image.pixels == 1 and not (read.alias_strides or written.alias_strides))  # run of elements, not pixel by pixel
-    places = [_place(fused, layout, image) if layout.alias_strides and not as_one else "" for layout in (read, written)]
+    # run of elements, not pixel by pixel
+    as_one = plain or (image.pixels == 1 and not (read.alias_strides or written.alias_strides))
+    places = [
+        _place(fused, layout, image) if layout.alias_strides and not as_one else ""
+        for layout in (read, written)
+    ]
     a, y = (fused.address(m, "r") for m in (source, fused.result))
     fused.require_extras()
 
@@ -33,9 +39,25 @@ def elementwise(fused: FusedKernel) -> Write:
                 _over(out, fused, source, count, "0", count, split=True)
                 return
             with fused.each_pixel(out, image.pixels):
-                out.all(f"const int {name} = {place};" for name, place in zip(("from", "to"), places, strict=True) if place)
-                ends = tuple(name if place else f"p * {image.channels}" for name, place in zip(("from", "to"), places, strict=True))
-                _over(out, fused, source, image.channels, "p", image.channels, split=False, ends=(ends[0], ends[1]))
+                out.all(
+                    f"const int {name} = {place};"
+                    for name, place in zip(("from", "to"), places, strict=True)
+                    if place
+                )
+                ends = tuple(
+                    name if place else f"p * {image.channels}"
+                    for name, place in zip(("from", "to"), places, strict=True)
+                )
+                _over(
+                    out,
+                    fused,
+                    source,
+                    image.channels,
+                    "p",
+                    image.channels,
+                    split=False,
+                    ends=(ends[0], ends[1]),
+                )
 
     return write
 
@@ -45,14 +67,20 @@ def _place(fused: FusedKernel, layout: MapLayout, image: Image) -> str:
     if fused.flat:
         return layout.place("p", image.channels)
     if layout.image[1:3] != image[1:3]:
-        raise fused.unsupported(f"{layout.image.pixels} pixels that lie within another map for {image.pixels}", "as many")
+        raise fused.unsupported(
+            f"{layout.image.pixels} pixels that lie within another map for {image.pixels}", "as many"
+        )
     return f"p * {layout.image.pitch}"
 
 
 def _over(
-    out: Writer, fused: FusedKernel, source: int, count: int, pixel: str, channels: int, *, split: bool, ends: tuple[str, str] = ("", "")
+    out: Writer, fused: FusedKernel, source: int, count: int, pixel: str, channels: int, *, split: bool,
+    ends: tuple[str, str] = ("", "")
 ) -> None:  # fmt: skip
-    """Loops over so many elements from a pixel on. `ends`: where that begins in the map and in the result, if not with their first."""
+    """Loops over so many elements from a pixel on.
+
+    `ends`: where that begins in the map and in the result, if not with their first.
+    """
     read, write = (f"{end} + c" if end else "c" for end in ends)
     for lanes in fused.over(out, count, split=split):
         out(f"v{lanes} s = {fused.load(source, lanes, f'a + {read}')};")
@@ -72,7 +100,10 @@ def largest(out: CModule, fused: FusedKernel, source: int) -> None:
 
 
 def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str, factor: str) -> None:
-    """All pixels of a channel as one; of a row first, since sums of sums lose less. `fold`: C expression of {s} and {v}, `factor`: of the result."""
+    """All pixels of a channel as one; of a row first, since sums of sums lose less.
+
+    `fold`: C expression of {s} and {v}, `factor`: of the result.
+    """
     image = fused.images(source)
     sums = "y" if fused.stored(fused.result).floats else "sums"
 
@@ -91,21 +122,40 @@ def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str
             for lanes in fused.over(out, image.channels, split=True):
                 out(f"v{lanes} s = SPLAT_{lanes}({start});")
                 with out.block(f"for (int p = 0; p < {image.pixels}; p++)"):
-                    out(f"const v{lanes} v = {fused.load(source, lanes, f'a + p * {image.pitch} + c')};", f"s = {folded(lanes, 's', 'v')};")
-                out(f"const v{lanes} t = *(const u{lanes} *)({sums} + c);", f"*(u{lanes} *)({sums} + c) = {folded(lanes, 't', 's')};")
+                    out(
+                        f"const v{lanes} v = {fused.load(source, lanes, f'a + p * {image.pitch} + c')};",
+                        f"s = {folded(lanes, 's', 'v')};",
+                    )
+                out(
+                    f"const v{lanes} t = *(const u{lanes} *)({sums} + c);",
+                    f"*(u{lanes} *)({sums} + c) = {folded(lanes, 't', 's')};",
+                )
         for lanes in fused.over(out, image.channels, split=True):
-            out(f"v{lanes} s = *(const u{lanes} *)({sums} + c){f' * SPLAT_{lanes}({factor})' if factor else ''};")
+            out(
+                f"v{lanes} s = *(const u{lanes} *)({sums} + "
+                f"c){f' * SPLAT_{lanes}({factor})' if factor else ''};"
+            )
             out.all(fused.finish("s", lanes, 0, "c", image.channels))
             out(fused.put(lanes, "y + c", "s"))
 
 
 def concatenation(out: Writer, fused: FusedKernel, sources: Sequence[tuple[int, int]]) -> None:
-    """The kernel of a concatenation of channels; `sources`: the maps that are copied, and the channel that each goes to."""
+    """The kernel of a concatenation of channels; `sources`:
+    the maps that are copied, and the channel that each goes to.
+    """
     output = fused.images(fused.result)
     with out.kernel(fused.name):
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
-        out.all(f"const {fused.pointer(source)}a{k} = {fused.address(source, 'r')};" for k, (source, _) in enumerate(sources))
+        out.all(
+            f"const {fused.pointer(source)}a{k} = {fused.address(source, 'r')};"
+            for k, (source, _) in enumerate(sources)
+        )
         with fused.each_pixel(out, output.pixels):
             for k, (source, first) in enumerate(sources):
                 read = fused.images(source)
-                fused.copy(out, (fused.result, f"y + p * {output.pitch} + {first}"), (source, f"a{k} + p * {read.pitch}"), read.channels)
+                fused.copy(
+                    out,
+                    (fused.result, f"y + p * {output.pitch} + {first}"),
+                    (source, f"a{k} + p * {read.pitch}"),
+                    read.channels,
+                )

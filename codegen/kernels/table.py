@@ -34,7 +34,10 @@ from lfopt.ops.windows import windows
 
 
 def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
-    """The kernels that may take an operator on floats, in the order in which they are asked. Raises Unsupported where none is to be asked."""
+    """The kernels that may take an operator on floats, in the order in which they are asked.
+
+    Raises Unsupported where none is to be asked.
+    """
     call = fused.call
     kind = call.operator.kind
     if arity(call):
@@ -42,10 +45,14 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
     if len(call.results) != 1 and kind != "Split":
         raise fused.unsupported(f"{len(call.results)} results", "operators with one")
     if kind not in KERNELS:
-        raise fused.unsupported("an operator that has no kernel", ", ".join(sorted(KERNELS)) + " and elementwise operators")
+        raise fused.unsupported(
+            "an operator that has no kernel", ", ".join(sorted(KERNELS)) + " and elementwise operators"
+        )
     if kind in ON_IMAGES:
         fused.require_pixels()
-    types = {fused.flow.maps[m].dtype for m in (fused.result, *(o.map for o in fused.flow.operands[fused.anchor]))}
+    types = {
+        fused.flow.maps[m].dtype for m in (fused.result, *(o.map for o in fused.flow.operands[fused.anchor]))
+    }
     if kind != "Gather" and types != {"float32"}:
         raise fused.unsupported(f"maps of {', '.join(sorted(types))}", "float32")
     if kind in WITH_EPILOGUE - PRODUCTS:
@@ -68,7 +75,9 @@ def is_pointwise(call: Call) -> bool:
 
 
 def is_column(call: Call) -> bool:
-    """Whether it is a convolution of maps one pixel wide: the whole map can be taken as one long row, along which the window slides."""
+    """Whether it is a convolution of maps one pixel wide:
+    the whole map can be taken as one long row, along which the window slides.
+    """
     if call.operator.kind != "Conv" or len(call.result) != 4 or call.result[3] != 1 or call.shape(0)[3] != 1:
         return False
     across = windows(call)[1]
@@ -76,29 +85,45 @@ def is_column(call: Call) -> bool:
 
 
 def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Target) -> int | str:
-    """Results along a side of the tiles of a convolution by Winograd's algorithm; or why it had better be direct.
+    """Results along a side of the tiles of a convolution by Winograd's algorithm; or why it had better be
+    direct.
 
-    Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4 are for those that lose more anyway,
-    and for maps in bfloat16, which lose a thousand times that.
+    Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4
+    are for those that lose more anyway, and for maps in bfloat16, which lose a thousand times that.
     """
-    if call.operator.kind != "Conv" or call.attribute("group", 1) != 1 or len(call.result) != 4 or call.values[1] is None:
-        return "found groups, other axes or weights that are computed; accepted: constant weights of [N, C, H, W] without groups"
+    if (
+        call.operator.kind != "Conv"
+        or call.attribute("group", 1) != 1
+        or len(call.result) != 4
+        or call.values[1] is None
+    ):
+        return (
+            "found groups, other axes or weights that are computed; accepted: constant weights of [N, C, "
+            "H, W] without groups"
+        )
     if any((w.kernel, w.stride, w.dilation) != (3, 1, 1) for w in windows(call)):
         kernel, stride = ([getattr(w, name) for w in windows(call)] for name in ("kernel", "stride"))
-        return f"found windows of {kernel} at strides {stride}; accepted: [3, 3] at strides [1, 1] without dilation"
+        return (
+            f"found windows of {kernel} at strides {stride}; accepted: [3, 3] at strides [1, 1] without "
+            "dilation"
+        )
     if not all(layout.in_pixels and layout.tensor.dtype == "float32" for layout in (read, written)):
         return "found maps that are no floats in pixels; accepted: floats in pixels"
     exact = target.element.floats and read.image.channels < MANY
     most = min(target.winograd, 2) if exact else target.winograd
-    return worthwhile(read.image, written.image, target, most) or loss(read.image, written.image, target, most)
+    return worthwhile(read.image, written.image, target, most) or loss(
+        read.image, written.image, target, most
+    )
 
 
-# -- convolutions and products with constant matrices ------------------------------------------------------------------------------------------
+# -- convolutions and products with constant matrices --------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Dense:
-    """What is summed over all input channels: a convolution without groups, or a product with a constant matrix as one of one tap."""
+    """What is summed over all input channels: a convolution without groups,
+    or a product with a constant matrix as one of one tap.
+    """
 
     fused: FusedKernel  # that sees what it reads as rows of pixels
     window: KernelWindow
@@ -113,7 +138,9 @@ def _dense(fused: FusedKernel) -> _Dense:
         return _matrix(fused)
     weights, bias = _weights(fused)
     group = call.attribute("group", 1)
-    return _Dense(fused, window_of(fused), lambda: weights if group == 1 else without_groups(weights, group), bias)
+    return _Dense(
+        fused, window_of(fused), lambda: weights if group == 1 else without_groups(weights, group), bias
+    )
 
 
 def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray | None]:
@@ -126,19 +153,29 @@ def _matrix(fused: FusedKernel) -> _Dense:
     """Gemm and MatMul with constant weights."""
     call = fused.call
     if not call.constant[1] or call.constant[0] or len(call.shape(1)) != 2:
-        raise fused.unsupported("operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
+        raise fused.unsupported(
+            "operands that are both computed, or a stack of matrices", "a feature map times a constant matrix"
+        )
     weights, bias, alpha = fused.constant(1).T, None, np.float32(1)
     if call.operator.kind == "Gemm":
         if call.attribute("transA", 0):
             raise fused.unsupported("transA", "transA 0")
-        weights, alpha = weights.T if call.attribute("transB", 0) else weights, np.float32(call.attribute("alpha", 1.0))
+        weights, alpha = (
+            weights.T if call.attribute("transB", 0) else weights,
+            np.float32(call.attribute("alpha", 1.0)),
+        )
         if call.has(2):
             if any(extent != 1 for extent in call.shape(2)[:-1]):
                 raise fused.unsupported(f"a bias of {list(call.shape(2))}", "one for each column")
-            bias = np.broadcast_to(fused.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])).reshape(-1)
+            bias = np.broadcast_to(
+                fused.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])
+            ).reshape(-1)
     seen = on_rows(fused)
     return _Dense(
-        seen, KernelWindow(fused.operand(0), (1, 1)), lambda: in_order(fused, weights if alpha == 1 else weights * alpha)[:, :, None, None], bias
+        seen,
+        KernelWindow(fused.operand(0), (1, 1)),
+        lambda: in_order(fused, weights if alpha == 1 else weights * alpha)[:, :, None, None],
+        bias,
     )
 
 
@@ -150,7 +187,9 @@ def _require(fused: FusedKernel, *maps: int) -> None:
 
 
 def _winograd(fused: FusedKernel) -> Write:
-    size = winograd_tile(fused.call, fused.layouts(fused.operand(0)), fused.layouts(fused.result), fused.target)
+    size = winograd_tile(
+        fused.call, fused.layouts(fused.operand(0)), fused.layouts(fused.result), fused.target
+    )
     if isinstance(size, str):
         raise Unsupported(f"node {fused.call.operator.name!r} (Conv): {size}")
     if not fused.whole:
@@ -162,7 +201,10 @@ def _winograd(fused: FusedKernel) -> Write:
 def _depthwise(fused: FusedKernel) -> Write:
     group, (weights, bias) = fused.call.attribute("group", 1), _weights(fused)
     if group == 1 or not group == fused.call.shape(0)[1] == weights.shape[0]:
-        raise fused.unsupported("no groups" if group == 1 else f"{group} groups of {weights.shape[1]} channels", "a group for every channel")
+        raise fused.unsupported(
+            "no groups" if group == 1 else f"{group} groups of {weights.shape[1]} channels",
+            "a group for every channel",
+        )
     return lambda out: depthwise(out, fused, window_of(fused), weights, bias)
 
 
@@ -171,7 +213,9 @@ def _vector_product(fused: FusedKernel) -> Write:
     if not is_vector_product(dense.fused, dense.window):
         raise fused.unsupported("several pixels or taps", "one pixel, as a matrix times a vector")
     _require(dense.fused, dense.window.map)
-    shift = np.zeros(dense.fused.images(fused.result).channels, np.float32) if dense.bias is None else dense.bias
+    shift = (
+        np.zeros(dense.fused.images(fused.result).channels, np.float32) if dense.bias is None else dense.bias
+    )
     return lambda out: vector_product(out, dense.fused, dense.window.map, dense.weights()[:, :, 0, 0], shift)
 
 
@@ -181,7 +225,7 @@ def _convolution(fused: FusedKernel) -> Write:
     return lambda out: convolution(out, dense.fused, dense.window, dense.weights(), dense.bias)
 
 
-# -- pools and reductions ----------------------------------------------------------------------------------------------------------------------
+# -- pools and reductions ------------------------------------------------------------------------------------
 
 
 def _max_pool(fused: FusedKernel) -> Write:
@@ -198,15 +242,23 @@ def _average_pool(fused: FusedKernel) -> Write:
 
 def _mean(fused: FusedKernel) -> Write:
     call, source = fused.call, fused.operand(0)
-    if call.operator.kind == "ReduceSum" or reduced_axes(call) != {2, 3} or not fused.layouts(source).in_pixels:
-        raise fused.unsupported(f"a mean of {list(call.shape(0))} over axes {reduced_axes(call)}", "a mean over rows and pixels")
+    if (
+        call.operator.kind == "ReduceSum"
+        or reduced_axes(call) != {2, 3}
+        or not fused.layouts(source).in_pixels
+    ):
+        raise fused.unsupported(
+            f"a mean of {list(call.shape(0))} over axes {reduced_axes(call)}", "a mean over rows and pixels"
+        )
     return lambda out: mean(out, fused, source)
 
 
 def _largest(fused: FusedKernel) -> Write:
     call, source = fused.call, fused.operand(0)
     if reduced_axes(call) != {2, 3} or not fused.layouts(source).in_pixels:
-        raise fused.unsupported(f"a maximum of {list(call.shape(0))} over axes {reduced_axes(call)}", "one over rows and pixels")
+        raise fused.unsupported(
+            f"a maximum of {list(call.shape(0))} over axes {reduced_axes(call)}", "one over rows and pixels"
+        )
     return lambda out: largest(out, fused, source)
 
 
@@ -214,8 +266,13 @@ def _concat(fused: FusedKernel) -> Write:
     call = fused.call
     axis = call.attribute("axis", 0) % len(call.result)
     inputs = range(len(call.operator.inputs))
-    if any(call.constant) or any(fused.layouts(m).order[-1:] != (axis,) for m in (fused.result, *(fused.operand(k) for k in inputs))):
-        raise fused.unsupported(f"axis {axis} of {list(call.result)}, or a constant", "feature maps side by side in their channels")
+    if any(call.constant) or any(
+        fused.layouts(m).order[-1:] != (axis,) for m in (fused.result, *(fused.operand(k) for k in inputs))
+    ):
+        raise fused.unsupported(
+            f"axis {axis} of {list(call.result)}, or a constant",
+            "feature maps side by side in their channels",
+        )
     maps, channels = [fused.operand(k) for k in inputs], [call.shape(k)[axis] for k in inputs]
     firsts = accumulate((0, *channels))
     parts = [(m, first) for m, first in zip(maps, firsts, strict=False) if m not in fused.aliased]
@@ -234,14 +291,23 @@ def _softmax(fused: FusedKernel) -> Write:
 def _sums(fused: FusedKernel) -> Write:
     call, source = fused.call, fused.operand(0)
     rank = len(call.shape(0))
-    if fused.layouts(source).order[-1] != rank - 1 or fused.images(source).rows != fused.images(fused.result).rows:
+    if (
+        fused.layouts(source).order[-1] != rank - 1
+        or fused.images(source).rows != fused.images(fused.result).rows
+    ):
         raise fused.unsupported(
-            f"{list(call.shape(0))}, axes in the order {list(fused.layouts(source).order)}", "the last axis innermost, in as many rows"
+            f"{list(call.shape(0))}, axes in the order {list(fused.layouts(source).order)}",
+            "the last axis innermost, in as many rows",
         )
     kept = [axis for axis in fused.layouts(fused.result).order if fused.layouts(fused.result).shape[axis] > 1]
     if kept != [axis for axis in fused.layouts(source).order[:-1] if call.shape(0)[axis] > 1]:
         raise fused.unsupported(f"a result with axes in the order {kept}", "the order of the operand")
-    return lambda out: sums(out, fused, source, f"(1.0f / {call.shape(0)[-1]}.0f)" if call.operator.kind == "ReduceMean" else "1.0f")
+    return lambda out: sums(
+        out,
+        fused,
+        source,
+        f"(1.0f / {call.shape(0)[-1]}.0f)" if call.operator.kind == "ReduceMean" else "1.0f",
+    )
 
 
 def _layer_normalization(fused: FusedKernel) -> Write:
@@ -249,11 +315,21 @@ def _layer_normalization(fused: FusedKernel) -> Write:
     rank = len(call.shape(0))
     innermost = all(fused.layouts(m).order[-1] == rank - 1 for m in (source, fused.result))
     vectors = [index for index in (1, 2) if call.has(index)]
-    if call.attribute("axis", -1) % rank != rank - 1 or not innermost or any(call.shape(index) != call.shape(0)[-1:] for index in vectors):
-        raise fused.unsupported(f"{list(call.shape(0))} from axis {call.attribute('axis', -1)}", "the last axis, innermost")
-    operands = [fused.constant(k) if call.constant[k] else fused.address(fused.operand(k), "0") for k in vectors]
+    if (
+        call.attribute("axis", -1) % rank != rank - 1
+        or not innermost
+        or any(call.shape(index) != call.shape(0)[-1:] for index in vectors)
+    ):
+        raise fused.unsupported(
+            f"{list(call.shape(0))} from axis {call.attribute('axis', -1)}", "the last axis, innermost"
+        )
+    operands = [
+        fused.constant(k) if call.constant[k] else fused.address(fused.operand(k), "0") for k in vectors
+    ]
     held = [FLOAT32 if call.constant[k] else fused.stored(fused.operand(k)) for k in vectors]
-    return lambda out: layer_normalization(out, fused, source, operands, held, call.attribute("epsilon", 1e-5))
+    return lambda out: layer_normalization(
+        out, fused, source, operands, held, call.attribute("epsilon", 1e-5)
+    )
 
 
 def _gather(fused: FusedKernel) -> Write:
@@ -266,23 +342,42 @@ def _gather(fused: FusedKernel) -> Write:
         or len(call.shape(0)) != 2
         or written.order[-1] != len(written.shape) - 1
     ):
-        raise fused.unsupported(f"{list(call.shape(1))} of {list(call.shape(0))}", "rows of a constant matrix, by indices that are computed")
+        raise fused.unsupported(
+            f"{list(call.shape(1))} of {list(call.shape(0))}",
+            "rows of a constant matrix, by indices that are computed",
+        )
     indices = fused.operand(1)
     stored, values = fused.stored(fused.result), fused.constant(0)
     _require(fused)
-    return lambda out: gather(out, fused, stored.constant(out.blob, values), call.shape(0)[0], fused.layouts(indices), fused.address(indices, "0"))
+    return lambda out: gather(
+        out,
+        fused,
+        stored.constant(out.blob, values),
+        call.shape(0)[0],
+        fused.layouts(indices),
+        fused.address(indices, "0"),
+    )
 
 
 def _split(fused: FusedKernel) -> Write:
     call = fused.call
     rank, results = len(call.shape(0)), fused.flow.results[fused.anchor]
-    if call.attribute("axis", 0) % rank != rank - 1 or any(fused.layouts(m).order[-1] != rank - 1 for m in (fused.operand(0), *results)):
-        raise fused.unsupported(f"axis {call.attribute('axis', 0)} of {list(call.shape(0))}", "channels that are cut apart")
-    if any(fused.layouts(m).order != fused.layouts(fused.operand(0)).order for m in results):  # behind a view, pixels may come in another order
-        raise fused.unsupported("results whose pixels lie in another order than those of the operand", "the same order")
+    if call.attribute("axis", 0) % rank != rank - 1 or any(
+        fused.layouts(m).order[-1] != rank - 1 for m in (fused.operand(0), *results)
+    ):
+        raise fused.unsupported(
+            f"axis {call.attribute('axis', 0)} of {list(call.shape(0))}", "channels that are cut apart"
+        )
+    # behind a view, pixels may come in another order
+    if any(fused.layouts(m).order != fused.layouts(fused.operand(0)).order for m in results):
+        raise fused.unsupported(
+            "results whose pixels lie in another order than those of the operand", "the same order"
+        )
     sizes = split_sizes(call)
     assert sizes is not None, "shapes are static"
-    asked = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]
+    asked = [
+        first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name
+    ]
     parts = [(m, first) for m, first in zip(results, asked, strict=True) if m not in fused.aliased]
     for m in (fused.operand(0), *(m for m, _ in parts)):
         fused.images(m)
@@ -294,8 +389,15 @@ def _resize(fused: FusedKernel) -> Write:
     if not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
         raise fused.unsupported("sizes that are computed", "constant ones")
     images, channels, rows, columns = (axis_taps(call, axis) for axis in range(4))
-    if images is not None or channels is not None or any(taps is not None and taps.outside is not None for taps in (rows, columns)):
-        raise fused.unsupported("images or channels that are resized, or values from outside the map", "rows and pixels resized, from inside the map")
+    if (
+        images is not None
+        or channels is not None
+        or any(taps is not None and taps.outside is not None for taps in (rows, columns))
+    ):
+        raise fused.unsupported(
+            "images or channels that are resized, or values from outside the map",
+            "rows and pixels resized, from inside the map",
+        )
     along = [_taps(taps, size) for taps, size in zip((rows, columns), call.result[2:], strict=True)]
     return lambda out: interpolation(out, fused, fused.operand(0), along[0], along[1])
 
@@ -308,7 +410,9 @@ def _taps(taps: AxisTaps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
 def _depth_to_space(fused: FusedKernel) -> Write:
     call = fused.call
     crd = call.attribute("mode", "DCR") == "CRD"
-    return lambda out: depth_to_space(out, fused, fused.operand(0), call.attribute("blocksize", 1), channels_outermost=crd)
+    return lambda out: depth_to_space(
+        out, fused, fused.operand(0), call.attribute("blocksize", 1), channels_outermost=crd
+    )
 
 
 def _transposed(fused: FusedKernel) -> Write:
@@ -355,13 +459,16 @@ MANY = 128  # input channels
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
 POINTWISE = frozenset({"Gemm", "MatMul", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"})
 WITH_EPILOGUE = frozenset(
-    """Conv ConvTranspose DepthToSpace Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum ReduceMax GlobalAveragePool GlobalMaxPool
-    Softmax LayerNormalization""".split()
+    """Conv ConvTranspose DepthToSpace Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum ReduceMax
+    GlobalAveragePool GlobalMaxPool Softmax LayerNormalization""".split()
 )  # whose kernels apply an epilogue
 
 
 def takes_epilogue(call: Call, epilogue: Epilogue) -> bool:
-    """Whether a kernel can apply an epilogue. Tiles of several pixels do not know where one row of an operand ends and the next begins."""
+    """Whether a kernel can apply an epilogue.
+
+    Tiles of several pixels do not know where one row of an operand ends and the next begins.
+    """
     if call.operator.kind not in WITH_EPILOGUE or call.operator.kind in ("Softmax", "LayerNormalization"):
         return True
     return is_product(call) or all(extra.reach != "row" for extra in epilogue.extras)

@@ -89,12 +89,20 @@ def channels_in(lanes: Sequence[int], wide: int) -> list[Channels]:
 
 
 def pixels(count: int, size: int, stride: int, reach: Sequence[int], width: int) -> list[Pixels]:
-    """A row of so many results, in tiles of at most `size`. Column k of the kernel reads, in a row of `width`, from stride x pixel + reach[k]."""
+    """A row of so many results, in tiles of at most `size`.
+
+    Column k of the kernel reads, in a row of `width`, from stride x pixel + reach[k].
+    """
     across = -(-count // size)
     ends = [count * k // across for k in range(across + 1)]
     tiles: list[tuple[int, int, frozenset[tuple[int, int]]]] = []
     for first, stop in pairwise(ends):
-        missing = {(p - first, k) for p in range(first, stop) for k, by in enumerate(reach) if not 0 <= p * stride + by < width}
+        missing = {
+            (p - first, k)
+            for p in range(first, stop)
+            for k, by in enumerate(reach)
+            if not 0 <= p * stride + by < width
+        }
         tiles.append((first, stop - first, frozenset(missing)))
     runs: list[Pixels] = []
     for (length, missing), same in groupby(tiles, key=lambda item: item[1:]):

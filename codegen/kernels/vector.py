@@ -1,7 +1,8 @@
 """Products of a matrix with one pixel: every weight is used once, so that reading them takes the time.
 
-They lie as a few long streams, one for each vector of a tile, which are read at the same time: a processor fetches each ahead on its own. Several
-input channels, or pairs of them in bfloat16, are summed at once where vectors are too few to keep multiply-adds from waiting for one another.
+They lie as a few long streams, one for each vector of a tile, which are read at the same time: a processor
+fetches each ahead on its own. Several input channels, or pairs of them in bfloat16, are summed at once where
+vectors are too few to keep multiply-adds from waiting for one another.
 """
 
 from __future__ import annotations
@@ -21,10 +22,17 @@ CHUNK = 128  # channels that are summed before they are added to the rest, at mo
 
 def is_vector_product(fused: FusedKernel, window: KernelWindow) -> bool:
     """Whether rows of the result are one pixel, and a window of one tap reads one for each."""
-    return fused.images(fused.result).pixels == 1 and window.kernel == (1, 1) and window.strides[0] == 1 and not any(window.pads)
+    return (
+        fused.images(fused.result).pixels == 1
+        and window.kernel == (1, 1)
+        and window.strides[0] == 1
+        and not any(window.pads)
+    )
 
 
-def vector_product(out: CModule, fused: FusedKernel, source: int, weights: np.ndarray, bias: np.ndarray) -> None:
+def vector_product(
+    out: CModule, fused: FusedKernel, source: int, weights: np.ndarray, bias: np.ndarray
+) -> None:
     """The kernel of rows that are one pixel; `source`: the map that it reads.
 
     `weights`: (output channels, input channels), `bias`: (output channels,).
@@ -32,7 +40,10 @@ def vector_product(out: CModule, fused: FusedKernel, source: int, weights: np.nd
     output, inputs = fused.images(fused.result), weights.shape[1]
     across = channels_in(vectors(output.channels, fused.target), STREAMS)
     names = [f"{fused.name}_{k}" for k in range(len(across))]
-    tiles = [out.function(name, _tile(fused, source, channels, inputs, name)) for name, channels in zip(names, across, strict=True)]
+    tiles = [
+        out.function(name, _tile(fused, source, channels, inputs, name))
+        for name, channels in zip(names, across, strict=True)
+    ]
     in_pairs = not fused.stored(source).floats
     steps = -(-inputs // 2) if in_pairs else inputs
     with out.kernel(fused.name):
@@ -42,9 +53,15 @@ def vector_product(out: CModule, fused: FusedKernel, source: int, weights: np.nd
         for channels, name in zip(fused.tiles(out, across, "t", split=True), tiles, strict=True):
             first, width = channels.first, channels.width
             packed = _packed(weights, channels, in_pairs=in_pairs)
-            streams, start = out.constant(packed, packed.dtype.name), out.constant(bias[first : first + width * channels.tiles])
+            streams, start = (
+                out.constant(packed, packed.dtype.name),
+                out.constant(bias[first : first + width * channels.tiles]),
+            )
             out(f"const int c = {first} + t * {width};")
-            out(f"const {'pair' if in_pairs else 'float'} *w = {_address(streams, in_pairs=in_pairs)} + (size_t)t * {steps * channels.lanes[0]};")
+            out(
+                f"const {'pair' if in_pairs else 'float'} *w = {_address(streams, in_pairs=in_pairs)} + "
+                f"(size_t)t * {steps * channels.lanes[0]};"
+            )
             out(f"{name}(a, w, {start} + t * {width}, y + c{fused.arguments('0', 'c', output.channels)});")
 
 
@@ -53,16 +70,21 @@ def _address(place: str, *, in_pairs: bool) -> str:
 
 
 def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.ndarray:
-    """The streams of a run of tiles, (vectors of a tile, tiles, input channels or pairs of them, lanes) as one row. Of several tiles, all vectors are
-    equal.
+    """The streams of a run of tiles, (vectors of a tile, tiles, input channels or pairs of them, lanes) as
+    one row. Of several tiles, all vectors are equal.
     """
     width, streams = channels.width, list[np.ndarray]()
-    part = weights[channels.first : channels.first + width * channels.tiles].reshape(channels.tiles, width, -1)
+    part = weights[channels.first : channels.first + width * channels.tiles].reshape(
+        channels.tiles, width, -1
+    )
     for k, lanes in enumerate(channels.lanes):
         first = sum(channels.lanes[:k])
         stream = part[:, first : first + lanes].transpose(0, 2, 1)
         streams.append(paired(stream) if in_pairs else stream)
-    packed, at = np.empty(sum(stream.size for stream in streams), streams[0].dtype if in_pairs else np.float32), 0
+    packed, at = (
+        np.empty(sum(stream.size for stream in streams), streams[0].dtype if in_pairs else np.float32),
+        0,
+    )
     for stream in streams:  # each is copied once: they may be hundreds of megabytes
         packed[at : at + stream.size].reshape(stream.shape)[...] = stream
         at += stream.size
@@ -70,30 +92,52 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
 
 
 def _tile(fused: FusedKernel, source: int, channels: Channels, inputs: int, name: str) -> Writer:
-    """The function of a tile. Sums of sums lose less: what some input channels add up to is added to the rest."""
+    """The function of a tile.
+
+    Sums of sums lose less: what some input channels add up to is added to the rest.
+    """
     out, lanes, in_pairs = Writer(), channels.lanes, not fused.stored(source).floats
-    steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)  # that weights are stored for, that are whole
+    # that weights are stored for, that are whole
+    steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)
     streams, offsets = range(len(lanes)), [sum(lanes[:k]) for k in range(len(lanes))]
     together = max(1, min(-(-LATENCY // len(lanes)), inputs))  # input channels that are summed apart
     whole = inputs - inputs % together
     chunk = whole if whole <= CHUNK * together else CHUNK * together
-    a, w, y = fused.pointer(source), "const pair *" if in_pairs else "const float *", fused.pointer(fused.result)
-    head = f"APART void {name}(const {a}restrict a, {w}restrict w, const float *restrict b, {y}restrict y{fused.parameters})"
+    a, w, y = (
+        fused.pointer(source),
+        "const pair *" if in_pairs else "const float *",
+        fused.pointer(fused.result),
+    )
+    head = (
+        f"APART void {name}(const {a}restrict a, {w}restrict w, const float *restrict b, {y}restrict "
+        f"y{fused.parameters})"
+    )
 
     def add(s: str, value: str, k: int, at: str) -> str:
         place = f"(w + {offsets[k] * channels.tiles * steps} + ({at}) * {lanes[k]})"
         if in_pairs:
-            return f"{s} = dot_{lanes[k]}({s}, {lanes_of(value, max(lanes), lanes[k])}, *(const p{lanes[k]} *){place});"
+            return (
+                f"{s} = dot_{lanes[k]}({s}, {lanes_of(value, max(lanes), lanes[k])}, *(const p{lanes[k]} "
+                f"*){place});"
+            )
         return f"{s} += {value} * *(const u{lanes[k]} *){place};"
 
     def read(at: str) -> str:
-        return f"const i{max(lanes)} a{{}} = EVERY_{max(lanes)}(pair_at(a + 2 * ({at})));" if in_pairs else f"const float a{{}} = a[{at}];"
+        return (
+            f"const i{max(lanes)} a{{}} = EVERY_{max(lanes)}(pair_at(a + 2 * ({at})));"
+            if in_pairs
+            else f"const float a{{}} = a[{at}];"
+        )
 
     with out.block(head):
         out.all(f"v{lanes[k]} t_{k} = *(const u{lanes[k]} *)(b + {offsets[k]});" for k in streams)
         with out.block(f"for (int from = 0; from < {whole}; from += {chunk})" if chunk < whole else ""):
-            out.all(f"v{lanes[k]} s{j}_{k} = SPLAT_{lanes[k]}(0.0f);" for j in range(together) for k in streams)
-            first, stop = ("from", f"smaller(from + {chunk}, {whole})") if chunk < whole else ("0", str(whole))
+            out.all(
+                f"v{lanes[k]} s{j}_{k} = SPLAT_{lanes[k]}(0.0f);" for j in range(together) for k in streams
+            )
+            first, stop = (
+                ("from", f"smaller(from + {chunk}, {whole})") if chunk < whole else ("0", str(whole))
+            )
             with out.block(f"for (int i = {first}, stop = {stop}; i < stop; i += {together})"):
                 for j in range(together):
                     out(read(f"i + {j}").format(j))

@@ -1,4 +1,6 @@
-"""Weights in the form in which kernels without groups, and products with the channels of pixels, take them."""
+"""Weights in the form in which kernels without groups, and products with the channels of pixels, take
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,21 @@ from codegen.layout import MapLayout
 
 
 def without_groups(weights: np.ndarray, groups: int) -> np.ndarray:
-    """Weights of a convolution in groups, (output channels, input channels of a group, ...), as those of one without: zeros between groups."""
+    """Weights of a convolution in groups, (output channels, input channels of a group, ...),
+    as those of one without: zeros between groups.
+    """
     outputs, read = weights.shape[0] // groups, weights.shape[1]
     dense = np.zeros((len(weights), groups * read, *weights.shape[2:]), weights.dtype)
     for g in range(groups):
-        dense[g * outputs : (g + 1) * outputs, g * read : (g + 1) * read] = weights[g * outputs : (g + 1) * outputs]
+        dense[g * outputs : (g + 1) * outputs, g * read : (g + 1) * read] = weights[
+            g * outputs : (g + 1) * outputs
+        ]
     return dense
 
 
 def on_rows(fused: FusedKernel) -> FusedKernel:
-    """The fused kernel of a product with a constant matrix, as one that sees what it reads as rows of pixels: see `in_order`.
+    """The fused kernel of a product with a constant matrix, as one that sees what it reads as rows of pixels:
+    see `in_order`.
 
     Raises Unsupported for operands that have no such order.
     """
@@ -28,16 +35,24 @@ def on_rows(fused: FusedKernel) -> FusedKernel:
     behind, written = fused.layouts(source), fused.layouts(fused.result)
     if behind.shape == shape:
         if behind.order[-1] != len(shape) - 1 or written.order != behind.order:
-            raise fused.unsupported(f"axes in the orders {list(behind.order)} and {list(written.order)}", "one order, the last axis innermost")
+            raise fused.unsupported(
+                f"axes in the orders {list(behind.order)} and {list(written.order)}",
+                "one order, the last axis innermost",
+            )
         return fused
     if behind.alias_strides or not behind.in_pixels or shape != (1, behind.tensor.elements):
-        raise fused.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
+        raise fused.unsupported(
+            f"a view of {list(behind.shape)} as {list(shape)}",
+            "views that keep pixels, or flatten all of them",
+        )
     whole, layouts = MapLayout(replace(behind.tensor, shape=shape), (0, 1)), fused.layouts
     return replace(fused, layouts=lambda m: whole if m == source else layouts(m))
 
 
 def in_order(fused: FusedKernel, weights: np.ndarray) -> np.ndarray:
-    """Weights, (columns, depth), in the order of the pixels of `on_rows`: a map that is flattened lies in another order than its view."""
+    """Weights, (columns, depth), in the order of the pixels of `on_rows`:
+    a map that is flattened lies in another order than its view.
+    """
     behind = fused.layouts(fused.operand(0))
     if behind.shape == fused.call.shape(0):
         return weights

@@ -25,23 +25,36 @@ class KernelWindow:
 
 
 def window_of(fused: FusedKernel, *, trimmed: bool = False) -> KernelWindow:
-    """The window of a convolution or pool; `trimmed`: without taps that never meet the map. Of a map taken as one long row it slides along that."""
+    """The window of a convolution or pool; `trimmed`: without taps that never meet the map.
+
+    Of a map taken as one long row it slides along that.
+    """
     rows, columns = (axis.trimmed((0, axis.size_out)) if trimmed else axis for axis in windows(fused.call))
     if fused.flat:
         rows, columns = columns, rows
     return KernelWindow(
-        fused.operand(0), (rows.kernel, columns.kernel), (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.pad, columns.pad)
+        fused.operand(0),
+        (rows.kernel, columns.kernel),
+        (rows.stride, columns.stride),
+        (rows.dilation, columns.dilation),
+        (rows.pad, columns.pad),
     )
 
 
 def declare_rows(fused: FusedKernel, window: KernelWindow, rows: int) -> list[str]:
-    """C statements: addresses of the rows that row r reads, and which of them, `from` up to `to`, are in the map."""
+    """C statements: addresses of the rows that row r reads, and which of them, `from` up to `to`,
+    are in the map.
+    """
     height = fused.images(window.map).rows
     if rows == 1 and window.strides[0] == 1 and not window.pads[0]:
-        return [f"const {fused.pointer(window.map)}x[1] = {{{fused.address(window.map, 'r')}}};", "const int from = 0, to = 1;"]
+        return [
+            f"const {fused.pointer(window.map)}x[1] = {{{fused.address(window.map, 'r')}}};",
+            "const int from = 0, to = 1;",
+        ]
     step, by = window.strides[0], window.dilations[0]
     return [
-        f"const {fused.pointer(window.map)}x[{rows}] = {{0}};",  # none of a row outside the map is read, but a compiler cannot see that
+        # none of a row outside the map is read, but a compiler cannot see that
+        f"const {fused.pointer(window.map)}x[{rows}] = {{0}};",
         f"int top = r * {step} - {window.pads[0]};",
         f"int from = top < 0 ? ({by - 1} - top) / {by} : 0;",
         f"int to = top + {(rows - 1) * by} < {height} ? {rows} : ({height + by - 1} - top) / {by};",

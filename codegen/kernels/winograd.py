@@ -1,7 +1,8 @@
-"""Convolutions 3 x 3 by Winograd's algorithm: tiles of the map are transformed, multiplied point by point with transformed weights, transformed back.
+"""Convolutions 3 x 3 by Winograd's algorithm: tiles of the map are transformed, multiplied point by point
+with transformed weights, transformed back.
 
-Y = A ((G g G') * (B d B')) A' for tiles of T x T results from (T + 2) x (T + 2) pixels; the product is summed over the input channels before A.
-Lavin and Gray, arXiv:1509.09308, section 4.
+Y = A ((G g G') * (B d B')) A' for tiles of T x T results from (T + 2) x (T + 2) pixels; the product is summed
+over the input channels before A. Lavin and Gray, arXiv:1509.09308, section 4.
 """
 
 from __future__ import annotations
@@ -21,26 +22,33 @@ from codegen.layout import Image
 from codegen.target import Target
 from codegen.writer import CModule, Writer
 
-# The points besides 0 and infinity are these and their negatives. With 11/16 and 11/8 the error is half of what it is with the usual 1 and 2.
+# The points besides 0 and infinity are these and their negatives. With 11/16 and 11/8 the error is half of
+# what it is with the usual 1 and 2.
 POINTS = {2: (1.0,), 4: (0.6875, 1.375)}
-CHUNK = 32  # channels that are summed before they are added to the rest: sums of sums lose less, so that tiles of 4 are as exact as one long sum
+# channels that are summed before they are added to the rest: sums of sums lose less, so that tiles of 4 are
+# as exact as one long sum
+CHUNK = 32
 PITCH = 64  # pixels of a multiple of so many channels would share few sets of the cache
-BLOCK = 1 << 15  # floats of transformed tiles that are made at a time, at most: an eighth of a common L2 cache
+# floats of transformed tiles that are made at a time, at most: an eighth of a common L2 cache
+BLOCK = 1 << 15
 LARGE = 1 << 21  # floats of transformed weights from which on they come from memory,
 WHOLE = 1 << 20  # so that blocks should be few: of so many floats
 
-# What takes time, in vectors multiplied and added to a sum: the choice that lost least on 175 shapes, with caches cold and warm, on a Zen 4 core.
+# What takes time, in vectors multiplied and added to a sum: the choice that lost least on 175 shapes, with
+# caches cold and warm, on a Zen 4 core.
 TRANSFORM = 6  # to transform a vector there or back, for each point
 WEIGHTS = 2  # to fetch a vector of weights from memory
 CALL = 10000  # whatever the size of the map
 GAIN = 0.9  # a larger tile has larger weights, and rounds more: it has to take a tenth less
 
 
-# -- choice ----------------------------------------------------------------------------------------------------------------------------------
+# -- choice --------------------------------------------------------------------------------------------------
 
 
 def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int:
-    """Results of a tile along each axis, at most so many, with which the convolution takes least time; 0: it is direct."""
+    """Results of a tile along each axis, at most so many, with which the convolution takes least time; 0:
+    it is direct.
+    """
     best = 0
     for size in POINTS:
         if size <= most and time(size, read, output, target) < GAIN * time(best, read, output, target):
@@ -50,15 +58,26 @@ def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int
 
 def loss(read: Image, output: Image, target: Target, most: int) -> str:
     """Why no tiles of at most so many results along each axis are worthwhile."""
-    times = [time(size, read, output, target) / time(0, read, output, target) for size in POINTS if size <= most]
-    estimate = f"{min(times):.2f} of the time of a direct convolution, by an estimate" if times else f"tiles of {most} results at most"
-    return f"found {estimate}; accepted: {f'below {GAIN}' if times else 'those of ' + ' or '.join(map(str, POINTS))}"
+    times = [
+        time(size, read, output, target) / time(0, read, output, target) for size in POINTS if size <= most
+    ]
+    estimate = (
+        f"{min(times):.2f} of the time of a direct convolution, by an estimate"
+        if times
+        else f"tiles of {most} results at most"
+    )
+    return (
+        f"found {estimate}; accepted: "
+        f"{f'below {GAIN}' if times else 'those of ' + ' or '.join(map(str, POINTS))}"
+    )
 
 
 def time(size: int, read: Image, output: Image, target: Target) -> float:
-    """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights, which come from memory.
+    """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights,
+    which come from memory.
 
-    In bfloat16 direct convolutions multiply two input channels at once; transforms and their products are of floats.
+    In bfloat16 direct convolutions multiply two input channels at once; transforms and their products are of
+    floats.
     """
     inputs, outputs = len(vectors(read.channels, target)), len(vectors(output.channels, target))
     if not size:
@@ -72,11 +91,15 @@ def time(size: int, read: Image, output: Image, target: Target) -> float:
 def steps(channels: int, pixels: int, target: Target) -> int:
     """Time for one input channel and tap of so many pixels."""
     across, size = tile(channels, pixels, target)
-    return -(-pixels // size) * sum(each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across)
+    return -(-pixels // size) * sum(
+        each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across
+    )
 
 
 class TileBlocking(NamedTuple):
-    """How tiles are dealt with: in runs, as many as are summed at a time, and in blocks of runs, as many as are transformed at a time."""
+    """How tiles are dealt with: in runs, as many as are summed at a time, and in blocks of runs,
+    as many as are transformed at a time.
+    """
 
     tiles: int
     runs: int  # that the tiles are cut into evenly
@@ -91,7 +114,13 @@ class TileBlocking(NamedTuple):
     @property
     def lengths(self) -> list[int]:
         """Tiles in a run, longest first."""
-        return sorted({stop - start for start, stop in pairwise(self.tiles * k // self.runs for k in range(self.runs + 1))}, reverse=True)
+        return sorted(
+            {
+                stop - start
+                for start, stop in pairwise(self.tiles * k // self.runs for k in range(self.runs + 1))
+            },
+            reverse=True,
+        )
 
     @property
     def block(self) -> int:
@@ -101,7 +130,9 @@ class TileBlocking(NamedTuple):
 
 
 def blocking(size: int, read: Image, output: Image, rows: int, target: Target) -> TileBlocking:
-    """Blocks whose transforms stay in the L2 cache while the weights pass by; or few blocks, where those are large."""
+    """Blocks whose transforms stay in the L2 cache while the weights pass by;
+    or few blocks, where those are large.
+    """
     tiles = -(-rows // size) * -(-output.pixels // size)
     across, run = tile(output.channels, tiles, target)
     runs, points = -(-tiles // run), (size + 2) ** 2
@@ -110,7 +141,7 @@ def blocking(size: int, read: Image, output: Image, rows: int, target: Target) -
     return TileBlocking(tiles, runs, -(-runs // most), tuple(across))
 
 
-# -- transforms ------------------------------------------------------------------------------------------------------------------------------
+# -- transforms ----------------------------------------------------------------------------------------------
 
 
 class Matrices(NamedTuple):
@@ -122,14 +153,19 @@ class Matrices(NamedTuple):
 
 
 def matrices(size: int) -> Matrices:
-    """The transforms for tiles of `size` results: polynomials by their values at 0, at p and -p for every p in POINTS, and at infinity.
+    """The transforms for tiles of `size` results: polynomials by their values at 0, at p and -p for every p
+    in POINTS, and at infinity.
 
     >>> inward, weights, outward = matrices(2)
     >>> outward @ ((weights @ [1, 2, 3]) * (inward @ [3, 1, 4, 1]))  # [3 + 2 + 12, 1 + 8 + 3]
     array([17., 12.])
     """
     points = [0.0, *(signed for p in POINTS[size] for signed in (p, -p))]
-    inward, weights, outward = np.zeros((size + 2, size + 2)), np.zeros((size + 2, 3)), np.zeros((size, size + 2))
+    inward, weights, outward = (
+        np.zeros((size + 2, size + 2)),
+        np.zeros((size + 2, 3)),
+        np.zeros((size, size + 2)),
+    )
     for k, point in enumerate(points):
         others = [other for other in points if other != point]
         inward[k, :-1] = np.poly(others)[::-1]
@@ -144,8 +180,13 @@ def transformed(weights: np.ndarray, channels: Channels, size: int) -> np.ndarra
     """G g G': (slices, points, input channels, channels of a slice)."""
     transform = matrices(size).weights
     part = weights[channels.first : channels.first + channels.width * channels.tiles].astype(np.float64)
-    points = np.kron(transform, transform) @ part.reshape(-1, 9).T  # (points, output channels x input channels)
-    return points.astype(np.float32).reshape(len(points), channels.tiles, channels.width, -1).transpose(1, 0, 3, 2)
+    # (points, output channels x input channels)
+    points = np.kron(transform, transform) @ part.reshape(-1, 9).T
+    return (
+        points.astype(np.float32)
+        .reshape(len(points), channels.tiles, channels.width, -1)
+        .transpose(1, 0, 3, 2)
+    )
 
 
 def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
@@ -159,19 +200,29 @@ def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
     for (plus, minus), here, there in ((v[1:3], a, b), (v[3:5], b, a)):
         other, even, odd = _splat(there * there, lanes), f"e{plus}", f"o{plus}"
         statements.append(f"v{lanes} {even} = {d[4]} - {other} * {d[2]}, {odd} = {d[3]} - {other} * {d[1]};")
-        statements.append(f"v{lanes} {plus} = {even} + {_splat(here, lanes)} * {odd}, {minus} = {even} - {_splat(here, lanes)} * {odd};")
+        statements.append(
+            f"v{lanes} {plus} = {even} + {_splat(here, lanes)} * {odd}, {minus} = {even} - "
+            f"{_splat(here, lanes)} * {odd};"
+        )
     return [*statements, f"v{lanes} {v[5]} = {product} * {d[1]} + ({d[5]} - {both} * {d[3]});"]
 
 
 def outward(m: list[str], y: list[str], lanes: int) -> list[str]:
-    """C statements: y = A m, one row or column of a tile; y[k] is still to be multiplied by the first point to the power of k.
+    """C statements: y = A m, one row or column of a tile; y[k] is still to be multiplied by the first point
+    to the power of k.
 
     No sum is of two products: compilers could contract such a sum in two ways, and bits would depend on it.
     """
     if len(y) == 2:
-        return [f"v{lanes} {y[0]} = {m[0]} + ({m[1]} + {m[2]});", f"v{lanes} {y[1]} = ({m[1]} - {m[2]}) + {m[3]};"]
+        return [
+            f"v{lanes} {y[0]} = {m[0]} + ({m[1]} + {m[2]});",
+            f"v{lanes} {y[1]} = ({m[1]} - {m[2]}) + {m[3]};",
+        ]
     even, odd = (f"e{y[0]}a", f"e{y[0]}b"), (f"o{y[0]}a", f"o{y[0]}b")
-    statements = [f"v{lanes} {e} = {p} + {q}, {o} = {p} - {q};" for e, o, (p, q) in zip(even, odd, (m[1:3], m[3:5]), strict=True)]
+    statements = [
+        f"v{lanes} {e} = {p} + {q}, {o} = {p} - {q};"
+        for e, o, (p, q) in zip(even, odd, (m[1:3], m[3:5]), strict=True)
+    ]
     ratio = POINTS[4][1] / POINTS[4][0]
     for k, (a, b) in enumerate((even, odd, even, odd)):
         first = {0: f"{m[0]} + ", 3: f"{m[5]} + "}.get(k, "")
@@ -183,30 +234,51 @@ def _splat(value: float, lanes: int) -> str:
     return f"SPLAT_{lanes}({number(value)})"
 
 
-# -- kernel ----------------------------------------------------------------------------------------------------------------------------------
+# -- kernel --------------------------------------------------------------------------------------------------
 
 
-def winograd(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None, size: int, rows: int = 0) -> None:
-    """The kernel: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`, which divides `rows`.
+def winograd(
+    out: CModule,
+    fused: FusedKernel,
+    window: KernelWindow,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    size: int,
+    rows: int = 0,
+) -> None:
+    """The kernel: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`,
+    which divides `rows`.
 
     Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
     """
     output = fused.images(fused.result)
     shift = np.zeros(output.channels, np.float32) if bias is None else bias
-    _Kernel(out, fused, window, size, blocking(size, fused.images(window.map), output, rows or output.rows, fused.target)).write(weights, shift)
+    _Kernel(
+        out,
+        fused,
+        window,
+        size,
+        blocking(size, fused.images(window.map), output, rows or output.rows, fused.target),
+    ).write(weights, shift)
 
 
 class _Kernel:
-    """Scratch memory holds v, (points, tiles of a block, input channels), and s, (points, tiles of a block, channels of a slice)."""
+    """Scratch memory holds v, (points, tiles of a block, input channels), and s,
+    (points, tiles of a block, channels of a slice).
+    """
 
-    def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, size: int, blocking: TileBlocking) -> None:
+    def __init__(
+        self, out: CModule, fused: FusedKernel, window: KernelWindow, size: int, blocking: TileBlocking
+    ) -> None:
         self.out, self.fused, self.window, self.size, self.blocking = out, fused, window, size, blocking
         self.read, self.output = fused.images(window.map), fused.images(fused.result)
-        self.names: dict[str, str] = {}  # of functions: without that of the fused kernel -> as they are called
+        # of functions: without that of the fused kernel -> as they are called
+        self.names: dict[str, str] = {}
         self.side = size + 2  # of a tile that is read
         self.points = self.side**2
         self.in_row = -(-self.output.pixels // size)  # tiles
-        self.pitch = self.read.channels + (16 if self.read.channels % PITCH == 0 else 0)  # floats of v from one tile to the next
+        # floats of v from one tile to the next
+        self.pitch = self.read.channels + (16 if self.read.channels % PITCH == 0 else 0)
 
     def write(self, weights: np.ndarray, bias: np.ndarray) -> None:
         """The function of the fused kernel, after those that it calls."""
@@ -215,19 +287,29 @@ class _Kernel:
             self._function(f"in{left}_{right}", partial(self._inward_function, left, right))
         for channels in blocking.across:
             for length in blocking.lengths:
-                self._function(_sum_name(length, channels.lanes), partial(self._sum_function, length, channels.lanes))
+                self._function(
+                    _sum_name(length, channels.lanes), partial(self._sum_function, length, channels.lanes)
+                )
         for lanes in dict.fromkeys(lanes for channels in blocking.across for lanes in channels.lanes):
             for columns in self._columns():
                 self._function(f"out{columns}x{lanes}", partial(self._outward_function, lanes, columns))
         floats = self.points * blocking.block * self.pitch
-        scratch = out.scratch(floats + self.points * blocking.block * max(channels.width for channels in blocking.across))
+        scratch = out.scratch(
+            floats + self.points * blocking.block * max(channels.width for channels in blocking.across)
+        )
         pieces = blocking.blocks * blocking.slices
         with out.kernel(self.fused.name):
             out(f"float *v = {scratch}, *s = v + {floats};", "int have = -1; /* block that is in v */")
             with out.block(f"for (int t = FIRST({pieces}); t < STOP({pieces}); t++)"):
                 out(f"const int block = t / {blocking.slices}, slice = t % {blocking.slices};")
-                out(f"const int low = {blocking.runs} * block / {blocking.blocks}, high = {blocking.runs} * (block + 1) / {blocking.blocks};")
-                out(f"const int first = {blocking.tiles} * low / {blocking.runs}, count = {blocking.tiles} * high / {blocking.runs} - first;")
+                out(
+                    f"const int low = {blocking.runs} * block / {blocking.blocks}, high = {blocking.runs} * "
+                    f"(block + 1) / {blocking.blocks};"
+                )
+                out(
+                    f"const int first = {blocking.tiles} * low / {blocking.runs}, count = {blocking.tiles} * "
+                    f"high / {blocking.runs} - first;"
+                )
                 with out.block("for (int k = 0; k < count && have != block; k++)"):
                     self._inward()
                 out("have = block;")
@@ -244,7 +326,13 @@ class _Kernel:
         start = 0
         for channels in self.blocking.across:
             last = start + channels.tiles == self.blocking.slices
-            with self.out.block("else" if last and start else "" if last else f"{'else ' if start else ''}if (slice < {start + channels.tiles})"):
+            with self.out.block(
+                "else"
+                if last and start
+                else ""
+                if last
+                else f"{'else ' if start else ''}if (slice < {start + channels.tiles})"
+            ):
                 yield channels, start
             start += channels.tiles
 
@@ -255,8 +343,14 @@ class _Kernel:
         shift = out.constant(bias[channels.first : channels.first + channels.width * channels.tiles])
         packed = out.constant(transformed(weights, channels, self.size))
         out(f"const int g = slice - {start};" if start else "const int g = slice;")
-        out(f"const float *w = {packed} + (size_t)g * {self.points * step}, *b = {shift} + g * {channels.width};")
-        with out.block(f"for (int z = 0; z < {self.points}; z++)"), out.block("for (int k = low; k < high; k++)"):
+        out(
+            f"const float *w = {packed} + (size_t)g * {self.points * step}, *b = {shift} + g * "
+            f"{channels.width};"
+        )
+        with (
+            out.block(f"for (int z = 0; z < {self.points}; z++)"),
+            out.block("for (int k = low; k < high; k++)"),
+        ):
             self._sum(channels, step)
         with out.block("for (int k = 0; k < count; k++)"):
             self._outward(channels)
@@ -267,10 +361,12 @@ class _Kernel:
             guard = f"if ({condition}) " if k < len(choices) - 1 else ""
             self.out(f"{'else ' if k else ''}{guard}{call};")
 
-    # -- B d B' ------------------------------------------------------------------------------------------------------------------------------
+    # -- B d B' ----------------------------------------------------------------------------------------------
 
     def _edges(self) -> list[tuple[int, int, int]]:
-        """Of the tiles in a row: (where those stop that are alike, columns of a tile before the map, its column where the map ends)."""
+        """Of the tiles in a row: (where those stop that are alike, columns of a tile before the map, its
+        column where the map ends).
+        """
         runs: list[tuple[int, int, int]] = []
         for p in range(self.in_row):
             start = p * self.size - self.window.pads[1]
@@ -284,13 +380,29 @@ class _Kernel:
         fused, source = self.fused, self.window.map
         zeros = fused.stored(source).constant(out.blob, np.zeros(self.side * self.read.channels, np.float32))
         there = f"{fused.address(source, '(h + i)')} + at * {self.read.pitch}"
-        out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % {self.in_row};")
-        out(f"const int at = larger(p * {size} - {before}, 0);", f"const {fused.pointer(source)}x[{self.side}];")
-        out(f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} : {zeros};")
-        self._choose([(f"p < {stop}", f"{self.names[f'in{left}_{right}']}(x, v + k * {self.pitch})") for stop, left, right in self._edges()])
+        out(
+            f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % "
+            f"{self.in_row};"
+        )
+        out(
+            f"const int at = larger(p * {size} - {before}, 0);",
+            f"const {fused.pointer(source)}x[{self.side}];",
+        )
+        out(
+            f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} "
+            f": {zeros};"
+        )
+        self._choose(
+            [
+                (f"p < {stop}", f"{self.names[f'in{left}_{right}']}(x, v + k * {self.pitch})")
+                for stop, left, right in self._edges()
+            ]
+        )
 
     def _inward_function(self, left: int, right: int, name: str) -> Writer:
-        """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each row."""
+        """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each
+        row.
+        """
         out, axis, channels, source = Writer(), range(self.side), self.read.channels, self.window.map
         with out.block(f"static void {name}(const {self.fused.pointer(source)}const *x, float *restrict v)"):
             for lanes in self.fused.over(out, channels):
@@ -302,18 +414,29 @@ class _Kernel:
                 for i in axis:
                     out.all(inward([f"t{i}{j}" for j in axis], [f"v{i}{j}" for j in axis], lanes))
                     for j in axis:
-                        out(f"*(u{lanes} *)(v + {(i * self.side + j) * self.blocking.block * self.pitch} + c) = v{i}{j};")
+                        out(
+                            f"*(u{lanes} *)(v + {(i * self.side + j) * self.blocking.block * self.pitch} + "
+                            f"c) = v{i}{j};"
+                        )
         return out
 
-    # -- sums over input channels ------------------------------------------------------------------------------------------------------------
+    # -- sums over input channels ----------------------------------------------------------------------------
 
     def _sum(self, channels: Channels, step: int) -> None:
         """Run k at point z, from v and w to s."""
         blocking = self.blocking
-        self.out(f"const int n = {blocking.tiles} * k / {blocking.runs} - first, length = {blocking.tiles} * (k + 1) / {blocking.runs} - first - n;")
+        self.out(
+            f"const int n = {blocking.tiles} * k / {blocking.runs} - first, length = {blocking.tiles} * (k + "
+            f"1) / {blocking.runs} - first - n;"
+        )
         place = f"(z * {blocking.block} + n)"
         arguments = f"(v + {place} * {self.pitch}, w + z * {step}, s + {place} * {channels.width})"
-        self._choose([(f"length == {length}", f"{self.names[_sum_name(length, channels.lanes)]}{arguments}") for length in blocking.lengths])
+        self._choose(
+            [
+                (f"length == {length}", f"{self.names[_sum_name(length, channels.lanes)]}{arguments}")
+                for length in blocking.lengths
+            ]
+        )
         if len(blocking.lengths) == 1:
             self.out("(void)length;")
 
@@ -325,18 +448,23 @@ class _Kernel:
         with out.block(head), out.block(f"for (int from = 0; from < {inputs}; from += {CHUNK})"):
             out.all(f"v{each} s{p}_{k} = SPLAT_{each}(0.0f);" for p, k, each in tile)
             with out.block(f"for (int i = from, to = smaller(from + {CHUNK}, {inputs}); i < to; i++)"):
-                out.all(f"v{each} w{k} = *(const u{each} *)(w + {offsets[k]});" for k, each in enumerate(lanes))
+                out.all(
+                    f"v{each} w{k} = *(const u{each} *)(w + {offsets[k]});" for k, each in enumerate(lanes)
+                )
                 for p in range(length):
                     out(f"float a{p} = v[{p * self.pitch} + i];")
                     out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(lanes)))
                 out(f"w += {width};")
             if inputs > CHUNK:
                 with out.block("if (from)"):
-                    out.all(f"s{p}_{k} += *(const u{each} *)(y + {p * width + offsets[k]});" for p, k, each in tile)
+                    out.all(
+                        f"s{p}_{k} += *(const u{each} *)(y + {p * width + offsets[k]});"
+                        for p, k, each in tile
+                    )
             out.all(f"*(u{each} *)(y + {p * width + offsets[k]}) = s{p}_{k};" for p, k, each in tile)
         return out
 
-    # -- A m A' and the epilogue -----------------------------------------------------------------------------------------------------------------
+    # -- A m A' and the epilogue -----------------------------------------------------------------------------
 
     def _columns(self) -> list[int]:
         """Results in a row of a tile: of most tiles, and of the last in a row of the map."""
@@ -346,8 +474,14 @@ class _Kernel:
     def _outward(self, channels: Channels) -> None:
         """Tile k of a block, from s to the map."""
         size, done, extras, fused = self.size, 0, self.fused.epilogue.extras, self.fused
-        self.out(f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * {size};")
-        self.out(f"const int rows = smaller({self.output.rows} - h, {size});", f"{fused.pointer(fused.result)}to[{size}];")
+        self.out(
+            f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * "
+            f"{size};"
+        )
+        self.out(
+            f"const int rows = smaller({self.output.rows} - h, {size});",
+            f"{fused.pointer(fused.result)}to[{size}];",
+        )
         self.out.all(f"const {fused.element(extra).ctype} *{extra.name}s[{size}];" for extra in extras)
         with self.out.block("for (int i = 0; i < rows; i++)"):
             self.out(f"to[i] = {fused.address(fused.result, '(h + i)')} + p * {self.output.pitch};")
@@ -364,27 +498,39 @@ class _Kernel:
                 str(count),
                 *(f"{x.name}s" for x in extras),
             ]
-            names = [f"{self.names[f'out{columns}x{lanes}']}({', '.join(given)})" for columns in self._columns()]
+            names = [
+                f"{self.names[f'out{columns}x{lanes}']}({', '.join(given)})" for columns in self._columns()
+            ]
             self._choose([(f"p + {size} <= {self.output.pixels}", name) for name in names])
             done += lanes * count
 
     def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:
-        """So many columns of a tile, whose first result in row i is at `to[i]`; `count` vectors from channel c on."""
+        """So many columns of a tile, whose first result in row i is at `to[i]`;
+        `count` vectors from channel c on.
+        """
         out, fused, size, channels = Writer(), self.fused, self.size, self.output.channels
         axis, extras = range(self.side), fused.epilogue.extras
         to = fused.pointer(fused.result)
-        head = f"const float *restrict s, int step, const float *restrict b, {to}const *to, int rows, int c, int count"
+        head = (
+            f"const float *restrict s, int step, const float *restrict b, {to}const *to, int rows, int "
+            "c, int count"
+        )
         beside = "".join(f", const {fused.element(extra).ctype} *const *{extra.name}s" for extra in extras)
         loop = f"for (int stop = c + count * {lanes}; c < stop; c += {lanes}, s += {lanes}, b += {lanes})"
         with out.block(f"static void {name}({head}{beside})"), out.block(loop):
             out(f"const v{lanes} shift = *(const u{lanes} *)b;")
             for j in axis:
-                out.all(f"v{lanes} m{i}{j} = *(const u{lanes} *)(s + {i * self.side + j} * step);" for i in axis)
+                out.all(
+                    f"v{lanes} m{i}{j} = *(const u{lanes} *)(s + {i * self.side + j} * step);" for i in axis
+                )
                 out.all(outward([f"m{i}{j}" for i in axis], [f"t{i}{j}" for i in range(size)], lanes))
             for i in range(size):
                 with out.block(f"if ({i} < rows)"):
                     out(f"{to}to_{i} = to[{i}] + c;")
-                    out.all(f"const {fused.element(extra).ctype} *{extra.name} = {extra.name}s[{i}];" for extra in extras)
+                    out.all(
+                        f"const {fused.element(extra).ctype} *{extra.name} = {extra.name}s[{i}];"
+                        for extra in extras
+                    )
                     out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
                     for j in range(columns):
                         out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")

@@ -1,4 +1,7 @@
-"""Products summed over labelled axes: Gemm, MatMul, Einsum. Element by element in double, or in vectors where one axis of the result allows it."""
+"""Products summed over labelled axes: Gemm, MatMul, Einsum.
+
+Element by element in double, or in vectors where one axis of the result allows it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class Factor:
 
     def index(self, at: Mapping[str, str]) -> list[str]:
         """Index of the element where the labels have these indices."""
-        return ["0" if extent == 1 else at[label] for label, extent in zip(self.labels, self.array.shape, strict=True)]
+        return [
+            "0" if extent == 1 else at[label]
+            for label, extent in zip(self.labels, self.array.shape, strict=True)
+        ]
 
     def element(self, at: Mapping[str, str]) -> str:
         """C expression."""
@@ -39,8 +45,12 @@ class Factor:
 Finish = Callable[[str, Sequence[str]], str]  # (sum, index of the result) -> element
 
 
-def products(nest: Nest, factors: Sequence[Factor], free: Sequence[str], finish: Finish | None = None) -> None:
-    """Elements of the result, whose axes have the labels `free`: products of all factors, summed over the other labels."""
+def products(
+    nest: Nest, factors: Sequence[Factor], free: Sequence[str], finish: Finish | None = None
+) -> None:
+    """Elements of the result, whose axes have the labels `free`:
+    products of all factors, summed over the other labels.
+    """
     extents: dict[str, int] = {}
     for factor in factors:
         for label, extent in zip(factor.labels, factor.array.shape, strict=True):
@@ -54,7 +64,9 @@ def products(nest: Nest, factors: Sequence[Factor], free: Sequence[str], finish:
     out, sums = nest.out, Sums.of(y.dtype)
     with nest.elements() as at:
         out(f"{sums.ctype} sum = {nest.begin(at, '0')};")
-        with nest.folded([extents[label] for label in summed], "k", summed.index("k") if "k" in summed else None) as inner:
+        with nest.folded(
+            [extents[label] for label in summed], "k", summed.index("k") if "k" in summed else None
+        ) as inner:
             where = {**dict(zip(free, at, strict=True)), **dict(zip(summed, inner, strict=True))}
             out(f"sum += {' * '.join(sums.wide(factor.element(where)) for factor in factors)};")
         with nest.end(at, "sum"):
@@ -62,14 +74,29 @@ def products(nest: Nest, factors: Sequence[Factor], free: Sequence[str], finish:
 
 
 def _in_vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int) -> bool:
-    """Whether neighbours along an axis of the result come from neighbours, or from one element, of every factor."""
+    """Whether neighbours along an axis of the result come from neighbours, or from one element,
+    of every factor.
+    """
     y = nest.results[0]
-    if not nest.lanes or not y.shape or y.dtype != "float32" or y.shape[axis] < nest.lanes or (not nest.whole and axis == row_axis(y.shape)):
+    if (
+        not nest.lanes
+        or not y.shape
+        or y.dtype != "float32"
+        or y.shape[axis] < nest.lanes
+        or (not nest.whole and axis == row_axis(y.shape))
+    ):
         return False
     return y.step(axis) == 1 and all(factor.step(free[axis]) in (0, 1) for factor in factors)
 
 
-def _vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int, summed: Mapping[str, int], finish: Finish | None) -> None:
+def _vectors(
+    nest: Nest,
+    factors: Sequence[Factor],
+    free: Sequence[str],
+    axis: int,
+    summed: Mapping[str, int],
+    finish: Finish | None,
+) -> None:
     out, y, lanes = nest.out, nest.results[0], nest.lanes
     vectors, rest = divmod(y.shape[axis], lanes)
     turns, some = divmod(vectors, VECTORS)
@@ -92,7 +119,14 @@ def _vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: i
 
 
 def _tile(
-    nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int, summed: Mapping[str, int], at: Sequence[str], count: int, lanes: int
+    nest: Nest,
+    factors: Sequence[Factor],
+    free: Sequence[str],
+    axis: int,
+    summed: Mapping[str, int],
+    at: Sequence[str],
+    count: int,
+    lanes: int,
 ) -> None:
     """So many vectors of the result, from index `v` on."""
     out, y = nest.out, nest.results[0]
@@ -102,9 +136,16 @@ def _tile(
         same = [factor for factor in factors if factor.step(free[axis]) == 0]
         if same:
             out(f"const v{lanes} a = SPLAT_{lanes}({' * '.join(factor.element(where) for factor in same)});")
-        terms = [f"*(const u{lanes} *)(&{factor.element(where)} + {{}})" for factor in factors if factor not in same]
+        terms = [
+            f"*(const u{lanes} *)(&{factor.element(where)} + {{}})"
+            for factor in factors
+            if factor not in same
+        ]
         for t in range(count):
-            out(f"s{t} += {' * '.join([*(['a'] if same else []), *(term.format(t * lanes) for term in terms)])};")
+            out(
+                f"s{t} += "
+                f"{' * '.join([*(['a'] if same else []), *(term.format(t * lanes) for term in terms)])};"
+            )
     out.all(f"*(u{lanes} *)(&{y.at(at)} + {t * lanes}) = s{t};" for t in range(count))
 
 
@@ -115,7 +156,9 @@ def operand(nest: Nest, index: int, labels: Sequence[str], last: str) -> Factor:
         return Factor(nest.operand(index), tuple(labels))
     inner = list(labels).index(last)
     order = (*(axis for axis in range(value.ndim) if axis != inner), inner)
-    return Factor(Array(MapLayout(tensor, order), value.shape, nest.constant(value.transpose(order))), tuple(labels))
+    return Factor(
+        Array(MapLayout(tensor, order), value.shape, nest.constant(value.transpose(order))), tuple(labels)
+    )
 
 
 def _last(nest: Nest, free: Sequence[str]) -> str:
@@ -133,7 +176,9 @@ def gemm(nest: Nest) -> None:
         shift = c.at(c.broadcast(at, y.shape)) if c else ""
         if alpha == beta == 1.0:
             return sums.narrow(f"({total} + {sums.wide(shift)})") if c else sums.narrow(total)
-        return sums.rounded(f"({double(alpha)} * {sums.real(total)}{f' + {double(beta)} * (double){shift}' if c else ''})")
+        return sums.rounded(
+            f"({double(alpha)} * {sums.real(total)}{f' + {double(beta)} * (double){shift}' if c else ''})"
+        )
 
     last = _last(nest, "mn")
     a = operand(nest, 0, "km" if call.attribute("transA", 0) else "mk", last)
@@ -153,9 +198,15 @@ def matmul(nest: Nest) -> None:
 
 
 def einsum(nest: Nest) -> None:
-    """Products of all operands, summed over the labels that the result lacks. The axes that dots stand for are counted from the right."""
+    """Products of all operands, summed over the labels that the result lacks.
+
+    The axes that dots stand for are counted from the right.
+    """
     terms, result = einsum_terms(nest.call)
-    hidden = [len(nest.call.shape(k)) - len(term.replace("...", "")) if "..." in term else 0 for k, term in enumerate(terms)]
+    hidden = [
+        len(nest.call.shape(k)) - len(term.replace("...", "")) if "..." in term else 0
+        for k, term in enumerate(terms)
+    ]
     labels = [_labels(term, count) for term, count in zip(terms, hidden, strict=True)]
     free = _labels(result, max(hidden))
     last = _last(nest, free)

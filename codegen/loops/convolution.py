@@ -1,4 +1,6 @@
-"""Conv and ConvTranspose along any number of spatial axes: element by element in double, or channels of the result in vectors."""
+"""Conv and ConvTranspose along any number of spatial axes:
+element by element in double, or channels of the result in vectors.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,10 @@ class _Convolution:
         self.transposed = call.operator.kind == "ConvTranspose"
         self.sliding = windows(call)
         self.groups = call.attribute("group", 1)
-        self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups  # channels of a group
+        # channels of a group
+        self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups
 
-    # -- element by element ------------------------------------------------------------------------------------------------------------------
+    # -- element by element ----------------------------------------------------------------------------------
 
     def elements(self) -> None:
         """The sum of one element after the other."""
@@ -56,7 +59,10 @@ class _Convolution:
             with taps(nest, self.sliding, at[2:]) as tap, nest.folded([self.read], "c", 0) as (c,):
                 channel = self._channel(group, c)
                 of = [channel, filter_] if self.transposed else [filter_, c]
-                out(f"sum += (double){x.at([at[0], channel, *tap.source])} * (double){weights.at([*of, *tap.kernel])};")
+                out(
+                    f"sum += (double){x.at([at[0], channel, *tap.source])} * "
+                    f"(double){weights.at([*of, *tap.kernel])};"
+                )
             total = f"(sum + (double){self.bias.at([at[1]])})" if self.bias else "sum"
             with nest.end(at, "sum"):
                 out(f"{y.at(at)} = {sums.narrow(total)};")
@@ -65,20 +71,28 @@ class _Convolution:
         """Channel of the input from that of a group."""
         return c if group == "0" else f"({group} * {self.read} + {c})"
 
-    # -- channels in vectors -----------------------------------------------------------------------------------------------------------------
+    # -- channels in vectors ---------------------------------------------------------------------------------
 
     @property
     def in_vectors(self) -> bool:
         """Whether vectors of channels are worth it: weights are known, and a group makes enough channels."""
         nest, x = self.nest, self.x
-        if not nest.lanes or x.dtype != "float32" or nest.call.values[1] is None or 2 * self.outputs < nest.lanes:
+        if (
+            not nest.lanes
+            or x.dtype != "float32"
+            or nest.call.values[1] is None
+            or 2 * self.outputs < nest.lanes
+        ):
             return False
-        return (nest.whole or row_axis(self.y.shape) != 1) and (self.transposed or x.step(len(x.shape) - 1) is not None)
+        return (nest.whole or row_axis(self.y.shape) != 1) and (
+            self.transposed or x.step(len(x.shape) - 1) is not None
+        )
 
     def vectors(self) -> None:
         """Tiles of channels by elements: a few elements along the last axis, or, transposed, one."""
         nest, out, y, lanes = self.nest, self.nest.out, self.y, self.nest.lanes
-        self.count = min(-(-self.outputs // lanes), MOST_VECTORS) if self.transposed else 1  # vectors of channels in a tile
+        # vectors of channels in a tile
+        self.count = min(-(-self.outputs // lanes), MOST_VECTORS) if self.transposed else 1
         self.width = self.count * lanes
         self.weights, self.blocks = self._packed()
         with self._spread() as (at, block):
@@ -103,7 +117,9 @@ class _Convolution:
 
     @contextmanager
     def _spread(self) -> Iterator[tuple[list[str], str]]:
-        """Loops over all axes but channels and the last, and over blocks of channels, the outermost shared out: index, block."""
+        """Loops over all axes but channels and the last, and over blocks of channels,
+        the outermost shared out: index, block.
+        """
         nest, y = self.nest, self.y
         axes = [0, *range(2, len(y.shape) - 1)]
         free = any(y.shape[axis] > 1 and (nest.whole or axis != row_axis(y.shape)) for axis in axes)
@@ -128,7 +144,9 @@ class _Convolution:
         padded = np.zeros((self.groups, blocks * self.width, self.read, *kernel), np.float32)
         padded[:, : self.outputs] = values
         split = padded.reshape(self.groups, blocks, self.width, self.read, *kernel)
-        return self.nest.constant(np.ascontiguousarray(split.transpose(0, 1, *range(4, split.ndim), 3, 2))), blocks
+        return self.nest.constant(
+            np.ascontiguousarray(split.transpose(0, 1, *range(4, split.ndim), 3, 2))
+        ), blocks
 
     def _tile(self, at: Sequence[str], elements: int, block: str) -> None:
         """A block of channels of so many elements from an index (without that of the channel) on."""
@@ -139,9 +157,15 @@ class _Convolution:
             group = "0" if self.groups == 1 else f"{block} / {self.blocks}"
             kernel = [window.kernel for window in self.sliding]
             flat = " + ".join(f"{k} * {prod(kernel[axis + 1 :])}" for axis, k in enumerate(tap.kernel))
-            out(f"const float *v = {self.weights} + ((size_t){block} * {prod(kernel)} + (size_t)({flat})) * {self.read * self.width};")
+            out(
+                f"const float *v = {self.weights} + ((size_t){block} * {prod(kernel)} + (size_t)({flat})) * "
+                f"{self.read * self.width};"
+            )
             with out.block(f"for (int c = 0; c < {self.read}; c++)"):
-                out.all(f"const v{lanes} f{j} = *(const u{lanes} *)(v + c * {self.width} + {j * lanes});" for j in range(self.count))
+                out.all(
+                    f"const v{lanes} f{j} = *(const u{lanes} *)(v + c * {self.width} + {j * lanes});"
+                    for j in range(self.count)
+                )
                 out(f"const float *a = &{x.at([at[0], self._channel(group, 'c'), *tap.source])};")
                 step = (x.step(len(x.shape) - 1) or 0) * self.sliding[-1].stride
                 for p in range(elements):
@@ -157,12 +181,19 @@ class _Convolution:
             return
         *outer, last = self.sliding
         with taps(self.nest, outer, at[:-1]) as tap, self.nest.over([last.kernel], "q") as (k,):
-            yield Taps([*tap.kernel, k], [*tap.source, f"({at[-1]} * {last.stride} - {last.pad} + {k} * {last.dilation})"])
+            yield Taps(
+                [*tap.kernel, k],
+                [*tap.source, f"({at[-1]} * {last.stride} - {last.pad} + {k} * {last.dilation})"],
+            )
 
     def _store(self, at: Sequence[str], elements: int) -> None:
         out, y, lanes = self.nest.out, self.y, self.nest.lanes
         out(f"float sums[{elements * self.width}];")
-        out.all(f"*(u{lanes} *)(sums + {p * self.width + j * lanes}) = s{p}_{j};" for p in range(elements) for j in range(self.count))
+        out.all(
+            f"*(u{lanes} *)(sums + {p * self.width + j * lanes}) = s{p}_{j};"
+            for p in range(elements)
+            for j in range(self.count)
+        )
         with out.block("for (int c = 0; c < count; c++)"):
             shift = f" + {self.bias.at(['(first + c)'])}" if self.bias else ""
             for p in range(elements):

@@ -29,7 +29,7 @@ def element(operand: Array, at: Sequence[str], shape: Sequence[int]) -> str:
     return scalar(operand) if prod(operand.shape) == 1 else operand.at(operand.broadcast(at, shape))
 
 
-# -- one real operand ------------------------------------------------------------------------------------------------------------------------
+# -- one real operand ----------------------------------------------------------------------------------------
 
 
 def _sigmoid(s: Scalar, x: str) -> str:
@@ -63,11 +63,14 @@ def _gelu(s: Scalar, call: Call) -> str:
     if call.attribute("approximate", "none") == "tanh":
         inner = f"{s.number(0.7978845608028654)} * (x + {s.number(0.044715)} * x * x * x)"  # sqrt(2 / pi)
         return f"{s.number(0.5)} * x * (1 + {s.function('tanh', inner)})"
-    return f"{s.number(0.5)} * x * (1 + {s.function('erf', f'x * {s.number(0.7071067811865476)}')})"  # 1 / sqrt(2)
+    # The number is the root of a half.
+    return f"{s.number(0.5)} * x * (1 + {s.function('erf', f'x * {s.number(0.7071067811865476)}')})"
 
 
 def _hard_sigmoid(s: Scalar, call: Call) -> str:
-    return _between(s, f"({s.number(call.attribute('alpha', 0.2))} * x + {s.number(call.attribute('beta', 0.5))})")
+    return _between(
+        s, f"({s.number(call.attribute('alpha', 0.2))} * x + {s.number(call.attribute('beta', 0.5))})"
+    )
 
 
 def _shrink(s: Scalar, call: Call) -> str:
@@ -81,8 +84,10 @@ def _swish(s: Scalar, call: Call) -> str:
 
 
 FUNCTIONS = {
-    "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos",
-    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log", "Round": "rint", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt",
+    "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "Ceil": "ceil", "Cos": "cos",
+    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log", "Round": "rint", "Sin": "sin",
+    "Sinh": "sinh", "Sqrt": "sqrt",
     "Tan": "tan", "Tanh": "tanh",
 }  # fmt: skip
 REAL: dict[str, Expression] = {
@@ -115,7 +120,7 @@ def real(nest: Nest) -> None:
         nest.out(f"{y.at(at)} = {s.cast(f'({expression})', y.dtype)};")
 
 
-# -- any type --------------------------------------------------------------------------------------------------------------------------------
+# -- any type ------------------------------------------------------------------------------------------------
 
 
 def _sign(s: Scalar, call: Call) -> str:
@@ -136,10 +141,15 @@ def _modulo(s: Scalar, call: Call) -> str:
         rest = s.function("fmod", "a", "b")
         if truncated:
             return rest
-        return f"{rest} == 0 ? {s.function('copysign', '0', 'b')} : ({rest} < 0) != (b < 0) && b != 0 ? {rest} + b : {rest}"
+        return (
+            f"{rest} == 0 ? {s.function('copysign', '0', 'b')} : ({rest} < 0) != (b < 0) && b != 0 ? "
+            f"{rest} + b : {rest}"
+        )
     if not s.signed:
         return "b == 0 ? 0 : a % b"
-    return "b == 0 || b == -1 ? 0 : " + ("a % b" if truncated else "a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b")
+    return "b == 0 || b == -1 ? 0 : " + (
+        "a % b" if truncated else "a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b"
+    )
 
 
 def _power(s: Scalar, call: Call) -> str:
@@ -164,7 +174,11 @@ def _shifted(s: Scalar, call: Call) -> str:
 
 
 def _is_infinite(s: Scalar, call: Call) -> str:
-    signs = [sign for sign, wanted in ((">", "detect_positive"), ("<", "detect_negative")) if call.attribute(wanted, 1)]
+    signs = [
+        sign
+        for sign, wanted in ((">", "detect_positive"), ("<", "detect_negative"))
+        if call.attribute(wanted, 1)
+    ]
     return f"isinf(a) && ({' || '.join(f'a {sign} 0' for sign in signs)})" if signs else "0"
 
 
@@ -178,7 +192,9 @@ def _plain(expression: str) -> Expression:
 
 
 PLAIN: dict[str, Expression] = {
-    "Abs": lambda s, call: s.function("fabs", "a") if s.floating else f"a < 0 ? {s.negative('a')} : a" if s.signed else "a",
+    "Abs": lambda s, call: (
+        s.function("fabs", "a") if s.floating else f"a < 0 ? {s.negative('a')} : a" if s.signed else "a"
+    ),
     "And": _plain("a && b"),
     "BitShift": _shifted,
     "BitwiseAnd": _plain("a & b"),
@@ -256,7 +272,9 @@ def batch_normalization(nest: Nest) -> None:
     """The loops of BatchNormalization with given statistics: those that are constants are combined now."""
     call, x, y = nest.call, nest.operand(0), nest.results[0]
     if len(nest.results) > 1 or len(x.shape) < 2:
-        raise nest.unsupported(f"{len(nest.results)} results, of shape {list(y.shape)}", "one, of two axes or more")
+        raise nest.unsupported(
+            f"{len(nest.results)} results, of shape {list(y.shape)}", "one, of two axes or more"
+        )
     epsilon = call.attribute("epsilon", 1e-5)
     given = [call.values[i] for i in range(1, 5)]
     if all(value is not None for value in given):

@@ -1,4 +1,6 @@
-"""Operators on quantised maps, in the integer arithmetic of `lfopt.ops.integer`: the same bits as the reference."""
+"""Operators on quantised maps, in the integer arithmetic of `lfopt.ops.integer`:
+the same bits as the reference.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from lfopt.ops.windows import windows
 
 
 def integers(nest: Nest, plain: Loops) -> None:
-    """The loops of an operator whose first result is quantised; `plain`: those of the same operator on numbers that stand for themselves.
+    """The loops of an operator whose first result is quantised; `plain`: those of the same operator on
+    numbers that stand for themselves.
 
     Raises Unsupported.
     """
@@ -41,7 +44,7 @@ def integers(nest: Nest, plain: Loops) -> None:
         LOOPS[how](nest)
 
 
-# -- sums of products ----------------------------------------------------------------------------------------------------------------------
+# -- sums of products ----------------------------------------------------------------------------------------
 
 
 def _sums(nest: Nest) -> None:
@@ -49,7 +52,9 @@ def _sums(nest: Nest) -> None:
     requantization = by.requantization(call)
     bias, factors = by.bias(call).astype(np.int32), requantization.by
     if call.operator.kind in ("Conv", "ConvTranspose"):
-        factors = Multipliers(*(f.reshape(-1, *(1,) * (len(call.result) - 2)) if f.ndim else f for f in factors))
+        factors = Multipliers(
+            *(f.reshape(-1, *(1,) * (len(call.result) - 2)) if f.ndim else f for f in factors)
+        )
     with nest.elements() as at:
         nest.out(f"int32_t sum = {nest.begin(at, '0')};")
         PRODUCTS[call.operator.kind](nest, at)
@@ -58,7 +63,9 @@ def _sums(nest: Nest) -> None:
 
 
 def _first_read(call: Call, channel: str) -> str:
-    """The start of a C sum: the first channel that the group of channel `channel` of a convolution's result reads; empty if there is one group."""
+    """The start of a C sum: the first channel that the group of channel `channel` of a convolution's result
+    reads; empty if there is one group.
+    """
     groups = call.attribute("group", 1)
     return f"{channel} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + " if groups > 1 else ""
 
@@ -88,7 +95,10 @@ def _gemm(nest: Nest, at: Sequence[str]) -> None:
     turned_a, turned_b = call.attribute("transA", 0), call.attribute("transB", 0)
     a, b = centred(nest, 0), centred(nest, 1, (0, 1) if turned_b else (1, 0))
     with nest.folded([call.shape(0)[0 if turned_a else 1]], "c", 0) as (c,):
-        nest.out(f"sum += {a([c, at[0]] if turned_a else [at[0], c])} * {b([at[1], c] if turned_b else [c, at[1]])};")
+        nest.out(
+            f"sum += {a([c, at[0]] if turned_a else [at[0], c])} * "
+            f"{b([at[1], c] if turned_b else [c, at[1]])};"
+        )
 
 
 def _matmul(nest: Nest, at: Sequence[str]) -> None:
@@ -99,7 +109,9 @@ def _matmul(nest: Nest, at: Sequence[str]) -> None:
     axes = [*range(len(right))]
     a, b = centred(nest, 0), centred(nest, 1, [*axes[:-2], *reversed(axes[-2:])])
     with nest.folded([left[len(left) - 1]], "c", 0) as (c,):
-        nest.out(f"sum += {a([*_of_stack(stack, left), *row, c])} * {b([*_of_stack(stack, right), c, *column])};")
+        nest.out(
+            f"sum += {a([*_of_stack(stack, left), *row, c])} * {b([*_of_stack(stack, right), c, *column])};"
+        )
 
 
 def _of_stack(stack: Sequence[str], shape: Sequence[int]) -> list[str]:
@@ -108,14 +120,21 @@ def _of_stack(stack: Sequence[str], shape: Sequence[int]) -> list[str]:
     return ["0" if extent == 1 else i for i, extent in zip(stack[len(stack) - len(own) :], own, strict=True)]
 
 
-PRODUCTS: dict[str, Callable[[Nest, Sequence[str]], None]] = {"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul}
+PRODUCTS: dict[str, Callable[[Nest, Sequence[str]], None]] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+}
 
 
-# -- elementwise ---------------------------------------------------------------------------------------------------------------------------
+# -- elementwise ---------------------------------------------------------------------------------------------
 
 
 def _by_table(nest: Nest) -> None:
-    index = next(i for i, tensor in enumerate(nest.call.tensors) if tensor is not None and not nest.call.constant[i])
+    index = next(
+        i for i, tensor in enumerate(nest.call.tensors) if tensor is not None and not nest.call.constant[i]
+    )
     x, y, table = nest.operand(index), nest.results[0], by.table(nest.call)
     with nest.elements() as at:
         nest.out(f"{y.at(at)} = {looked_up(nest, table, x.at(at))};")
@@ -140,10 +159,14 @@ def _slopes(nest: Nest) -> None:
     negative = Multipliers(slopes.negative.multiplier * slopes.sign, slopes.negative.shift)
     with nest.elements() as at:
         nest.out(f"const int32_t x = {met(nest, 0, at)};")
-        store(nest, at, f"(x < 0 ? {scaled(nest, at, 'x', negative)} : {scaled(nest, at, 'x', slopes.positive)})")
+        store(
+            nest,
+            at,
+            f"(x < 0 ? {scaled(nest, at, 'x', negative)} : {scaled(nest, at, 'x', slopes.positive)})",
+        )
 
 
-# -- windows and whole axes folded ---------------------------------------------------------------------------------------------------------
+# -- windows and whole axes folded ---------------------------------------------------------------------------
 
 
 def _mean(nest: Nest) -> None:
@@ -171,9 +194,15 @@ def _extreme(nest: Nest) -> None:
     with nest.elements() as at:
         nest.out(f"int best = {nest.begin(at, str(most if lowest else least))};")
         with _read(nest, at, pool=call.operator.kind == "MaxPool") as index:
-            nest.out(f"const int here = {x.at(index)};", f"best = here {'<' if lowest else '>'} best ? here : best;")
+            nest.out(
+                f"const int here = {x.at(index)};",
+                f"best = here {'<' if lowest else '>'} best ? here : best;",
+            )
         with nest.end(at, "best"):
-            nest.out(f"{y.at(at)} = {f'({y.ctype})best' if recoding is None else looked_up(nest, recoding, 'best')};")
+            nest.out(
+                f"{y.at(at)} = "
+                f"{f'({y.ctype})best' if recoding is None else looked_up(nest, recoding, 'best')};"
+            )
 
 
 @contextmanager
@@ -186,16 +215,20 @@ def _read(nest: Nest, at: Sequence[str], *, pool: bool) -> Iterator[list[str]]:
     shape, axes = nest.call.shape(0), sorted(reduced_axes(nest.call) or ())
     rest = iter(at if len(at) < len(shape) else [i for k, i in enumerate(at) if k not in axes])
     rows = row_axis(shape)
-    with nest.folded([shape[axis] for axis in axes], "f", axes.index(rows) if rows in axes else None) as folded:
+    with nest.folded(
+        [shape[axis] for axis in axes], "f", axes.index(rows) if rows in axes else None
+    ) as folded:
         along = dict(zip(axes, folded, strict=True))
         yield [along[axis] if axis in along else next(rest) for axis in range(len(shape))]
 
 
-# -- moved and chosen ----------------------------------------------------------------------------------------------------------------------
+# -- moved and chosen ----------------------------------------------------------------------------------------
 
 
 def _split(nest: Nest) -> None:
-    """Parts of the operand along an axis, each with a scale of its own; those that nobody asked for are passed over."""
+    """Parts of the operand along an axis, each with a scale of its own;
+    those that nobody asked for are passed over.
+    """
     call, x, sizes, start = nest.call, nest.operand(0), split_sizes(nest.call), 0
     axis = call.attribute("axis", 0) % len(x.shape)
     assert call.tensors[0] is not None
@@ -207,7 +240,9 @@ def _split(nest: Nest) -> None:
             table = by.recoding(call.tensors[0], call.result_tensors[k])
             with nest.elements(k) as at:
                 byte = x.at([f"{i} + {start}" if a == axis else i for a, i in enumerate(at)])
-                nest.out(f"{nest.results[k].at(at)} = {byte if table is None else looked_up(nest, table, byte)};")
+                nest.out(
+                    f"{nest.results[k].at(at)} = {byte if table is None else looked_up(nest, table, byte)};"
+                )
         start += size
 
 
@@ -244,7 +279,9 @@ class _Recoded(Array):
 
 
 def _recoded(nest: Nest) -> Nest:
-    """The operator on bytes that stand for themselves: those of operands are brought to the result's type, scale and zero point as they are read."""
+    """The operator on bytes that stand for themselves: those of operands are brought to the result's type,
+    scale and zero point as they are read.
+    """
     call = nest.call
     moves = arithmetic(call) is Arithmetic.MOVE
     results = [tensor for tensor in call.result_tensors if tensor.quantization is not None]
@@ -262,9 +299,21 @@ def _recoded(nest: Nest) -> Nest:
         elif table is not None and index in arrays:
             array = arrays[index]
             arrays[index] = _Recoded(
-                array.layout, array.shape, array.pointer, array.slots, array.slot, table=nest.constant(table), held=results[0].dtype, source=array
+                array.layout,
+                array.shape,
+                array.pointer,
+                array.slots,
+                array.slot,
+                table=nest.constant(table),
+                held=results[0].dtype,
+                source=array,
             )
-    given = replace(call, values=tuple(values), tensors=tuple(tensors), result_tensors=tuple(map(_plain, call.result_tensors)))
+    given = replace(
+        call,
+        values=tuple(values),
+        tensors=tuple(tensors),
+        result_tensors=tuple(map(_plain, call.result_tensors)),
+    )
     if call.operator.kind == "Pad":
         given = _with_padding(given, by.padding(call), results[0].dtype)
     return nest.reading(given, arrays)

@@ -1,7 +1,8 @@
 """Operators that move elements without arithmetic.
 
-Indices that are computed may be anything, and nothing outside an array is ever touched: one that lies outside is taken as the nearest inside where
-elements are read, and passed over where they are written. (NumPy would raise.)
+Indices that are computed may be anything, and nothing outside an array is ever touched: one that lies outside
+is taken as the nearest inside where elements are read, and passed over where they are written. (NumPy would
+raise.)
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _needed(nest: Nest, constant: object, index: int) -> None:
         raise nest.unsupported(f"input {index} that is computed", "a constant")
 
 
-# -- by place --------------------------------------------------------------------------------------------------------------------------------
+# -- by place ------------------------------------------------------------------------------------------------
 
 
 def concat(nest: Nest) -> None:
@@ -51,7 +52,9 @@ def concat(nest: Nest) -> None:
         if stop > start and k not in nest.aliased:
             x = nest.operand(k)
             with nest.elements(spans={axis: (start, stop)}) as at:
-                nest.out(f"{y.at(at)} = {x.at([plus(i, -start) if a == axis else i for a, i in enumerate(at)])};")
+                nest.out(
+                    f"{y.at(at)} = {x.at([plus(i, -start) if a == axis else i for a, i in enumerate(at)])};"
+                )
         start = stop
 
 
@@ -66,7 +69,10 @@ def split(nest: Nest) -> None:
             k = next(asked)
             if k not in nest.aliased:
                 with nest.elements(k) as at:
-                    nest.out(f"{nest.results[k].at(at)} = {x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};")
+                    nest.out(
+                        f"{nest.results[k].at(at)} = "
+                        f"{x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};"
+                    )
         start += size
 
 
@@ -112,7 +118,10 @@ def _filled(nest: Nest, amounts: Sequence[Span]) -> None:
         inner[axis] = first, stop
     if prod(y.shape) and all(stop > first for first, stop in inner.values()):
         with nest.elements(spans=inner) as at:
-            nest.out(f"{y.at(at)} = {x.at([plus(i, -before) for i, (before, _) in zip(at, amounts, strict=True)])};")
+            nest.out(
+                f"{y.at(at)} = "
+                f"{x.at([plus(i, -before) for i, (before, _) in zip(at, amounts, strict=True)])};"
+            )
 
 
 def expand(nest: Nest) -> None:
@@ -123,7 +132,13 @@ def expand(nest: Nest) -> None:
 def tile(nest: Nest) -> None:
     """The whole operand again and again along every axis."""
     shape, tiled = nest.operand(0).shape, nest.results[0].shape
-    copied(nest, lambda at: [i if n == extent else "0" if n == 1 else f"{i} % {n}" for i, n, extent in zip(at, shape, tiled, strict=True)])
+    copied(
+        nest,
+        lambda at: [
+            i if n == extent else "0" if n == 1 else f"{i} % {n}"
+            for i, n, extent in zip(at, shape, tiled, strict=True)
+        ],
+    )
 
 
 def transpose(nest: Nest) -> None:
@@ -160,7 +175,11 @@ def space_to_depth(nest: Nest) -> None:
 
     def source(at: Index) -> Index:
         n, c, y, x = at
-        channel, inside = (f"{c} % {channels}", f"{c} / {channels}") if depth_first else (f"{c} / {block * block}", f"{c} % {block * block}")
+        channel, inside = (
+            (f"{c} % {channels}", f"{c} / {channels}")
+            if depth_first
+            else (f"{c} / {block * block}", f"{c} % {block * block}")
+        )
         return n, channel, f"{y} * {block} + {inside} / {block}", f"{x} * {block} + {inside} % {block}"
 
     copied(nest, source)
@@ -173,10 +192,13 @@ def trilu(nest: Nest) -> None:
     with nest.elements() as at:
         if nest.has(1):
             nest.out(f"const int64_t k = {scalar(nest.operand(1))};")
-        nest.out(f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {'k' if nest.has(1) else '0'} ? {x.at(at)} : 0);")
+        nest.out(
+            f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {'k' if nest.has(1) else '0'} ? {x.at(at)} "
+            ": 0);"
+        )
 
 
-# -- by index --------------------------------------------------------------------------------------------------------------------------------
+# -- by index ------------------------------------------------------------------------------------------------
 
 
 def _indexed(nest: Nest, extents: Sequence[int]) -> None:
@@ -224,7 +246,9 @@ def gather_nd(nest: Nest) -> None:
     _indexed(nest, data.shape[shared : shared + count])
     with nest.each(axes=range(after)) as outer:
         place = [outer[a] for a in range(after)]
-        taken = [_taken(nest, f"k{j}", indices.at([*place, str(j)]), data.shape[shared + j]) for j in range(count)]
+        taken = [
+            _taken(nest, f"k{j}", indices.at([*place, str(j)]), data.shape[shared + j]) for j in range(count)
+        ]
         with nest.each(axes=range(after, len(y.shape))) as inner:
             at = [{**outer, **inner}[a] for a in range(len(y.shape))]
             nest.out(f"{y.at(at)} = {data.at([*at[:shared], *taken, *at[after:]])};")
@@ -280,7 +304,8 @@ def scatter_nd(nest: Nest) -> None:
 
 
 COPYING = frozenset(
-    "Concat DepthToSpace Expand Gather GatherElements GatherND Slice SpaceToDepth Split Tile Transpose".split()
+    """Concat DepthToSpace Expand Gather GatherElements GatherND Slice SpaceToDepth Split Tile
+    Transpose""".split()
 )  # loops that copy elements as they are stored, whatever that is
 LOOPS: dict[str, Callable[[Nest], None]] = {
     "BitCast": bit_cast,

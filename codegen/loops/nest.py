@@ -1,4 +1,6 @@
-"""What the loops of one operator are made from: its operands and results as arrays, and loops over the elements that are to be made."""
+"""What the loops of one operator are made from:
+its operands and results as arrays, and loops over the elements that are to be made.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Array:
             axis = row_axis(self.layout.shape)
             if axis is not None:
                 terms[axis] = ("0" if self.slots == 1 else f"({index[axis]}) % {self.slots}", self.slot)
-        return _sum((i, step) for (i, step), extent in zip(terms, self.layout.shape, strict=True) if extent > 1)
+        return _sum(
+            (i, step) for (i, step), extent in zip(terms, self.layout.shape, strict=True) if extent > 1
+        )
 
     def step(self, axis: int) -> int | None:
         """Elements from one index of an axis to the next; None where that differs from place to place."""
@@ -84,7 +88,10 @@ class Array:
 
     def broadcast(self, index: Sequence[str], shape: Sequence[int]) -> list[str]:
         """The index of the element that meets the one at `index` of a larger shape, by NumPy's rules."""
-        return ["0" if extent == 1 else i for i, extent in zip(index[len(shape) - len(self.shape) :], self.shape, strict=True)]
+        return [
+            "0" if extent == 1 else i
+            for i, extent in zip(index[len(shape) - len(self.shape) :], self.shape, strict=True)
+        ]
 
 
 def _steps(shape: Sequence[int]) -> list[int]:
@@ -105,8 +112,9 @@ def _sum(terms: Iterator[tuple[str, int]]) -> str:
 class Nest:
     """One operator, to be printed as loops into a function `name(m, r)`.
 
-    The function makes row r of every result, or, if `whole`, all rows, whatever r is. With several threads, all of them run it: the outermost loop of
-    `each` is shared out among them; what cannot be shared out stands in `alone`.
+    The function makes row r of every result, or, if `whole`, all rows, whatever r is. With several threads,
+    all of them run it: the outermost loop of `each` is shared out among them; what cannot be shared out
+    stands in `alone`.
     """
 
     def __init__(
@@ -133,7 +141,9 @@ class Nest:
             return self.maps[index]
         value, tensor = self.call.values[index], self.call.tensors[index]
         if value is None or tensor is None:
-            raise self.unsupported(f"input {index} that is absent, or has no values", "maps and constants with values")
+            raise self.unsupported(
+                f"input {index} that is absent, or has no values", "maps and constants with values"
+            )
         if tensor.dtype not in CTYPES:
             raise self.unsupported(f"input {index} of type {tensor.dtype}", ", ".join(CTYPES))
         return Array(MapLayout(tensor, tuple(range(value.ndim))), value.shape, self.constant(value))
@@ -151,27 +161,36 @@ class Nest:
     def unsupported(self, refused: str, accepted: str) -> Unsupported:
         """The error for what the loops do not do."""
         operator = self.call.operator
-        return Unsupported(f"node {operator.name!r} ({operator.kind}): found {refused}; generated C accepts {accepted}")
+        return Unsupported(
+            f"node {operator.name!r} ({operator.kind}): found {refused}; generated C accepts {accepted}"
+        )
 
     def row(self, result: int = 0) -> int | None:
         """The axis along which a result is made row by row, where its index is r."""
         return None if self.whole else row_axis(self.results[result].shape)
 
     def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
-        """C conditions, all of which hold where elements of a result at these indices (axis -> index) are to be made."""
+        """C conditions, all of which hold where elements of a result at these indices (axis -> index) are to
+        be made.
+        """
         row = self.row(result)
         return [f"{at[row]} == r"] if row is not None and row in at else []
 
-    # -- loops -----------------------------------------------------------------------------------------------------------------------------
+    # -- loops -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def each(
-        self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i", spans: Mapping[int, Span] | None = None
+        self,
+        result: int = 0,
+        axes: Sequence[int] | None = None,
+        name: str = "i",
+        spans: Mapping[int, Span] | None = None,
     ) -> Iterator[dict[int, str]]:
-        """Loops over the elements of a result that are to be made, or over some of its axes alone: axis -> index.
+        """Loops over the elements of a result that are to be made, or over some of its axes alone: axis ->
+        index.
 
-        Loops follow the order in which elements lie. `spans`: along these axes, only the indices (first, stop). With all axes, `[*indices.values()]`
-        is not an index: see `elements`.
+        Loops follow the order in which elements lie. `spans`: along these axes, only the indices (first,
+        stop). With all axes, `[*indices.values()]` is not an index: see `elements`.
         """
         layout = self.results[result].layout
         axis, before = self.row(result), self._sharing
@@ -197,7 +216,9 @@ class Nest:
         self._sharing = before
 
     @contextmanager
-    def elements(self, result: int = 0, name: str = "i", spans: Mapping[int, Span] | None = None) -> Iterator[list[str]]:
+    def elements(
+        self, result: int = 0, name: str = "i", spans: Mapping[int, Span] | None = None
+    ) -> Iterator[list[str]]:
         """Loops over all elements of a result that are to be made: their index."""
         with self.each(result, name=name, spans=spans) as indices:
             yield [indices[k] for k in range(len(indices))]
@@ -206,20 +227,29 @@ class Nest:
     def over(self, extents: Sequence[int | str], name: str) -> Iterator[list[str]]:
         """Loops over anything else, by every thread that comes here: indices `name`0, `name`1, ..."""
         indices = ["0" if extent == 1 else f"{name}{k}" for k, extent in enumerate(extents)]
-        heads = [f"for (int {i} = 0; {i} < {extent}; {i}++)" for i, extent in zip(indices, extents, strict=True) if i != "0"]
+        heads = [
+            f"for (int {i} = 0; {i} < {extent}; {i}++)"
+            for i, extent in zip(indices, extents, strict=True)
+            if i != "0"
+        ]
         with self.out.nested(heads):
             yield indices
 
-    # -- sums that may come in parts ---------------------------------------------------------------------------------------------------------
+    # -- sums that may come in parts -------------------------------------------------------------------------
 
     @contextmanager
     def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
-        """Loops as those of `over`, over what is folded into one element. `along`: which of the extents a plan may take in parts."""
+        """Loops as those of `over`, over what is folded into one element.
+
+        `along`: which of the extents a plan may take in parts.
+        """
         with self.over(extents, name) as indices:
             yield indices
 
     def begin(self, at: Sequence[str], start: str) -> str:
-        """C expression: what the sum (or extreme) of an element begins with, `start` or what earlier parts came to."""
+        """C expression: what the sum (or extreme) of an element begins with,
+        `start` or what earlier parts came to.
+        """
         return start
 
     @contextmanager

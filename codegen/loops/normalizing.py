@@ -63,23 +63,33 @@ def rms_normalization(nest: Nest) -> None:
         _scaled(nest, x, axes, at, "(double){v} * inverse")
 
 
-def _scaled(nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], normal: str, result: int = 0) -> None:
-    """The elements of a fibre times a scale, plus a bias if there is one: operands 1 and 2, which are broadcast."""
+def _scaled(
+    nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], normal: str, result: int = 0
+) -> None:
+    """The elements of a fibre times a scale, plus a bias if there is one:
+    operands 1 and 2, which are broadcast.
+    """
     y, scale, bias = nest.results[result], nest.operand(1), nest.operand(2) if nest.has(2) else None
     with of_fibre(nest, axes, at, result) as i:
         shift = f" + (double){bias.at(bias.broadcast(i, y.shape))}" if bias else ""
-        nest.out(f"{y.at(i)} = ({y.ctype})({normal.format(v=x.at(i))} * (double){scale.at(scale.broadcast(i, y.shape))}{shift});")
+        nest.out(
+            f"{y.at(i)} = ({y.ctype})({normal.format(v=x.at(i))} * "
+            f"(double){scale.at(scale.broadcast(i, y.shape))}{shift});"
+        )
 
 
 def group_normalization(nest: Nest) -> None:
-    """InstanceNormalization and GroupNormalization: channels alone or in groups, with the spatial axes; scaled per channel.
+    """InstanceNormalization and GroupNormalization: channels alone or in groups, with the spatial axes;
+    scaled per channel.
 
     The channels of a group come one after the other: its statistics are taken when its first channel comes.
     """
     x, y, out = nest.operand(0), nest.results[0], nest.out
     scale, bias = nest.operand(1), nest.operand(2)
     channels, spatial = x.shape[1], range(2, len(x.shape))
-    groups = nest.call.attribute("num_groups", 1) if nest.call.operator.kind == "GroupNormalization" else channels
+    groups = (
+        nest.call.attribute("num_groups", 1) if nest.call.operator.kind == "GroupNormalization" else channels
+    )
     size = channels // groups
     elements = f"{np.prod(x.shape[2:], dtype=np.int64) * size}.0"
     out("int known = -1;", "double mean = 0.0, inverse = 0.0;")
@@ -89,10 +99,16 @@ def group_normalization(nest: Nest) -> None:
         with out.block("if (group != known)"):
             out("double square = 0.0;", "mean = 0.0;")
             for sum_of in ("mean += v;", "square += (v - mean) * (v - mean);"):
-                with nest.over([size], "g") as (g,), along(nest, x, spatial, [at[0], f"(group % {groups} * {size} + {g})", *at[2:]]) as i:
+                with (
+                    nest.over([size], "g") as (g,),
+                    along(nest, x, spatial, [at[0], f"(group % {groups} * {size} + {g})", *at[2:]]) as i,
+                ):
                     out(f"const double v = (double){x.at(i)};", sum_of)
                 out(f"{sum_of.split()[0]} /= {elements};")
-            out(f"inverse = 1.0 / sqrt(square + {double(nest.call.attribute('epsilon', 1e-5))});", "known = group;")
+            out(
+                f"inverse = 1.0 / sqrt(square + {double(nest.call.attribute('epsilon', 1e-5))});",
+                "known = group;",
+            )
         with of_fibre(nest, spatial, at) as i:
             factor, shift = f"(double){scale.at([at[1]])}", f"(double){bias.at([at[1]])}"
             out(f"{y.at(i)} = ({y.ctype})(((double){x.at(i)} - mean) * inverse * {factor} + {shift});")
@@ -117,11 +133,17 @@ def local_response(nest: Nest) -> None:
     beta = call.attribute("beta", 0.75)
     with nest.elements() as at:
         out("double sum = 0.0;")
-        head = f"for (int c = larger({at[1]} - {low}, 0); c <= smaller({at[1]} + {high}, {x.shape[1] - 1}); c++)"
+        head = (
+            f"for (int c = larger({at[1]} - {low}, 0); c <= smaller({at[1]} + {high}, {x.shape[1] - 1}); c++)"
+        )
         with out.block(head):
             out(f"const double v = (double){x.at([at[0], 'c', *at[2:]])};", "sum += v * v;")
-        out(f"sum = {double(call.attribute('bias', 1.0))} + {double(call.attribute('alpha', 1e-4) / call.attribute('size', 1))} * sum;")
-        divisor = "(sqrt(sum) * sqrt(sqrt(sum)))" if beta == 0.75 else f"pow(sum, {double(beta)})"  # a power takes longer than two roots
+        out(
+            f"sum = {double(call.attribute('bias', 1.0))} + "
+            f"{double(call.attribute('alpha', 1e-4) / call.attribute('size', 1))} * sum;"
+        )
+        # a power takes longer than two roots
+        divisor = "(sqrt(sum) * sqrt(sqrt(sum)))" if beta == 0.75 else f"pow(sum, {double(beta)})"
         out(f"{y.at(at)} = ({y.ctype})((double){x.at(at)} / {divisor});")
 
 

@@ -15,13 +15,17 @@ from lfopt.ops.windows import Window, windows
 
 
 def max_pool(nest: Nest) -> None:
-    """The largest element of each window, and where it is in the whole input. Source: MaxPool, storage_order (1: columns first)."""
+    """The largest element of each window, and where it is in the whole input.
+
+    Source: MaxPool, storage_order (1: columns first).
+    """
     call, out, x = nest.call, nest.out, nest.operand(0)
     sliding, scalar = _trimmed(nest), Scalar(x.dtype)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     values, places = [nest.results[asked.index(k)] if k in asked else None for k in (0, 1)]
     with nest.elements() as at:
-        out(f"{x.ctype} most = {_lowest(scalar, empty=any((window.covered((0, window.size_out)) == 0).any() for window in sliding))};")
+        empty = any((window.covered((0, window.size_out)) == 0).any() for window in sliding)
+        out(f"{x.ctype} most = {_lowest(scalar, empty=empty)};")
         if places:
             out("int none = 1;", f"int64_t place = {_place(nest, [*at[:2], *['-1'] * len(sliding)])};")
         with taps(nest, sliding, at[2:]) as tap:
@@ -36,7 +40,9 @@ def max_pool(nest: Nest) -> None:
 
 
 def _lowest(scalar: Scalar, *, empty: bool) -> str:
-    """What every element is at least as large as; what a window that covers nothing gives, if there are `empty` ones."""
+    """What every element is at least as large as;
+    what a window that covers nothing gives, if there are `empty` ones.
+    """
     dtype = np.dtype(scalar.dtype)
     if not scalar.floating:
         return f"({scalar.ctype})({_integer(int(np.iinfo(dtype).min))})"
@@ -51,7 +57,9 @@ def _integer(value: int) -> str:
 def _place(nest: Nest, at: Sequence[str]) -> str:
     """Index in the flattened input."""
     shape = nest.call.shape(0)
-    spatial = range(2, len(shape)) if nest.call.attribute("storage_order", 0) else range(len(shape) - 1, 1, -1)
+    spatial = (
+        range(2, len(shape)) if nest.call.attribute("storage_order", 0) else range(len(shape) - 1, 1, -1)
+    )
     steps, step = {0: shape[1] * prod(shape[2:]), 1: prod(shape[2:])}, 1
     for axis in spatial:
         steps[axis], step = step, step * shape[axis]
@@ -62,7 +70,10 @@ def average_pool(nest: Nest) -> None:
     """The mean of each window, over what it covers of the map, or of the padded map."""
     x, y = nest.operand(0), nest.results[0]
     include = bool(nest.call.attribute("count_include_pad", 0))
-    counts = [_counts(nest, np.maximum(window.covered((0, window.size_out), padded=include), 1)) for window in windows(nest.call)]
+    counts = [
+        _counts(nest, np.maximum(window.covered((0, window.size_out), padded=include), 1))
+        for window in windows(nest.call)
+    ]
 
     def mean(total: str, at: Sequence[str]) -> str:
         return f"{total} / ({' * '.join(count(o) for count, o in zip(counts, at[2:], strict=True))})"
@@ -84,7 +95,9 @@ def lp_pool(nest: Nest) -> None:
     _summed(nest, nest.operand(0), nest.results[0], lambda v: power(v, p), lambda total, at: root(total, p))
 
 
-def _summed(nest: Nest, x: Array, y: Array, before: Callable[[str], str], after: Callable[[str, Sequence[str]], str]) -> None:
+def _summed(
+    nest: Nest, x: Array, y: Array, before: Callable[[str], str], after: Callable[[str, Sequence[str]], str]
+) -> None:
     """Something of every element summed over each window, and something made of the sum."""
     out = nest.out
     with nest.elements() as at:
@@ -109,4 +122,8 @@ def root(v: str, p: int) -> str:
     return {1: v, 2: f"sqrt({v})"}.get(p, f"pow({v}, {double(1 / p)})")
 
 
-LOOPS: dict[str, Callable[[Nest], None]] = {"AveragePool": average_pool, "LpPool": lp_pool, "MaxPool": max_pool}
+LOOPS: dict[str, Callable[[Nest], None]] = {
+    "AveragePool": average_pool,
+    "LpPool": lp_pool,
+    "MaxPool": max_pool,
+}

@@ -1,4 +1,6 @@
-"""Loops where stored integers become real numbers: DequantizeLinear, and what is computed in float64 and quantised: the bits of the reference."""
+"""Loops where stored integers become real numbers: DequantizeLinear, and what is computed in float64 and
+quantised: the bits of the reference.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ MOST_ADDED = 4096  # doubles on the stack
 
 
 def by_floats(nest: Nest) -> None:
-    """The loops of an operator that is computed in float64. Raises Unsupported for one that is not the same everywhere."""
+    """The loops of an operator that is computed in float64.
+
+    Raises Unsupported for one that is not the same everywhere.
+    """
     kind = nest.call.operator.kind
     if kind not in FLOATS:
         raise nest.unsupported(
-            "a quantised map that is computed in float64, where the last bit depends on the order of a sum or on the library of functions",
+            "a quantised map that is computed in float64, where the last bit depends on the order of a sum "
+            "or on the library of functions",
             f"of such operators {', '.join(sorted(FLOATS))}",
         )
     FLOATS[kind](nest)
@@ -33,11 +39,21 @@ def _store_real(nest: Nest, at: Sequence[str], value: str, real: str = "float64"
     """A real number, rounded to the nearest step."""
     result = nest.call.result_tensors[0]
     parameters = quantization(result)
-    shape = () if parameters.axis is None else tuple(-1 if axis == parameters.axis else 1 for axis in range(len(result.shape)))
-    scale, zero = (_number(nest, np.reshape(v, shape), at, t) for v, t in ((parameters.scale, real), (parameters.zero_point, "int32")))
+    shape = (
+        ()
+        if parameters.axis is None
+        else tuple(-1 if axis == parameters.axis else 1 for axis in range(len(result.shape)))
+    )
+    scale, zero = (
+        _number(nest, np.reshape(v, shape), at, t)
+        for v, t in ((parameters.scale, real), (parameters.zero_point, "int32"))
+    )
     least, most = limits(result.dtype)
     y, nearest = nest.results[0], "rintf" if real == "float32" else "rint"
-    nest.out(f"{y.at(at)} = ({y.ctype})clamped((int64_t)steps((double){nearest}({value} / {scale})) + ({zero}), {least}, {most});")
+    nest.out(
+        f"{y.at(at)} = ({y.ctype})clamped((int64_t)steps((double){nearest}({value} / {scale})) + ({zero}), "
+        f"{least}, {most});"
+    )
 
 
 def _number(nest: Nest, values: np.ndarray, at: Sequence[str], dtype: str) -> str:
@@ -56,15 +72,22 @@ def _quantize(nest: Nest) -> None:
 
 def _quotient(nest: Nest) -> None:
     tensors = nest.call.tensors[:2]
-    if any(tensor is None or tensor.quantization is None or tensor.quantization.axis is not None for tensor in tensors):
-        raise nest.unsupported("operands that are not quantised, or with several scales", "two quantised operands")
+    if any(
+        tensor is None or tensor.quantization is None or tensor.quantization.axis is not None
+        for tensor in tensors
+    ):
+        raise nest.unsupported(
+            "operands that are not quantised, or with several scales", "two quantised operands"
+        )
     with nest.elements() as at:
         a, b = (f"{met(nest, k, at)} * {quantization(tensor).scale[0]!r}" for k, tensor in enumerate(tensors))
         _store_real(nest, at, f"({a} / ({b}))")
 
 
 def _resize(nest: Nest) -> None:
-    """Axis by axis, every product and sum rounded as NumPy rounds it: through a volatile variable, so that none are fused."""
+    """Axis by axis, every product and sum rounded as NumPy rounds it:
+    through a volatile variable, so that none are fused.
+    """
     call, x = nest.call, nest.operand(0)
     parameters = quantization(call.tensors[0])
     if parameters.axis is not None or not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
@@ -73,15 +96,31 @@ def _resize(nest: Nest) -> None:
     with nest.elements() as at:
         index = list(at)
         value = _interpolated(
-            nest, at, index, [*reversed(axes.items())], lambda: f"{less(x.at(index), parameters.zero_point[0])} * {parameters.scale[0]!r}"
+            nest,
+            at,
+            index,
+            [*reversed(axes.items())],
+            lambda: f"{less(x.at(index), parameters.zero_point[0])} * {parameters.scale[0]!r}",
         )
-        beyond = [f"{nest.constant(t.outside.astype(np.uint8))}[{at[axis]}]" for axis, t in axes.items() if t.outside is not None]
+        beyond = [
+            f"{nest.constant(t.outside.astype(np.uint8))}[{at[axis]}]"
+            for axis, t in axes.items()
+            if t.outside is not None
+        ]
         if beyond:
-            value = f"({' || '.join(beyond)} ? {float(call.attribute('extrapolation_value', 0.0))!r} : {value})"
+            value = (
+                f"({' || '.join(beyond)} ? {float(call.attribute('extrapolation_value', 0.0))!r} : {value})"
+            )
         _store_real(nest, at, value)
 
 
-def _interpolated(nest: Nest, at: Sequence[str], index: list[str], axes: Sequence[tuple[int, AxisTaps]], element: Callable[[], str]) -> str:
+def _interpolated(
+    nest: Nest,
+    at: Sequence[str],
+    index: list[str],
+    axes: Sequence[tuple[int, AxisTaps]],
+    element: Callable[[], str],
+) -> str:
     """Print what interpolates along the given axes, the last to be done first; C expression of the value."""
     if not axes:
         return element()
@@ -102,13 +141,20 @@ def _interpolated(nest: Nest, at: Sequence[str], index: list[str], axes: Sequenc
 
 
 def _softmax(nest: Nest) -> None:
-    """Along the last axis: powers are NumPy's, from a table (a difference of two operands is one of 256 numbers), and added in NumPy's order."""
+    """Along the last axis: powers are NumPy's, from a table (a difference of two operands is one of 256
+    numbers), and added in NumPy's order.
+    """
     call, x = nest.call, nest.operand(0)
     shape, scale = call.result, quantization(call.tensors[0]).scale[0]
     axis = call.attribute("axis", -1) % len(shape)
-    exact = quantization(call.tensors[0]).axis is None and x.dtype in BYTES and float(np.float32(scale)) == scale
+    exact = (
+        quantization(call.tensors[0]).axis is None and x.dtype in BYTES and float(np.float32(scale)) == scale
+    )
     if not exact or prod(shape[axis + 1 :]) != 1 or shape[axis] > MOST_ADDED:
-        raise nest.unsupported(f"axis {axis} of {list(shape)}, {x.dtype}", f"bytes, along the last axis, {MOST_ADDED} of them at most")
+        raise nest.unsupported(
+            f"axis {axis} of {list(shape)}, {x.dtype}",
+            f"bytes, along the last axis, {MOST_ADDED} of them at most",
+        )
     powers = nest.constant(np.exp(-scale * np.arange(256)))
     with nest.each(axes=[k for k in range(len(shape)) if k != axis]) as outer:
         here = [outer.get(k, "k") for k in range(len(shape))]
@@ -120,15 +166,30 @@ def _softmax(nest: Nest) -> None:
             _store_real(nest, here, "power[k] / total")
 
 
-FLOATS: dict[str, Loops] = {"QuantizeLinear": _quantize, "Div": _quotient, "Resize": _resize, "Softmax": _softmax}
+FLOATS: dict[str, Loops] = {
+    "QuantizeLinear": _quantize,
+    "Div": _quotient,
+    "Resize": _resize,
+    "Softmax": _softmax,
+}
 
 
 def dequantize(nest: Nest) -> None:
     """The loops of DequantizeLinear: (stored - zero point) * scale, in the scale's type."""
     call, x, y = nest.call, nest.operand(0), nest.results[0]
     scale, zero = call.values[1], call.values[2] if call.has(2) else np.zeros((), np.int64)
-    if scale is None or zero is None or scale.ndim > 1 or call.attribute("block_size", 0) or scale.dtype.name not in REALS or y.dtype not in REALS:
-        raise nest.unsupported("scales that are computed, in blocks, or not real", "float32 constants, one or one for each index of an axis")
+    if (
+        scale is None
+        or zero is None
+        or scale.ndim > 1
+        or call.attribute("block_size", 0)
+        or scale.dtype.name not in REALS
+        or y.dtype not in REALS
+    ):
+        raise nest.unsupported(
+            "scales that are computed, in blocks, or not real",
+            "float32 constants, one or one for each index of an axis",
+        )
     if np.dtype(x.dtype).kind not in "iu" or x.dtype == "uint64":
         raise nest.unsupported(f"an operand of {x.dtype}", "integers")
     axis = call.attribute("axis", 1) % max(len(call.result), 1)
@@ -136,8 +197,15 @@ def dequantize(nest: Nest) -> None:
     real = scale.dtype.name
     kind = "int64_t" if x.dtype in ("int64", "uint32") or np.dtype(zero.dtype).itemsize > 2 else "int32_t"
     with nest.elements() as at:
-        centre = entry(nest, zero.reshape(shape if zero.size > 1 else ()).astype(np.int64 if kind == "int64_t" else np.int32), at)
-        nest.out(f"{y.at(at)} = ({y.ctype})(({CTYPES[real]})(({kind}){x.at(at)} - ({centre})) * {_number(nest, scale.reshape(shape), at, real)});")
+        centre = entry(
+            nest,
+            zero.reshape(shape if zero.size > 1 else ()).astype(np.int64 if kind == "int64_t" else np.int32),
+            at,
+        )
+        nest.out(
+            f"{y.at(at)} = ({y.ctype})(({CTYPES[real]})(({kind}){x.at(at)} - ({centre})) * "
+            f"{_number(nest, scale.reshape(shape), at, real)});"
+        )
 
 
 BORDER: dict[str, Loops] = {"DequantizeLinear": dequantize}

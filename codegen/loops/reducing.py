@@ -16,23 +16,32 @@ from lfopt.ops.parameters import reduced_axes
 
 
 @contextmanager
-def along(nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], name: str = "j") -> Iterator[list[str]]:
-    """Loops over some axes of an operand, in the order in which it lies: the index, which is `at` along the others."""
+def along(
+    nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], name: str = "j"
+) -> Iterator[list[str]]:
+    """Loops over some axes of an operand, in the order in which it lies:
+    the index, which is `at` along the others.
+    """
     order = x.layout.order if x.shape == x.layout.shape else range(len(x.shape))
     chosen = [axis for axis in order if axis in axes]
     rows = row_axis(x.shape)
-    with nest.folded([x.shape[axis] for axis in chosen], name, chosen.index(rows) if rows in chosen else None) as indices:
+    with nest.folded(
+        [x.shape[axis] for axis in chosen], name, chosen.index(rows) if rows in chosen else None
+    ) as indices:
         index = list(at)
         for axis, i in zip(chosen, indices, strict=True):
             index[axis] = i
         yield index
 
 
-# -- reductions ----------------------------------------------------------------------------------------------------------------------------
+# -- reductions ----------------------------------------------------------------------------------------------
 
 
 class ReductionLoop(NamedTuple):
-    """What is done with each element `v`, and with what they add up to. Both in the type of sums, or in double if `real`."""
+    """What is done with each element `v`, and with what they add up to.
+
+    Both in the type of sums, or in double if `real`.
+    """
 
     term: Callable[[Nest, str], str] = lambda nest, v: v
     after: Callable[[Nest, str], str] | None = None  # of a double; None: the sum it is
@@ -56,7 +65,9 @@ def _averaged(nest: Nest, total: str) -> str:
 SUMS: dict[str, ReductionLoop] = {
     "GlobalAveragePool": ReductionLoop(after=_averaged, real=True),
     "GlobalLpPool": ReductionLoop(
-        lambda nest, v: power(v, nest.call.attribute("p", 2)), lambda nest, s: root(s, nest.call.attribute("p", 2)), real=True
+        lambda nest, v: power(v, nest.call.attribute("p", 2)),
+        lambda nest, s: root(s, nest.call.attribute("p", 2)),
+        real=True,
     ),
     "ReduceL1": ReductionLoop(_absolute),
     "ReduceL2": ReductionLoop(_square, lambda nest, s: f"sqrt({s})"),
@@ -91,8 +102,15 @@ def summed(nest: Nest) -> None:
     with nest.elements() as at:
         out(f"{held.ctype} sum = {nest.begin(at, str(int(row.product)))};")
         with along(nest, x, axes, _source(nest, axes, at)) as i:
-            out(f"const {held.ctype} v = {held.wide(x.at(i))};", f"sum {'*' if row.product else '+'}= {row.term(nest, 'v')};")
-        value = Sums.of(y.dtype).rounded(f"({row.after(nest, held.real('sum'))})") if row.after else held.narrow("sum")
+            out(
+                f"const {held.ctype} v = {held.wide(x.at(i))};",
+                f"sum {'*' if row.product else '+'}= {row.term(nest, 'v')};",
+            )
+        value = (
+            Sums.of(y.dtype).rounded(f"({row.after(nest, held.real('sum'))})")
+            if row.after
+            else held.narrow("sum")
+        )
         with nest.end(at, "sum"):
             out(f"{y.at(at)} = {value};")
 
@@ -138,7 +156,7 @@ def _largest(nest: Nest, x: Array, axes: Sequence[int], source: Sequence[str]) -
         nest.out(f"const double v = (double){x.at(i)};", "if (v > most || isnan(v)) most = v;")
 
 
-# -- along one axis ------------------------------------------------------------------------------------------------------------------------
+# -- along one axis ------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""DeformConv and RoiAlign: maps read between their elements, at places that are computed. Whatever these are, nothing outside an array is touched."""
+"""DeformConv and RoiAlign: maps read between their elements, at places that are computed.
+
+Whatever these are, nothing outside an array is touched.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,14 @@ MOST_TAPS = 1 << 15  # elements on the stack: all that one pixel of a DeformConv
 
 
 def deform_conv(nest: Nest) -> None:
-    """Pixel by pixel: its taps, interpolated once for all channels of the result; then their products with the weights of each group."""
+    """Pixel by pixel: its taps, interpolated once for all channels of the result;
+    then their products with the weights of each group.
+    """
     call, out, (x, offset, y) = nest.call, nest.out, (nest.operand(0), nest.operand(2), nest.results[0])
     if len(x.shape) != 4 or prod(call.shape(1)[1:]) * call.attribute("group", 1) > MOST_TAPS:
-        raise nest.unsupported(f"weights of shape {[*call.shape(1)]}", f"2 spatial axes, up to {MOST_TAPS} taps of a pixel")
+        raise nest.unsupported(
+            f"weights of shape {[*call.shape(1)]}", f"2 spatial axes, up to {MOST_TAPS} taps of a pixel"
+        )
     strides, dilations, pads, groups, offset_groups = Deformed.of(call)
     (_, channels, height, width), (kh, kw) = x.shape, call.shape(1)[2:]
     of_offset, taps, outputs = channels // offset_groups, prod(call.shape(1)[1:]), y.shape[1] // groups
@@ -27,17 +34,31 @@ def deform_conv(nest: Nest) -> None:
             tap = f"(({g}) * {kh} + {row}) * {kw} + {column}"
             for name, o, k, axis in (("y", at[2], row, 0), ("x", at[3], column, 1)):
                 place = f"({o}) * {strides[axis]} + ({k}) * {dilations[axis]} - ({pads[axis]})"
-                out(f"const double {name} = {place} + (double){offset.at([at[0], f'({tap}) * 2 + {axis}', at[2], at[3]])};")
+                out(
+                    f"const double {name} = {place} + "
+                    f"(double){offset.at([at[0], f'({tap}) * 2 + {axis}', at[2], at[3]])};"
+                )
             out(f"const int inside = y > -1 && y < {height} && x > -1 && x < {width};")
             for name in "yx":
-                out(f"const int {name}0 = inside ? (int)floor({name}) : 0, {name}1 = {name}0 + 1;", f"const double f{name} = {name} - {name}0;")
+                out(
+                    f"const int {name}0 = inside ? (int)floor({name}) : 0, {name}1 = {name}0 + 1;",
+                    f"const double f{name} = {name} - {name}0;",
+                )
             with nest.over((of_offset,), "c") as (c,):
                 channel = f"({g}) * {of_offset} + {c}"
                 out("double v = 0;")
                 for r, s in product("01", "01"):
-                    conditions = [f"{name}0 >= 0" if k == "0" else f"{name}1 < {n}" for name, k, n in (("y", r, height), ("x", s, width))]
-                    out(f"if (inside && {' && '.join(conditions)}) v += {_share(r, s)} * (double){x.at([at[0], channel, f'y{r}', f'x{s}'])};")
-                weighed = f"v * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}" if nest.has(4) else "v"
+                    conditions = [
+                        f"{name}0 >= 0" if k == "0" else f"{name}1 < {n}"
+                        for name, k, n in (("y", r, height), ("x", s, width))
+                    ]
+                    out(
+                        f"if (inside && {' && '.join(conditions)}) v += {_share(r, s)} * "
+                        f"(double){x.at([at[0], channel, f'y{r}', f'x{s}'])};"
+                    )
+                weighed = (
+                    f"v * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}" if nest.has(4) else "v"
+                )
                 out(f"taps[({channel}) * {kh * kw} + ({row}) * {kw} + {column}] = ({y.ctype})({weighed});")
         with nest.over((groups,), "g") as (g,):
             weight = _weights(nest)
@@ -53,12 +74,16 @@ def deform_conv(nest: Nest) -> None:
 
 
 def _weights(nest: Nest) -> Callable[[str, str, str], str]:
-    """The weight of a tap of a group for one of its channels: where it is known, those of all channels lie side by side."""
+    """The weight of a tap of a group for one of its channels:
+    where it is known, those of all channels lie side by side.
+    """
     value, groups = nest.call.values[1], nest.call.attribute("group", 1)
     (m, _, kh, kw), taps = nest.call.shape(1), prod(nest.call.shape(1)[1:])
     if value is None:
         w = nest.operand(1)
-        return lambda g, t, o: w.at([f"({g}) * {m // groups} + {o}", f"({t}) / {kh * kw}", f"({t}) / {kw} % {kh}", f"({t}) % {kw}"])
+        return lambda g, t, o: w.at(
+            [f"({g}) * {m // groups} + {o}", f"({t}) / {kh * kw}", f"({t}) / {kw} % {kh}", f"({t}) % {kw}"]
+        )
     pointer = nest.constant(value.reshape(groups, m // groups, taps).transpose(0, 2, 1))
     return lambda g, t, o: f"{pointer}[(({g}) * {taps} + {t}) * {m // groups} + {o}]"
 
@@ -70,7 +95,11 @@ def _share(row: str, column: str) -> str:
 
 def roi_align(nest: Nest) -> None:
     """Bin by bin: its samples one after the other, each of all channels."""
-    call, out, (x, regions, images, y) = nest.call, nest.out, (*(nest.operand(i) for i in range(3)), nest.results[0])
+    call, out, (x, regions, images, y) = (
+        nest.call,
+        nest.out,
+        (*(nest.operand(i) for i in range(3)), nest.results[0]),
+    )
     count, (_, channels, high, wide) = x.shape[0], y.shape
     average, ratio = call.attribute("mode", "avg") == "avg", call.attribute("sampling_ratio", 0)
     corner = 0.5 if half_pixel(call) else 0.0
@@ -81,7 +110,15 @@ def roi_align(nest: Nest) -> None:
             out(f"const int image = nearest_of({images.at([at[0]])}, {count});")
         out(f"double made[{channels}];")
         for name, bin_, bins, edges in (("y", at[2], high, "13"), ("x", at[3], wide, "02")):
-            _along(nest, name, [f"(double){regions.at([at[0], edge])} * {double(call.attribute('spatial_scale', 1.0))} - {corner}" for edge in edges])
+            _along(
+                nest,
+                name,
+                [
+                    f"(double){regions.at([at[0], edge])} * {double(call.attribute('spatial_scale', 1.0))} - "
+                    f"{corner}"
+                    for edge in edges
+                ],
+            )
             out(f"const double size_{name} = length_{name} / {bins};")
             out(f"const int count_{name} = {ratio or f'to_int32(ceil(size_{name}))'};")
             out(f"const double first_{name} = start_{name} + ({bin_}) * size_{name};")
@@ -99,7 +136,9 @@ def _along(nest: Nest, name: str, edges: Sequence[str]) -> None:
     start, stop = edges
     nest.out(f"const double start_{name} = {start}, stop_{name} = {stop};")
     length = f"stop_{name} - start_{name}"
-    nest.out(f"const double length_{name} = {length if half_pixel(nest.call) else f'{length} > 1 ? {length} : 1'};")
+    nest.out(
+        f"const double length_{name} = {length if half_pixel(nest.call) else f'{length} > 1 ? {length} : 1'};"
+    )
 
 
 def _sample(nest: Nest, x: Array, *, average: bool) -> None:
@@ -109,10 +148,18 @@ def _sample(nest: Nest, x: Array, *, average: bool) -> None:
         out(f"const double at_{name} = first_{name} + ({index} + 0.5) * size_{name} / count_{name};")
     out(f"const int inside = at_y >= -1 && at_y <= {height} && at_x >= -1 && at_x <= {width};")
     for name, extent in (("y", height), ("x", width)):
-        out(f"const double {name} = inside && at_{name} > 0 ? (at_{name} < {extent - 1} ? at_{name} : {extent - 1}) : 0;")
-        out(f"const int {name}0 = (int){name}, {name}1 = smaller({name}0 + 1, {extent - 1});", f"const double f{name} = {name} - {name}0;")
+        out(
+            f"const double {name} = inside && at_{name} > 0 ? (at_{name} < {extent - 1} ? at_{name} : "
+            f"{extent - 1}) : 0;"
+        )
+        out(
+            f"const int {name}0 = (int){name}, {name}1 = smaller({name}0 + 1, {extent - 1});",
+            f"const double f{name} = {name} - {name}0;",
+        )
     with nest.over((channels,), "c") as (c,):
-        parts = [f"{_share(r, s)} * (double){x.at(['image', c, f'y{r}', f'x{s}'])}" for r, s in product("01", "01")]
+        parts = [
+            f"{_share(r, s)} * (double){x.at(['image', c, f'y{r}', f'x{s}'])}" for r, s in product("01", "01")
+        ]
         if average:
             out(f"if (inside) made[{c}] += {' + '.join(parts)};")
         else:

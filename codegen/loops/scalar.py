@@ -1,4 +1,7 @@
-"""C expressions on single elements, by type: what NumPy computes, without C's undefined behaviour. Operands are C names, or stand in brackets."""
+"""C expressions on single elements, by type: what NumPy computes, without C's undefined behaviour.
+
+Operands are C names, or stand in brackets.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ class Scalar:
 
     @property
     def around(self) -> str:
-        """The unsigned C type that integers are computed in, so that they wrap around; short ones would become int."""
+        """The unsigned C type that integers are computed in, so that they wrap around;
+        short ones would become int.
+        """
         return "uint64_t" if self.bits == 64 else "uint32_t"
 
     def number(self, value: float) -> str:
@@ -57,7 +62,11 @@ class Scalar:
 
     def arithmetic(self, sign: str, a: str, b: str) -> str:
         """a + b, a - b, a * b."""
-        return f"({a} {sign} {b})" if self.floating else f"({self.ctype})(({self.around}){a} {sign} ({self.around}){b})"
+        return (
+            f"({a} {sign} {b})"
+            if self.floating
+            else f"({self.ctype})(({self.around}){a} {sign} ({self.around}){b})"
+        )
 
     def negative(self, a: str) -> str:
         """-a."""
@@ -72,7 +81,10 @@ class Scalar:
         return f"({a} <= {b} || isnan({a}) ? {a} : {b})" if self.floating else f"({a} <= {b} ? {a} : {b})"
 
     def cast(self, a: str, to: str) -> str:
-        """An element as one of another type. Floats that an integer cannot hold become what x86 makes of them (see prelude.h)."""
+        """An element as one of another type.
+
+        Floats that an integer cannot hold become what x86 makes of them (see prelude.h).
+        """
         if self.dtype in HALVES:
             return Scalar("float32").cast(f"from_{self.ctype}({a})", to)
         if to in HALVES:

@@ -1,6 +1,8 @@
-"""Operators that go along one axis and find elements, or add them up: ArgMax, ArgMin, Hardmax, TopK, CumSum, CumProd.
+"""Operators that go along one axis and find elements, or add them up: ArgMax, ArgMin, Hardmax, TopK, CumSum,
+CumProd.
 
-Where the axis is that of rows and results are made row by row, the operand is there as a whole, and each row goes along all of it.
+Where the axis is that of rows and results are made row by row, the operand is there as a whole, and each row
+goes along all of it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,17 @@ def _others(nest: Nest, axis: int) -> Iterator[Callable[[str], list[str]]]:
 
 
 def _find(nest: Nest, x: Array, at: Callable[[str], Sequence[str]], extent: int, better: str) -> None:
-    """Set `best` to the index of the first element that no other is better than; one that is not a number is better than any."""
+    """Set `best` to the index of the first element that no other is better than;
+    one that is not a number is better than any.
+    """
     s = Scalar(x.dtype)
-    condition = f"x {better} top" + (" || (isnan(x) && !isnan(top))" if s.floating and "=" not in better else " || isnan(x)" if s.floating else "")
+    condition = f"x {better} top" + (
+        " || (isnan(x) && !isnan(top))"
+        if s.floating and "=" not in better
+        else " || isnan(x)"
+        if s.floating
+        else ""
+    )
     nest.out("int best = 0;", f"{s.ctype} top = {x.at(at('0'))};")
     with nest.out.block(f"for (int k = 1; k < {extent}; k++)"):
         nest.out(f"const {s.ctype} x = {x.at(at('k'))};", f"if ({condition}) best = k, top = x;")
@@ -34,7 +44,9 @@ def arg_extreme(nest: Nest) -> None:
     """ArgMax, ArgMin: index of the first (or last) extreme element."""
     call, x, y = nest.call, nest.operand(0), nest.results[0]
     axis, kept = call.attribute("axis", 0) % len(x.shape), bool(call.attribute("keepdims", 1))
-    better = (">" if call.operator.kind == "ArgMax" else "<") + ("=" if call.attribute("select_last_index", 0) else "")
+    better = (">" if call.operator.kind == "ArgMax" else "<") + (
+        "=" if call.attribute("select_last_index", 0) else ""
+    )
     if not prod(x.shape):
         raise nest.unsupported("no elements", "one or more")
     with nest.elements() as at:
@@ -53,7 +65,9 @@ def hardmax(nest: Nest) -> None:
 
 
 def cumulative(nest: Nest) -> None:
-    """Sums or products from the start of an axis, or (reverse) from its end; exclusive: without the element itself."""
+    """Sums or products from the start of an axis, or (reverse) from its end; exclusive:
+    without the element itself.
+    """
     call, x, y = nest.call, nest.operand(0), nest.results[0]
     axes = call.ints(1)
     if axes is None:
@@ -63,10 +77,17 @@ def cumulative(nest: Nest) -> None:
         sign, nothing = ("*", 1) if call.operator.kind == "CumProd" else ("+", 0)
         nest.out(f"{s.ctype} total = {nothing};")
         extent = x.shape[axis]
-        head = f"for (int k = {extent} - 1; k >= 0; k--)" if call.attribute("reverse", 0) else f"for (int k = 0; k < {extent}; k++)"
+        head = (
+            f"for (int k = {extent} - 1; k >= 0; k--)"
+            if call.attribute("reverse", 0)
+            else f"for (int k = 0; k < {extent}; k++)"
+        )
         with nest.out.block(head):
             wanted = " && ".join(nest.wanted({axis: "k"}))
-            lines = [f"total = {s.arithmetic(sign, 'total', x.at(at('k')))};", (f"if ({wanted}) " if wanted else "") + f"{y.at(at('k'))} = total;"]
+            lines = [
+                f"total = {s.arithmetic(sign, 'total', x.at(at('k')))};",
+                (f"if ({wanted}) " if wanted else "") + f"{y.at(at('k'))} = total;",
+            ]
             nest.out.all(reversed(lines) if call.attribute("exclusive", 0) else lines)
 
 
@@ -74,7 +95,9 @@ Stored = Callable[[str], str]  # C expression of an element of the operand -> of
 
 
 def top_k(nest: Nest, stored: Stored | None = None) -> None:
-    """The k best elements along an axis, best first (even if not asked to be sorted), and their indices; of equal ones, the lower index first."""
+    """The k best elements along an axis, best first (even if not asked to be sorted), and their indices;
+    of equal ones, the lower index first.
+    """
     call, x = nest.call, nest.operand(0)
     axis = call.attribute("axis", -1) % len(x.shape)
     if prod(call.result):
@@ -89,23 +112,39 @@ def _before(nest: Nest, a: str, b: str) -> str:
     """Whether an element stands before another: what is not a number counts as the largest."""
     largest = bool(nest.call.attribute("largest", 1))
     compared, nan, other = (f"{a} > {b}", a, b) if largest else (f"{a} < {b}", b, a)
-    return f"({compared} || (isnan({nan}) && !isnan({other})))" if Scalar(nest.operand(0).dtype).floating else f"({compared})"
+    return (
+        f"({compared} || (isnan({nan}) && !isnan({other})))"
+        if Scalar(nest.operand(0).dtype).floating
+        else f"({compared})"
+    )
 
 
 def _asked(nest: Nest) -> dict[int, Array]:
     """Values (0) and indices (1), as far as somebody asked for them."""
-    return dict(zip([k for k, name in enumerate(nest.call.operator.outputs) if name], nest.results, strict=True))
+    return dict(
+        zip([k for k, name in enumerate(nest.call.operator.outputs) if name], nest.results, strict=True)
+    )
 
 
 def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
-    """Put every element among those that are best so far: what stands behind it moves on, and the last falls out."""
+    """Put every element among those that are best so far:
+    what stands behind it moves on, and the last falls out.
+    """
     out, asked, count, extent = nest.out, _asked(nest), nest.call.result[axis], x.shape[axis]
     out("int found = 0;")
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
         out(f"const {x.ctype} x = {x.at(at('i'))};", f"int k = found < {count} ? found++ : {count};")
-        last = f"({x.ctype}){asked[0].at(at('k - 1'))}" if 0 in asked else x.at(at(f"(int){asked[1].at(at('k - 1'))}"))
+        last = (
+            f"({x.ctype}){asked[0].at(at('k - 1'))}"
+            if 0 in asked
+            else x.at(at(f"(int){asked[1].at(at('k - 1'))}"))
+        )
         with out.block("for (; k > 0; k--)"):
-            out(f"const {x.ctype} last = {last};", f"if (!{_before(nest, 'x', 'last')}) break;", f"if (k == {count}) continue;")
+            out(
+                f"const {x.ctype} last = {last};",
+                f"if (!{_before(nest, 'x', 'last')}) break;",
+                f"if (k == {count}) continue;",
+            )
             out.all(f"{y.at(at('k'))} = {y.at(at('k - 1'))};" for y in asked.values())
         with out.block(f"if (k < {count})"):
             out.all(f"{y.at(at('k'))} = {'i' if k else f'({y.ctype})x'};" for k, y in asked.items())
@@ -115,7 +154,9 @@ def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, sto
 
 
 def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
-    """Put those elements where they belong before which as many stand as are wanted: some alone of the best can be made."""
+    """Put those elements where they belong before which as many stand as are wanted:
+    some alone of the best can be made.
+    """
     out, extent, value = nest.out, x.shape[axis], stored("x") if stored else "x"
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
         out(f"const {x.ctype} x = {x.at(at('i'))};", "int rank = 0;")
@@ -123,7 +164,10 @@ def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, store
             out(f"const {x.ctype} other = {x.at(at('k'))};")
             out(f"rank += {_before(nest, 'other', 'x')} || (k < i && !{_before(nest, 'x', 'other')});")
         for result, (k, y) in enumerate(_asked(nest).items()):
-            out(f"if ({' && '.join(nest.wanted({axis: 'rank'}, result))}) {y.at(at('rank'))} = {'i' if k else value};")
+            out(
+                f"if ({' && '.join(nest.wanted({axis: 'rank'}, result))}) {y.at(at('rank'))} = "
+                f"{'i' if k else value};"
+            )
 
 
 LOOPS: dict[str, Callable[[Nest], None]] = {

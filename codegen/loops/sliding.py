@@ -52,8 +52,15 @@ def _whole(window: Window, k: str) -> str:
 def _direct(window: Window, k: str, start: str) -> str:
     if _is_inside(window):
         return _whole(window, k)
-    first = f"larger(-{start}, 0)" if window.dilation == 1 else f"(larger(-{start}, 0) + {window.dilation - 1}) / {window.dilation}"
-    return f"for (int {k} = {first}; {k} < {window.kernel} && {start} + {_times(k, window.dilation)} < {window.size}; {k}++)"
+    first = (
+        f"larger(-{start}, 0)"
+        if window.dilation == 1
+        else f"(larger(-{start}, 0) + {window.dilation - 1}) / {window.dilation}"
+    )
+    return (
+        f"for (int {k} = {first}; {k} < {window.kernel} && {start} + {_times(k, window.dilation)} < "
+        f"{window.size}; {k}++)"
+    )
 
 
 def _transposed(window: Window, k: str, start: str) -> str:

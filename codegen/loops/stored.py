@@ -15,17 +15,25 @@ Element = Callable[[Sequence[str]], str]  # index -> C expression
 
 
 def entry(nest: Nest, values: np.ndarray, at: Sequence[str]) -> str:
-    """C expression: the entry of a constant that meets the element at an index; a number where all entries are equal."""
+    """C expression: the entry of a constant that meets the element at an index;
+    a number where all entries are equal.
+    """
     if values.size and (values == values.flat[0]).all():
         return str(values.flat[0])
     near = at[len(at) - values.ndim :]
-    return f"{nest.constant(values)}[{flat([i if n > 1 else '0' for i, n in zip(near, values.shape, strict=True)], values.shape)}]"
+    index = [i if n > 1 else "0" for i, n in zip(near, values.shape, strict=True)]
+    return f"{nest.constant(values)}[{flat(index, values.shape)}]"
 
 
 def flat(at: Sequence[str], shape: Sequence[int]) -> str:
     """C expression: the place of an element in an array of a shape; an index of '0' adds nothing."""
     steps = [prod(shape[k + 1 :]) for k in range(len(shape))]
-    return " + ".join(f"({i}) * {step}" if step > 1 else f"({i})" for i, step in zip(at, steps, strict=True) if i != "0") or "0"
+    return (
+        " + ".join(
+            f"({i}) * {step}" if step > 1 else f"({i})" for i, step in zip(at, steps, strict=True) if i != "0"
+        )
+        or "0"
+    )
 
 
 def less(value: str, zero: int) -> str:
@@ -46,7 +54,10 @@ def zero(tensor: Tensor | None) -> int:
 
 
 def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Element:
-    """Elements of an operand less their zero points. `order`: of the axes, in which a constant had better lie."""
+    """Elements of an operand less their zero points.
+
+    `order`: of the axes, in which a constant had better lie.
+    """
     call, tensor = nest.call, nest.call.tensors[index]
     value, parameters = call.values[index], quantization(tensor)
     if value is None:
@@ -54,7 +65,10 @@ def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Eleme
         return lambda at: less(array.at(at), parameters.zero_point[0])
     axes = [*range(value.ndim)] if order is None else [*order]
     zeros = np.reshape(
-        parameters.zero_point, () if parameters.axis is None else tuple(-1 if axis == parameters.axis else 1 for axis in range(value.ndim))
+        parameters.zero_point,
+        ()
+        if parameters.axis is None
+        else tuple(-1 if axis == parameters.axis else 1 for axis in range(value.ndim)),
     )
     if index in nest.maps:  # in the buffer
         held = nest.operand(index)
@@ -80,7 +94,10 @@ def store_scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers
 
 def scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> str:
     """C expression: an int32 sum, scaled by factors that broadcast against the result."""
-    return f"rescaled({value}, {entry(nest, factors.multiplier.astype(np.int32), at)}, {entry(nest, factors.shift.astype(np.uint8), at)})"
+    return (
+        f"rescaled({value}, {entry(nest, factors.multiplier.astype(np.int32), at)}, "
+        f"{entry(nest, factors.shift.astype(np.uint8), at)})"
+    )
 
 
 def looked_up(nest: Nest, values: np.ndarray, byte: str) -> str:

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from codegen.kernels.table import KERNELS
-from codegen.loops import contraction, convolution, elementwise, integer, moving, normalizing, pooling, reals, reducing, resizing, sampling, searching
+from codegen.loops import (
+    contraction,
+    convolution,
+    elementwise,
+    integer,
+    moving,
+    normalizing,
+    pooling,
+    reals,
+    reducing,
+    resizing,
+    sampling,
+    searching,
+)
 from codegen.loops.nest import Nest
 
 LOOPS = {
@@ -19,7 +32,8 @@ LOOPS = {
     **searching.LOOPS,
     **reals.BORDER,
 }
-REFUSED = {"QuantizeLinear": "a result whose type or scales lfopt does not take for a quantised map"}  # else `integer.integers` has it
+# else `integer.integers` has it
+REFUSED = {"QuantizeLinear": "a result whose type or scales lfopt does not take for a quantised map"}
 
 
 def loops(nest: Nest) -> None:
@@ -33,5 +47,7 @@ def loops(nest: Nest) -> None:
 def _plain(nest: Nest) -> None:
     kind = nest.call.operator.kind
     if nest.call.operator.domain not in ("", "ai.onnx") or kind not in LOOPS:
-        raise nest.unsupported(REFUSED.get(kind, "an operator that has no kernel"), ", ".join(sorted({*LOOPS, *KERNELS})))
+        raise nest.unsupported(
+            REFUSED.get(kind, "an operator that has no kernel"), ", ".join(sorted({*LOOPS, *KERNELS}))
+        )
     LOOPS[kind](nest)

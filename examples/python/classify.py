@@ -1,4 +1,7 @@
-"""Compile a network once, and run it: python classify.py model.onnx [image.npy]. Without an image, the input is noise."""
+"""Compile a network once, and run it: python classify.py model.onnx [image.npy].
+
+Without an image, the input is noise.
+"""
 
 from __future__ import annotations
 

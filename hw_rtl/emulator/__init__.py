@@ -1,11 +1,14 @@
-"""Run a program of the accelerator command by command, without cycles: the same bytes in DRAM, the same bytes counted, the same errors.
+"""Run a program of the accelerator command by command, without cycles: the same bytes in DRAM, the same bytes
+counted, the same errors.
 
-The emulator knows the three queues and what their commands wait for, and can run them in orders that are as unfortunate as the waits allow
-(`QueueOrder`): a program that lacks a wait then gives wrong results. With `check=True` it proves more: every two commands of which one writes a
-word that the other touches are ordered by waits. All memory on chip begins as random bytes, and lanes that hold no channel are written with random
+The emulator knows the three queues and what their commands wait for, and can run them in orders that are as
+unfortunate as the waits allow (`QueueOrder`): a program that lacks a wait then gives wrong results. With
+`check=True` it proves more: every two commands of which one writes a word that the other touches are ordered
+by waits. All memory on chip begins as random bytes, and lanes that hold no channel are written with random
 bytes, so what reads them shows.
 
-Words are those of the buffer (LANES bytes) unless said otherwise; factors and tables lie behind the buffer, in words of their own.
+Words are those of the buffer (LANES bytes) unless said otherwise; factors and tables lie behind the buffer,
+in words of their own.
 """
 
 from hw_rtl.emulator.emulation import Emulation, emulate

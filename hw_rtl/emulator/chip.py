@@ -33,7 +33,9 @@ class EmulatedChip:
             self.memory.hazards.describe(command.descriptor)
 
     def run(self, job: DispatchedJob) -> Writes:
-        """Do all of a load or a store; of a computation, everything but to write the result, which is returned. Raises ProgramError, Hazard."""
+        """Do all of a load or a store; of a computation, everything but to write the result, which is
+        returned. Raises ProgramError, Hazard.
+        """
         d = job.entry.values
         with self._running(job):
             if job.queue == EXEC:

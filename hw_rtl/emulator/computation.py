@@ -19,7 +19,10 @@ LEAST = -(1 << 31)  # where MAX begins
 
 
 def compute(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> Writes:
-    """All of EXEC but the writing, for rows `row` .. `row + count - 1`. Raises Fault FIELD, BUFFER; Hazard."""
+    """All of EXEC but the writing, for rows `row` .. `row + count - 1`.
+
+    Raises Fault FIELD, BUFFER; Hazard.
+    """
     if count * d["o_width"] > ACCUMULATORS:
         raise Fault(Error.FIELD, f"{count} rows of {d['o_width']} columns; accepted: {ACCUMULATORS} pixels")
     sums = _sums(memory, d, row, count)
@@ -36,7 +39,11 @@ def _sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) ->
     sums = _of_padding(memory, d, count) if window is None else _of_windows(memory, d, window)
     if Operation(d["operation"]).needs_second:
         second = second_operand(memory, d, row, count)
-        sums = sums * second if d["operation"] == Operation.MUL else d["a_multiplier"] * sums + d["b_multiplier"] * second
+        sums = (
+            sums * second
+            if d["operation"] == Operation.MUL
+            else d["a_multiplier"] * sums + d["b_multiplier"] * second
+        )
     if held is not None:
         sums = np.maximum(sums, held) if d["operation"] == Operation.MAX else sums + held
     return wrapped(sums)
@@ -58,7 +65,9 @@ def _of_windows(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWin
     if operation is Operation.MAX:
         return window.over(_by_channel(memory, d, window, np.int32, LEAST)).max(axis=(2, 3)).astype(np.int64)
     if operation is Operation.SUM:
-        return window.over(_by_channel(memory, d, window, np.int32, zero) - zero).sum(axis=(2, 3), dtype=np.int64)
+        return window.over(_by_channel(memory, d, window, np.int32, zero) - zero).sum(
+            axis=(2, 3), dtype=np.int64
+        )
     if operation is Operation.COPY:
         return _copied(memory, d, window)
     return window.over(_by_channel(memory, d, window, np.int64, zero))[:, :, 0, 0] - zero
@@ -78,7 +87,9 @@ def _copied(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow)
 def _convolved(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
     channels = (d["in_blocks"] - 1) * memory.lanes + d["in_tail"]
     matrix, exact = weights(memory, d, window, channels - d["a_lane"])
-    operand = first_operand(memory, d, window, d["in_blocks"], exact, d["a_zero"])[..., d["a_lane"] : channels]
+    operand = first_operand(memory, d, window, d["in_blocks"], exact, d["a_zero"])[
+        ..., d["a_lane"] : channels
+    ]
     operand -= d["a_zero"]
     windows = window.over(operand)
     pixels, terms = windows.shape[0] * windows.shape[1], matrix.shape[0]
@@ -100,6 +111,10 @@ def _depthwise(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWind
     return sums.astype(np.int64)
 
 
-def _by_channel(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, dtype: type[np.generic], padding: int) -> np.ndarray:
+def _by_channel(
+    memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, dtype: type[np.generic], padding: int
+) -> np.ndarray:
     """The operand of what takes each channel by itself."""
-    return first_operand(memory, d, window, d["out_blocks"], dtype, padding)[..., : result_channels(d, memory.lanes)]
+    return first_operand(memory, d, window, d["out_blocks"], dtype, padding)[
+        ..., : result_channels(d, memory.lanes)
+    ]

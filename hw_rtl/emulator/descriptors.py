@@ -25,7 +25,11 @@ def entry_of(command: Command, lanes: int) -> DescriptorEntry:
     """The entry that a DESCRIBE command makes."""
     assert command.kind is not None
     values = {name: command.values.get(name, 0) for name in command.layout.by_name}
-    problem = _transfer_problem(values, lanes) if command.kind is Kind.TRANSFER else _computation_problem(values, lanes)
+    problem = (
+        _transfer_problem(values, lanes)
+        if command.kind is Kind.TRANSFER
+        else _computation_problem(values, lanes)
+    )
     return DescriptorEntry(command.kind, values, problem)
 
 
@@ -55,11 +59,16 @@ def _computation_problem(d: Mapping[str, int], lanes: int) -> str:
     if d["out_tail"] > lanes or operation is Operation.CONV and d["in_tail"] > lanes:
         return f"tails are {d['in_tail']} and {d['out_tail']}; accepted: up to {lanes}"
     if operation is Operation.CONV and d["narrow"] and (d["in_blocks"] > 1 or d["in_tail"] * WINDOW > lanes):
-        return f"narrow, with {d['in_blocks']} blocks, the last of {d['in_tail']} channels; accepted: 1 block of up to {lanes // WINDOW}"
+        return (
+            f"narrow, with {d['in_blocks']} blocks, the last of {d['in_tail']} channels; accepted: 1 "
+            f"block of up to {lanes // WINDOW}"
+        )
     if problem := _lanes_problem(d, lanes):
         return problem
     if not operation.has_window and (d["kernel_rows"], d["kernel_columns"]) != (1, 1):
-        return f"{operation.name} with a window of {d['kernel_rows']} x {d['kernel_columns']}; accepted: 1 x 1"
+        return (
+            f"{operation.name} with a window of {d['kernel_rows']} x {d['kernel_columns']}; accepted: 1 x 1"
+        )
     if operation.needs_second and not whole:
         return f"{operation.name} with held sums"
     if d["last"] and d["scale"] == Scale.SCALAR and not 1 <= d["shift"] <= 62:
@@ -72,13 +81,19 @@ def _lanes_problem(d: Mapping[str, int], lanes: int) -> str:
     if d["operation"] == Operation.COPY and d["lanes"]:
         steps = d["lanes"] - 1
         if any(d[f"{letter}_lane"] + d[f"{letter}_lane_step"] * steps >= lanes for letter in "ao"):
-            return f"COPY of {d['lanes']} lanes, from {d['a_lane']} by {d['a_lane_step']} to {d['o_lane']} by {d['o_lane_step']}"
+            return (
+                f"COPY of {d['lanes']} lanes, from {d['a_lane']} by {d['a_lane_step']} to {d['o_lane']} "
+                f"by {d['o_lane_step']}"
+            )
     if d["operation"] == Operation.CONV:
         if d["a_lane"] >= (d["in_tail"] if d["in_blocks"] == 1 else lanes) or (d["narrow"] and d["a_lane"]):
             return f"the first input channel in lane {d['a_lane']}"
         alone = d["out_blocks"] == 1 and d["first"] and d["last"] and d["o_lane"] < d["out_tail"]
         if d["o_lane"] and not alone:
-            return f"the first output channel in lane {d['o_lane']}; accepted: of one block, whose sums are not held"
+            return (
+                f"the first output channel in lane {d['o_lane']}; accepted: of one block, whose sums are "
+                "not held"
+            )
     return ""
 
 
@@ -99,5 +114,7 @@ def moved(d: Mapping[str, int], command: Mapping[str, int], lanes: int) -> Mappi
     }
     for name, value in bases.items():
         if value > COMPUTATION.by_name[name].most:
-            raise Fault(Error.BUFFER, f"{name} moved to {value}; accepted: up to {COMPUTATION.by_name[name].most}")
+            raise Fault(
+                Error.BUFFER, f"{name} moved to {value}; accepted: up to {COMPUTATION.by_name[name].most}"
+            )
     return {**d, **bases}

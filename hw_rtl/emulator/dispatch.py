@@ -1,4 +1,6 @@
-"""What the sequencer hands out: commands with the numbers of their turn, the entry they name, and what they wait for."""
+"""What the sequencer hands out: commands with the numbers of their turn, the entry they name,
+and what they wait for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from lfopt.isa.tables import MOVING, NO_WAIT, RUN, Error, Kind, Queue
 
 
 def dispatched(chip: EmulatedChip, commands: Sequence[Command]) -> Iterator[DispatchedJob | Command]:
-    """Jobs, and DESCRIBE commands, which take effect when the next one is asked for. Raises ProgramError DESCRIPTOR."""
+    """Jobs, and DESCRIBE commands, which take effect when the next one is asked for.
+
+    Raises ProgramError DESCRIPTOR.
+    """
     hazards = chip.memory.hazards
     number = [0, 0, 0]  # by queue: commands before
     for command in unrolled(commands):
@@ -22,7 +27,10 @@ def dispatched(chip: EmulatedChip, commands: Sequence[Command]) -> Iterator[Disp
             continue
         values, queue = command.values, OPCODES.index(command.opcode)
         waits = (values[name] for name in WAITS)
-        targets = tuple(0 if wait == NO_WAIT else max(0, before - wait) for wait, before in zip(waits, number, strict=True))
+        targets = tuple(
+            0 if wait == NO_WAIT else max(0, before - wait)
+            for wait, before in zip(waits, number, strict=True)
+        )
         descriptor, wanted = values["descriptor"], Kind.COMPUTATION if queue == EXEC else Kind.TRANSFER
         entry = chip.entries[descriptor]
         if entry is None or entry.kind is not wanted:

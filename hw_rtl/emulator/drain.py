@@ -1,4 +1,7 @@
-"""Finished sums, through bias, factor, zero point, bounds and table; or held as they are. Both as words to be written."""
+"""Finished sums, through bias, factor, zero point, bounds and table; or held as they are.
+
+Both as words to be written.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: 
     results[..., :channels] = _result(memory, d, sums)
     words = results.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3)
     slots = (((row + y) * d["o_row_step"] + d["o_row"]) % d["o_slots"] for y in range(count))
-    patches = [Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"]) for slot in slots]
+    patches = [
+        Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"])
+        for slot in slots
+    ]
     written = _written(d, lanes)[:, None]
     some = None if written.all() else written
     return [(patch, block, some) for patch, block in zip(patches, words, strict=True)]
@@ -72,8 +78,13 @@ def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> n
     return clamped
 
 
-def _factors(memory: EmulatedMemory, row: int, blocks: int, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(multipliers, shifts, what rounds) of all channels: int64. Shifts of 0 and 63 are done, not refused, as in hardware."""
+def _factors(
+    memory: EmulatedMemory, row: int, blocks: int, channels: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(multipliers, shifts, what rounds) of all channels: int64.
+
+    Shifts of 0 and 63 are done, not refused, as in hardware.
+    """
     patch = Patch(memory.spaces[Space.FACTORS].start + row * FACTOR_BYTES, blocks * FACTOR_BYTES)
     stored = memory.get(patch, Space.FACTORS)
 
@@ -81,7 +92,11 @@ def _factors(memory: EmulatedMemory, row: int, blocks: int, channels: int) -> tu
         each = stored.reshape(-1, FACTOR_BYTES)[:channels]
         multiplier = np.ascontiguousarray(each[:, :4]).view("<u4")[:, 0] & 0x7FFFFFFF
         shift = (each[:, 4] & 63).astype(np.int64)
-        return multiplier.astype(np.int64), shift, np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+        return (
+            multiplier.astype(np.int64),
+            shift,
+            np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0),
+        )
 
     return memory.cached(("factors", row, channels), [patch], unpacked)
 

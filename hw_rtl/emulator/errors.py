@@ -12,11 +12,15 @@ class ProgramError(ValueError):
         super().__init__(f"{queue.name} command {index}: {code.name}: {text}")
         self.code = code
         self.queue = queue
-        self.index = index  # commands of that queue before the one at fault, loops unrolled; of the sequencer: words that it ran before
+        # commands of that queue before the one at fault, loops unrolled; of the sequencer: words that it ran
+        # before
+        self.index = index
 
 
 class Hazard(ValueError):
-    """Two commands touch the same word, one of them writes it, and no wait orders them; or a word is read that nothing has written."""
+    """Two commands touch the same word, one of them writes it, and no wait orders them;
+    or a word is read that nothing has written.
+    """
 
 
 class Fault(Exception):

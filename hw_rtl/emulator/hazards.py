@@ -32,9 +32,10 @@ class Accesses(NamedTuple):
 class Hazards:
     """Which commands touched each word, and whether waits order them.
 
-    What a command may count on when it starts: those commands are finished that it waits for, that the command before it in its queue could count on,
-    that any of the finished ones could count on, and those that DESCRIBE waited for. Computations overlap: one may begin while the one before it is
-    still writing, so a result may be read by a computation that waits for it, alone.
+    What a command may count on when it starts: those commands are finished that it waits for, that the
+    command before it in its queue could count on, that any of the finished ones could count on, and those
+    that DESCRIBE waited for. Computations overlap: one may begin while the one before it is still writing, so
+    a result may be read by a computation that waits for it, alone.
     """
 
     job: DispatchedJob  # the one that is running
@@ -42,10 +43,13 @@ class Hazards:
     def __init__(self, words: int, beats: int) -> None:
         self.chip = Accesses.none("word", words, random=True)
         self.dram = Accesses.none("beat", beats, random=False)
-        self.known: tuple[list[Sequence[int]], ...] = ([], [], [])  # by queue and index: commands finished when it starts
-        self.named: dict[int, list[int]] = {}  # by entry: 1 + index of each queue's last command that names it
+        # by queue and index: commands finished when it starts
+        self.known: tuple[list[Sequence[int]], ...] = ([], [], [])
+        # by entry: 1 + index of each queue's last command that names it
+        self.named: dict[int, list[int]] = {}
         self.dispatcher: Sequence[int] = NONE  # commands finished whatever is dispatched next
-        # int32, by word: 1 + the last block of its result for which the running computation reads it; 0: it does not
+        # int32, by word: 1 + the last block of its result for which the running computation reads it; 0: it
+        # does not
         self.wanted = np.zeros(words, np.int32)
         self.operands: list[Patch] = []  # what the running computation has read
 
@@ -75,12 +79,16 @@ class Hazards:
                 self._ordered(written[other], patch, other, unit, ("writes" if writes else "reads", "writes"))
             if other != job.queue and writes:
                 self._ordered(read[other], patch, other, unit, ("writes", "reads"))
-        if writes and job.queue == EXEC and int(read[EXEC].max()) > job.index + 1:  # it ran ahead, see Scheduler
+        # it ran ahead, see Scheduler
+        if writes and job.queue == EXEC and int(read[EXEC].max()) > job.index + 1:
             raise Hazard(f"EXEC {job.index} writes a {unit} that a later one has read: {unit} {patch.start}")
         if accesses.random and not writes:
             ever = written[0] | written[1] | written[2]
             if not ever.all():
-                raise Hazard(f"{_name(job.queue, job.index)} reads {unit} {patch.first(ever == 0)}, which nothing has written")
+                raise Hazard(
+                    f"{_name(job.queue, job.index)} reads {unit} {patch.first(ever == 0)}, which nothing has "
+                    "written"
+                )
         (written[job.queue] if writes else patch.entries(accesses.read[job.queue]))[...] = job.index + 1
 
     def _ordered(self, seen: np.ndarray, patch: Patch, other: int, unit: str, does: tuple[str, str]) -> None:
@@ -97,12 +105,17 @@ class Hazards:
         self.operands.append(patch)
 
     def write_result(self, patches: Sequence[Patch], end: int) -> None:
-        """Note where the running computation puts its result. Its first blocks are written while it reads for the next. Raises Hazard."""
+        """Note where the running computation puts its result.
+
+        Its first blocks are written while it reads for the next. Raises Hazard.
+        """
         for patch in patches:
             if patch.last < end:
                 late = patch.entries(self.wanted) > _numbers(patch)
                 if patch.blocks > 1 and late[:-1].any():
-                    raise Hazard(f"EXEC {self.job.index} writes a word that it reads later: word {patch.first(late)}")
+                    raise Hazard(
+                        f"EXEC {self.job.index} writes a word that it reads later: word {patch.first(late)}"
+                    )
         for patch in self.operands:
             patch.entries(self.wanted)[...] = 0
         self.operands.clear()

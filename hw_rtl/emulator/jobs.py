@@ -22,4 +22,5 @@ class DispatchedJob:
     values: Mapping[str, int]  # of the command: count, and MOVING as it is in this turn
     entry: DescriptorEntry
     targets: tuple[int, ...]  # by queue: commands that must be finished before it starts
-    finished: tuple[int, ...]  # by queue: commands that are finished when it starts, all waits before it considered
+    # by queue: commands that are finished when it starts, all waits before it considered
+    finished: tuple[int, ...]

@@ -1,4 +1,6 @@
-"""DRAM and the words on chip: what they hold, what has been read and written, and what has been made of it."""
+"""DRAM and the words on chip: what they hold, what has been read and written, and what has been made of
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ class EmulatedMemory:
         words = buffer_bytes // lanes
         behind = words + FACTOR_ROWS * FACTOR_BYTES
         total = behind + TABLES * TABLE_BYTES // lanes
-        self.spaces = {Space.BUFFER: range(words), Space.FACTORS: range(words, behind), Space.TABLES: range(behind, total)}  # words on chip
+        # words on chip
+        self.spaces = {
+            Space.BUFFER: range(words),
+            Space.FACTORS: range(words, behind),
+            Space.TABLES: range(behind, total),
+        }
         self.bytes = rng.integers(0, 256, total * lanes, np.uint8)  # on chip
         self.read_region = read_region or (0, dram.size)
         self.write_region = write_region or (0, dram.size)
@@ -46,17 +53,21 @@ class EmulatedMemory:
         self.written: Counter[Class] = Counter()
         self.changed = np.zeros(total, np.int32)  # by word: the clock when its bytes last changed
         self.clock = 1  # moves before every part of a command
-        self.cache: dict[tuple[object, ...], tuple[int, object]] = {}  # (clock when it was made, what was made of words)
+        # (clock when it was made, what was made of words)
+        self.cache: dict[tuple[object, ...], tuple[int, object]] = {}
         self.hazards = Hazards(total, -(-dram.size // BEAT_BYTES)) if check else None
 
     def touch(self, patch: Patch, space: Space, *, writes: bool, by_block: bool = False) -> None:
         """Note that the running command reads or writes those words. Raises Fault BUFFER, Hazard.
 
-        A computation reads what is `by_block` for the block of the result with that number, all else up to its end.
+        A computation reads what is `by_block` for the block of the result with that number, all else up to
+        its end.
         """
         words = self.spaces[space]
         if patch.last >= words.stop:
-            raise Fault(Error.BUFFER, f"word {patch.last - words.start} of {space.name}; accepted: below {len(words)}")
+            raise Fault(
+                Error.BUFFER, f"word {patch.last - words.start} of {space.name}; accepted: below {len(words)}"
+            )
         if self.hazards is not None:
             self.hazards.touch(self.hazards.chip, patch, writes=writes)
             if self.hazards.job.queue == EXEC and not writes:
@@ -68,7 +79,10 @@ class EmulatedMemory:
         return patch.words(self.bytes, self.lanes)
 
     def put(self, patch: Patch, space: Space, values: np.ndarray, lanes: np.ndarray | None = None) -> None:
-        """Write words, or some of their lanes: uint8, and bool, [block][column][lane]. Raises Fault BUFFER, Hazard."""
+        """Write words, or some of their lanes: uint8, and bool, [block][column][lane].
+
+        Raises Fault BUFFER, Hazard.
+        """
         self.touch(patch, space, writes=True)
         np.copyto(patch.words(self.bytes, self.lanes), values, where=True if lanes is None else lanes)
         patch.entries(self.changed)[...] = self.clock

@@ -1,4 +1,6 @@
-"""What a computation reads from the buffer row by row: its operands, and the sums that earlier ones have left."""
+"""What a computation reads from the buffer row by row:
+its operands, and the sums that earlier ones have left.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,16 @@ from lfopt.isa.tables import WINDOW, Operation, Space
 
 
 def first_operand(
-    memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, blocks: int, dtype: type[np.generic], padding: int
+    memory: EmulatedMemory,
+    d: Mapping[str, int],
+    window: OperandWindow,
+    blocks: int,
+    dtype: type[np.generic],
+    padding: int,
 ) -> np.ndarray:
-    """The part of the operand that a command needs: [row][column][channel of whole blocks], raw values, padding where there is none."""
+    """The part of the operand that a command needs:
+    [row][column][channel of whole blocks], raw values, padding where there is none.
+    """
     rows, columns = window.rows, window.columns
     operand = np.empty((rows.size, columns.size, blocks, memory.lanes), dtype)
     if rows.padded(d["a_height"]) or columns.padded(d["a_width"]):
@@ -27,13 +36,23 @@ def first_operand(
         for at, row in zip(range(rows.size)[to_rows], from_rows, strict=True):
             start = d["a_base"] + row % d["a_slots"] * d["a_slot_words"]
             for to_columns, from_columns in stretches:
-                patch = Patch(start + from_columns.start, len(from_columns), blocks, d["a_block_words"], from_columns.step)
-                operand[at, to_columns] = memory.get(patch, Space.BUFFER, by_block=by_block).view(stored).transpose(1, 0, 2)
+                patch = Patch(
+                    start + from_columns.start,
+                    len(from_columns),
+                    blocks,
+                    d["a_block_words"],
+                    from_columns.step,
+                )
+                operand[at, to_columns] = (
+                    memory.get(patch, Space.BUFFER, by_block=by_block).view(stored).transpose(1, 0, 2)
+                )
     return operand.reshape(rows.size, columns.size, blocks * memory.lanes)
 
 
 def second_operand(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
-    """The second operand of ADD and MUL, for these rows: int64 [row][column][channel], zero point subtracted."""
+    """The second operand of ADD and MUL, for these rows: int64 [row][column][channel], zero point
+    subtracted.
+    """
     columns = 1 if d["b_vector"] else d["o_width"]
     stored = byte_type(d["b_unsigned"])
     operand = np.empty((count, columns, d["out_blocks"], memory.lanes), np.int64)
@@ -48,14 +67,18 @@ def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int
     width, blocks, lanes = d["o_width"], d["out_blocks"], memory.lanes
     sums = np.empty((count, width, blocks, lanes), np.int64)
     for y in range(count):
-        stored = np.ascontiguousarray(memory.get(b_patch(d, row + y, width * WINDOW), Space.BUFFER, by_block=True))
+        stored = np.ascontiguousarray(
+            memory.get(b_patch(d, row + y, width * WINDOW), Space.BUFFER, by_block=True)
+        )
         sums[y] = stored.reshape(blocks, -1).view("<i4").reshape(blocks, width, lanes).transpose(1, 0, 2)
     return sums.reshape(count, width, -1)[..., : result_channels(d, lanes)]
 
 
 def b_patch(d: Mapping[str, int], row: int, columns: int) -> Patch:
     """A row of the second operand, or of held sums."""
-    return Patch(d["b_base"] + row % d["b_slots"] * d["b_slot_words"], columns, d["out_blocks"], d["b_block_words"])
+    return Patch(
+        d["b_base"] + row % d["b_slots"] * d["b_slot_words"], columns, d["out_blocks"], d["b_block_words"]
+    )
 
 
 def byte_type(unsigned: int) -> type[np.uint8] | type[np.int8]:

@@ -34,7 +34,9 @@ class Patch(NamedTuple):
     def words(self, content: np.ndarray, lanes: int) -> np.ndarray:
         """These words of a memory, uint8 [word * lanes + lane]: [block][column][lane], no copy."""
         start, columns, blocks, block_words, step = self
-        return np.ndarray((blocks, columns, lanes), np.uint8, content, start * lanes, (block_words * lanes, step * lanes, 1))
+        return np.ndarray(
+            (blocks, columns, lanes), np.uint8, content, start * lanes, (block_words * lanes, step * lanes, 1)
+        )
 
     def first(self, marked: np.ndarray) -> int:
         """The first of these words that is marked: bool [block][column]."""
@@ -42,4 +44,5 @@ class Patch(NamedTuple):
         return self.start + block * self.block_words + column * self.step
 
 
-Writes = Sequence[tuple[Patch, np.ndarray, np.ndarray | None]]  # words, what they get: uint8 [block][column][lane], and which lanes; None: all
+# words, what they get: uint8 [block][column][lane], and which lanes; None: all
+Writes = Sequence[tuple[Patch, np.ndarray, np.ndarray | None]]

@@ -41,7 +41,8 @@ def run(chip: EmulatedChip, commands: Sequence[Command], order: QueueOrder, queu
 class Scheduler:
     """Three queues, each in order, that keep to the waits and to nothing else.
 
-    A computation's result is held back until the next one has read its operands, unless something waits for it, as hardware may do.
+    A computation's result is held back until the next one has read its operands, unless something waits for
+    it, as hardware may do.
     """
 
     def __init__(self, chip: EmulatedChip, order: QueueOrder, queue_depth: int | None) -> None:
@@ -50,9 +51,12 @@ class Scheduler:
         self.queue_depth = queue_depth
         self.queues: tuple[deque[DispatchedJob], ...] = (deque(), deque(), deque())
         self.completed = [0, 0, 0]
-        self.named = [[0, 0, 0] for _ in range(DESCRIPTORS)]  # by entry: 1 + index of each queue's last command that names it
+        # by entry: 1 + index of each queue's last command that names it
+        self.named = [[0, 0, 0] for _ in range(DESCRIPTORS)]
         self.held: tuple[DispatchedJob, Writes] | None = None  # a computation and its result
-        self.preference = [LOAD, EXEC, WRITING, STORE] if order is QueueOrder.EAGER_LOADS else [STORE, EXEC, WRITING, LOAD]
+        self.preference = (
+            [LOAD, EXEC, WRITING, STORE] if order is QueueOrder.EAGER_LOADS else [STORE, EXEC, WRITING, LOAD]
+        )
 
     def run(self, commands: Sequence[Command]) -> None:
         """Run everything. Raises ProgramError, Hazard."""
@@ -76,13 +80,17 @@ class Scheduler:
     def _may_dispatch(self, what: DispatchedJob | Command) -> bool:
         if isinstance(what, DispatchedJob):
             return self.queue_depth is None or len(self.queues[what.queue]) < self.queue_depth
-        return all(done >= named for done, named in zip(self.completed, self.named[what.descriptor], strict=True))
+        return all(
+            done >= named for done, named in zip(self.completed, self.named[what.descriptor], strict=True)
+        )
 
     def _may_start(self, action: int) -> bool:
         if action == WRITING:
             return self.held is not None
         queue = self.queues[action]
-        return bool(queue) and all(done >= target for done, target in zip(self.completed, queue[0].targets, strict=True))
+        return bool(queue) and all(
+            done >= target for done, target in zip(self.completed, queue[0].targets, strict=True)
+        )
 
     def _do(self, action: int) -> None:
         before = self.held if action in (EXEC, WRITING) else None

@@ -8,13 +8,25 @@ from typing import NamedTuple
 from hw_rtl.emulator.errors import Fault
 from lfopt.isa.fields import BadField
 from lfopt.isa.program import BadProgram, Command, decode
-from lfopt.isa.tables import LOOP_DEPTH, LOOP_WORDS, PAYLOAD_WORDS, PAYLOADS, WORD_BITS, WORD_BYTES, WORDS, Error, Kind, Opcode
+from lfopt.isa.tables import (
+    LOOP_DEPTH,
+    LOOP_WORDS,
+    PAYLOAD_WORDS,
+    PAYLOADS,
+    WORD_BITS,
+    WORD_BYTES,
+    WORDS,
+    Error,
+    Kind,
+    Opcode,
+)
 
 
 class ProgramSource(NamedTuple):
     """The part of a program that runs."""
 
-    commands: Sequence[Command]  # up to HALT, or to the first word at fault; without the loops that are open there
+    # up to HALT, or to the first word at fault; without the loops that are open there
+    commands: Sequence[Command]
     words: int  # of the program up to there, HALT included
     words_run: int  # the same, loops unrolled
     fault: Fault | None  # found behind the commands
@@ -23,8 +35,8 @@ class ProgramSource(NamedTuple):
 def source_of(program: bytes) -> ProgramSource:
     """The commands up to HALT or to the first word at fault.
 
-    All faults of words and loops stand at fixed places. A fault inside a loop is met in the loop's first turn: what is before it runs once, and the
-    loops that are still open then are left out.
+    All faults of words and loops stand at fixed places. A fault inside a loop is met in the loop's first
+    turn: what is before it runs once, and the loops that are still open then are left out.
     """
     commands, fault = _decoded(program)
     kept: list[Command] = []
@@ -52,15 +64,23 @@ def source_of(program: bytes) -> ProgramSource:
     else:
         fault = fault or Fault(Error.PROGRAM, "the program ends without HALT")
     unclosed = {start for start, _ in open_loops}
-    return ProgramSource([command for at, command in enumerate(kept) if at not in unclosed], words, sum(words_run), fault)
+    return ProgramSource(
+        [command for at, command in enumerate(kept) if at not in unclosed], words, sum(words_run), fault
+    )
 
 
 def _loop_fault(command: Command, first_words: Sequence[int], end: int) -> Fault | None:
-    """What is wrong with the loops at this command, whose last word is `end` - 1, inside loops that begin at those words."""
+    """What is wrong with the loops at this command, whose last word is `end` - 1,
+    inside loops that begin at those words.
+    """
     if first_words and end - first_words[0] > LOOP_WORDS:
         return Fault(Error.LOOP, f"the loop at word {first_words[0]} has more than {LOOP_WORDS} words")
     if command.opcode is Opcode.LOOP and (len(first_words) == LOOP_DEPTH or not command.values["count"]):
-        return Fault(Error.LOOP, f"{len(first_words) + 1} loops in each other, {command.values['count']} turns; accepted: {LOOP_DEPTH}, 1 or more")
+        return Fault(
+            Error.LOOP,
+            f"{len(first_words) + 1} loops in each other, {command.values['count']} turns; accepted: "
+            f"{LOOP_DEPTH}, 1 or more",
+        )
     if command.opcode is Opcode.END and not first_words:
         return Fault(Error.LOOP, "END without LOOP")
     if command.opcode is Opcode.HALT and first_words:
@@ -83,7 +103,9 @@ def _decoded(program: bytes) -> tuple[list[Command], Fault | None]:
         try:
             commands += decode(words)
         except BadProgram as error:
-            return commands, Fault(_word_error(words, opcode, size), f"word {at // WORD_BYTES} of the program: {error}")
+            return commands, Fault(
+                _word_error(words, opcode, size), f"word {at // WORD_BYTES} of the program: {error}"
+            )
         at += size
         if opcode == Opcode.HALT:
             break

@@ -12,20 +12,33 @@ from hw_rtl.emulator.patch import Patch
 from lfopt.isa.tables import BEAT_BYTES, FACTOR_BYTES, TABLE_BYTES, Class, Error, Space
 
 
-def transfer(memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str, int], *, store: bool) -> None:
-    """Copy the rows of a command, as the descriptor `d` says. Raises Fault FIELD, BUFFER, REGION, BUS; Hazard."""
+def transfer(
+    memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str, int], *, store: bool
+) -> None:
+    """Copy the rows of a command, as the descriptor `d` says.
+
+    Raises Fault FIELD, BUFFER, REGION, BUS; Hazard.
+    """
     if store and d["space"] != Space.BUFFER:
         raise Fault(Error.FIELD, "a store from another space than BUFFER")
     for k in range(command["count"]):
         _copy_row(memory, d, command, k, store)
 
 
-def _copy_row(memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str, int], k: int, store: bool) -> None:
+def _copy_row(
+    memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str, int], k: int, store: bool
+) -> None:
     """Copy row k of a command."""
     lanes, columns, tail = memory.lanes, d["columns"], d["tail"]
     space = Space(d["space"])
-    base = d["base"] * {Space.BUFFER: 1, Space.FACTORS: FACTOR_BYTES, Space.TABLES: TABLE_BYTES // lanes}[space]
-    chip_block, dram_block = (command["from_block"], command["to_block"]) if store else (command["to_block"], command["from_block"])
+    base = (
+        d["base"] * {Space.BUFFER: 1, Space.FACTORS: FACTOR_BYTES, Space.TABLES: TABLE_BYTES // lanes}[space]
+    )
+    chip_block, dram_block = (
+        (command["from_block"], command["to_block"])
+        if store
+        else (command["to_block"], command["from_block"])
+    )
     slot = (command["slot"] + k) % d["slots"]
     start = memory.spaces[space].start + base + slot * d["slot_words"] + chip_block * d["block_words"]
     address = d["dram"] + ((command["row"] + k) * d["row_beats"] + dram_block * d["block_beats"]) * BEAT_BYTES
@@ -35,14 +48,24 @@ def _copy_row(memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str
         pieces = _pieces(memory, d, address, full, columns * lanes, store).reshape(full, columns, lanes)
         if store:
             pieces[...] = memory.get(patch, space)
-        elif patch.last < memory.spaces[space].stop and np.array_equal(patch.words(memory.bytes, lanes), pieces):
-            memory.touch(patch, space, writes=True)  # nothing changes: what has been made of these words stays good
+        elif patch.last < memory.spaces[space].stop and np.array_equal(
+            patch.words(memory.bytes, lanes), pieces
+        ):
+            # nothing changes: what has been made of these words stays good
+            memory.touch(patch, space, writes=True)
         else:
             memory.put(patch, space, pieces)
     if full < d["blocks"]:
         patch = Patch(start + full * d["block_words"], columns)
         used = columns * tail  # bytes; behind them: padding
-        piece = _pieces(memory, d, address + full * d["block_beats"] * BEAT_BYTES, 1, -(-used // BEAT_BYTES) * BEAT_BYTES, store)[0]
+        piece = _pieces(
+            memory,
+            d,
+            address + full * d["block_beats"] * BEAT_BYTES,
+            1,
+            -(-used // BEAT_BYTES) * BEAT_BYTES,
+            store,
+        )[0]
         if store:
             piece[:used] = memory.get(patch, space)[0, :, :tail].reshape(-1)
             piece[used:] = 0
@@ -52,8 +75,13 @@ def _copy_row(memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str
             memory.put(patch, space, values)
 
 
-def _pieces(memory: EmulatedMemory, d: Mapping[str, int], address: int, blocks: int, piece_bytes: int, store: bool) -> np.ndarray:
-    """Pieces of DRAM, one a block, counted: uint8 [block][byte], no copy. Raises Fault REGION, BUS; Hazard."""
+def _pieces(
+    memory: EmulatedMemory, d: Mapping[str, int], address: int, blocks: int, piece_bytes: int, store: bool
+) -> np.ndarray:
+    """Pieces of DRAM, one a block, counted: uint8 [block][byte], no copy.
+
+    Raises Fault REGION, BUS; Hazard.
+    """
     block_bytes = d["block_beats"] * BEAT_BYTES
     end = address + (blocks - 1) * block_bytes + piece_bytes
     least, limit = memory.write_region if store else memory.read_region

@@ -13,20 +13,27 @@ from hw_rtl.emulator.windows import OperandWindow
 from lfopt.isa.tables import Operation, Space
 
 EXACT_FLOAT32 = 1 << 24  # integers up to here are exact in a float32
-KEY = "operation w_base w_block_bytes out_blocks out_tail o_lane b_zero b_unsigned a_unsigned a_zero".split()  # all that a matrix is made by
+# all that a matrix is made by
+KEY = "operation w_base w_block_bytes out_blocks out_tail o_lane b_zero b_unsigned a_unsigned a_zero".split()
 
 
-def weights(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, depth: int) -> tuple[np.ndarray, type[np.generic]]:
-    """Weights of the kernel rows that are not skipped: ([kernel row, kernel column, input channel][output channel], their type).
+def weights(
+    memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, depth: int
+) -> tuple[np.ndarray, type[np.generic]]:
+    """Weights of the kernel rows that are not skipped: ([kernel row, kernel column, input channel][output
+    channel], their type).
 
-    The zero point is subtracted. The type is the shortest of floats in which no sum of products with this operand is rounded; DEPTHWISE: int32.
+    The zero point is subtracted. The type is the shortest of floats in which no sum of products with this
+    operand is rounded; DEPTHWISE: int32.
     """
     lanes = memory.lanes
     row_terms = d["kernel_columns"] * depth
     skipped, terms = window.first_kernel_row * row_terms, window.kernel_rows * row_terms
-    ahead = d["o_lane"] if d["operation"] == Operation.CONV else 0  # lanes of the one block that have no weights
+    # lanes of the one block that have no weights
+    ahead = d["o_lane"] if d["operation"] == Operation.CONV else 0
     outputs = [lanes] * (d["out_blocks"] - 1) + [d["out_tail"] - ahead]
-    places = [(d["w_base"] + block * d["w_block_bytes"] + skipped * n, n) for block, n in enumerate(outputs)]  # (first byte, outputs)
+    # (first byte, outputs)
+    places = [(d["w_base"] + block * d["w_block_bytes"] + skipped * n, n) for block, n in enumerate(outputs)]
     patches = [_patch_of_bytes(start, terms * n, lanes) for start, n in places]
     for patch in patches:
         memory.touch(patch, Space.BUFFER, writes=False)
@@ -35,7 +42,9 @@ def weights(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow,
         stored = memory.bytes.view(byte_type(d["b_unsigned"]))
         matrix = np.full((terms, result_channels(d, lanes)), d["b_zero"], np.int32)
         for block, (start, n) in enumerate(places):
-            matrix[:, block * lanes + ahead : block * lanes + ahead + n] = stored[start : start + terms * n].reshape(terms, n)
+            matrix[:, block * lanes + ahead : block * lanes + ahead + n] = stored[
+                start : start + terms * n
+            ].reshape(terms, n)
         matrix -= d["b_zero"]
         if d["operation"] == Operation.DEPTHWISE:
             return matrix, np.int32

@@ -11,7 +11,8 @@ import numpy as np
 class WindowAxis(NamedTuple):
     """The places along one axis of an operand that a command looks at, as a short array holds them.
 
-    Neighbouring windows that leave no gap share places: the array is a stretch of the operand. Otherwise it holds every window by itself.
+    Neighbouring windows that leave no gap share places: the array is a stretch of the operand. Otherwise it
+    holds every window by itself.
     """
 
     outputs: int
@@ -53,11 +54,17 @@ class WindowAxis(NamedTuple):
             end = min(number, -((place - length) // place_step))
             if begin < end:
                 entries = slice(entry + begin * entry_step, entry + (end - 1) * entry_step + 1, entry_step)
-                yield entries, range(place + begin * place_step, place + (end - 1) * place_step + 1, place_step)
+                yield (
+                    entries,
+                    range(place + begin * place_step, place + (end - 1) * place_step + 1, place_step),
+                )
 
     def padded(self, length: int) -> bool:
         """Whether there is any padding."""
-        return self.first < 0 or self.first + (self.outputs - 1) * self.stride + (self.kernel - 1) * self.dilation >= length
+        return (
+            self.first < 0
+            or self.first + (self.outputs - 1) * self.stride + (self.kernel - 1) * self.dilation >= length
+        )
 
 
 class OperandWindow(NamedTuple):
@@ -73,17 +80,32 @@ class OperandWindow(NamedTuple):
         """The windows of these rows; None if all kernel rows are padding."""
         top = row * d["stride_rows"] - d["pad_rows"]
         bottom = top + (count - 1) * d["stride_rows"]
-        first = max(0, -(bottom // d["dilation"]))  # the first kernel row that the last row of the result has in the operand
+        # the first kernel row that the last row of the result has in the operand
+        first = max(0, -(bottom // d["dilation"]))
         end = min(d["kernel_rows"], -((top - d["a_height"]) // d["dilation"]))
         if first >= end:
             return None
         rows = WindowAxis(count, end - first, d["stride_rows"], d["dilation"], top + first * d["dilation"])
-        columns = WindowAxis(d["o_width"], d["kernel_columns"], d["stride_columns"], d["dilation"], -d["pad_columns"])
+        columns = WindowAxis(
+            d["o_width"], d["kernel_columns"], d["stride_columns"], d["dilation"], -d["pad_columns"]
+        )
         return cls(rows, columns, first, end - first)
 
     def over(self, operand: np.ndarray) -> np.ndarray:
         """What every window sees: [row][column][kernel row][kernel column][channel], no copy."""
         by_row, by_column, by_channel = operand.strides
-        shape = (self.rows.outputs, self.columns.outputs, self.rows.kernel, self.columns.kernel, operand.shape[2])
-        strides = (by_row * self.rows.array_stride, by_column * self.columns.array_stride, by_row, by_column, by_channel)
+        shape = (
+            self.rows.outputs,
+            self.columns.outputs,
+            self.rows.kernel,
+            self.columns.kernel,
+            operand.shape[2],
+        )
+        strides = (
+            by_row * self.rows.array_stride,
+            by_column * self.columns.array_stride,
+            by_row,
+            by_column,
+            by_channel,
+        )
         return np.lib.stride_tricks.as_strided(operand, shape, strides)

@@ -1,8 +1,11 @@
-"""The functions of `import lfopt`, one for each arrow from a network to what runs. `lfopt/__init__.py` only names them.
+"""The functions of `import lfopt`, one for each arrow from a network to what runs.
 
-Wherever a network is taken, so is an ONNX file, zoo:NAME, an `onnx.ModelProto`, or a `Graph` (which is taken as it is). Wherever a plan is taken, so
-is what `search` gives, or the file or folder of a plan, whose every claim is checked first; a bare `Plan` says its network in `model`. Wherever a
-buffer's size is taken, it is a whole number of bytes or a text such as "256KiB". Wrong input raises a `LfoptError` of one line.
+`lfopt/__init__.py` only names them.
+
+Wherever a network is taken, so is an ONNX file, zoo:NAME, an `onnx.ModelProto`, or a `Graph` (which is taken
+as it is). Wherever a plan is taken, so is what `search` gives, or the file or folder of a plan, whose every
+claim is checked first; a bare `Plan` says its network in `model`. Wherever a buffer's size is taken, it is a
+whole number of bytes or a text such as "256KiB". Wrong input raises a `LfoptError` of one line.
 """
 
 from __future__ import annotations
@@ -22,7 +25,17 @@ from codegen.emit import emit_c as print_c
 from codegen.source import CSource
 from lfopt.app.arrays import taken
 from lfopt.app.compiled import Target, check_options
-from lfopt.app.config import MAX_SECONDS, Config, GuidanceName, Method, Proposal, Rules, find_hardware, load_hardware, validate
+from lfopt.app.config import (
+    MAX_SECONDS,
+    Config,
+    GuidanceName,
+    Method,
+    Proposal,
+    Rules,
+    find_hardware,
+    load_hardware,
+    validate,
+)
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.explain import ExplainerName, costs_of_plan, explained, explainers
 from lfopt.app.files import path_of, write_text
@@ -38,7 +51,19 @@ from lfopt.app.sizes import looks_like_a_size, parse_size, size_option
 from lfopt.app.verify import Verified, load_planned, proven_again, verified, verify
 from lfopt.frontend import InputShapes
 from lfopt.fusion import legal as legality
-from lfopt.ir import CommandStream, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, Plan, Scheme, TrafficName, Verdict
+from lfopt.ir import (
+    CommandStream,
+    DoesNotFit,
+    FusionScheme,
+    Graph,
+    Hardware,
+    InvalidConfig,
+    InvalidPlan,
+    Plan,
+    Scheme,
+    TrafficName,
+    Verdict,
+)
 from lfopt.ir import Report as Simulation
 from lfopt.planning import SCHEMES, GroupCosts, Limit, masks_of
 from lfopt.planning import plan as plan_scheme
@@ -56,14 +81,15 @@ Size = int | str  # bytes, "256KiB", "unlimited"
 Groups = FusionScheme | Sequence[Sequence[str]]
 DEFAULT_BUFFER = "256KiB"  # as on the command line
 
-# -- networks --------------------------------------------------------------------------------------------------------------------------------
+# -- networks ------------------------------------------------------------------------------------------------
 
 
 def load(model: Network, input_shapes: InputShapes | None = None, *, weights: bool = True) -> Graph:
     """A network as it is in its file, every shape known, nothing dead left; not simplified yet.
 
-    `input_shapes`: of inputs by name, where the file leaves them open or others are wanted. `weights`: whether zoo:NAME gets values, which takes
-    time, or shapes alone, which suffice to plan. Raises InvalidModel, UnsupportedModel.
+    `input_shapes`: of inputs by name, where the file leaves them open or others are wanted. `weights`:
+    whether zoo:NAME gets values, which takes time, or shapes alone, which suffice to plan. Raises
+    InvalidModel, UnsupportedModel.
     """
     if not isinstance(model, Graph):
         return load_model(model, input_shapes, weights=weights)
@@ -75,18 +101,20 @@ def load(model: Network, input_shapes: InputShapes | None = None, *, weights: bo
 def simplify(model: Network, rules: Rules = "default") -> Graph:
     """The same network with fewer operators.
 
-    `rules`: default folds BatchNormalization and lets linear layers work on maps [b, s, d]; all also rewrites (algebra,
-    parts of GELU, Softmax and the like, noise of exporters); none does nothing.
+    `rules`: default folds BatchNormalization and lets linear layers work on maps [b, s, d]; all also rewrites
+    (algebra, parts of GELU, Softmax and the like, noise of exporters); none does nothing.
     """
     return simplified(load(model), rules)
 
 
 def legal(model: Network, scheme: Groups) -> Verdict:
-    """Whether a fusion scheme is a partition into connected, convex groups without a cycle among them; if not, `reasons` says why not."""
+    """Whether a fusion scheme is a partition into connected, convex groups without a cycle among them;
+    if not, `reasons` says why not.
+    """
     return legality(_network(model), _scheme(scheme))
 
 
-# -- plans -----------------------------------------------------------------------------------------------------------------------------------
+# -- plans ---------------------------------------------------------------------------------------------------
 
 
 def search(
@@ -123,26 +151,39 @@ def search(
     weights: bool = True,
     progress: ReportProgress | None = None,
 ) -> Planned:
-    """The fusion plan of least DRAM traffic, with a proof of how good it is. Writes no file; `save` of what it gives does.
+    """The fusion plan of least DRAM traffic, with a proof of how good it is.
+
+    Writes no file; `save` of what it gives does.
 
     >>> search("zoo:squeezenet1_1", buffer="256KiB", weights=False)
     Planned(Plan(squeezenet1_1: 262,144 B of buffer, lbdf, 12 groups, 4,769,888 B of DRAM, optimal))
 
-    `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file, or one of those installed, by name.
-    `element_bytes`: of a feature map's element. `rules`: see `simplify`; a Graph is taken as it is unless they are given. `weights`: whether zoo:NAME
-    gets values, without which a plan cannot be executed or compiled. `max_energy`: uJ. `progress(what, share)` is called now and then. All others
-    are those of `lfopt search` and of its configuration. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
+    `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file,
+    or one of those installed, by name. `element_bytes`: of a feature map's element. `rules`: see `simplify`;
+    a Graph is taken as it is unless they are given. `weights`: whether zoo:NAME gets values, without which a
+    plan cannot be executed or compiled. `max_energy`: uJ. `progress(what, share)` is called now and then. All
+    others are those of `lfopt search` and of its configuration. Ctrl-C leaves the best plan so far:
+    `result.interrupted`. Raises LfoptError.
     """
     graph = load(model, input_shapes, weights=weights)
     if rules is not None or not isinstance(model, Graph):
         graph = simplified(graph, rules or "default")
     chip = _chip(hardware, buffer, element_bytes)
     searching = {
-        "method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "screen": screen, "propose": propose,
-        "profile": profile, "objective": objective, "surrogate": surrogate, "slack": slack, "max_dram_bytes": max_bytes, "max_cycles": max_cycles,
+        "method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance,
+        "screen": screen, "propose": propose,
+        "profile": profile, "objective": objective, "surrogate": surrogate, "slack": slack,
+        "max_dram_bytes": max_bytes, "max_cycles": max_cycles,
         "max_energy_uj": max_energy,
     }  # fmt: skip
-    given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "max_recompute": max_recompute, "search": searching}
+    given = {
+        "scheme": scheme,
+        "traffic": traffic,
+        "epilogue": epilogue,
+        "band_rows": band_rows,
+        "max_recompute": max_recompute,
+        "search": searching,
+    }
     given |= {"together": together, "alone": alone, "cut": cut, "mode": {} if mode is None else dict(mode)}
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
@@ -167,10 +208,11 @@ def pareto(
     time_limit: float | None = None,
     progress: ReportProgress | None = None,
 ) -> Front:
-    """Which plans, on which buffers and MAC arrays, no other beats in all that they cost, with the knees: `points`, `efficient`, `advice`.
+    """Which plans, on which buffers and MAC arrays, no other beats in all that they cost, with the knees:
+    `points`, `efficient`, `advice`.
 
-    Options are those of `lfopt pareto`, as texts or as lists: `buffers="64KiB:1MiB"`, `mac_arrays=[(8, 8), (16, 16)]`. Ctrl-C leaves what was found:
-    `interrupted`. Writes no file; `save` of what it gives does.
+    Options are those of `lfopt pareto`, as texts or as lists: `buffers="64KiB:1MiB"`, `mac_arrays=[(8, 8),
+    (16, 16)]`. Ctrl-C leaves what was found: `interrupted`. Writes no file; `save` of what it gives does.
     """
     given = {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue}
     config = replace(validate(Config, given, "pareto"), hardware=_chip(hardware, None, element_bytes))
@@ -201,47 +243,86 @@ def plan(
     lower_bound_bytes: int | None = None,
     limit: Limit | None = None,
 ) -> Plan | DoesNotFit:
-    """The plan that carries out a fusion scheme, with all its steps; or the first group that does not fit. See `lfopt.planning.plan`.
+    """The plan that carries out a fusion scheme, with all its steps; or the first group that does not fit.
 
-    `scheme`: groups of operator names. `modes`: how groups may run: lbdf, resident, brr, or auto. Raises InvalidPlan for a scheme that is not legal.
+    See `lfopt.planning.plan`.
+
+    `scheme`: groups of operator names. `modes`: how groups may run: lbdf, resident, brr, or auto. Raises
+    InvalidPlan for a scheme that is not legal.
     """
-    options: dict[str, Any] = {"modes": modes, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "limit": limit}
-    return plan_scheme(_network(model), _scheme(scheme), _chip(hardware, None, None), lower_bound_bytes=lower_bound_bytes, **options)
+    options: dict[str, Any] = {
+        "modes": modes,
+        "traffic": traffic,
+        "epilogue": epilogue,
+        "band_rows": band_rows,
+        "limit": limit,
+    }
+    return plan_scheme(
+        _network(model),
+        _scheme(scheme),
+        _chip(hardware, None, None),
+        lower_bound_bytes=lower_bound_bytes,
+        **options,
+    )
 
 
 def load_plan(path: File) -> Planned:
-    """A plan and the network beside it, from plan.json or its folder. Raises InvalidPlan where any claim of the plan does not hold."""
+    """A plan and the network beside it, from plan.json or its folder.
+
+    Raises InvalidPlan where any claim of the plan does not hold.
+    """
     return Planned(*load_planned(path_of(path, "plan")))
 
 
-def check(plan: PlanLike, *, model: Network | None = None, prove: bool = False, time_limit: float | None = None) -> Verified:
-    """A recount of everything that a plan claims, which shares nothing with the planner; `wrong` has a line for each claim that does not hold.
+def check(
+    plan: PlanLike, *, model: Network | None = None, prove: bool = False, time_limit: float | None = None
+) -> Verified:
+    """A recount of everything that a plan claims, which shares nothing with the planner; `wrong` has a line
+    for each claim that does not hold.
 
-    `prove`: verify the lower bound too, by the exact search, for at most `time_limit` seconds; `bound` says what came of it.
+    `prove`: verify the lower bound too, by the exact search, for at most `time_limit` seconds; `bound` says
+    what came of it.
     """
     if time_limit is not None:
         _check_seconds("time_limit", time_limit, positive=True)
-    verification = verify(path_of(plan, "plan")) if isinstance(plan, str | os.PathLike) else verified(*_bound(plan, model))
+    verification = (
+        verify(path_of(plan, "plan"))
+        if isinstance(plan, str | os.PathLike)
+        else verified(*_bound(plan, model))
+    )
     if prove and not verification.wrong:
-        bound, wrong = proven_again(verification.plan, verification.graph, time_limit, lambda what, done: None)
+        bound, wrong = proven_again(
+            verification.plan, verification.graph, time_limit, lambda what, done: None
+        )
         verification = replace(verification, bound=bound, wrong=wrong)
     return verification
 
 
-# -- what plans are for ----------------------------------------------------------------------------------------------------------------------
+# -- what plans are for --------------------------------------------------------------------------------------
 
 
 def simulate(plan: PlanLike, *, model: Network | None = None) -> Simulation:
-    """What running a plan moves, by group and by tensor, and what it costs in cycles and energy by the model of its hardware."""
+    """What running a plan moves, by group and by tensor,
+    and what it costs in cycles and energy by the model of its hardware.
+    """
     return carried_out(*_planned(plan, model))
 
 
-def execute(plan: PlanLike, inputs: Inputs | None = None, *, model: Network | None = None, fill: bool = False, seed: int = 0) -> Execution:
-    """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory port.
+def execute(
+    plan: PlanLike,
+    inputs: Inputs | None = None,
+    *,
+    model: Network | None = None,
+    fill: bool = False,
+    seed: int = 0,
+) -> Execution:
+    """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory
+    port.
 
-    `inputs`: arrays by name, or a list of them in the model's order; float arrays are quantised where the model takes integers; None: drawn at
-    random from `seed`. `fill`: draw weights that are absent too. `outputs` of what it gives are by the model's names. Raises MissingValues for a
-    network without weights, InvalidPlan for a plan that cannot be carried out.
+    `inputs`: arrays by name, or a list of them in the model's order; float arrays are quantised where the
+    model takes integers; None: drawn at random from `seed`. `fill`: draw weights that are absent too.
+    `outputs` of what it gives are by the model's names. Raises MissingValues for a network without weights,
+    InvalidPlan for a plan that cannot be carried out.
     """
     loaded, graph = _planned(plan, model)
     rng = _generator(seed)
@@ -250,8 +331,15 @@ def execute(plan: PlanLike, inputs: Inputs | None = None, *, model: Network | No
     if inputs is None:
         values = random_inputs(graph, rng)
     else:
-        wanted = {graph.label(name): f"{graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs}
-        values = taken(graph, {name: array(value, name) for name, value in by_name(inputs, wanted, "inputs").items()}, "inputs")
+        wanted = {
+            graph.label(name): f"{graph.tensors[name].dtype} {list(graph.shape(name))}"
+            for name in graph.inputs
+        }
+        values = taken(
+            graph,
+            {name: array(value, name) for name, value in by_name(inputs, wanted, "inputs").items()},
+            "inputs",
+        )
     done = run_steps(loaded, graph, values)
     return replace(done, outputs={graph.label(name): value for name, value in done.outputs.items()})
 
@@ -270,16 +358,24 @@ def explain(
     seconds: float = 5.0,
     seed: int = 0,
 ) -> Explained:
-    """Why operators do not fit the buffer as one group, by how much, what takes it, and the cheapest cut that repairs it.
+    """Why operators do not fit the buffer as one group, by how much, what takes it, and the cheapest cut that
+    repairs it.
 
-    `what`: a network, with `nodes`; or a plan, with `group` (its number) or `nodes`. `nodes`: names of operators and ranges A..B, as one text with
-    commas between or as a list; whatever lies between is added. `explainer`: whose scores of links are wanted, see
+    `what`: a network, with `nodes`; or a plan, with `group` (its number) or `nodes`. `nodes`: names of
+    operators and ranges A..B, as one text with commas between or as a list; whatever lies between is added.
+    `explainer`: whose scores of links are wanted, see
     `lfopt explain`. `seconds`: for the exact search for the best cut.
     """
     if (nodes is None) == (group is None):
-        raise InvalidConfig(f"explain: found {'neither nodes nor' if nodes is None else 'both nodes and'} group; accepted: one of them")
+        raise InvalidConfig(
+            f"explain: found {'neither nodes nor' if nodes is None else 'both nodes and'} group; accepted: "
+            "one of them"
+        )
     if not isinstance(nodes, str | Sequence | None):
-        raise InvalidConfig(f"nodes: found {type(nodes).__name__}; accepted: a text such as 'conv1..relu2', or a list of names")
+        raise InvalidConfig(
+            f"nodes: found {type(nodes).__name__}; accepted: a text such as 'conv1..relu2', or a list of "
+            "names"
+        )
     if scheme not in (None, *SCHEMES):
         raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
     _check_seconds("seconds", seconds, positive=True)
@@ -308,7 +404,10 @@ def report(
     explainer: Sequence[ExplainerName] = (),
     explain_seconds: float = 3.0,
 ) -> str:
-    """A plan as one HTML page that asks for nothing from anywhere; written to `file` too, if it is given. Options: see `lfopt report`."""
+    """A plan as one HTML page that asks for nothing from anywhere; written to `file` too, if it is given.
+
+    Options: see `lfopt report`.
+    """
     _check_seconds("sweep_seconds", sweep_seconds)
     _check_seconds("explain_seconds", explain_seconds)
     page = page_of(*_planned(plan, model), sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer)))
@@ -329,20 +428,34 @@ def emit_c(
     element: ElementName = "float32",
     prefix: str | None = None,
 ) -> CSource:
-    """A plan as C: `files` by name. For elements of 4 bytes, 2 for bf16, or 1 where the network is quantised; options: see `lfopt codegen`.
+    """A plan as C: `files` by name.
+
+    For elements of 4 bytes, 2 for bf16, or 1 where the network is quantised; options: see `lfopt codegen`.
 
     Raises MissingValues for a network without weights, and names what it cannot print.
     """
     check_options(target, threads, element)
-    return print_c(*_planned(plan, model), target, threads=threads, embed=embed, count=count, winograd=winograd, element=element, prefix=prefix)
+    return print_c(
+        *_planned(plan, model),
+        target,
+        threads=threads,
+        embed=embed,
+        count=count,
+        winograd=winograd,
+        element=element,
+        prefix=prefix,
+    )
 
 
 def encode(plan: PlanLike, *, model: Network | None = None) -> CommandStream:
-    """A plan as a program of the accelerator, with its constants and memory map. See configs/hardware/accelerator_256k.yaml for its hardware."""
+    """A plan as a program of the accelerator, with its constants and memory map.
+
+    See configs/hardware/accelerator_256k.yaml for its hardware.
+    """
     return encode_plan(*_planned(plan, model))
 
 
-# -- arguments -------------------------------------------------------------------------------------------------------------------------------
+# -- arguments -----------------------------------------------------------------------------------------------
 
 
 def _network(model: Network) -> Graph:
@@ -351,7 +464,9 @@ def _network(model: Network) -> Graph:
 
 
 def _is_plan(what: object) -> bool:
-    return isinstance(what, Planned | Plan) or (isinstance(what, str | os.PathLike) and (Path(what).is_dir() or str(what).endswith(".json")))
+    return isinstance(what, Planned | Plan) or (
+        isinstance(what, str | os.PathLike) and (Path(what).is_dir() or str(what).endswith(".json"))
+    )
 
 
 def _planned(plan: object, model: Network | None) -> tuple[Plan, Graph]:
@@ -359,7 +474,10 @@ def _planned(plan: object, model: Network | None) -> tuple[Plan, Graph]:
     if isinstance(plan, str | os.PathLike):
         return load_planned(path_of(plan, "plan"))
     checked, graph = _bound(plan, model)
-    if not isinstance(plan, Planned) and not (verdict := legality(graph, FusionScheme(tuple(g.nodes for g in checked.groups)))).legal:
+    if (
+        not isinstance(plan, Planned)
+        and not (verdict := legality(graph, FusionScheme(tuple(g.nodes for g in checked.groups)))).legal
+    ):
         raise InvalidPlan(f"plan: not of network {graph.name!r}: {verdict.reasons[0]}")
     return checked, graph
 
@@ -369,10 +487,14 @@ def _bound(plan: object, model: Network | None) -> tuple[Plan, Graph]:
         return plan.plan, plan.graph if model is None else _with_values(model)
     if not isinstance(plan, Plan):
         raise InvalidConfig(
-            f"plan: found {type(plan).__name__}; accepted: what lfopt.search gives, a plan.json or its folder, or a Plan with `model`"
+            f"plan: found {type(plan).__name__}; accepted: what lfopt.search gives, a plan.json or its "
+            "folder, or a Plan with `model`"
         )
     if model is None:
-        raise InvalidConfig("model: absent; accepted: the network that the Plan is for, or give what lfopt.search gives in place of the Plan")
+        raise InvalidConfig(
+            "model: absent; accepted: the network that the Plan is for, or give what lfopt.search gives in "
+            "place of the Plan"
+        )
     return plan, _with_values(model)
 
 
@@ -384,15 +506,21 @@ def _scheme(scheme: object) -> FusionScheme:
     if isinstance(scheme, FusionScheme):
         return scheme
     groups = scheme if isinstance(scheme, Sequence) and not isinstance(scheme, str) else None
-    if groups is None or not all(isinstance(g, Sequence) and not isinstance(g, str) and all(isinstance(n, str) for n in g) for g in groups):
+    if groups is None or not all(
+        isinstance(g, Sequence) and not isinstance(g, str) and all(isinstance(n, str) for n in g)
+        for g in groups
+    ):
         raise InvalidConfig(
-            f"scheme: found {type(scheme).__name__}; accepted: a lfopt.FusionScheme, or a list of groups, each a list of operator names"
+            f"scheme: found {type(scheme).__name__}; accepted: a lfopt.FusionScheme, or a list of groups, "
+            "each a list of operator names"
         )
     return FusionScheme(tuple(tuple(group) for group in groups))
 
 
 def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> Hardware:
-    """A chip from its description, or from its buffer alone (2 bytes per element); a given option wins over the description."""
+    """A chip from its description, or from its buffer alone (2 bytes per element);
+    a given option wins over the description.
+    """
     if hardware is None:
         chip = Hardware(_size(DEFAULT_BUFFER if buffer is None else buffer))
     elif isinstance(hardware, Hardware):
@@ -403,7 +531,8 @@ def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> H
         chip = load_hardware(find_hardware(str(path_of(hardware, "hardware")), "hardware"))
     else:
         raise InvalidConfig(
-            f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, a file, or the size of its buffer such as '256KiB'"
+            f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, a file, or the size of "
+            "its buffer such as '256KiB'"
         )
     if buffer is not None:
         chip = replace(chip, buffer_bytes=_size(buffer))
@@ -420,7 +549,9 @@ def _size(size: object) -> int:
 
 def _check_seconds(name: str, seconds: object, *, positive: bool = False) -> None:
     if not isinstance(seconds, int | float) or not 0 <= seconds < MAX_SECONDS or (positive and not seconds):
-        raise InvalidConfig(f"{name}: found {seconds!r}; accepted: seconds {'above' if positive else 'from'} 0")
+        raise InvalidConfig(
+            f"{name}: found {seconds!r}; accepted: seconds {'above' if positive else 'from'} 0"
+        )
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -25,58 +25,98 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
     with opened(path) as file:
         try:
             data: Any = np.load(file, allow_pickle=False)
-            arrays = {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else data
-        except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            arrays = (
+                {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else data
+            )
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            EOFError,
+            NotImplementedError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
             raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(error)[:200]}") from None
-    if isinstance(arrays, dict) and (odd := [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]):
+    if isinstance(arrays, dict) and (
+        odd := [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
+    ):
         raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(odd[0])!r} is none")
     return arrays
 
 
 def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
-    """Graph inputs by name, in the types of the graph, from a .npz with an array for each by its label, or a .npy for the first."""
+    """Graph inputs by name, in the types of the graph, from a .npz with an array for each by its label,
+    or a .npy for the first.
+    """
     try:
         data = read_arrays(file)
     except InvalidConfig as error:
         raise InvalidConfig(f"--input {error}") from None
-    return taken(graph, data if isinstance(data, dict) else dict.fromkeys(map(graph.label, graph.inputs[:1]), data), f"--input {file}")
+    return taken(
+        graph,
+        data if isinstance(data, dict) else dict.fromkeys(map(graph.label, graph.inputs[:1]), data),
+        f"--input {file}",
+    )
 
 
 def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """Graph inputs by name, in the types of the graph, from arrays by label. Raises InvalidConfig, which says `where` they are from."""
+    """Graph inputs by name, in the types of the graph, from arrays by label.
+
+    Raises InvalidConfig, which says `where` they are from.
+    """
     feed: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor, label = graph.tensors[name], graph.label(name)
-        accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}" + (", or real numbers to be quantised" if tensor.quantization else "")
+        accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}" + (
+            ", or real numbers to be quantised" if tensor.quantization else ""
+        )
         if label not in given:
-            raise InvalidConfig(f"{where}: input {label!r} is absent; found {', '.join(given) or 'nothing'}; {accepted}")
+            raise InvalidConfig(
+                f"{where}: input {label!r} is absent; found {', '.join(given) or 'nothing'}; {accepted}"
+            )
         value = given[label]
         if tensor.quantization and value.dtype.kind == "f" and value.shape == tensor.shape:
             value = quantized(value, tensor.quantization, tensor.dtype)
         if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
-            raise InvalidConfig(f"{where}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}")
+            raise InvalidConfig(
+                f"{where}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}"
+            )
         feed[name] = value
     return feed
 
 
 def with_values(graph: Graph, label: object, rng: np.random.Generator | None) -> Graph:
-    """The graph if it has weights; else weights are drawn at random, and stderr says so. Raises MissingValues if `rng` is None."""
+    """The graph if it has weights; else weights are drawn at random, and stderr says so.
+
+    Raises MissingValues if `rng` is None.
+    """
     if graph.has_values:
         return graph
     if rng is None:
         absent = next(name for name, value in graph.constants.items() if value is None)
-        raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights, or --fill to draw them at random")
+        raise MissingValues(
+            f"{label}: constant {absent!r} has no values; give a model with weights, or --fill to draw them "
+            "at random"
+        )
     err.print("note: weights were drawn at random where the model has none", style="yellow")
     return calibrated(graph, rng)
 
 
 def write_outputs(path: Path, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write graph outputs, given by name, to a .npz by their labels, as real numbers where they are quantised."""
-    write_arrays(path, {graph.label(name): real(graph.tensors[name], value) for name, value in arrays.items()})
+    """Write graph outputs, given by name, to a .npz by their labels,
+    as real numbers where they are quantised.
+    """
+    write_arrays(
+        path, {graph.label(name): real(graph.tensors[name], value) for name, value in arrays.items()}
+    )
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a .npz. Names may be any: `np.savez` takes them as keywords, and has some of its own. None leads out of a folder."""
+    """Write a .npz.
+
+    Names may be any: `np.savez` takes them as keywords, and has some of its own. None leads out of a folder.
+    """
 
     def write(file: BinaryIO) -> None:
         with zipfile.ZipFile(file, "w") as archive:

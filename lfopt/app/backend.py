@@ -1,4 +1,6 @@
-"""lfopt as an ONNX backend: `Backend.prepare(model).run([x])` plans, compiles and runs, so that ONNX's own conformance tests run against lfopt."""
+"""lfopt as an ONNX backend: `Backend.prepare(model).run([x])` plans, compiles and runs, so that ONNX's own
+conformance tests run against lfopt.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph, InvalidConfig, InvalidGraph, InvalidModel, MissingValues
 from lfopt.rewrite import simplify
 
-REFUSALS = (Unsupported, InvalidModel, InvalidGraph, MissingValues)  # of the model, by those who read it and those who print it
+# of the model, by those who read it and those who print it
+REFUSALS = (Unsupported, InvalidModel, InvalidGraph, MissingValues)
 CONSTANTS_ALONE = 4  # first version of the format in which constants need not be inputs too
 OF_THE_RUNNER = frozenset({"rtol", "atol"})  # options that ONNX's test runner hands on
 
@@ -31,14 +34,20 @@ class Prepared(base.BackendRep):
         self.compiled = compiled
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """Outputs in the model's order, which can also be taken by name. `inputs`: as `Compiled.run` takes them."""
+        """Outputs in the model's order, which can also be taken by name.
+
+        `inputs`: as `Compiled.run` takes them.
+        """
         outputs = self.compiled.run(inputs)
         names = [tensor.name for tensor in self.compiled.outputs]
         return base.namedtupledict("Outputs", names)(*(outputs[name] for name in names))
 
 
 class Backend(base.Backend):
-    """Generated C as ONNX's interface of backends. Further options are those of `lfopt.app.compiled.compile_graph`: threads, target, hardware."""
+    """Generated C as ONNX's interface of backends.
+
+    Further options are those of `lfopt.app.compiled.compile_graph`: threads, target, hardware.
+    """
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -53,7 +62,10 @@ class Backend(base.Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """The model, compiled or found compiled. Raises what reading it or printing it raises, by name, before anything is compiled."""
+        """The model, compiled or found compiled.
+
+        Raises what reading it or printing it raises, by name, before anything is compiled.
+        """
         if not cls.supports_device(device):
             raise InvalidConfig(f"device: found {device!r}; accepted: CPU")
         graph = _graph(model)
@@ -68,10 +80,16 @@ class Backend(base.Backend):
         outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """One operator on one array for each input that it has. If the code takes but the first as an input, the others become constants of it."""
+        """One operator on one array for each input that it has.
+
+        If the code takes but the first as an input, the others become constants of it.
+        """
         opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]
-        values = {name: array(value, name) for name, value in by_name(inputs, dict.fromkeys(names, ""), node.op_type).items()}
+        values = {
+            name: array(value, name)
+            for name, value in by_name(inputs, dict.fromkeys(names, ""), node.op_type).items()
+        }
         model = _one_node(node, values, outputs_info, opset)
         if len(values) > 1 and not cls.is_compatible(model, device, **kwargs):
             first, *others = values
@@ -92,12 +110,18 @@ def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
     kept = [value for value in closed.graph.input if value.name not in values]
     del closed.graph.input[:]
     closed.graph.input.extend(kept)
-    closed.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in values.items())
+    closed.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in values.items()
+    )
     return closed
 
 
 def _graph(model: ModelProto) -> Graph:
-    """The network. Raises Unsupported where its inputs are of other types than the model's: quantisation at the border becomes the caller's."""
+    """The network.
+
+    Raises Unsupported where its inputs are of other types than the model's: quantisation at the border
+    becomes the caller's.
+    """
     if not isinstance(model, ModelProto):
         raise InvalidConfig(f"model: found {type(model).__name__}; accepted: an onnx.ModelProto")
     graph = simplify(from_model(model))
@@ -105,7 +129,10 @@ def _graph(model: ModelProto) -> Graph:
     for value in model.graph.input:
         declared = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
         if (accepted_as := taken_as.get(value.name, declared)) != declared:
-            raise Unsupported(f"input {value.name!r}: found {declared}, which lfopt takes as {accepted_as}; accepted: the same type")
+            raise Unsupported(
+                f"input {value.name!r}: found {declared}, which lfopt takes as {accepted_as}; accepted: the "
+                "same type"
+            )
     return graph
 
 
@@ -114,16 +141,25 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_node(
-    node: NodeProto, values: Mapping[str, np.ndarray], outputs: Sequence[tuple[np.dtype, tuple[int, ...]]] | None, opset: int
+    node: NodeProto,
+    values: Mapping[str, np.ndarray],
+    outputs: Sequence[tuple[np.dtype, tuple[int, ...]]] | None,
+    opset: int,
 ) -> ModelProto:
     """A model of one operator; the types of its results are inferred where nobody says them."""
     names = [name for name in node.output if name]
-    ends = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in values.items()]
+    ends = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in values.items()
+    ]
     if outputs is None:
         results = [helper.make_empty_tensor_value_info(name) for name in names]
     else:
         kinds = [(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape) for dtype, shape in outputs]
-        results = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in zip(names, kinds, strict=True)]
+        results = [
+            helper.make_tensor_value_info(name, kind, shape)
+            for name, (kind, shape) in zip(names, kinds, strict=True)
+        ]
     graph = helper.make_graph([node], node.op_type or "node", ends, results)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, opset)])
     return model if outputs is not None else onnx.shape_inference.infer_shapes(model)

@@ -29,23 +29,40 @@ def proto_of(model: Model) -> ModelProto:
 
 
 def completed(model: Model, given: InputShapes, arrays: Mapping[str, np.ndarray] | np.ndarray) -> InputShapes:
-    """What is `given`, and of inputs that stay open the shapes of their arrays: by name, or alone for the first input."""
+    """What is `given`, and of inputs that stay open the shapes of their arrays:
+    by name, or alone for the first input.
+    """
     proto = proto_of(model)
     opened = open_inputs(proto)
     constants = {tensor.name for tensor in proto.graph.initializer}
     first = next((v.name for v in proto.graph.input if v.name not in constants), "")
     named = arrays if isinstance(arrays, Mapping) else {first: arrays}
     extents = {name: (shape,) if isinstance(shape, int) else shape for name, shape in given.items()}
-    return {**{name: filled_by(dims, named[name].shape, extents) for name, dims in opened.items() if name in named}, **given}
+    return {
+        **{
+            name: filled_by(dims, named[name].shape, extents)
+            for name, dims in opened.items()
+            if name in named
+        },
+        **given,
+    }
 
 
 class CompiledByShape:
-    """A network that is compiled when arrays of a new shape come, and kept for the shapes that were used last.
+    """A network that is compiled when arrays of a new shape come, and kept for the shapes that were used
+    last.
 
     May be run by several threads at once. What was compiled is in the cache on disk too, by content.
     """
 
-    def __init__(self, model: Model, label: str, make: Callable[[InputShapes], Compiled], given: InputShapes, programs: int = PROGRAMS) -> None:
+    def __init__(
+        self,
+        model: Model,
+        label: str,
+        make: Callable[[InputShapes], Compiled],
+        given: InputShapes,
+        programs: int = PROGRAMS,
+    ) -> None:
         """`make`: compiles for shapes by input. `given`: shapes and extents that do not follow the arrays."""
         proto = proto_of(model)
         constants = {tensor.name for tensor in proto.graph.initializer}
@@ -53,10 +70,14 @@ class CompiledByShape:
         self.name, self.most = label, programs
         opened = open_inputs(proto)
         self._wanted = {
-            name: f"an array [{', '.join(map(str, dims))}]" if (dims := opened.get(name)) is not None else "an array" for name in self.inputs
+            name: f"an array [{', '.join(map(str, dims))}]"
+            if (dims := opened.get(name)) is not None
+            else "an array"
+            for name in self.inputs
         }
         self.model, self._make, self._given = proto, make, given
-        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Compiled] = OrderedDict()  # by the shapes of inputs, the last used behind
+        # by the shapes of inputs, the last used behind
+        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Compiled] = OrderedDict()
         self._lock = Lock()
 
     @property
@@ -66,7 +87,9 @@ class CompiledByShape:
 
     def program(self, inputs: Inputs) -> Compiled:
         """The program for arrays of these shapes; compiled where there is none yet. Raises as `run`."""
-        arrays = {name: array(value, name) for name, value in by_name(inputs, self._wanted, self.name).items()}
+        arrays = {
+            name: array(value, name) for name, value in by_name(inputs, self._wanted, self.name).items()
+        }
         shapes = tuple(value.shape for value in arrays.values())
         with self._lock:
             if shapes not in self._programs:
@@ -77,14 +100,21 @@ class CompiledByShape:
             return self._programs[shapes]
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """As `Compiled.run`, for arrays of any shape that the network takes. Raises as that, and as `lfopt.compile`."""
+        """As `Compiled.run`, for arrays of any shape that the network takes.
+
+        Raises as that, and as `lfopt.compile`.
+        """
         return self.program(inputs).run(inputs)
 
     def __call__(self, *arrays: Array, **named: Array) -> Any:
         """As `Compiled.__call__`. Raises as `run`."""
-        return returned(self.run(arguments(arrays, named, self.inputs, self.name)).values(), (*arrays, *named.values()))
+        return returned(
+            self.run(arguments(arrays, named, self.inputs, self.name)).values(), (*arrays, *named.values())
+        )
 
     def __repr__(self) -> str:
         ends = ", ".join(f"{name}: {what}" for name, what in self._wanted.items())
         last = f"; the last: {next(reversed(self._programs.values()))!r}" if self._programs else ""
-        return one_line(f"CompiledByShape({self.name}: {ends}; programs for {plural(len(self._programs), 'shape')}{last})")
+        return one_line(
+            f"CompiledByShape({self.name}: {ends}; programs for {plural(len(self._programs), 'shape')}{last})"
+        )

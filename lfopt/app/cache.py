@@ -1,6 +1,8 @@
-"""Results kept between runs, in folders named by what they were made from: opened only when they are whole, and otherwise made again.
+"""Results kept between runs, in folders named by what they were made from: opened only when they are whole,
+and otherwise made again.
 
-Damage and accidents are noticed: files that are cut, absent or changed, runs that were killed, two runs that want the same. A hostile writer is not.
+Damage and accidents are noticed: files that are cut, absent or changed, runs that were killed, two runs that
+want the same. A hostile writer is not.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ KEYS = "[0-9a-f]{24,32}"
 LEFT = re.compile(rf"({KEYS}|profiles)\.(lock|\w{{8}}\.part)")  # what a run holds while it makes something
 BLOCK, BLOCKS = 4096, 64  # bytes; between the first block and the last one
 Kind = Literal["model", "accelerator"]
-Make = Callable[[Path], Mapping[str, str]]  # fills a folder; facts, for whoever opens it and for `lfopt cache list`
+# fills a folder; facts, for whoever opens it and for `lfopt cache list`
+Make = Callable[[Path], Mapping[str, str]]
 T = TypeVar("T")
 
 
@@ -60,7 +63,9 @@ class File:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.+-]{0,254}", self.name, re.ASCII) or self.name == ENTRY:
             raise InvalidConfig(f"found a file {self.name!r}; accepted: plain names")
-        if self.size < 0 or not all(re.fullmatch("[0-9a-f]{64}", digest) for digest in (self.sha256, self.sample or self.sha256)):
+        if self.size < 0 or not all(
+            re.fullmatch("[0-9a-f]{64}", digest) for digest in (self.sha256, self.sample or self.sha256)
+        ):
             raise InvalidConfig(f"{self.name}: accepted: a size of at least 0, and hexadecimal digests")
 
 
@@ -91,7 +96,9 @@ def cache_folder() -> Path:
     try:
         return (given if given.is_absolute() else Path.home() / ".cache") / "lfopt"
     except RuntimeError:
-        raise InvalidConfig("the home folder is not known, and $XDG_CACHE_HOME is not set; accepted: either") from None
+        raise InvalidConfig(
+            "the home folder is not known, and $XDG_CACHE_HOME is not set; accepted: either"
+        ) from None
 
 
 def key_of(graph: Graph, *others: object) -> str:
@@ -116,7 +123,9 @@ def _hash_graph(digest: Any, graph: Graph) -> None:
     """Everything that a network computes with: operators, shapes and values. Its notes do not count."""
     digest.update(repr((graph.name, graph.inputs, graph.outputs, graph.opset)).encode())
     for operator in graph.operators:
-        digest.update(repr((operator.name, operator.kind, operator.domain, operator.inputs, operator.outputs)).encode())
+        digest.update(
+            repr((operator.name, operator.kind, operator.domain, operator.inputs, operator.outputs)).encode()
+        )
         for name, value in sorted(operator.attributes.items()):
             digest.update(name.encode())
             _hash_value(digest, value)
@@ -132,7 +141,11 @@ def _hash_value(digest: Any, value: object) -> None:
         digest.update(repr(value).encode())
         return
     digest.update(repr((value.dtype.name, value.shape)).encode())
-    digest.update(repr(value.tolist()).encode() if value.dtype.hasobject else np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    digest.update(
+        repr(value.tolist()).encode()
+        if value.dtype.hasobject
+        else np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+    )
 
 
 # -- entries -------------------------------------------------------------------------------------------------
@@ -148,11 +161,13 @@ def kept(
     sampled: Collection[str] = (),
     verify: bool = False,
 ) -> tuple[T, bool]:
-    """What `opened` makes of the folder of `key` (24 to 32 hexadecimal digits), and whether the folder was there already.
+    """What `opened` makes of the folder of `key` (24 to 32 hexadecimal digits), and whether the folder was
+    there already.
 
-    If there is none, or it is damaged, or `opened` raises an LfoptError for what it finds in it, `make` fills one aside, which is then renamed; where
-    that replaces another, stderr says why. Of the files named in `sampled`, opening reads samples, with `verify` everything. Others who want the same
-    meanwhile wait for it. Raises CannotWrite.
+    If there is none, or it is damaged, or `opened` raises an LfoptError for what it finds in it, `make` fills
+    one aside, which is then renamed; where that replaces another, stderr says why. Of the files named in
+    `sampled`, opening reads samples, with `verify` everything. Others who want the same meanwhile wait for
+    it. Raises CannotWrite.
     """
     folder = root / key
     with suppress(OSError):  # a cache that is read-only, for one
@@ -281,7 +296,11 @@ def _look_at(folder: Path, file: File, *, verify: bool) -> None:
             raise Damaged(f"{file.name}: found {status.st_size:,} B in place of {file.size:,} B")
         if _executable(status) != file.executable:
             raise Damaged(f"{file.name}: found other permissions than were given")
-        same = _sample(stream, file.size) == file.sample if file.sample and not verify else _digest(stream) == file.sha256
+        same = (
+            _sample(stream, file.size) == file.sample
+            if file.sample and not verify
+            else _digest(stream) == file.sha256
+        )
     if not same:
         raise Damaged(f"{file.name}: found other bytes than were written")
 
@@ -309,7 +328,9 @@ def _digest(file: BufferedReader) -> str:
 
 
 def _sample(file: BufferedReader, size: int) -> str:
-    """Digest of the first block, the last one and `BLOCKS` between them; of everything if there is not more."""
+    """Digest of the first block, the last one and `BLOCKS` between them; of everything if there is not
+    more.
+    """
     if size <= BLOCK * (BLOCKS + 2):
         return _digest(file)
     places = (k * (size - BLOCK) // (BLOCKS + 1) for k in range(BLOCKS + 2))

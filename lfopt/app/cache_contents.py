@@ -18,7 +18,10 @@ MOST = 8 << 30  # bytes, where it says nothing
 
 
 def size_limit() -> int:
-    """Bytes that compiled models may take together: $LFOPT_CACHE_SIZE, such as 2GiB or unlimited; else 8 GiB. Raises InvalidConfig."""
+    """Bytes that compiled models may take together: $LFOPT_CACHE_SIZE, such as 2GiB or unlimited; else 8 GiB.
+
+    Raises InvalidConfig.
+    """
     return parse_size(os.environ.get(LIMIT) or MOST, f"${LIMIT}")
 
 
@@ -63,7 +66,9 @@ def _item(path: Path, key: str, *, verify: bool) -> Iterator[CacheItem]:
     """Nothing, where it is not the cache's, or where it is being made."""
     if LEFT.fullmatch(path.name):
         with suppress(Busy), locked(path.parent, key, wait=False):
-            yield CacheItem(path, key, "leftover", path.name, "", path.lstat().st_mtime, "left by a run that was killed")
+            yield CacheItem(
+                path, key, "leftover", path.name, "", path.lstat().st_mtime, "left by a run that was killed"
+            )
     elif path.name == key:
         try:
             entry = whole(path, verify=verify)
@@ -72,7 +77,14 @@ def _item(path: Path, key: str, *, verify: bool) -> Iterator[CacheItem]:
             yield CacheItem(path, key, kind, path.name, "", path.lstat().st_mtime, str(damage))
         else:
             facts = entry.facts
-            yield CacheItem(path, key, entry.kind, facts.get("network", ""), facts.get("target", ""), (path / ENTRY).lstat().st_mtime)
+            yield CacheItem(
+                path,
+                key,
+                entry.kind,
+                facts.get("network", ""),
+                facts.get("target", ""),
+                (path / ENTRY).lstat().st_mtime,
+            )
 
 
 def drop(item: CacheItem) -> bool:
@@ -89,7 +101,8 @@ def drop(item: CacheItem) -> bool:
 
 
 def trim(root: Path, limit: int, spared: str) -> None:
-    """Remove the models of a folder that were not used for longest, until those that are left take no more than `limit` bytes.
+    """Remove the models of a folder that were not used for longest, until those that are left take no more
+    than `limit` bytes.
 
     The one of key `spared` stays, and so does what somebody makes at this moment, or what cannot be removed.
     """

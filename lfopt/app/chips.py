@@ -1,4 +1,6 @@
-"""Chips as people look at them: the fields of a hardware description, the installed ones, what follows from one, what is odd about it."""
+"""Chips as people look at them: the fields of a hardware description, the installed ones,
+what follows from one, what is odd about it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ DEFAULTS_FROM = {  # where a default comes from; all others describe the acceler
     "bias_bytes": "as `element_bytes`",
     "weight_buffer_bytes": "weights share the buffer",
     "accumulator_bytes": "int32 sums",
-    **dict.fromkeys(("dram_row_align", "channel_align", "constant_align"), "no padding, as in the papers' formulas"),
+    **dict.fromkeys(
+        ("dram_row_align", "channel_align", "constant_align"), "no padding, as in the papers' formulas"
+    ),
     "parameter_store_bytes": "chips of the papers have none",
     "parameter_tables": "no number of their own",
     "clock_hz": "assumed",
@@ -90,20 +94,36 @@ def hardware_fields() -> Iterator[FieldAnswer]:
         numeric = field.type not in ("true or false", "text", "object")
         least, most = bounds(field.name) if numeric else (None, None)
         value = getattr(built, field.name)
-        source = DEFAULTS_FROM.get(field.name) or ("as in `hw_rtl`" if value == getattr(plain, field.name) else f"assumed; `hw_rtl` has {value}")
-        yield FieldAnswer(field.name, field.type, field.default, least, most, unit(field.name), source, field.text)
+        source = DEFAULTS_FROM.get(field.name) or (
+            "as in `hw_rtl`" if value == getattr(plain, field.name) else f"assumed; `hw_rtl` has {value}"
+        )
+        yield FieldAnswer(
+            field.name, field.type, field.default, least, most, unit(field.name), source, field.text
+        )
 
 
 def energy_fields() -> Iterator[FieldAnswer]:
     """The fields of its energy table."""
     for field in described(Energy):
-        yield FieldAnswer(field.name, field.type, field.default, 0, int(MAX_PJ), unit(field.name), "see docs/hardware.md", field.text)
+        yield FieldAnswer(
+            field.name,
+            field.type,
+            field.default,
+            0,
+            int(MAX_PJ),
+            unit(field.name),
+            "see docs/hardware.md",
+            field.text,
+        )
 
 
 def installed() -> Iterator[tuple[str, Hardware]]:
     """(name for --hardware, chip) of those that come with lfopt."""
     for path in sorted(
-        FOLDER.glob("*.yaml"), key=lambda path: [f"{int(part):9}" if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
+        FOLDER.glob("*.yaml"),
+        key=lambda path: [
+            f"{int(part):9}" if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)
+        ],
     ):
         yield path.stem, load_hardware(path)
 
@@ -123,7 +143,11 @@ def figures(hardware: Hardware) -> Iterator[FigureAnswer]:
         yield FigureAnswer("one byte of the weight buffer", hardware.weight_byte_pj, "pJ")
     if hardware.l2_bytes:
         yield FigureAnswer("one byte of the second level", hardware.l2_byte_pj, "pJ")
-    yield FigureAnswer("one byte of DRAM over one byte of the buffer", hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12), "x")
+    yield FigureAnswer(
+        "one byte of DRAM over one byte of the buffer",
+        hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12),
+        "x",
+    )
 
 
 def judge(path: Path) -> ChipCheck:
@@ -143,7 +167,9 @@ def judge(path: Path) -> ChipCheck:
 def _problems(data: Mapping[str, Any]) -> Iterator[str]:
     """Of every field by itself."""
     energy = data.get("energy")
-    alone: list[Mapping[str, Any]] = [{name: value} for name, value in data.items() if name != "energy" or not isinstance(energy, dict)]
+    alone: list[Mapping[str, Any]] = [
+        {name: value} for name, value in data.items() if name != "energy" or not isinstance(energy, dict)
+    ]
     if isinstance(energy, dict):
         alone += [{"energy": {name: value}} for name, value in energy.items()]
     for field in alone:
@@ -155,24 +181,45 @@ def _problems(data: Mapping[str, Any]) -> Iterator[str]:
         yield "buffer_bytes: missing; required"
 
 
-ODD: Sequence[tuple[Callable[[Hardware], bool], Callable[[Hardware], str]]] = (  # what is seldom meant: (whether, what to say)
-    (lambda h: h.buffer_bytes < 4096, lambda h: f"buffer_bytes: {format_size(h.buffer_bytes)} is very small: bytes, or KiB?"),
+# what is seldom meant: (whether, what to say)
+ODD: Sequence[tuple[Callable[[Hardware], bool], Callable[[Hardware], str]]] = (
+    (
+        lambda h: h.buffer_bytes < 4096,
+        lambda h: f"buffer_bytes: {format_size(h.buffer_bytes)} is very small: bytes, or KiB?",
+    ),
     (lambda h: h.element_bytes > 8, lambda h: f"element_bytes: {h.element_bytes} bytes for one element"),
     (lambda h: not 10**6 <= h.clock_hz <= 5 * 10**9, lambda h: f"clock_hz: {h.clock_hz:,} Hz"),
-    (lambda h: h.port_bytes & (h.port_bytes - 1) != 0, lambda h: f"port_bytes: {h.port_bytes} is no power of two"),
+    (
+        lambda h: h.port_bytes & (h.port_bytes - 1) != 0,
+        lambda h: f"port_bytes: {h.port_bytes} is no power of two",
+    ),
     (
         lambda h: h.dram_row_align > 1 and h.dram_row_align % h.port_bytes != 0,
-        lambda h: f"dram_row_align: rows padded to {h.dram_row_align} B do not begin on the beats of a port of {h.port_bytes} B",
+        lambda h: (
+            f"dram_row_align: rows padded to {h.dram_row_align} B do not begin on the beats of a port of "
+            f"{h.port_bytes} B"
+        ),
     ),
     (
         lambda h: h.channel_align > 1 and h.mac_columns % h.channel_align != 0,
-        lambda h: f"channel_align: blocks of {h.channel_align} channels do not fill {h.mac_columns} columns of the MAC array",
+        lambda h: (
+            f"channel_align: blocks of {h.channel_align} channels do not fill {h.mac_columns} columns of the "
+            "MAC array"
+        ),
     ),
     (
-        lambda h: h.dram_bytes_per_second is not None and h.dram_bytes_per_second > 2 * h.port_bytes * h.clock_hz,
-        lambda h: f"dram_bytes_per_second: {h.dram_bytes_per_second:,} is more than both directions of the port move",
+        lambda h: (
+            h.dram_bytes_per_second is not None and h.dram_bytes_per_second > 2 * h.port_bytes * h.clock_hz
+        ),
+        lambda h: (
+            f"dram_bytes_per_second: {h.dram_bytes_per_second:,} is more than both directions of the port "
+            "move"
+        ),
     ),
-    (lambda h: h.dram_page_bytes % h.dram_burst_bytes != 0, lambda h: f"dram_page_bytes: {h.dram_page_bytes} B are no whole bursts"),
+    (
+        lambda h: h.dram_page_bytes % h.dram_burst_bytes != 0,
+        lambda h: f"dram_page_bytes: {h.dram_page_bytes} B are no whole bursts",
+    ),
     (
         lambda h: not h.dram_page_bytes and bool(h.dram_page_cycles or h.energy.dram_page_pj),
         lambda h: "dram_page_cycles, energy.dram_page_pj: without dram_page_bytes nothing opens a page",
@@ -185,8 +232,14 @@ ODD: Sequence[tuple[Callable[[Hardware], bool], Callable[[Hardware], str]]] = ( 
         lambda h: not h.l2_bytes and (h.l2_port_bytes is not None or h.energy.l2_byte_pj is not None),
         lambda h: "l2_port_bytes, energy.l2_byte_pj: without l2_bytes there is no second level",
     ),
-    (lambda h: h.byte_slack > 0.05, lambda h: f"byte_slack: plans may give up {h.byte_slack:.0%} of the fewest bytes"),
-    (lambda h: h.energy.pj_per_dram_byte < h.buffer_byte_pj, lambda h: "energy: a byte of DRAM costs less than a byte of the buffer"),
+    (
+        lambda h: h.byte_slack > 0.05,
+        lambda h: f"byte_slack: plans may give up {h.byte_slack:.0%} of the fewest bytes",
+    ),
+    (
+        lambda h: h.energy.pj_per_dram_byte < h.buffer_byte_pj,
+        lambda h: "energy: a byte of DRAM costs less than a byte of the buffer",
+    ),
 )
 
 

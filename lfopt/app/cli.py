@@ -20,11 +20,12 @@ def _version() -> str:
     return version("lfopt")
 
 
-EVERYWHERE = """Every command takes --quiet (-q: errors, notes and JSON alone), --verbose (-v: what is going on, as lines), and --json: all
-that it says as JSON on standard output, or with --json=FILE in a file (`lfopt schema COMMAND` describes it).
+EVERYWHERE = """Every command takes --quiet (-q: errors, notes and JSON alone), --verbose (-v: what is going
+on, as lines), and --json: all that it says as JSON on standard output, or with --json=FILE in a file
+(`lfopt schema COMMAND` describes it).
 
-Exit codes: 0 done; 1 something that was checked does not hold; 2 wrong input, in one line; 3 written, but without the steps of some groups;
-130 Ctrl-C, with what there was until then."""
+Exit codes: 0 done; 1 something that was checked does not hold; 2 wrong input, in one line; 3 written, but
+without the steps of some groups; 130 Ctrl-C, with what there was until then."""
 app = App(
     name="lfopt",
     help="Find which operators of a network to fuse so that feature maps stay out of DRAM.",
@@ -41,7 +42,8 @@ COMMANDS = {
     "cost": "Price any partition into groups, say what is illegal or does not fit, and make its plan.",
     "diff": "Compare two plans: bytes, cycles, which groups changed, and why.",
     "report": "Write a plan as one HTML page to look at.",
-    "explain": "Say what overflows where operators do not fit as one group, and the cheapest cut that repairs it.",
+    "explain": "Say what overflows where operators do not fit as one group, and the cheapest cut that "
+    "repairs it.",
     "inspect": "Show a network's operators, and what cannot be fused at a given buffer and why.",
     "batch": "Run many searches from one file, on one machine or a cluster, and gather a row for each.",
     "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
@@ -63,8 +65,11 @@ for _name, _help in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. Wrong input is one line and exit code 2; an interrupt is exit code 130. A reader of the output may leave early."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be text in UTF-8, nor terminals take it
+    """Run the command line. Wrong input is one line and exit code 2;
+    an interrupt is exit code 130. A reader of the output may leave early.
+    """
+    # file names need not be text in UTF-8, nor terminals take it
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     status = _run(sys.argv[1:])
     try:
@@ -84,8 +89,13 @@ def _run(words: Sequence[str]) -> object:
             from lfopt.app.answers.writing import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
 
             expect(command_line)
-        if command_line.tokens and command_line.tokens[0] in COMMANDS and command_line.tokens[0] not in GROUPS:
-            app[command_line.tokens[0]].help = None  # the line of the list: a page of its own is the command's docstring
+        if (
+            command_line.tokens
+            and command_line.tokens[0] in COMMANDS
+            and command_line.tokens[0] not in GROUPS
+        ):
+            # the line of the list: a page of its own is the command's docstring
+            app[command_line.tokens[0]].help = None
         return app(command_line.tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         from lfopt.app.refusals import refusal  # noqa: PLC0415  (seldom)

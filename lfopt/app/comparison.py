@@ -1,4 +1,6 @@
-"""Two plans side by side: what each moves and takes, which groups are other groups, and which tensors that is about."""
+"""Two plans side by side: what each moves and takes, which groups are other groups,
+and which tensors that is about.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from lfopt.planning import GroupCosts, Traffic, masks_of
 from simulator.model.simulate import simulate
 
 TENSORS = 3  # named for one change
-Change = Literal["merged", "split", "regrouped", "another mode", "other bytes", "other cycles", "only before", "only after"]
+Change = Literal[
+    "merged", "split", "regrouped", "another mode", "other bytes", "other cycles", "only before", "only after"
+]
 
 
 class MovedTensor(NamedTuple):
@@ -38,7 +42,9 @@ class Changed:
     before: tuple[GroupReport, ...]
     after: tuple[GroupReport, ...]
     tensors: tuple[MovedTensor, ...]  # of which other bytes move, what differs most first
-    unfit: tuple[DoesNotFit, ...]  # groups of the second plan that may not run on the first one's chip, in its scheme; or the other way round
+    # groups of the second plan that may not run on the first one's chip, in its scheme; or the other way
+    # round
+    unfit: tuple[DoesNotFit, ...]
 
     @property
     def more_bytes(self) -> int:
@@ -68,7 +74,9 @@ class Comparison:
 
 
 def compare(one: tuple[Plan, Graph], other: tuple[Plan, Graph]) -> Comparison:
-    """Compare two plans, each with its network: of the same network, or of networks that share operators by name."""
+    """Compare two plans, each with its network: of the same network,
+    or of networks that share operators by name.
+    """
     before, after = (simulate(*pair) for pair in (one, other))
     changed: list[Changed] = []
     same = 0
@@ -77,13 +85,19 @@ def compare(one: tuple[Plan, Graph], other: tuple[Plan, Graph]) -> Comparison:
         if change is None:
             same += len(olds)
             continue
-        unfit = (*_unfit(one, news), *_unfit(other, olds)) if change in ("merged", "split", "regrouped", "another mode") else ()
+        unfit = (
+            (*_unfit(one, news), *_unfit(other, olds))
+            if change in ("merged", "split", "regrouped", "another mode")
+            else ()
+        )
         changed.append(Changed(change, olds, news, _moved(olds, news), unfit))
     changed.sort(key=lambda c: (-abs(c.more_bytes), -abs(c.more_cycles), c.nodes))
     return Comparison(before, after, tuple(_settings(one[0], other[0])), tuple(changed), same)
 
 
-def _regions(before: Sequence[GroupReport], after: Sequence[GroupReport]) -> Iterator[tuple[tuple[GroupReport, ...], tuple[GroupReport, ...]]]:
+def _regions(
+    before: Sequence[GroupReport], after: Sequence[GroupReport]
+) -> Iterator[tuple[tuple[GroupReport, ...], tuple[GroupReport, ...]]]:
     """The smallest sets of operators that are whole groups of both plans."""
     sides = before, after
     owners = [{name: group.id for group in groups for name in group.nodes} for groups in sides]
@@ -120,14 +134,18 @@ def _moved(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> tuple[Mo
         for group in groups:
             for tensor in group.tensors:
                 sizes[tensor.name, tensor.role][side] += tensor.loaded_bytes + tensor.stored_bytes
-    moved_maps = (MovedTensor(name, role, old, new) for (name, role), (old, new) in sizes.items() if old != new)
+    moved_maps = (
+        MovedTensor(name, role, old, new) for (name, role), (old, new) in sizes.items() if old != new
+    )
     return tuple(sorted(moved_maps, key=lambda moved: (-abs(moved.more), moved.name)))
 
 
 def _unfit(plan: tuple[Plan, Graph], groups: Sequence[GroupReport]) -> Iterator[DoesNotFit]:
     """Which of these groups, of another plan, may not run on the chip of this one in its scheme, and why."""
     known, graph = plan
-    costs = GroupCosts.of(graph, known.hardware, Traffic(known.traffic), scheme=known.scheme, epilogue=known.epilogue)
+    costs = GroupCosts.of(
+        graph, known.hardware, Traffic(known.traffic), scheme=known.scheme, epilogue=known.epilogue
+    )
     for group in groups:
         if group.mode != "chained" and all(name in costs.dataflow.position for name in group.nodes):
             (mask,) = masks_of(costs.dataflow, [group.nodes])
@@ -138,21 +156,31 @@ def _unfit(plan: tuple[Plan, Graph], groups: Sequence[GroupReport]) -> Iterator[
 def _settings(one: Plan, other: Plan) -> Iterator[tuple[str, str, str]]:
     """What was asked for otherwise."""
     plain = ("scheme", "traffic", "epilogue", "max_recompute")
-    yield from _different({name: getattr(one, name) for name in plain}, {name: getattr(other, name) for name in plain}, "")
-    yield from _different({"objective": one.search.objective}, {"objective": other.search.objective}, "search.")
+    yield from _different(
+        {name: getattr(one, name) for name in plain}, {name: getattr(other, name) for name in plain}, ""
+    )
+    yield from _different(
+        {"objective": one.search.objective}, {"objective": other.search.objective}, "search."
+    )
     yield from _different(asdict(one.search.constraints), asdict(other.search.constraints), "")
     names = [column.name for column in fields(Hardware)]
-    chips = ({name: getattr(plan.hardware, name) for name in names if name != "energy"} | asdict(plan.hardware.energy) for plan in (one, other))
+    chips = (
+        {name: getattr(plan.hardware, name) for name in names if name != "energy"}
+        | asdict(plan.hardware.energy)
+        for plan in (one, other)
+    )
     yield from _different(next(chips), next(chips), "hardware.")
 
 
-def _different(one: dict[str, object], other: dict[str, object], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _different(
+    one: dict[str, object], other: dict[str, object], prefix: str
+) -> Iterator[tuple[str, str, str]]:
     for name, value in one.items():
         if value != other[name]:
             yield prefix + name, str(value), str(other[name])
 
 
-# -- in words --------------------------------------------------------------------------------------------------------------------------------
+# -- in words ------------------------------------------------------------------------------------------------
 
 
 def numbered(groups: Sequence[GroupReport]) -> str:
@@ -161,7 +189,11 @@ def numbered(groups: Sequence[GroupReport]) -> str:
     modes = [*dict.fromkeys(group.mode for group in groups)]
     if not numbers:
         return "-"
-    joined = f"{numbers[0]}-{numbers[-1]}" if numbers[2:] and numbers == [*range(numbers[0], numbers[-1] + 1)] else ",".join(map(str, numbers))
+    joined = (
+        f"{numbers[0]}-{numbers[-1]}"
+        if numbers[2:] and numbers == [*range(numbers[0], numbers[-1] + 1)]
+        else ",".join(map(str, numbers))
+    )
     return f"{joined} {'/'.join(modes)}"
 
 
@@ -169,9 +201,21 @@ def reasons(changed: Changed) -> list[str]:
     """What tells the two apart: tensors that move otherwise, groups that one chip has no room for."""
     lines: list[str] = []
     for moved in changed.tensors[:TENSORS]:
-        verb = "no longer moves" if not moved.after else "moves now" if not moved.before else "moves less" if moved.more < 0 else "moves more"
+        verb = (
+            "no longer moves"
+            if not moved.after
+            else "moves now"
+            if not moved.before
+            else "moves less"
+            if moved.more < 0
+            else "moves more"
+        )
         lines.append(f"{moved.name} ({moved.role}) {verb}: {moved.before:,} -> {moved.after:,} B")
     if rest := changed.tensors[TENSORS:]:
         lines.append(f"{plural(len(rest), 'other tensor')}: {sum(moved.more for moved in rest):+,} B")
-    lines += [f"a group needs {unfit.needed:,} B of {unfit.store}, and the other plan's chip has {unfit.available:,}" for unfit in changed.unfit[:1]]
+    lines += [
+        f"a group needs {unfit.needed:,} B of {unfit.store}, and the other plan's chip has "
+        f"{unfit.available:,}"
+        for unfit in changed.unfit[:1]
+    ]
     return lines or ["the same bytes, in other steps"]

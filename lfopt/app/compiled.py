@@ -1,4 +1,6 @@
-"""From a network to a compiled model that Python can run: search a plan for the CPU, print it as C, compile, load. Kept by content."""
+"""From a network to a compiled model that Python can run:
+search a plan for the CPU, print it as C, compile, load. Kept by content.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ from lfopt.rewrite.images import one_image
 from search.result import Result
 
 Target = Literal["avx512", "avx2", "neon", "rvv", "c99", "native"]
-CPU = Hardware(1 << 20, element_bytes=4, name="cpu")  # half of a common L2 cache; weights stream through the other half
+# half of a common L2 cache; weights stream through the other half
+CPU = Hardware(1 << 20, element_bytes=4, name="cpu")
 SEARCH_SECONDS = 60.0  # the best plan by then is taken
 WEIGHTS = "weights.bin"
 
@@ -57,14 +60,17 @@ def compile_model(
     tune: bool = False,
     verify: bool = False,
 ) -> Compiled | CompiledByShape | CompiledModule:
-    """A network, compiled for this machine: `lfopt.compile("m.onnx")(x)` gives its output, `.run({"x": x})` all by name.
+    """A network, compiled for this machine: `lfopt.compile("m.onnx")(x)` gives its output, `.run({"x": x})`
+    all by name.
 
-    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, an
-    `onnx.ModelProto`, a `torch.nn.Module` (called with its own arguments; compiled when these are new), a `torch.export.ExportedProgram`,
-    or a Graph, which is taken as it is. `input_shapes`: lists or tuples by input, whole numbers by named dimension. Where the file leaves shapes open
-    and none are given, those of the arrays of each run count: there is a program for each of the last eight. `hardware` may be a file, such as
-    `lfopt hw detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `element`: bf16 stores maps and weights of a
-    float32 network in bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
+    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file
+    with weights, zoo:NAME, an `onnx.ModelProto`, a `torch.nn.Module` (called with its own arguments; compiled
+    when these are new), a `torch.export.ExportedProgram`, or a Graph, which is taken as it is.
+    `input_shapes`: lists or tuples by input, whole numbers by named dimension. Where the file leaves shapes
+    open and none are given, those of the arrays of each run count: there is a program for each of the last
+    eight. `hardware` may be a file, such as `lfopt hw detect` writes, the name of an installed one, or the
+    size of its buffer, such as "1MiB". `element`: bf16 stores maps and weights of a float32 network in
+    bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
     `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
     """
     chip = chip_of(hardware)
@@ -75,10 +81,21 @@ def compile_model(
 
     def compile_shapes(model: Model | Graph, shapes: InputShapes | None = None) -> Compiled:
         graph = model if isinstance(model, Graph) else load_network(model, shapes, "default")
-        return compile_graph(graph, threads=threads, target=target, hardware=chip, element=element, label=label, tune=tune, verify=verify)[0]
+        return compile_graph(
+            graph,
+            threads=threads,
+            target=target,
+            hardware=chip,
+            element=element,
+            label=label,
+            tune=tune,
+            verify=verify,
+        )[0]
 
     if isinstance(model, TorchModel):
-        if not input_shapes and (by_call := import_module("lfopt.app.pytorch.module").by_call(model, compile_shapes)):
+        if not input_shapes and (
+            by_call := import_module("lfopt.app.pytorch.module").by_call(model, compile_shapes)
+        ):
             return by_call
         model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)
     try:
@@ -89,11 +106,15 @@ def compile_model(
 
 
 def chip_of(hardware: Hardware | str | os.PathLike[str]) -> Hardware:
-    """A hardware description: itself, its file, an installed one by name, or that of a CPU with a buffer of a size. Raises InvalidConfig."""
+    """A hardware description: itself, its file, an installed one by name,
+    or that of a CPU with a buffer of a size. Raises InvalidConfig.
+    """
     if isinstance(hardware, Hardware):
         return hardware
     if not isinstance(hardware, str | os.PathLike):
-        raise InvalidConfig(f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, or the name of a file")
+        raise InvalidConfig(
+            f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, or the name of a file"
+        )
     if isinstance(hardware, str) and looks_like_a_size(hardware):
         return replace(CPU, buffer_bytes=size_option(hardware, "hardware"))
     return load_hardware(find_hardware(os.fspath(hardware), "hardware"))
@@ -130,18 +151,30 @@ def compile_graph(
         report("compiling", 0.0)
         library = build(source, folder, compiler, os.cpu_count() or 1).library
         for path in folder.iterdir():
-            if path.name not in (library.name, WEIGHTS):  # `lfopt codegen` writes the C for whoever wants to see it
+            # `lfopt codegen` writes the C for whoever wants to see it
+            if path.name not in (library.name, WEIGHTS):
                 path.unlink()
-        how = ", ".join([target, *([f"{threads} threads"] if threads > 1 else []), *([element] if element != "float32" else [])])
+        how = ", ".join(
+            [
+                target,
+                *([f"{threads} threads"] if threads > 1 else []),
+                *([element] if element != "float32" else []),
+            ]
+        )
         figures = {"groups": str(len(plan.groups)), "dram_bytes": str(plan.totals.dram_bytes * images)}
         return {"network": graph.name, "target": how, "name": source.name, "library": library.name, **figures}
 
     def opened(folder: Path, entry: CacheEntry) -> Compiled:
-        library, figures = folder / entry.facts["library"], {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")}
+        library, figures = (
+            folder / entry.facts["library"],
+            {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")},
+        )
         return Compiled(library, entry.facts["name"], folder / WEIGHTS, graph.labels, **figures)
 
     machine = this_machine() if target == "native" else platform.machine()
-    key = key_of(graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine)
+    key = key_of(
+        graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine
+    )
     root, limit = cache_folder(), size_limit()
     compiled, was_kept = kept(key, root, "model", make, opened, sampled=(WEIGHTS,), verify=verify)
     if not was_kept:
@@ -162,22 +195,36 @@ def print_graph(
     check_options(target, threads, element)
     _check_values(graph, label)
     image_graph, images = image_by_image(graph)
-    return emit_c(plan_for_cpu(image_graph, hardware, target, element=element), image_graph, target, threads=threads, element=element, images=images)
+    return emit_c(
+        plan_for_cpu(image_graph, hardware, target, element=element),
+        image_graph,
+        target,
+        threads=threads,
+        element=element,
+        images=images,
+    )
 
 
 def image_by_image(graph: Graph) -> tuple[Graph, int]:
-    """The network of one image, and how many there are; the network as it is, and 1, where it does not treat every image alone.
+    """The network of one image, and how many there are; the network as it is, and 1, where it does not treat
+    every image alone.
 
-    Also as it is where nothing slides over images: products want as many rows as there are, so that weights come once for all.
+    Also as it is where nothing slides over images: products want as many rows as there are, so that weights
+    come once for all.
     """
-    if not any(spec(operator.kind, operator.domain).family in (Family.CONVOLUTION, Family.POOL) for operator in graph.operators):
+    if not any(
+        spec(operator.kind, operator.domain).family in (Family.CONVOLUTION, Family.POOL)
+        for operator in graph.operators
+    ):
         return graph, 1
     split = one_image(graph)
     return (graph, 1) if isinstance(split, str) else split
 
 
 def check_options(target: str, threads: int, element: str = "float32") -> None:
-    """Raises InvalidConfig for a target, a number of threads or an element that nobody knows, Unsupported for an element that the target has not."""
+    """Raises InvalidConfig for a target, a number of threads or an element that nobody knows, Unsupported for
+    an element that the target has not.
+    """
     if not isinstance(target, str) or target not in get_args(Target):
         raise InvalidConfig(f"target: found {_shown(target)}; accepted: {', '.join(get_args(Target))}")
     if not isinstance(threads, int) or threads < 1:
@@ -200,16 +247,29 @@ def _check_values(graph: Graph, label: str) -> None:
 
 
 def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = "float32") -> GroupCosts:
-    """What groups cost on a CPU. Elements of a quantised network are bytes, those of bf16 two, whatever the hardware description says.
+    """What groups cost on a CPU.
 
-    Scheme lbdf, whose rings the C follows; for networks without convolutions resident: rows of [B, S, D] are single tokens, and a product with a
-    matrix wants many. In both, attention is one operator, of which C makes one kernel.
+    Elements of a quantised network are bytes, those of bf16 two, whatever the hardware description says.
+
+    Scheme lbdf, whose rings the C follows; for networks without convolutions resident: rows of [B, S, D] are
+    single tokens, and a product with a matrix wants many. In both, attention is one operator, of which C
+    makes one kernel.
     """
     size = 1 if graph.quantized else ELEMENTS[element].bytes
     short = graph.quantized or element != "float32"
-    chip = replace(hardware, element_bytes=size, weight_bytes=size, weight_bits=None, bias_bytes=4) if short else hardware
+    chip = (
+        replace(hardware, element_bytes=size, weight_bytes=size, weight_bits=None, bias_bytes=4)
+        if short
+        else hardware
+    )
     flow = attending(Dataflow.of(graph))
-    return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
+    return GroupCosts(
+        flow,
+        chip,
+        scheme="lbdf"
+        if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs)
+        else "resident",
+    )
 
 
 class _WholeMaps(Adapted[Floor]):
@@ -227,22 +287,34 @@ class _WholeMaps(Adapted[Floor]):
         return None if simpler is None else _WholeMaps(simpler, self.whole_maps, self.is_epilogue)
 
     def price(self, group: int, /) -> Cost | None:
-        """None for a group of several operators that has one of these in another place than the first, or more than its epilogue."""
-        if group & self.whole_maps and group & (group - 1) and (not group & -group & self.whole_maps or not self.is_epilogue(group)):
+        """None for a group of several operators that has one of these in another place than the first,
+        or more than its epilogue.
+        """
+        if (
+            group & self.whole_maps
+            and group & (group - 1)
+            and (not group & -group & self.whole_maps or not self.is_epilogue(group))
+        ):
             return None
         return self.model.price(group)
 
 
 def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
-    """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
+    """The cost model, but operators that had better make whole maps begin a group of their own,
+    with nothing but an epilogue.
+    """
     whole_maps = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
     flow, epilogue = costs.dataflow, costs.groups.is_epilogue_group
 
     def joins(group: int) -> bool:
-        """Whether all of a group is in the kernel of its first operator: on integers, tables of what that makes."""
+        """Whether all of a group is in the kernel of its first operator:
+        on integers, tables of what that makes.
+        """
         results = {m for i in bits(group) for m in flow.results[i]}
         behind = group & (group - 1)
-        return epilogue(group) and (not flow.graph.quantized or all(o.map in results for i in bits(behind) for o in flow.operands[i]))
+        return epilogue(group) and (
+            not flow.graph.quantized or all(o.map in results for i in bits(behind) for o in flow.operands[i])
+        )
 
     return _WholeMaps(costs, whole_maps, joins) if whole_maps else costs
 
@@ -257,10 +329,13 @@ def plan_for_cpu(
 ) -> Plan:
     """The plan of least traffic (see `cpu_costs` and `cpu_model`).
 
-    Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
+    Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in
+    the bands that are fastest when measured.
     """
     costs = cpu_costs(graph, hardware, element)
-    searched = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target, element), report=report)
+    searched = run_search(
+        costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target, element), report=report
+    )
     if searched.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
     bands = _fastest_bands(graph, costs, searched, tuning) if tuning else None
@@ -286,5 +361,7 @@ def _fastest_bands(graph: Graph, costs: GroupCosts, searched: Result, how: Tunin
         plan = make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished()
         return group_times(plan, graph, how.target, how.threads, how.compiler, values, how.element)
 
-    kept = Profiles.here(how.target if how.element == "float32" else f"{how.target} {how.element}", how.threads, how.compiler)
+    kept = Profiles.here(
+        how.target if how.element == "float32" else f"{how.target} {how.element}", how.threads, how.compiler
+    )
     return tuned(costs, searched.groups, kept, timed)

@@ -40,12 +40,15 @@ CAPS = ("max_dram_bytes",)  # sizes that may be in KB, MB and GB
 PREDICTED = ("lbdf", "brr", "resident")  # schemes that a validity predictor ships for
 SAMPLING = taking("split")  # methods that break groups
 LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
-INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
+# beside the packages, in a checkout as in a wheel
+INSTALLED = Path(__file__).resolve().parents[2] / "configs"
 
 
 def share(value: object) -> object:
     """A share as it is written: 0.001, or 0.1%."""
-    if isinstance(value, str) and (percentage := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%", value.strip())):
+    if isinstance(value, str) and (
+        percentage := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%", value.strip())
+    ):
         return float(percentage[1]) / 100
     return value
 
@@ -55,17 +58,27 @@ class SearchConfig:
     """How to search."""
 
     method: Method = "exact"  # see the table of methods
-    compare: tuple[Method, ...] = ()  # further methods, whose results are printed beside the plan; without guidance and screening
+    # further methods, whose results are printed beside the plan; without guidance and screening
+    compare: tuple[Method, ...] = ()
     seed: int = 0  # of methods that draw random numbers
     budget: int = 5000  # plans, of the methods that sample
-    time_limit: float | None = None  # seconds for the search by all methods, what follows it, and the steps of the plan; None: until done
-    guidance: GuidanceName = "none"  # whose explanations say where groups that do not fit are split; none: at random
+    # seconds for the search by all methods, what follows it, and the steps of the plan; None: until done
+    time_limit: float | None = None
+    # whose explanations say where groups that do not fit are split; none: at random
+    guidance: GuidanceName = "none"
     screen: bool = False  # whether a formula says which groups are worth checking
-    profile: bool = False  # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
-    propose: Proposal = "none"  # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
-    objective: ObjectiveName = "bytes"  # what the plan is to have little of: bytes of DRAM, cycles, energy, or edp: energy x delay. By exact search
-    surrogate: bool = False  # whether the model is asked only about cycles of groups that an estimate hopes much of; proves less, much sooner
-    slack: Annotated[float | None, BeforeValidator(share)] = None  # of the fewest bytes, given up for cycles; null: as the chip says
+    # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
+    profile: bool = False
+    # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
+    propose: Proposal = "none"
+    # what the plan is to have little of: bytes of DRAM, cycles, energy, or edp: energy x delay. By exact
+    # search
+    objective: ObjectiveName = "bytes"
+    # whether the model is asked only about cycles of groups that an estimate hopes much of; proves less, much
+    # sooner
+    surrogate: bool = False
+    # of the fewest bytes, given up for cycles; null: as the chip says
+    slack: Annotated[float | None, BeforeValidator(share)] = None
     max_dram_bytes: int | None = None  # that the plan may move, whatever the objective
     max_cycles: int | None = None  # that it may take
     max_energy_uj: float | None = None  # uJ that it may spend
@@ -78,31 +91,60 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         if self.method not in SAMPLING and (self.guidance != "none" or self.screen):
-            name, given, accepted = ("guidance", self.guidance, "none") if self.guidance != "none" else ("screen", "true", "false")
+            name, given, accepted = (
+                ("guidance", self.guidance, "none")
+                if self.guidance != "none"
+                else ("screen", "true", "false")
+            )
             accepted = f"{accepted}, or methods {', '.join(SAMPLING)}"
-            raise InvalidConfig(f"search.{name}: found {given} with method {self.method}, which breaks no groups; accepted: {accepted}")
+            raise InvalidConfig(
+                f"search.{name}: found {given} with method {self.method}, which breaks no groups; accepted: "
+                f"{accepted}"
+            )
         if self.profile and self.method not in (methods := taking("latency")):
-            raise InvalidConfig(f"search.profile: found true with method {self.method}; accepted: false, or method {' or '.join(methods)}")
+            raise InvalidConfig(
+                f"search.profile: found true with method {self.method}; accepted: false, or method "
+                f"{' or '.join(methods)}"
+            )
         if self.propose != "none" and self.method not in (methods := taking("start")):
-            raise InvalidConfig(f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods {', '.join(methods)}")
+            raise InvalidConfig(
+                f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods "
+                f"{', '.join(methods)}"
+            )
         if self.wanted != Objective() and self.method != "exact":
             given = f"objective {self.objective}" if self.objective != "bytes" else "a cap"
-            raise InvalidConfig(f"search.method: found {self.method} with {given}; accepted: exact, or objective bytes without caps")
-        if self.surrogate and (self.wanted == Objective() or self.objective in ("energy", "edp") or self.max_energy_uj is not None):
+            raise InvalidConfig(
+                f"search.method: found {self.method} with {given}; accepted: exact, or objective bytes "
+                "without caps"
+            )
+        if self.surrogate and (
+            self.wanted == Objective()
+            or self.objective in ("energy", "edp")
+            or self.max_energy_uj is not None
+        ):
             given = "a cap on energy" if self.max_energy_uj is not None else f"objective {self.objective}"
             raise InvalidConfig(
-                f"search.surrogate: found true with {given}; accepted: false, or objective cycles, or a cap on cycles, without energy"
+                f"search.surrogate: found true with {given}; accepted: false, or objective cycles, or a cap "
+                "on cycles, without energy"
             )
         if self.slack is not None and not 0 <= self.slack <= 1:
-            raise InvalidConfig(f"search.slack: found {self.slack}; accepted: a share of the bytes such as 0.1%, up to 100%")
-        caps = {"max_dram_bytes": self.max_dram_bytes, "max_cycles": self.max_cycles, "max_energy_uj": self.max_energy_uj}
+            raise InvalidConfig(
+                f"search.slack: found {self.slack}; accepted: a share of the bytes such as 0.1%, up to 100%"
+            )
+        caps = {
+            "max_dram_bytes": self.max_dram_bytes,
+            "max_cycles": self.max_cycles,
+            "max_energy_uj": self.max_energy_uj,
+        }
         for name, cap in caps.items():
             if cap is not None and not 0 < cap <= UNLIMITED:
                 raise InvalidConfig(f"search.{name}: found {cap}; accepted: a number above 0, up to 2**40")
         least = {"seed": (self.seed, 0), "budget": (self.budget, 1)}
         for name, (value, low) in least.items():
             if value < low:
-                raise InvalidConfig(f"search.{name}: found {value}; accepted: a whole number of at least {low}")
+                raise InvalidConfig(
+                    f"search.{name}: found {value}; accepted: a whole number of at least {low}"
+                )
         if self.time_limit is not None and not 0 < self.time_limit < MAX_SECONDS:
             raise InvalidConfig(f"search.time_limit: found {self.time_limit}; accepted: seconds above 0")
 
@@ -122,15 +164,19 @@ class Config:
     scheme: Scheme = "lbdf"  # how groups may run; auto: whichever mode moves the fewest bytes
     traffic: TrafficName = "tiled"  # how operators that do not fit the buffer are counted
     epilogue: bool = True  # whether elementwise operators may always join their producer
-    max_recompute: float = 2.0  # multiply-accumulates, of copies and halos too, over the network's own; 1: nothing again. For schemes with copies
+    # multiply-accumulates, of copies and halos too, over the network's own; 1: nothing again. For schemes
+    # with copies
+    max_recompute: float = 2.0
     # Made at a time by groups in mode lbdf, as many of them as fit.
-    band_rows: Annotated[int | Literal["max"] | None, BeforeValidator(_rows_or_max)] = None  # null: 1, or as the objective wants it, see models.md
+    # null: 1, or as the objective wants it, see models.md
+    band_rows: Annotated[int | Literal["max"] | None, BeforeValidator(_rows_or_max)] = None
     rules: Rules = "default"  # of rewriting before the search
     together: tuple[tuple[str, ...], ...] = ()  # sets of operators, by name, each in one group
     alone: tuple[str, ...] = ()  # operators that are a group of their own
     cut: tuple[tuple[str, ...], ...] = ()  # sets of operators, no two of which share a group
     mode: dict[str, str] = field(default_factory=dict)  # operator: mode in which its group runs
-    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, where the file leaves sizes open
+    # of inputs, where the file leaves sizes open
+    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     search: SearchConfig = field(default_factory=SearchConfig)  # how to search
     out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
 
@@ -141,12 +187,16 @@ class Config:
 
     @property
     def recompute_allowed(self) -> float:
-        """Multiply-accumulates of the plan over the network's own: 1 in schemes that compute nothing again."""
+        """Multiply-accumulates of the plan over the network's own: 1 in schemes that compute nothing
+        again.
+        """
         return self.max_recompute if SCHEMES[self.scheme].copies else 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.band_rows, int) and self.band_rows < 1:
-            raise InvalidConfig(f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max")
+            raise InvalidConfig(
+                f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max"
+            )
         if self.search.wanted != Objective() and self.traffic != "tiled":
             given = f"{self.traffic} with objective {self.search.objective}"
             raise InvalidConfig(f"traffic: found {given}; accepted: tiled, or objective bytes without caps")
@@ -154,19 +204,27 @@ class Config:
             raise InvalidConfig(f"max_recompute: found {self.max_recompute}; accepted: 1 to {MOST_RECOMPUTE}")
         for name, value in (("model", self.model), ("out", self.out)):
             if value is not None and not (0 < len(value) <= MAX_TEXT and "\0" not in value):
-                raise InvalidConfig(f"{name}: found {value!r}; accepted: {'a file or zoo:NAME' if name == 'model' else 'a folder'}")
+                raise InvalidConfig(
+                    f"{name}: found {value!r}; accepted: "
+                    f"{'a file or zoo:NAME' if name == 'model' else 'a folder'}"
+                )
         for name, shape in self.input_shapes.items():
             if not all(0 <= size < MAX_SIZE for size in shape):
-                raise InvalidConfig(f"input_shapes.{name}: found {list(shape)}; accepted: sizes from 0 to {MAX_SIZE - 1}")
+                raise InvalidConfig(
+                    f"input_shapes.{name}: found {list(shape)}; accepted: sizes from 0 to {MAX_SIZE - 1}"
+                )
         if self.search.guidance in LEARNED and self.scheme not in PREDICTED:
             accepted = f"none, random or analytic, or scheme {' or '.join(PREDICTED)}"
             raise InvalidConfig(
-                f"search.guidance: found {self.search.guidance} with scheme {self.scheme}, which has no predictor; accepted: {accepted}"
+                f"search.guidance: found {self.search.guidance} with scheme {self.scheme}, which has no "
+                f"predictor; accepted: {accepted}"
             )
 
 
 def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -> Path:
-    """A configuration file: as given, else among the installed ones in `folder`, where `.yaml` may be left out."""
+    """A configuration file: as given, else among the installed ones in `folder`,
+    where `.yaml` may be left out.
+    """
     given = Path(name)
     bare = given.parent == Path() and not given.is_absolute()
     for path in (given, folder / given, folder / f"{name}.yaml") if bare else (given,):
@@ -185,7 +243,10 @@ def find_hardware(name: str, option: str = "--hardware", beside: Path = Path()) 
 
 
 def load_config(path: Path) -> Config:
-    """Read and validate a configuration file. Paths in it are relative to its folder; its hardware may be an installed one by name."""
+    """Read and validate a configuration file.
+
+    Paths in it are relative to its folder; its hardware may be an installed one by name.
+    """
     data = read_yaml(path)
     hardware = data.get("hardware")
     if isinstance(hardware, str):
@@ -205,7 +266,10 @@ def load_hardware(path: Path) -> Hardware:
 
 
 def validate(kind: type[T], data: object, where: str) -> T:
-    """A dataclass from plain data. Raises InvalidConfig naming the path of the field, what was found and what is accepted."""
+    """A dataclass from plain data.
+
+    Raises InvalidConfig naming the path of the field, what was found and what is accepted.
+    """
     if not isinstance(data, dict):
         raise InvalidConfig(one_line(f"{where}: found {data!r}; accepted: a mapping of fields"))
     try:
@@ -220,7 +284,9 @@ def validate(kind: type[T], data: object, where: str) -> T:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
         given = "nothing" if first["type"] == "missing" else repr(first["input"])
-        raise InvalidConfig(one_line(f"{where}: {path}: found {given}; accepted: {_accepted(first)}")) from None
+        raise InvalidConfig(
+            one_line(f"{where}: {path}: found {given}; accepted: {_accepted(first)}")
+        ) from None
 
 
 @functools.cache
@@ -235,7 +301,9 @@ def _types(kind: type) -> dict[str, Any]:
 
 
 def _check_text(value: object, path: str) -> None:
-    """Refuse text that no file can hold: half a surrogate pair, which escapes in JSON and YAML, and odd file names, can make."""
+    """Refuse text that no file can hold: half a surrogate pair, which escapes in JSON and YAML,
+    and odd file names, can make.
+    """
     if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise InvalidConfig(f"{path}: found {value!r}; accepted: text in UTF-8")
     if isinstance(value, dict):
@@ -268,7 +336,9 @@ def _accepted(error: Mapping[str, Any]) -> str:
 
 
 def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Refuse unknown fields, with the closest known one; read sizes such as 256KiB in fields that count bytes, and whatever has units of hardware."""
+    """Refuse unknown fields, with the closest known one; read sizes such as 256KiB in fields that count
+    bytes, and whatever has units of hardware.
+    """
     types = _types(kind)
     known = [f.name for f in fields(kind)]
     for name, value in data.items():
@@ -279,9 +349,16 @@ def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, 
             raise InvalidConfig(f"{path}: unknown field; {hint}accepted: {', '.join(known)}")
         if is_dataclass(types[name]) and isinstance(types[name], type) and isinstance(value, dict):
             data[name] = _checked_fields(types[name], dict(value), f"{path}.")
-        elif get_origin(types[name]) is tuple and is_dataclass(item := get_args(types[name])[0]) and isinstance(value, list):
+        elif (
+            get_origin(types[name]) is tuple
+            and is_dataclass(item := get_args(types[name])[0])
+            and isinstance(value, list)
+        ):
             data[name] = [
-                _checked_fields(item, dict(v), f"{path}.{k}.") if isinstance(v, dict) and isinstance(item, type) else v for k, v in enumerate(value)
+                _checked_fields(item, dict(v), f"{path}.{k}.")
+                if isinstance(v, dict) and isinstance(item, type)
+                else v
+                for k, v in enumerate(value)
             ]
         elif kind in (Hardware, Energy) and types[name] not in (str, bool, Energy):
             data[name] = read_number(name, value, path)
@@ -290,5 +367,7 @@ def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, 
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     for name in required:
         if name not in data:
-            raise InvalidConfig(f"{prefix}{name}: missing; required: {', '.join(prefix + r for r in required)}")
+            raise InvalidConfig(
+                f"{prefix}{name}: missing; required: {', '.join(prefix + r for r in required)}"
+            )
     return data

@@ -1,4 +1,6 @@
-"""Plans that keep to constraints: names that there are, groups joined where a search left them apart, and why none can."""
+"""Plans that keep to constraints: names that there are, groups joined where a search left them apart,
+and why none can.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,23 @@ from search.result import Result
 
 
 def check_names(flow: Dataflow, constraints: Constraints) -> None:
-    """Raises InvalidConfig for names that are not those of operators of a network (nothing in flight), and for constraints that no plan can meet."""
+    """Raises InvalidConfig for names that are not those of operators of a network (nothing in flight), and
+    for constraints that no plan can meet.
+    """
     for why in constraints.contradictions():
         raise InvalidConfig(why)
     for where, name in constraints.named():
         i = operator_named(flow, flow.position, name, where)
         if where.startswith("together") and flow.specs[i] is OPAQUE:
-            raise InvalidConfig(f"{where}: found {name!r} ({flow.operators[i].kind}), which lfopt does not know: it runs alone; accepted: others")
+            raise InvalidConfig(
+                f"{where}: found {name!r} ({flow.operators[i].kind}), which lfopt does not know: it runs "
+                "alone; accepted: others"
+            )
 
 
 def kept(costs: GroupCosts, searched: Result) -> Result:
-    """The groups that a search found, if they keep to the constraints; else joined, as the constraints want it, as well as that goes.
+    """The groups that a search found, if they keep to the constraints; else joined, as the constraints want
+    it, as well as that goes.
 
     Raises InvalidConfig where no such groups were found.
     """
@@ -59,7 +67,10 @@ def _why(costs: GroupCosts, plan: list[int], inside: list[int], *, interrupted: 
             if rules.forbid(group):
                 return f"together: {names}: what lies between them is alone or cut{stopped}"
             if not connected(flow.neighbours, group):
-                return f"together: {names}: they hang together neither by maps nor by what they read; add operators that join them{stopped}"
+                return (
+                    f"together: {names}: they hang together neither by maps nor by what they read; add "
+                    f"operators that join them{stopped}"
+                )
             unfit = costs.evaluate(group)
             if not isinstance(unfit, DoesNotFit):
                 return f"together: {names}: no legal groups were found in which they are one{stopped}"
@@ -70,4 +81,7 @@ def _why(costs: GroupCosts, plan: list[int], inside: list[int], *, interrupted: 
     name = next(name for name in constraints.mode if flow.position.get(name) == i)
     need = costs.modes[rules.modes[i]].need(broken)
     fits = f"needs {need:,} B of {costs.hardware.buffer_bytes:,} B" if need < 1 << 60 else "cannot run so"
-    return f"mode.{name}: no group of it was found that runs in mode {rules.modes[i]}: {', '.join(flow.names(broken))} {fits}{stopped}"
+    return (
+        f"mode.{name}: no group of it was found that runs in mode {rules.modes[i]}: "
+        f"{', '.join(flow.names(broken))} {fits}{stopped}"
+    )

@@ -20,7 +20,9 @@ ENDS: dict[Stage, float] = {
     "layout": 0.8,
     "steps": 1.0,
     "report": 1.0,
-}  # share of the limit by which a stage is to end; files are written behind the steps, and cycles told if there is time left
+    # share of the limit by which a stage is to end; files are written behind the steps, and cycles told if
+    # there is time left
+}
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,14 @@ class Deadline:
         return self.seconds is not None and time.perf_counter() - self.start > self.seconds * ENDS[stage]
 
     def clock(self, stage: Stage, most: float) -> Callable[[], bool]:
-        """Whether the time of a stage that begins now is over: it has no more than a share of the limit, however early it begins."""
+        """Whether the time of a stage that begins now is over:
+        it has no more than a share of the limit, however early it begins.
+        """
         begin = time.perf_counter()
-        return lambda: self.late(stage) or (self.seconds is not None and time.perf_counter() - begin > self.seconds * most)
+        return lambda: (
+            self.late(stage)
+            or (self.seconds is not None and time.perf_counter() - begin > self.seconds * most)
+        )
 
     def left(self, stage: Stage, parts: int = 1) -> float | None:
         """Seconds that a stage has left for each of its parts to come; None: as many as it takes."""

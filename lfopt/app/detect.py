@@ -1,4 +1,6 @@
-"""What this machine's CPU is, as a hardware description: a fusion group may fill half of the L2 cache that one core has."""
+"""What this machine's CPU is, as a hardware description:
+a fusion group may fill half of the L2 cache that one core has.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,22 @@ def description(cpu: Path = CPU0, info: Path = CPUINFO) -> str:
     shared = f", {cache.cores} cores share it" if cache.cores > 1 else ""
     fields = {
         f"name: {json.dumps(model_name(info))}": f"{info}",
-        f"buffer_bytes: {format_size(buffer).replace(',', '').replace(' ', '')}": f"half of a core's share of L2: {format_size(cache.size_bytes)}"
-        f"{shared} ({cache.folder}); weights stream through the other half",
+        f"buffer_bytes: {format_size(buffer).replace(',', '').replace(' ', '')}": "half of a core's share of "
+        "L2: "
+        f"{format_size(cache.size_bytes)}"
+        f"{shared} "
+        f"({cache.folder}); "
+        "weights stream through "
+        "the other half",
         "element_bytes: 4": "generated C computes in float32; `lfopt run` plans quantised networks for 1",
     }
     width = max(map(len, fields))
-    lines = ["# The CPU of one machine, written by `lfopt hw detect` for `lfopt run --hardware` and `lfopt search --hardware`."]
+    lines = [
+        (
+            "# The CPU of one machine, written by `lfopt hw detect` for `lfopt run --hardware` and `lfopt "
+            "search --hardware`."
+        )
+    ]
     return "\n".join([*lines, *(f"{field:{width}}  # {source}" for field, source in fields.items())]) + "\n"
 
 
@@ -47,7 +59,10 @@ def l2_cache(cpu: Path) -> L2Cache:
     caches = [folder for folder in sorted((cpu / "cache").glob("index*")) if _is_l2(folder)]
     if not caches or (text := _read(caches[0] / "size")) is None:
         what = "no level-2 cache that holds data" if not caches else f"no size in {caches[0]}"
-        raise InvalidConfig(f"{cpu / 'cache'}: {what}; write the file by hand: buffer_bytes (half of one core's L2 cache) and element_bytes: 4")
+        raise InvalidConfig(
+            f"{cpu / 'cache'}: {what}; write the file by hand: buffer_bytes (half of one core's L2 cache) "
+            "and element_bytes: 4"
+        )
     size = parse_size(text, str(caches[0] / "size"))
     sharers = _cpus(caches[0] / "shared_cpu_list")
     threads = sharers & _cpus(cpu / "topology" / "thread_siblings_list")

@@ -1,4 +1,6 @@
-"""Files of plain data, YAML and JSON, read as hostile input: whatever is wrong with one is a line that says where."""
+"""Files of plain data, YAML and JSON, read as hostile input:
+whatever is wrong with one is a line that says where.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ MAX_TEXT = 4096  # characters of a scalar: no path is longer
 MAX_DIGITS = 40  # of a whole number
 
 TAG = "tag:yaml.org,2002:"
-SCALARS = {  # what plain ones stand for, as in YAML 1.2: yes, off, 0x10, 1_000, 1:30, 2024-01-01 and << are text
+# what plain ones stand for, as in YAML 1.2: yes, off, 0x10, 1_000, 1:30, 2024-01-01 and << are text
+SCALARS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(?:0|[1-9][0-9]*)",
-    "float": r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    "float": r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
 
 
@@ -34,9 +38,14 @@ def opened(path: Path, invalid: type[LfoptError] = InvalidConfig) -> BinaryIO:
     """A regular file, open to be read. Raises `invalid`: pipes and devices may never end."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise invalid(one_line(f"{path}: found {'a folder' if path.is_dir() else 'a pipe or device'}; accepted: a file"))
+            raise invalid(
+                one_line(
+                    f"{path}: found {'a folder' if path.is_dir() else 'a pipe or device'}; accepted: a file"
+                )
+            )
         return path.open("rb")
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path, or half a surrogate pair
+    except (OSError, ValueError) as error:
+        # ValueError: a null character in the path, or half a surrogate pair
         raise invalid(one_line(f"{path}: {getattr(error, 'strerror', None) or error}")) from None
 
 
@@ -50,7 +59,10 @@ def read_bytes(path: Path, limit: int = MAX_BYTES, invalid: type[LfoptError] = I
 
 
 def read_json(path: Path, invalid: type[LfoptError] = InvalidConfig) -> Any:
-    """Plain data from a JSON file. Raises `invalid`, too for names given twice and for numbers that are none."""
+    """Plain data from a JSON file.
+
+    Raises `invalid`, too for names given twice and for numbers that are none.
+    """
     try:
         return parse_json(read_bytes(path, invalid=invalid))
     except ValueError as error:
@@ -69,7 +81,9 @@ def parse_json(data: bytes) -> Any:
         raise ValueError(f"found {name}; accepted: numbers")
 
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_members, parse_int=whole, parse_constant=no_number)
+        return json.loads(
+            data.decode("utf-8"), object_pairs_hook=_members, parse_int=whole, parse_constant=no_number
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except ValueError as error:
@@ -80,7 +94,9 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"found {next(name for k, name in enumerate(names) if name in names[:k])!r} twice in an object")
+        raise ValueError(
+            f"found {next(name for k, name in enumerate(names) if name in names[:k])!r} twice in an object"
+        )
     return members
 
 
@@ -93,16 +109,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
         fields = None if node is None else _plain(node)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidConfig(one_line(f"{path}: line {line}: found byte {data[error.start]:#x}; accepted: text in UTF-8")) from None
+        raise InvalidConfig(
+            one_line(f"{path}: line {line}: found byte {data[error.start]:#x}; accepted: text in UTF-8")
+        ) from None
     except ReaderError as error:
         line, character = data[: error.position].count(b"\n") + 1, int(error.character)
-        raise InvalidConfig(one_line(f"{path}: line {line}: found character U+{character:04X}; accepted: text")) from None
+        raise InvalidConfig(
+            one_line(f"{path}: line {line}: found character U+{character:04X}; accepted: text")
+        ) from None
     except _RefusedYaml as error:
         raise InvalidConfig(one_line(f"{path}: line {error.mark.line + 1}: {error}")) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f"{error.context}: " if error.context else ""
-        raise InvalidConfig(one_line(f"{path}: line {mark.line + 1 if mark else 1}: not YAML: {context}{error.problem}")) from None
+        raise InvalidConfig(
+            one_line(f"{path}: line {mark.line + 1 if mark else 1}: not YAML: {context}{error.problem}")
+        ) from None
     if not isinstance(fields, dict):
         kind = {type(None): "nothing", list: "a list"}.get(type(fields), "a single value")
         raise InvalidConfig(one_line(f"{path}: found {kind}; accepted: a mapping of fields"))
@@ -118,7 +140,9 @@ class _RefusedYaml(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes; how many they are, and how deep they lie, is bounded before anything is made of them."""
+    """Composes nodes; how many they are, and how deep they lie, is bounded before anything is made of
+    them.
+    """
 
     def __init__(self, text: str) -> None:
         self.depth = 0
@@ -138,13 +162,19 @@ class _Loader(yaml.SafeLoader):
                 raise _RefusedYaml(f"found alias {event.anchor!r} inside of what it stands for", mark)
         elif isinstance(node, yaml.ScalarNode):
             if len(node.value) > MAX_TEXT:
-                raise _RefusedYaml(f"found {len(node.value):,} characters; accepted: up to {MAX_TEXT:,}", mark)
+                raise _RefusedYaml(
+                    f"found {len(node.value):,} characters; accepted: up to {MAX_TEXT:,}", mark
+                )
             self.nodes[node] = 1
         else:
-            inside = (part for child in node.value for part in (child if isinstance(child, tuple) else (child,)))
+            inside = (
+                part for child in node.value for part in (child if isinstance(child, tuple) else (child,))
+            )
             self.nodes[node] = 1 + sum(self.nodes[part] for part in inside)
         if self.nodes[node] > MAX_NODES or len(self.nodes) > MAX_NODES:
-            raise _RefusedYaml(f"found more than {MAX_NODES:,} values, aliases expanded; accepted: up to that", mark)
+            raise _RefusedYaml(
+                f"found more than {MAX_NODES:,} values, aliases expanded; accepted: up to that", mark
+            )
         return node
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
@@ -163,8 +193,14 @@ def _plain(node: yaml.Node) -> Any:
         fields: dict[str, Any] = {}
         for key, value in node.value:
             if key.tag != f"{TAG}str" or not isinstance(key, yaml.ScalarNode):
-                name, hint = (key.value, f", in quotes: {key.value!r}") if isinstance(key, yaml.ScalarNode) else ("a collection", "")
-                raise _RefusedYaml(f"found {name} as the name of a field; accepted: text{hint}", key.start_mark)
+                name, hint = (
+                    (key.value, f", in quotes: {key.value!r}")
+                    if isinstance(key, yaml.ScalarNode)
+                    else ("a collection", "")
+                )
+                raise _RefusedYaml(
+                    f"found {name} as the name of a field; accepted: text{hint}", key.start_mark
+                )
             if key.value in fields:
                 raise _RefusedYaml(f"found field {key.value!r} twice", key.start_mark)
             fields[key.value] = _plain(value)
@@ -174,9 +210,13 @@ def _plain(node: yaml.Node) -> Any:
     kind = node.tag.removeprefix(TAG)
     if not isinstance(node, yaml.ScalarNode) or kind not in ("str", _kind(node.value)):
         tags = ", ".join(f"!!{name}" for name in ("map", "seq", "str", *SCALARS))
-        raise _RefusedYaml(f"found tag {node.tag!r} here; accepted: {tags}, where the value is one", node.start_mark)
+        raise _RefusedYaml(
+            f"found tag {node.tag!r} here; accepted: {tags}, where the value is one", node.start_mark
+        )
     if kind == "int" and len(node.value) > MAX_DIGITS:
-        raise _RefusedYaml(f"found a number of {len(node.value)} digits; accepted: up to {MAX_DIGITS}", node.start_mark)
+        raise _RefusedYaml(
+            f"found a number of {len(node.value)} digits; accepted: up to {MAX_DIGITS}", node.start_mark
+        )
     if kind in ("null", "bool"):
         return None if kind == "null" else node.value.lower() == "true"
     if kind == "float":

@@ -1,4 +1,6 @@
-"""Why a group does not fit, what takes how much, and what would repair it: the data that `lfopt explain` and the report show."""
+"""Why a group does not fit, what takes how much, and what would repair it:
+the data that `lfopt explain` and the report show.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,12 @@ Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explai
 Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
 ExplainerName = Literal["analytic", "rg", "pg", "gnne", "random"]
 Explainers = Mapping[str, tuple[Scores, Splits]]
-SHIPPED: tuple[ExplainerName, ...] = ("rg", "pg")  # those asked where nothing else is said, if there are weights for the scheme
+# those asked where nothing else is said, if there are weights for the scheme
+SHIPPED: tuple[ExplainerName, ...] = ("rg", "pg")
 Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gaps"]
 
 
-# -- what takes the buffer -------------------------------------------------------------------------------------------------------------------
+# -- what takes the buffer -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,9 @@ class BufferOccupant:
     """Something that takes space in the buffer."""
 
     what: str  # a map, an operator with weights, or a constant
-    role: Role  # of a map: read from outside, of no use outside, or needed there; gaps: left between maps of different sizes
+    # of a map: read from outside, of no use outside, or needed there; gaps: left between maps of different
+    # sizes
+    role: Role
     rows: int  # of a map or of partial sums, held at once; else 0
     row_bytes: int
     bytes: int
@@ -45,7 +50,9 @@ class BufferOccupant:
 
 @dataclass(frozen=True, slots=True)
 class BufferNeed:
-    """What a group takes of the buffer, in the mode in which it runs; where it does not fit, in the one of the scheme that needs the least."""
+    """What a group takes of the buffer, in the mode in which it runs;
+    where it does not fit, in the one of the scheme that needs the least.
+    """
 
     mode: Mode
     bytes: int  # F_beta; 0 where no buffer is large enough
@@ -74,21 +81,39 @@ def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
         store, needed_parameters = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
         if needed_parameters <= store:
             tables, most = costs.groups.tables_of(mask), costs.hardware.parameter_tables
-            return BufferNeed(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
-        return BufferNeed(name, 0, beta, (), 0, f"its parameters take {needed_parameters:,} B, and their store has {store:,}")
+            return BufferNeed(
+                name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}"
+            )
+        return BufferNeed(
+            name,
+            0,
+            beta,
+            (),
+            0,
+            f"its parameters take {needed_parameters:,} B, and their store has {store:,}",
+        )
     if least == NEVER:
         if (weights := costs.least_weights(mask)) is not None:
-            lacking = f"its weights take {weights[1]:,} B on chip at the least, and their buffer has {costs.hardware.weight_buffer_bytes:,}"
+            lacking = (
+                f"its weights take {weights[1]:,} B on chip at the least, and their buffer has "
+                f"{costs.hardware.weight_buffer_bytes:,}"
+            )
             return BufferNeed(weights[0], 0, beta, (), 0, lacking, weights[1])
         return BufferNeed(name, 0, beta, (), 0, costs.modes[name].never(mask))
-    mode, needed = (price.mode, price.buffer_bytes) if price is not None and costs.modes[price.mode].whole else (name, least)
+    mode, needed = (
+        (price.mode, price.buffer_bytes)
+        if price is not None and costs.modes[price.mode].whole
+        else (name, least)
+    )
     uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
     flow, weights = costs.dataflow, 0
     if costs.hardware.weight_buffer_bytes:
         weights = sum(use.bytes for use in uses if use.kind == "weights")
         uses = [use for use in uses if use.kind != "weights"]
     uses_of_maps = [
-        BufferOccupant(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:])
+        BufferOccupant(
+            use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]
+        )
         for use in uses
         if use.bytes
     ]
@@ -103,7 +128,7 @@ def _role(flow: Dataflow, mask: int, m: int) -> Role:
     return "output" if flow.is_output[m] or flow.readers[m] & ~mask else "inner"
 
 
-# -- what would repair it --------------------------------------------------------------------------------------------------------------------
+# -- what would repair it ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +161,9 @@ class Repair:
 
     @property
     def again(self) -> int:
-        """Bytes that are moved more than in one group, besides those of the crossings: weights, and maps of groups that are tiled."""
+        """Bytes that are moved more than in one group, besides those of the crossings:
+        weights, and maps of groups that are tiled.
+        """
         return self.dram_bytes - self.whole_bytes - sum(crossing.added for crossing in self.crossings)
 
 
@@ -145,8 +172,12 @@ def whole_bytes(costs: GroupCosts, mask: int) -> int:
     return costs.groups.once(mask).total
 
 
-def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | None], seconds: float) -> Repair:
-    """The partition of the group into legal groups that moves the fewest bytes; the best of `splits` where the exact search is worse in its time."""
+def repair(
+    costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | None], seconds: float
+) -> Repair:
+    """The partition of the group into legal groups that moves the fewest bytes; the best of `splits` where
+    the exact search is worse in its time.
+    """
     clock = time.perf_counter()
     operators = [*bits(mask)]
     flights = [costs.dataflow.names(1 << i) for i in operators]  # what is in flight there is in flight here
@@ -166,7 +197,15 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
         if split is not None and (less := moved_bytes(costs, split)) < moved:
             groups, moved, by = split, less, name
     bound = min(result.lower_bound_bytes, moved)
-    return Repair(groups, moved, whole_bytes(costs, mask), bound, by, time.perf_counter() - clock, _crossings(costs, mask, groups))
+    return Repair(
+        groups,
+        moved,
+        whole_bytes(costs, mask),
+        bound,
+        by,
+        time.perf_counter() - clock,
+        _crossings(costs, mask, groups),
+    )
 
 
 class _PricedOutside(Adapted[Floor]):
@@ -207,7 +246,7 @@ def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[C
     return tuple(sorted(crossings, key=lambda crossing: -crossing.added))
 
 
-# -- what explanations say -------------------------------------------------------------------------------------------------------------------
+# -- what explanations say -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +265,8 @@ class Blame:
 
 
 def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> Explainers:
-    """Explainers by name, each with the SPLIT that follows it; if none is named, analytic and those of `SHIPPED` that there are weights for.
+    """Explainers by name, each with the SPLIT that follows it; if none is named, analytic and those of
+    `SHIPPED` that there are weights for.
 
     Raises InvalidConfig where one that is named cannot be had.
     """
@@ -238,7 +278,9 @@ def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> 
         except (LfoptError, OSError) as error:
             if not names:
                 continue
-            raise InvalidConfig(f"--explainer {name}: {str(error).removeprefix('search.guidance: ')}") from None
+            raise InvalidConfig(
+                f"--explainer {name}: {str(error).removeprefix('search.guidance: ')}"
+            ) from None
         by_name[name] = scores, splitter(scores, partitions)
     return by_name
 
@@ -268,11 +310,17 @@ def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> E
     """Explain a connected, convex group. The exact search for its best cut takes at most so many seconds."""
     need = need_of(costs, mask)
     where = np.array([*bits(mask)])[links(costs.dataflow, mask)]
-    blames = tuple(blame(costs, mask, name, *scores_and_splits) for name, scores_and_splits in by.items()) if where.size and not need.fits else ()
+    blames = (
+        tuple(blame(costs, mask, name, *scores_and_splits) for name, scores_and_splits in by.items())
+        if where.size and not need.fits
+        else ()
+    )
     best = None if need.fits else repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
     alone = moved_bytes(costs, (1 << i for i in bits(mask)))
     enough = costs.at(need.enough).dram(mask).total if need.enough else 0
-    return Explanation(mask, need, costs.price(mask), alone, whole_bytes(costs, mask), enough, where, blames, best)
+    return Explanation(
+        mask, need, costs.price(mask), alone, whole_bytes(costs, mask), enough, where, blames, best
+    )
 
 
 def divided(where: np.ndarray, groups: Sequence[int]) -> list[bool]:
@@ -282,14 +330,19 @@ def divided(where: np.ndarray, groups: Sequence[int]) -> list[bool]:
 
 
 def costs_of_plan(plan: Plan, graph: Graph, hardware: Hardware, scheme: Scheme | None = None) -> GroupCosts:
-    """What groups cost in the space of a plan, on its chip or another. What traffic paper leaves out is counted once, as everything else there."""
+    """What groups cost in the space of a plan, on its chip or another.
+
+    What traffic paper leaves out is counted once, as everything else there.
+    """
     traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
     groups = [group.nodes for group in plan.groups] if scheme in (None, plan.scheme) else None
     space = {"scheme": scheme or plan.scheme, "epilogue": plan.epilogue}
-    return GroupCosts.of(graph, hardware, traffic, **space, max_recompute=recompute_left(plan, graph), groups=groups)
+    return GroupCosts.of(
+        graph, hardware, traffic, **space, max_recompute=recompute_left(plan, graph), groups=groups
+    )
 
 
-# -- as JSON ---------------------------------------------------------------------------------------------------------------------------------
+# -- as JSON -------------------------------------------------------------------------------------------------
 
 
 def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
@@ -327,7 +380,9 @@ def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
             "lower_bound_bytes": best.lower_bound_bytes,
             "seconds": round(best.seconds, 3),
             "links": [k for k, cut in enumerate(divided(explanation.links, best.groups)) if cut],
-            "crossing": [asdict(crossing) | {"map": flow.maps[crossing.map].name} for crossing in best.crossings],
+            "crossing": [
+                asdict(crossing) | {"map": flow.maps[crossing.map].name} for crossing in best.crossings
+            ],
             "moved_again_bytes": best.again,
         },
         "explainers": {

@@ -1,7 +1,9 @@
-"""Where the cycles of a group go: what each map, each operator and each link of it costs, by asking the model what would be without it.
+"""Where the cycles of a group go: what each map, each operator and each link of it costs, by asking the model
+what would be without it.
 
-There is no formula for that: transfers and computation overlap, and what is hidden behind something else costs nothing. So the schedule of the group
-is timed again with all transfers of a map left out, or an operator's computation; and a link is cut, and both halves are scheduled and timed.
+There is no formula for that: transfers and computation overlap, and what is hidden behind something else
+costs nothing. So the schedule of the group is timed again with all transfers of a map left out, or an
+operator's computation; and a link is cut, and both halves are scheduled and timed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class LinkCycles:
     """A link, and what the best cut through it brings."""
 
     ends: tuple[str, str]
-    groups: tuple[tuple[str, ...], ...]  # names of operators on both sides; none: no cut leaves two groups that may run
+    # names of operators on both sides; none: no cut leaves two groups that may run
+    groups: tuple[tuple[str, ...], ...]
     cycles: int  # of both, one after the other
 
 
@@ -73,7 +76,10 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
     fastest = None if costs.price(mask) is None else figures.fastest(mask)
     if fastest is None:
         why = "the group may not run as one" if costs.price(mask) is None else "its mode has no steps"
-        raise InvalidConfig(f"--objective cycles: {why}; accepted: a group that runs, or --objective bytes, which says why one does not")
+        raise InvalidConfig(
+            f"--objective cycles: {why}; accepted: a group that runs, or --objective bytes, which says why "
+            "one does not"
+        )
     cost, (places, steps) = fastest
     accelerator = figures.meter.accelerator
     whole = accelerator.time(steps, places, WALKED)
@@ -86,7 +92,9 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
         return CyclesTaken(key[1], busy[key], whole.total - rest.total)
 
     def costly(*, computes: bool) -> tuple[CyclesTaken, ...]:
-        return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda waited: -waited.cycles))
+        return tuple(
+            sorted((without(key) for key in busy if key[0] == computes), key=lambda waited: -waited.cycles)
+        )
 
     looked = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)
     return GroupCycles(
@@ -132,6 +140,14 @@ def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[
             break
         halves = [(cut.first, cut.second) for cut in cuts.through(u, v, CUTS)]
         legal = [both for both in halves if all(costs.price(half) is not None for half in both)]
-        cycles, both = min(((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ()))
-        timed.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), cycles))
+        cycles, both = min(
+            ((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ())
+        )
+        timed.append(
+            LinkCycles(
+                (flow.operators[u].name, flow.operators[v].name),
+                tuple(flow.names(half) for half in both),
+                cycles,
+            )
+        )
     return timed

@@ -1,4 +1,6 @@
-"""What groups take in each of their ways: bytes by the planner, cycles and energy by the simulator's model."""
+"""What groups take in each of their ways: bytes by the planner, cycles and energy by the simulator's
+model.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from lfopt.planning.streaming import BufferLayout
 from simulator.model.meter import Meter
 
 MOST_STEPS = 50_000  # of a way that is worth looking at, unless it is the only one
-HARDLY = 1.02  # cycles over the least there can be, from which a way in the same bytes or more is not looked for
+# cycles over the least there can be, from which a way in the same bytes or more is not looked for
+HARDLY = 1.02
 
 
 class ScheduledWay(NamedTuple):
@@ -45,13 +48,24 @@ class GroupFigures:
         late: Callable[[], bool] = lambda: False,
         known: GroupFigures | None = None,
     ) -> None:
-        """`report`: told how many groups were timed. `late`: whether the time is over; then one way of each group is timed.
+        """`report`: told how many groups were timed.
 
-        `rows`: whether a mode may make another number of rows at a time than it does of itself. `extra`: bytes that a way may move over the fewest,
-        in modes of the same kind (whole or tiled); None: whatever it moves, in any mode. `energy`: whether a way that takes no fewer bytes and
-        cycles than another is of interest for its energy. `known`: those of the same chip with another buffer; what both time is timed once.
+        `late`: whether the time is over; then one way of each group is timed.
+
+        `rows`: whether a mode may make another number of rows at a time than it does of itself. `extra`:
+        bytes that a way may move over the fewest, in modes of the same kind (whole or tiled); None: whatever
+        it moves, in any mode. `energy`: whether a way that takes no fewer bytes and cycles than another is of
+        interest for its energy. `known`: those of the same chip with another buffer; what both time is timed
+        once.
         """
-        self.costs, self.report, self.rows, self.extra, self.energy, self.late = costs, report, rows, extra, energy, late
+        self.costs, self.report, self.rows, self.extra, self.energy, self.late = (
+            costs,
+            report,
+            rows,
+            extra,
+            energy,
+            late,
+        )
         self.meter = Meter(costs.dataflow, costs.hardware, None if known is None else known.meter)
         self.layout = BufferLayout(costs.dataflow, costs.hardware)
         self.least = [self.meter.least(i) for i in range(len(costs.dataflow))]
@@ -60,7 +74,10 @@ class GroupFigures:
         self._choices: dict[Hashable, bool] = {}
 
     def __call__(self, group: int) -> Sequence[Figures]:
-        """Of the ways worth taking: each takes less of something than all before it. The first moves the fewest bytes of its mode."""
+        """Of the ways worth taking: each takes less of something than all before it.
+
+        The first moves the fewest bytes of its mode.
+        """
         unmet = Figures(*[UNMET] * 3) if self.costs.breaks(group) else Figures(0, 0, 0)
         return [figures + unmet for _, figures in self._of(group)]
 
@@ -75,7 +92,8 @@ class GroupFigures:
 
     def key(self, group: int) -> Hashable:
         """Equal for groups of one structure, which run in the same ways."""
-        chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)  # what stays on chip is not of the structure
+        # what stays on chip is not of the structure
+        chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)
         return group if chained or group & self.costs.rules.touched else self._alike.key(group)
 
     def has_choice(self, group: int) -> bool:
@@ -86,7 +104,9 @@ class GroupFigures:
         return self._choices[key]
 
     def fastest(self, group: int) -> tuple[Cost, PlacesAndSteps] | None:
-        """Cost, places and steps of a legal group in the way of the fewest cycles; None where that has no steps."""
+        """Cost, places and steps of a legal group in the way of the fewest cycles;
+        None where that has no steps.
+        """
         number, _ = min(self._of(group), key=lambda way: way[1].cycles)
         way = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         schedule = self._schedule(group, way, Limit())
@@ -95,7 +115,10 @@ class GroupFigures:
     def take(self, group: int, k: int) -> None:
         """Let the group run in the way at this position of those above."""
         number, figures = self._of(group)[k]
-        price, way = self._price(group), next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
+        price, way = (
+            self._price(group),
+            next(islice(self.costs.options(group, whole=self._whole(group)), number, None)),
+        )
         assert way.cost.dram_bytes == figures.dram_bytes, "groups of the same structure have the same ways"
         if self.rows or way.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
             self.costs.take(group, way)
@@ -114,7 +137,11 @@ class GroupFigures:
         heights: dict[str, int] = {}  # per mode: rows made at a time
         for number, way in enumerate(self.costs.options(group, whole=self._whole(group))):
             rows = way.terms.band_rows
-            as_is = self.rows or not modes[way.cost.mode].heights(group) or heights.setdefault(way.cost.mode, rows) == rows
+            as_is = (
+                self.rows
+                or not modes[way.cost.mode].heights(group)
+                or heights.setdefault(way.cost.mode, rows) == rows
+            )
             if as_is and (self.extra is None or way.cost.dram_bytes <= price.dram_bytes + self.extra):
                 yield number, way
 
@@ -127,10 +154,15 @@ class GroupFigures:
         return None if self.extra is None else self.costs.modes[self._price(group).mode].whole
 
     def _look(self, group: int) -> list[tuple[int, Figures]]:
-        """(number among all its ways, figures) of those worth taking. What computes the least is timed first, which spares the timing of others."""
+        """(number among all its ways, figures) of those worth taking.
+
+        What computes the least is timed first, which spares the timing of others.
+        """
         least, by_way = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
         for way in sorted(self._written(group), key=lambda way: way.computing):
-            fastest = min((f.cycles for f in by_way.values() if f.dram_bytes <= way.dram_bytes), default=NEVER)
+            fastest = min(
+                (f.cycles for f in by_way.values() if f.dram_bytes <= way.dram_bytes), default=NEVER
+            )
             if self.energy or (way.computing < fastest and fastest > HARDLY * least):
                 by_way[way.number] = way.figures()
         worth = list[tuple[int, Figures]]()
@@ -140,12 +172,20 @@ class GroupFigures:
         return worth
 
     def _written(self, group: int) -> Iterator[ScheduledWay]:
-        """The ways with their steps. Of those after the first, none of very many steps, and none once the time is over."""
+        """The ways with their steps.
+
+        Of those after the first, none of very many steps, and none once the time is over.
+        """
         limit = first = Limit()
         for number, way in self._ways(group):
             dram, schedule = way.terms.dram, self._schedule(group, way, limit)
             if schedule is not None:
-                yield ScheduledWay(number, dram.total, self.meter.computing(schedule[1]), partial(self.meter.figures, *schedule))
+                yield ScheduledWay(
+                    number,
+                    dram.total,
+                    self.meter.computing(schedule[1]),
+                    partial(self.meter.figures, *schedule),
+                )
             elif limit is first or isinstance(way.scheduled.make, str):
                 yield ScheduledWay(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
             if self.late():
@@ -159,4 +199,7 @@ class GroupFigures:
             schedule = None if isinstance(make, str) else make(limit)
         except Unwritten:
             return None
-        return schedule and (schedule[0], with_parameters(self.costs, self.layout, group, way.cost.mode, schedule[1]))
+        return schedule and (
+            schedule[0],
+            with_parameters(self.costs, self.layout, group, way.cost.mode, schedule[1]),
+        )

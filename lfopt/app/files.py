@@ -72,14 +72,20 @@ def write_plan(plan: Plan, path: Path) -> None:
     head = {key: data.pop(key) for key in ("schema", "model", "hardware", "scheme", "traffic", "epilogue")}
     del data["groups"]
     tail = json.dumps(data, indent=1)[2:]
-    text = json.dumps(head, indent=1)[:-2] + f',\n "memory": [\n  {memory}\n ],\n "groups": [\n  {groups}\n ],\n' + tail
+    text = (
+        json.dumps(head, indent=1)[:-2]
+        + f',\n "memory": [\n  {memory}\n ],\n "groups": [\n  {groups}\n ],\n'
+        + tail
+    )
     write_text(path, text + "\n")
 
 
 def _plain(value: Any) -> Any:
     """Dataclasses as mappings, without the fields that say nothing: see `UNSAID`."""
     if is_dataclass(value):
-        written = (f for f in fields(value) if not (f.metadata == UNSAID and getattr(value, f.name) == f.default))
+        written = (
+            f for f in fields(value) if not (f.metadata == UNSAID and getattr(value, f.name) == f.default)
+        )
         return {f.name: _plain(getattr(value, f.name)) for f in written}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
@@ -107,7 +113,11 @@ def read_plan(path: Path) -> Plan:
     groups = data.get("groups")
     if isinstance(groups, list) and (lines := sum(_line_count(group) for group in groups)) > MOST_LINES:
         raise InvalidPlan(one_line(f"{path}: found {lines:,} lines of steps; accepted: up to {MOST_LINES:,}"))
-    schedules = [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(groups)] if isinstance(groups, list) else []
+    schedules = (
+        [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(groups)]
+        if isinstance(groups, list)
+        else []
+    )
     try:
         plan = validate(Plan, data, str(path))
     except InvalidConfig as error:
@@ -116,11 +126,19 @@ def read_plan(path: Path) -> Plan:
         raise InvalidPlan(one_line(f"{path}: {error}")) from None
     _check_modes(plan, path)
     _check_names(plan, path)
-    return replace(plan, groups=tuple(replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)))
+    return replace(
+        plan,
+        groups=tuple(
+            replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)
+        ),
+    )
 
 
 def _from_first(data: dict[str, Any], path: Path) -> None:
-    """Give what a file of lfopt.plan/1 says the names of today. There, what a group requires was not said, and one of both counts of the search."""
+    """Give what a file of lfopt.plan/1 says the names of today.
+
+    There, what a group requires was not said, and one of both counts of the search.
+    """
     groups, search = data.get("groups"), data.get("search")
     for k, group in enumerate(groups if isinstance(groups, list) else []):
         _renamed(group, f"{path}: groups.{k}", "buffer_bytes", "allocated_bytes", "required_bytes")
@@ -146,18 +164,28 @@ def _check_modes(plan: Plan, path: Path) -> None:
         raise InvalidPlan(one_line(f"{path}: scheme: found {plan.scheme!r}; accepted: {', '.join(SCHEMES)}"))
     for k, group in enumerate(plan.groups):
         if group.mode not in MODES:
-            raise InvalidPlan(one_line(f"{path}: groups.{k}.mode: found {group.mode!r}; accepted: {', '.join(MODES)}"))
+            raise InvalidPlan(
+                one_line(f"{path}: groups.{k}.mode: found {group.mode!r}; accepted: {', '.join(MODES)}")
+            )
 
 
 def _check_names(plan: Plan, path: Path) -> None:
     """Raises InvalidPlan for a name that is not plain: no model has it."""
-    named = {"memory": [entry.name for entry in plan.memory], "copies": [name for copy in plan.copies for name in (copy.name, copy.of)]}
+    named = {
+        "memory": [entry.name for entry in plan.memory],
+        "copies": [name for copy in plan.copies for name in (copy.name, copy.of)],
+    }
     for k, group in enumerate(plan.groups):
-        named |= {f"groups.{k}.{field}": getattr(group, field) for field in ("nodes", "inputs", "outputs", "spilled")}
+        named |= {
+            f"groups.{k}.{field}": getattr(group, field)
+            for field in ("nodes", "inputs", "outputs", "spilled")
+        }
         named[f"groups.{k}.places"] = [place.name for place in group.places]
     for where, names in named.items():
         if odd := [name for name in names if not is_plain(name)]:
-            raise InvalidPlan(one_line(f"{path}: {where}: found {odd[0]!r}; accepted: plain names (lfopt.ir.names)"))
+            raise InvalidPlan(
+                one_line(f"{path}: {where}: found {odd[0]!r}; accepted: plain names (lfopt.ir.names)")
+            )
 
 
 def _line_count(group: Any) -> int:

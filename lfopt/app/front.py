@@ -1,7 +1,9 @@
-"""The front of a network over chips: which plans on which buffers and MAC arrays no other beats in all that they cost, and which of them to buy.
+"""The front of a network over chips: which plans on which buffers and MAC arrays no other beats in all that
+they cost, and which of them to buy.
 
-For each chip, an exact search finds the plan of least value of every objective and the corners between them (`search.fronts.supported`); NSGA-II,
-started from those, looks for plans inside their convex hull. Then what another plan on another chip beats in every cost is marked.
+For each chip, an exact search finds the plan of least value of every objective and the corners between them
+(`search.fronts.supported`); NSGA-II, started from those, looks for plans inside their convex hull. Then what
+another plan on another chip beats in every cost is marked.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class FrontQuery:
     config: Config  # network, chip, scheme; of its search nothing is read
     buffers: tuple[int, ...]  # bytes, rising
     arrays: tuple[tuple[int, int], ...]  # MACs: input channels x output channels, in order of their product
-    objectives: tuple[ObjectiveName, ...] = ("bytes", "cycles", "energy", "edp")  # whose best plan is wanted of each chip
+    # whose best plan is wanted of each chip
+    objectives: tuple[ObjectiveName, ...] = ("bytes", "cycles", "energy", "edp")
     minimise: tuple[CostName, ...] = COSTS  # in which a plan must be beaten to be left out
     corners: int = 32  # weighted sums that are searched on each chip
     budget: int = 200  # plans that NSGA-II may look at on each chip
@@ -55,7 +58,11 @@ class FrontQuery:
     @property
     def figures(self) -> tuple[str, ...]:
         """Fields of Figures that the objectives are of."""
-        wanted = {name for objective in self.objectives for name in ([FIGURE[objective]] if objective in FIGURE else ["cycles", "energy_pj"])}
+        wanted = {
+            name
+            for objective in self.objectives
+            for name in ([FIGURE[objective]] if objective in FIGURE else ["cycles", "energy_pj"])
+        }
         return tuple(name for name in AXES if name in wanted)
 
 
@@ -72,8 +79,11 @@ class Point:
     area: Area  # of the accelerator with this array and this buffer: an estimate
     found: Literal["exact", "sampled"]  # by exact search for an objective or a weighted sum, or by NSGA-II
     best: tuple[ObjectiveName, ...]  # objectives of which no plan found on this chip has less
-    gaps: tuple[float | None, ...]  # how far it may be above the least of each of those, as a share; None: nothing is known
-    gap: float | None  # the least of these and of the gap of a weighted sum; 0: of one of them, no plan of these modes and ways has less
+    # how far it may be above the least of each of those, as a share; None: nothing is known
+    gaps: tuple[float | None, ...]
+    # the least of these and of the gap of a weighted sum; 0: of one of them, no plan of these modes and ways
+    # has less
+    gap: float | None
     groups: tuple[tuple[str, ...], ...] = field(repr=False)  # operators by name, in an executable order
     dominated: bool = False  # another plan is nowhere worse and somewhere better
 
@@ -84,7 +94,12 @@ class Point:
 
     def cost(self, name: CostName) -> int:
         """In B, cycles, pJ, B, or LUT equivalents."""
-        figures = {"bytes": self.dram_bytes, "cycles": self.cycles, "energy": self.energy_pj, "buffer": self.buffer_bytes}
+        figures = {
+            "bytes": self.dram_bytes,
+            "cycles": self.cycles,
+            "energy": self.energy_pj,
+            "buffer": self.buffer_bytes,
+        }
         return self.area.lut_equivalents if name == "area" else figures[name]
 
 
@@ -104,7 +119,10 @@ class Advice:
 
 @dataclass(frozen=True)
 class Front:
-    """Plans on chips, and what they say. `chips` of `of` were finished; the others were cut short by the time limit or by Ctrl-C."""
+    """Plans on chips, and what they say.
+
+    `chips` of `of` were finished; the others were cut short by the time limit or by Ctrl-C.
+    """
 
     network: str
     hardware: Hardware  # whose buffer and MAC array were varied
@@ -128,19 +146,30 @@ class Front:
         """Per MAC array: the least value of an objective on each buffer, dominated plans too."""
         curves: dict[tuple[int, int], dict[int, int]] = {}
         for point in self.points:
-            curve, value = curves.setdefault((point.mac_rows, point.mac_columns), {}), Objective(name).value(_figures(point))
+            curve, value = (
+                curves.setdefault((point.mac_rows, point.mac_columns), {}),
+                Objective(name).value(_figures(point)),
+            )
             curve[point.buffer_bytes] = min(curve.get(point.buffer_bytes, value), value)
         return curves
 
     def save(self, folder: str | os.PathLike[str], *, every: bool = False) -> None:
-        """Write front.csv, front.json, front.svg and front.html into a folder. `every`: with dominated plans. Raises CannotWrite."""
+        """Write front.csv, front.json, front.svg and front.html into a folder.
+
+        `every`: with dominated plans. Raises CannotWrite.
+        """
         from lfopt.app.front_files import write_front  # noqa: PLC0415  (it brings matplotlib)
 
         write_front(self, path_of(folder, "folder"), every=every)
 
     def __repr__(self) -> str:
-        knees = ", ".join(f"{a.figure} {format_size(a.buffer_bytes)}" for a in self.advice if a.knee and a.of == "buffer")
-        return f"Front({self.network}: {plural(len(self.efficient), 'plan')} on {plural(self.chips, 'chip')}; knees: {knees or 'none'})"
+        knees = ", ".join(
+            f"{a.figure} {format_size(a.buffer_bytes)}" for a in self.advice if a.knee and a.of == "buffer"
+        )
+        return (
+            f"Front({self.network}: {plural(len(self.efficient), 'plan')} on "
+            f"{plural(self.chips, 'chip')}; knees: {knees or 'none'})"
+        )
 
 
 def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None = None) -> Front:
@@ -156,7 +185,11 @@ def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None =
             if end is not None and now >= end:
                 break
             chip.deadline = None if end is None else now + (end - now) / (len(chips) - k)
-            progress = None if report is None else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
+            progress = (
+                None
+                if report is None
+                else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
+            )
             try:
                 chip.finished = chip.explore(question, progress)
             finally:
@@ -167,7 +200,9 @@ def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None =
                 break
     except KeyboardInterrupt:
         interrupted = True
-    return _assembled(graph.name, question, points, done, len(chips), time.perf_counter() - clock, interrupted=interrupted)
+    return _assembled(
+        graph.name, question, points, done, len(chips), time.perf_counter() - clock, interrupted=interrupted
+    )
 
 
 def _share(report: ReportProgress, name: str, k: int, count: int) -> ReportProgress:
@@ -177,7 +212,9 @@ def _share(report: ReportProgress, name: str, k: int, count: int) -> ReportProgr
 def _chips(graph: Graph, question: FrontQuery) -> Iterator[_Chip]:
     """Every buffer with every array. What does not depend on the buffer is shared."""
     for rows, columns in question.arrays:
-        hardware = replace(question.config.hardware, mac_rows=rows, mac_columns=columns, buffer_bytes=max(question.buffers))
+        hardware = replace(
+            question.config.hardware, mac_rows=rows, mac_columns=columns, buffer_bytes=max(question.buffers)
+        )
         costs, before = costs_of(replace(question.config, hardware=hardware), graph), None
         for size in question.buffers:
             before = _Chip(costs.at(size), before)
@@ -197,7 +234,8 @@ class _Chip:
         self.before = before  # same array, another buffer
         self.deadline: float | None = None
         self.interrupted = False
-        self.finished = False  # whether everything was looked at; if not, nothing but bytes is proven: some ways were not timed
+        # whether everything was looked at; if not, nothing but bytes is proven: some ways were not timed
+        self.finished = False
         self.ways: GroupFigures | None = None
         self.exact: dict[Figures, _Exact] = {}
         self.sampled: list[Choice] = []
@@ -220,7 +258,9 @@ class _Chip:
         ways = self.ways = GroupFigures(self.costs, progress, late=self.late, known=known)
         fewest = solve(self.costs, SearchOptions(time_limit=self._left()))
         self.bounds["bytes"] = fewest.lower_bound_bytes
-        self._add(best_of(ways, fewest.groups, FIRST), fewest.dram_bytes / max(fewest.lower_bound_bytes, 1) - 1)
+        self._add(
+            best_of(ways, fewest.groups, FIRST), fewest.dram_bytes / max(fewest.lower_bound_bytes, 1) - 1
+        )
         if fewest.interrupted:
             self.interrupted = True
             return False
@@ -243,7 +283,9 @@ class _Chip:
         for corner in supported(self.costs, ways, ways.least, run, start, question.figures, question.corners):
             searched, proven = searched + 1, proven and corner.bound >= corner.value
             self._add(corner.choice, _gap(corner))
-            name: ObjectiveName | None = next((name for name, figure in FIGURE.items() if corner.weights == _only(AXES[figure])), None)
+            name: ObjectiveName | None = next(
+                (name for name, figure in FIGURE.items() if corner.weights == _only(AXES[figure])), None
+            )
             if name is not None:
                 self.bounds[name] = max(self.bounds.get(name, 0), corner.bound)
             if self.late():
@@ -252,7 +294,8 @@ class _Chip:
             optimum = optimise(self.costs, ways, ways.least, Objective("edp"), run, start, self.late)
             if not self.interrupted:
                 self._add(optimum.choice, None)
-                every = proven and searched < question.corners  # a product is least at a corner of the hull, and no corner is missing
+                # a product is least at a corner of the hull, and no corner is missing
+                every = proven and searched < question.corners
                 self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else optimum.bound
         return not self.interrupted
 
@@ -263,9 +306,13 @@ class _Chip:
             if report is not None:
                 report(f"nsga2: {done:,} of {total:,} plans", 0.5 + 0.5 * done / total)
 
-        options = SearchOptions(time_limit=self._left(), progress=progress, budget=question.budget, seed=question.seed)
+        options = SearchOptions(
+            time_limit=self._left(), progress=progress, budget=question.budget, seed=question.seed
+        )
         start = [exact.choice for exact in self.exact.values()]
-        self.sampled, stopped = evolve_figures(self.costs, ways, [AXES[name] for name in question.figures], start, options)
+        self.sampled, stopped = evolve_figures(
+            self.costs, ways, [AXES[name] for name in question.figures], start, options
+        )
         self.interrupted = self.interrupted or stopped
 
     def _add(self, choice: Choice, gap: float | None) -> None:
@@ -280,20 +327,29 @@ class _Chip:
         """Its plans; of equal ones, that of an exact search."""
         every = [*self.exact, *(choice.figures for choice in self.sampled)]
         values: list[tuple[ObjectiveName, int]] = [
-            (name, min((Objective(name).value(figures) for figures in every), default=0)) for name in question.objectives
+            (name, min((Objective(name).value(figures) for figures in every), default=0))
+            for name in question.objectives
         ]
         hardware, flow = self.costs.hardware, self.costs.dataflow
         area = estimate(hardware)
 
         def point(choice: Choice, how: Literal["exact", "sampled"], gap: float | None) -> Point:
-            best: list[tuple[ObjectiveName, int]] = [(name, value) for name, value in values if Objective(name).value(choice.figures) == value]
-            proven = {name: bound for name, bound in self.bounds.items() if bound and (self.finished or name == "bytes")}
+            best: list[tuple[ObjectiveName, int]] = [
+                (name, value) for name, value in values if Objective(name).value(choice.figures) == value
+            ]
+            proven = {
+                name: bound
+                for name, bound in self.bounds.items()
+                if bound and (self.finished or name == "bytes")
+            }
             gaps = tuple(value / proven[name] - 1 if name in proven else None for name, value in best)
             gap = gap if self.finished else None
             least = min((g for g in (*gaps, gap) if g is not None), default=None)
             groups = tuple(flow.names(group) for group in choice.groups)
             size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
-            return Point(*size, *choice.figures, area, how, tuple(name for name, _ in best), gaps, least, groups)
+            return Point(
+                *size, *choice.figures, area, how, tuple(name for name, _ in best), gaps, least, groups
+            )
 
         for exact in self.exact.values():
             yield point(exact.choice, "exact", exact.gap)
@@ -310,19 +366,55 @@ def _gap(corner: Supported) -> float:
     return corner.value / corner.bound - 1 if corner.bound else 0.0 if not corner.value else float("inf")
 
 
-# -- all chips together --------------------------------------------------------------------------------------------------------------------
+# -- all chips together --------------------------------------------------------------------------------------
 
 
-def _assembled(name: str, question: FrontQuery, sampled: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
+def _assembled(
+    name: str,
+    question: FrontQuery,
+    sampled: list[Point],
+    done: int,
+    of: int,
+    seconds: float,
+    *,
+    interrupted: bool,
+) -> Front:
     costs = [tuple(point.cost(axis) for axis in question.minimise) for point in sampled]
-    marked = [replace(point, dominated=not kept) for point, kept in zip(sampled, efficient(costs), strict=True)]
-    points = tuple(sorted(marked, key=lambda p: (p.mac_rows * p.mac_columns, p.mac_rows, p.buffer_bytes, p.dram_bytes, p.cycles, p.energy_pj)))
+    marked = [
+        replace(point, dominated=not kept) for point, kept in zip(sampled, efficient(costs), strict=True)
+    ]
+    points = tuple(
+        sorted(
+            marked,
+            key=lambda p: (
+                p.mac_rows * p.mac_columns,
+                p.mac_rows,
+                p.buffer_bytes,
+                p.dram_bytes,
+                p.cycles,
+                p.energy_pj,
+            ),
+        )
+    )
     volume = hypervolume(costs, costs) if costs else None
     exact = [cost for point, cost in zip(sampled, costs, strict=True) if point.found == "exact"]
     alone = hypervolume(exact, costs).share if exact else 0.0
     config = question.config
     advice = tuple(_advice(question, points))
-    return Front(name, config.hardware, config.scheme, question.minimise, points, advice, volume, alone, done, of, seconds, interrupted)
+    return Front(
+        name,
+        config.hardware,
+        config.scheme,
+        question.minimise,
+        points,
+        advice,
+        volume,
+        alone,
+        done,
+        of,
+        seconds,
+        interrupted,
+    )
 
 
 def _advice(question: FrontQuery, points: Sequence[Point]) -> Iterator[Advice]:
@@ -337,9 +429,13 @@ def _advice(question: FrontQuery, points: Sequence[Point]) -> Iterator[Advice]:
         yield from _choice([p for p in points if p.buffer_bytes == largest], "cycles", "MAC array")
 
 
-def _choice(points: Sequence[Point], name: ObjectiveName, of: Literal["buffer", "MAC array"]) -> Iterator[Advice]:
+def _choice(
+    points: Sequence[Point], name: ObjectiveName, of: Literal["buffer", "MAC array"]
+) -> Iterator[Advice]:
     """The size to choose by the least value at each size; nothing where there is one size."""
-    size: Callable[[Point], int] = (lambda p: p.buffer_bytes) if of == "buffer" else lambda p: p.mac_rows * p.mac_columns
+    size: Callable[[Point], int] = (
+        (lambda p: p.buffer_bytes) if of == "buffer" else lambda p: p.mac_rows * p.mac_columns
+    )
     value = Objective(name).value
     least: dict[int, Point] = {}
     for point in points:
@@ -351,11 +447,22 @@ def _choice(points: Sequence[Point], name: ObjectiveName, of: Literal["buffer", 
         return
     values = [value(_figures(p)) for p in curve]
     bend = knee([size(p) for p in curve], values)
-    shown = [format_size(p.buffer_bytes) if of == "buffer" else f"{p.mac_rows} x {p.mac_columns}" for p in curve]
+    shown = [
+        format_size(p.buffer_bytes) if of == "buffer" else f"{p.mac_rows} x {p.mac_columns}" for p in curve
+    ]
     at = bend.at if bend else min(range(len(values)), key=lambda k: (values[k], k))
     chip = curve[at]
     reason = _reason(name, shown, values, bend)
-    yield Advice(of, name, chip.buffer_bytes, chip.mac_rows, chip.mac_columns, bend is not None, bend.depth if bend else 0.0, reason)
+    yield Advice(
+        of,
+        name,
+        chip.buffer_bytes,
+        chip.mac_rows,
+        chip.mac_columns,
+        bend is not None,
+        bend.depth if bend else 0.0,
+        reason,
+    )
 
 
 def _figures(point: Point) -> Figures:
@@ -367,7 +474,10 @@ def _reason(name: ObjectiveName, shown: Sequence[str], values: Sequence[int], be
     if bend is not None:
         more = f", beyond it {100 * bend.behind:.1f} %"
         least = f" (the least, at {shown[bend.end]})" if bend.end < len(values) - 1 else ""
-        return f"up to {shown[bend.at]}, a doubling spares {100 * bend.before:.1f} % of the {name} of {shown[0]}{more}{least}"
+        return (
+            f"up to {shown[bend.at]}, a doubling spares {100 * bend.before:.1f} % of the {name} of "
+            f"{shown[0]}{more}{least}"
+        )
     end = min(range(len(values)), key=lambda k: (values[k], k))
     if end == 0:
         return (
@@ -378,4 +488,6 @@ def _reason(name: ObjectiveName, shown: Sequence[str], values: Sequence[int], be
     share = 100 * (values[0] - values[end]) / values[0]
     if end == 1:
         return f"{shown[1]} takes {share:.1f} % less than {shown[0]}, and nothing larger takes less"
-    return f"no knee: from {shown[0]} to {shown[end]} every doubling spares about as much, {share:.1f} % in all"
+    return (
+        f"no knee: from {shown[0]} to {shown[end]} every doubling spares about as much, {share:.1f} % in all"
+    )

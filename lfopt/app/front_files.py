@@ -24,16 +24,36 @@ from search.objectives import FIGURE, ObjectiveName
 
 SCHEMA = "lfopt.pareto/1"
 COLUMNS = (
-    *("buffer_bytes", "mac_rows", "mac_columns", "dram_bytes", "cycles", "energy_pj", "lut", "ff", "dsp", "ram", "lut_equivalents", "groups"),
+    *(
+        "buffer_bytes",
+        "mac_rows",
+        "mac_columns",
+        "dram_bytes",
+        "cycles",
+        "energy_pj",
+        "lut",
+        "ff",
+        "dsp",
+        "ram",
+        "lut_equivalents",
+        "groups",
+    ),
     *("found", "best", "gap", "proof", "dominated", "knee_of"),
 )
 INK = "#1b1f24"
 COLOURS = ("#0b62a4", "#b3403a", "#1f7a4d", "#9d712d", "#8c69a7", "#188d7c")
-UNITS: dict[ObjectiveName, tuple[str, float]] = {"bytes": ("DRAM MiB", 1 << 20), "cycles": ("million cycles", 1e6), "energy": ("energy, mJ", 1e9)}
+UNITS: dict[ObjectiveName, tuple[str, float]] = {
+    "bytes": ("DRAM MiB", 1 << 20),
+    "cycles": ("million cycles", 1e6),
+    "energy": ("energy, mJ", 1e9),
+}
 
 
 def write_front(front: Front, folder: Path, *, every: bool = False) -> tuple[str, ...]:
-    """Write front.csv, .json, .svg and .html; names of what was written. `every`: dominated plans too. Raises CannotWrite."""
+    """Write front.csv, .json, .svg and .html; names of what was written.
+
+    `every`: dominated plans too. Raises CannotWrite.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         "front.csv": as_csv(front, every=every),
@@ -79,7 +99,11 @@ def as_data(front: Front, *, every: bool = False) -> dict[str, Any]:
 
 def _point(point: Point) -> dict[str, Any]:
     area = point.area._asdict() | {"lut_equivalents": point.area.lut_equivalents}
-    return asdict(point) | {"area": area, "proof": point.proof, "best": dict(zip(point.best, point.gaps, strict=True))}
+    return asdict(point) | {
+        "area": area,
+        "proof": point.proof,
+        "best": dict(zip(point.best, point.gaps, strict=True)),
+    }
 
 
 def as_csv(front: Front, *, every: bool = False) -> str:
@@ -91,7 +115,19 @@ def as_csv(front: Front, *, every: bool = False) -> str:
         gap = "" if p.gap is None else f"{p.gap:.6g}"
         size, figures = (p.buffer_bytes, p.mac_rows, p.mac_columns), (p.dram_bytes, p.cycles, p.energy_pj)
         knees = " ".join(advice.figure for advice in knees_at(front, p))
-        row = (*size, *figures, *p.area, p.area.lut_equivalents, len(p.groups), p.found, " ".join(p.best), gap, p.proof, int(p.dominated), knees)
+        row = (
+            *size,
+            *figures,
+            *p.area,
+            p.area.lut_equivalents,
+            len(p.groups),
+            p.found,
+            " ".join(p.best),
+            gap,
+            p.proof,
+            int(p.dominated),
+            knees,
+        )
         writer.writerow(row)
     return text.getvalue()
 
@@ -100,14 +136,18 @@ def knees_at(front: Front, point: Point) -> list[Advice]:
     """The knees in the buffer whose least value this plan has."""
     size = point.buffer_bytes, point.mac_rows, point.mac_columns
     knees = [a for a in front.advice if a.knee and a.of == "buffer"]
-    return [a for a in knees if (a.buffer_bytes, a.mac_rows, a.mac_columns) == size and a.figure in point.best]
+    return [
+        a for a in knees if (a.buffer_bytes, a.mac_rows, a.mac_columns) == size and a.figure in point.best
+    ]
 
 
-# -- the picture ---------------------------------------------------------------------------------------------------------------------------
+# -- the picture ---------------------------------------------------------------------------------------------
 
 
 def as_svg(front: Front) -> str:
-    """Each figure against the buffer: plans as dots, the least of each array as a line, its knee in a ring."""
+    """Each figure against the buffer: plans as dots, the least of each array as a line, its knee in a
+    ring.
+    """
     names: list[ObjectiveName] = [name for name in UNITS if any(name in p.best for p in front.points)]
     figure = Figure(figsize=(4.4 * max(len(names), 1), 4), layout="constrained")
     for k, name in enumerate(names):
@@ -118,14 +158,41 @@ def as_svg(front: Front) -> str:
             colour = COLOURS[number % len(COLOURS)]
             here = [p for p in front.efficient if (p.mac_rows, p.mac_columns) == (rows, columns)]
             values = [getattr(p, FIGURE[name]) / scale for p in here]
-            axes.plot([p.buffer_bytes for p in here], values, "o", markersize=3, color=colour, alpha=0.35, markeredgewidth=0)
             axes.plot(
-                [*least], [v / scale for v in least.values()], "-o", markersize=4, linewidth=1.6, color=colour, label=f"{rows} x {columns} MACs"
+                [p.buffer_bytes for p in here],
+                values,
+                "o",
+                markersize=3,
+                color=colour,
+                alpha=0.35,
+                markeredgewidth=0,
+            )
+            axes.plot(
+                [*least],
+                [v / scale for v in least.values()],
+                "-o",
+                markersize=4,
+                linewidth=1.6,
+                color=colour,
+                label=f"{rows} x {columns} MACs",
             )
             for advice in front.advice:
-                if advice.knee and (advice.of, advice.figure, advice.mac_rows, advice.mac_columns) == ("buffer", name, rows, columns):
+                if advice.knee and (advice.of, advice.figure, advice.mac_rows, advice.mac_columns) == (
+                    "buffer",
+                    name,
+                    rows,
+                    columns,
+                ):
                     at = advice.buffer_bytes
-                    axes.plot(at, least[at] / scale, "o", markersize=11, markerfacecolor="none", markeredgecolor=colour, markeredgewidth=1.4)
+                    axes.plot(
+                        at,
+                        least[at] / scale,
+                        "o",
+                        markersize=11,
+                        markerfacecolor="none",
+                        markeredgecolor=colour,
+                        markeredgewidth=1.4,
+                    )
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(sizes[:: -(-len(sizes) // 6)]))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -139,7 +206,12 @@ def as_svg(front: Front) -> str:
         if k == len(names) - 1:
             axes.legend(frameon=False, fontsize=8)
     figure.suptitle(
-        f"{printable(front.network)}: least of each figure by buffer; a ring is a knee", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False
+        f"{printable(front.network)}: least of each figure by buffer; a ring is a knee",
+        x=0.01,
+        ha="left",
+        fontsize=11,
+        color=INK,
+        parse_math=False,
     )
     with mpl.rc_context({"svg.hashsalt": "lfopt", "svg.fonttype": "none"}):
         picture = BytesIO()

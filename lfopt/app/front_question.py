@@ -50,36 +50,80 @@ def question(
         axes = _names(over, AXES, option("over"))
         for (name, value), axis in zip(given.items(), ("buffer", "mac_array", "objective"), strict=True):
             if value is not None and axis not in axes:
-                raise InvalidConfig(f"{option(name)}: found with {option('over')} {','.join(axes)}; accepted: {axis} among those, or leave it out")
+                raise InvalidConfig(
+                    f"{option(name)}: found with {option('over')} {','.join(axes)}; accepted: {axis} among "
+                    "those, or leave it out"
+                )
     chip = config.hardware
-    sizes = _sizes(BUFFERS if buffers is None else buffers, option("buffers")) if "buffer" in axes else (chip.buffer_bytes,)
+    sizes = (
+        _sizes(BUFFERS if buffers is None else buffers, option("buffers"))
+        if "buffer" in axes
+        else (chip.buffer_bytes,)
+    )
     if sizes[-1] >= UNLIMITED:
-        raise InvalidConfig(f"{option('buffers')}: found unlimited; accepted: sizes below it, since a buffer without end has no area")
-    arrays = _arrays(ARRAYS if mac_arrays is None else mac_arrays, option("mac_arrays")) if "mac_array" in axes else None
-    wanted = _names(",".join(OBJECTIVES) if objectives is None else objectives, OBJECTIVES, option("objectives"))
+        raise InvalidConfig(
+            f"{option('buffers')}: found unlimited; accepted: sizes below it, since a buffer without end has "
+            "no area"
+        )
+    arrays = (
+        _arrays(ARRAYS if mac_arrays is None else mac_arrays, option("mac_arrays"))
+        if "mac_array" in axes
+        else None
+    )
+    wanted = _names(
+        ",".join(OBJECTIVES) if objectives is None else objectives, OBJECTIVES, option("objectives")
+    )
     wanted = wanted if "objective" in axes else OBJECTIVES[:1]
-    varied = {*wanted, *(("cycles", "energy") if "edp" in wanted else ()), *axes, *(("area",) if arrays is not None else ())}
+    varied = {
+        *wanted,
+        *(("cycles", "energy") if "edp" in wanted else ()),
+        *axes,
+        *(("area",) if arrays is not None else ()),
+    }
     costs: tuple[CostName, ...] = tuple(name for name in COSTS if name in varied)
     if minimise is not None:
         costs = _names(minimise, COSTS, option("minimise"))
-    for name, value, least, most in (("corners", corners, 3, MOST_PLANS), ("budget", budget, 0, MOST_PLANS), ("seed", seed, 0, 1 << 63)):
+    for name, value, least, most in (
+        ("corners", corners, 3, MOST_PLANS),
+        ("budget", budget, 0, MOST_PLANS),
+        ("seed", seed, 0, 1 << 63),
+    ):
         if type(value) is not int or not least <= value <= most:
-            raise InvalidConfig(f"{option(name)}: found {value!r}; accepted: a whole number of at least {least}")
+            raise InvalidConfig(
+                f"{option(name)}: found {value!r}; accepted: a whole number of at least {least}"
+            )
     if time_limit is not None and not (isinstance(time_limit, int | float) and 0 < time_limit < MAX_SECONDS):
         raise InvalidConfig(f"{option('time_limit')}: found {time_limit}; accepted: seconds above 0")
-    return FrontQuery(config, sizes, arrays or ((chip.mac_rows, chip.mac_columns),), wanted, costs, corners, budget, seed, time_limit)
+    return FrontQuery(
+        config,
+        sizes,
+        arrays or ((chip.mac_rows, chip.mac_columns),),
+        wanted,
+        costs,
+        corners,
+        budget,
+        seed,
+        time_limit,
+    )
 
 
 def _listed(given: Listed[T], place: str, what: str) -> list[T | str]:
-    parts: list[T | str] = [*given.split(",")] if isinstance(given, str) else [*given] if isinstance(given, Sequence) else []
+    parts: list[T | str] = (
+        [*given.split(",")] if isinstance(given, str) else [*given] if isinstance(given, Sequence) else []
+    )
     if not parts or len(parts) > MOST_SIZES:
-        raise InvalidConfig(one_line(f"{place}: found {given!r:.80}; accepted: {what}, up to {MOST_SIZES} of them"))
+        raise InvalidConfig(
+            one_line(f"{place}: found {given!r:.80}; accepted: {what}, up to {MOST_SIZES} of them")
+        )
     return parts
 
 
 def _names(given: Listed[str], accepted: Sequence[Name], place: str) -> tuple[Name, ...]:
     """Names of a table, each once, in its order."""
-    names = [name.strip() if isinstance(name, str) else name for name in _listed(given, place, f"{', '.join(accepted)}, with commas between")]
+    names = [
+        name.strip() if isinstance(name, str) else name
+        for name in _listed(given, place, f"{', '.join(accepted)}, with commas between")
+    ]
     for name in names:
         if name not in accepted:
             raise InvalidConfig(one_line(f"{place}: found {name!r:.80}; accepted: {', '.join(accepted)}"))
@@ -97,10 +141,15 @@ def _sizes(given: Listed[int | str], place: str) -> tuple[int, ...]:
             sizes.append(high)
     else:
         listed = _listed(given, place, "LOW:HIGH, or sizes with commas between")
-        sizes = [size_option(size, place) if isinstance(size, str) else parse_size(size, place) for size in listed]
+        sizes = [
+            size_option(size, place) if isinstance(size, str) else parse_size(size, place) for size in listed
+        ]
     if sorted(set(sizes)) != sizes or len(sizes) > MOST_SIZES:
         raise InvalidConfig(
-            one_line(f"{place}: found {given!r:.80}; accepted: LOW:HIGH, which doubles, or sizes in rising order with commas between")
+            one_line(
+                f"{place}: found {given!r:.80}; accepted: LOW:HIGH, which doubles, or sizes in rising order "
+                "with commas between"
+            )
         )
     return tuple(sizes)
 
@@ -110,9 +159,16 @@ def _arrays(given: Listed[str | Array], place: str) -> tuple[Array, ...]:
     for array in _listed(given, place, "MAC arrays such as 16x16, with commas between"):
         match = re.fullmatch(r"\s*([0-9]{1,5})x([0-9]{1,5})\s*", array) if isinstance(array, str) else None
         size = (int(match[1]), int(match[2])) if match else array
-        if not (isinstance(size, tuple) and len(size) == 2 and all(type(n) is int and 0 < n <= MOST_MACS for n in size)):
+        if not (
+            isinstance(size, tuple)
+            and len(size) == 2
+            and all(type(n) is int and 0 < n <= MOST_MACS for n in size)
+        ):
             raise InvalidConfig(
-                one_line(f"{place}: found {array!r:.80}; accepted: MAC arrays such as 16x16 (rows x columns), up to {MOST_MACS} each")
+                one_line(
+                    f"{place}: found {array!r:.80}; accepted: MAC arrays such as 16x16 (rows x columns), up "
+                    f"to {MOST_MACS} each"
+                )
             )
         arrays.add((size[0], size[1]))
     return tuple(sorted(arrays, key=lambda size: (size[0] * size[1], size)))

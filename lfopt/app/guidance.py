@@ -1,7 +1,8 @@
 """Guidance: where the searches meet the explainers.
 
-A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`, which tells by a rule which groups are
-worth checking. Whatever they say, the cost model decides what is legal: a wrong prediction may cost time, or a better plan, never legality.
+A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`,
+which tells by a rule which groups are worth checking. Whatever they say, the cost model decides what is
+legal: a wrong prediction may cost time, or a better plan, never legality.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ from lfopt.planning import GroupCosts
 from search.partition import Partitions, Screen, Split
 
 
-def guide(costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, screen: bool, seed: int) -> tuple[Split | None, Screen | None]:
-    """What a search needs to be guided. `partitions` should be those that the search is given: what is learnt of groups is shared."""
+def guide(
+    costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, screen: bool, seed: int
+) -> tuple[Split | None, Screen | None]:
+    """What a search needs to be guided.
+
+    `partitions` should be those that the search is given: what is learnt of groups is shared.
+    """
     split = None if guidance == "none" else splitter(explainer(costs, guidance, seed), partitions)
     return split, screener(rule(costs)) if screen else None
 
 
 def splitter(explain: Explain, partitions: Partitions) -> Splitter:
-    """SPLIT as the searches use it: a group is valid if it is legal, tiled ones included. Operators that share no legal group are cut out first."""
+    """SPLIT as the searches use it: a group is valid if it is legal, tiled ones included.
+
+    Operators that share no legal group are cut out first.
+    """
     compatible = partitions.model.compatible
     alone = sum(1 << i for i, mask in enumerate(compatible) if mask == 1 << i)
 
@@ -41,7 +50,10 @@ def splitter(explain: Explain, partitions: Partitions) -> Splitter:
 
 
 def screener(rule: SchemeRule) -> Screen:
-    """Groups that the rule thinks valid pass. The network is not asked: on families that it has not learnt from, it is right no more often."""
+    """Groups that the rule thinks valid pass.
+
+    The network is not asked: on families that it has not learnt from, it is right no more often.
+    """
     beta = rule.hardware.buffer_bytes
 
     def screen(masks: Sequence[int]) -> list[bool]:
@@ -69,7 +81,10 @@ def _learned(costs: GroupCosts, name: str, seed: int) -> Explain:
     try:
         bind: Callable[..., Explain] = getattr(import_module(f"explainers.{module}"), module)
     except ImportError as error:
-        raise InvalidConfig(f"search.guidance: {name} needs {error.name}: pip install 'lfopt[learn]', or take random or analytic") from None
+        raise InvalidConfig(
+            f"search.guidance: {name} needs {error.name}: pip install 'lfopt[learn]', or take random or "
+            "analytic"
+        ) from None
     return bind(rule(costs), judge, seed)
 
 
@@ -82,5 +97,7 @@ def predictor(costs: GroupCosts) -> Predictor:
 
 
 def rule(costs: GroupCosts) -> SchemeRule:
-    """What a formula says that groups need, in whatever mode of the scheme needs the least; what the predictor for the scheme begins with."""
+    """What a formula says that groups need, in whatever mode of the scheme needs the least; what the
+    predictor for the scheme begins with.
+    """
     return SchemeRule(costs.dataflow, costs.hardware, costs.scheme, costs.max_recompute)

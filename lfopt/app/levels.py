@@ -1,4 +1,6 @@
-"""Groups for a chip with a second level of memory: other groups may move less than those of the search, once maps between them stay there."""
+"""Groups for a chip with a second level of memory:
+other groups may move less than those of the search, once maps between them stay there.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ SHARES = (1, 2, 4)  # of the second level: maps larger than one of them do not c
 ROUNDS = 4  # searches with the maps that stay in the best plan so far, as long as that finds a better one
 
 
-def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result], PlanDraft], time_limit: float | None) -> Result:
-    """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps that may stay cost little.
+def for_second_level(
+    costs: GroupCosts, searched: Result, make: Callable[[Result], PlanDraft], time_limit: float | None
+) -> Result:
+    """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps
+    that may stay cost little.
 
-    First maps of up to a share of the second level count as staying, then those that stay in the best plan so far. Of equal bytes, those groups are
-    taken that move the fewest of the second level. The time limit and Ctrl-C leave the best so far.
+    First maps of up to a share of the second level count as staying, then those that stay in the best plan so
+    far. Of equal bytes, those groups are taken that move the fewest of the second level. The time limit and
+    Ctrl-C leave the best so far.
     """
     hardware, deadline = costs.hardware, None if time_limit is None else time.perf_counter() + time_limit
     try:
@@ -32,7 +38,11 @@ def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result
         return replace(searched, interrupted=True)
     try:
         for share in SHARES:
-            search.look(tensor.name for tensor in costs.dataflow.maps if share * hardware.dram_bytes(tensor) <= hardware.l2_bytes)
+            search.look(
+                tensor.name
+                for tensor in costs.dataflow.maps
+                if share * hardware.dram_bytes(tensor) <= hardware.l2_bytes
+            )
         for _ in range(ROUNDS):
             if not search.look(place.name for place in search.plan.memory if place.memory == "l2"):
                 break
@@ -41,8 +51,11 @@ def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result
     return search.best
 
 
-def in_other_ways(costs: GroupCosts, searched: Result, draft: PlanDraft, make: Callable[[Result], PlanDraft]) -> PlanDraft:
-    """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second level: they may be loaded again for less.
+def in_other_ways(
+    costs: GroupCosts, searched: Result, draft: PlanDraft, make: Callable[[Result], PlanDraft]
+) -> PlanDraft:
+    """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second
+    level: they may be loaded again for less.
 
     The plan as it was where that moves no less. The costs learn of the ways that were taken.
     """
@@ -51,7 +64,9 @@ def in_other_ways(costs: GroupCosts, searched: Result, draft: PlanDraft, make: C
     before: dict[int, ModeOption | None] = {}
     for group, mask in zip(plan.groups, searched.groups, strict=True):
         if group.l2.read and group.mode != "chained":
-            way = min(costs.options(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
+            way = min(
+                costs.options(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes)
+            )
             if _outside(way, group, inside) < group.dram.total:
                 before[mask] = costs.taken(mask)
                 costs.take(mask, way)
@@ -66,13 +81,26 @@ def in_other_ways(costs: GroupCosts, searched: Result, draft: PlanDraft, make: C
 
 
 def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
-    """DRAM bytes of a way of a group. Where only some of the maps that it loads, or stores, are in the second level, all count."""
+    """DRAM bytes of a way of a group.
+
+    Where only some of the maps that it loads, or stores, are in the second level, all count.
+    """
     moved, spilled = way.terms.dram, way.terms.spilled
-    kept = [size for size, names in ((moved.input, group.inputs), (moved.output, group.outputs), (moved.spill, spilled)) if inside.issuperset(names)]
+    kept = [
+        size
+        for size, names in (
+            (moved.input, group.inputs),
+            (moved.output, group.outputs),
+            (moved.spill, spilled),
+        )
+        if inside.issuperset(names)
+    ]
     return moved.total - sum(kept)
 
 
-def planned_with_second_level(costs: GroupCosts, searched: Result, time_limit: float | None) -> tuple[Result, Totals]:
+def planned_with_second_level(
+    costs: GroupCosts, searched: Result, time_limit: float | None
+) -> tuple[Result, Totals]:
     """As `for_second_level`, and what the plan of the groups moves."""
 
     def make(result: Result) -> PlanDraft:
@@ -98,7 +126,9 @@ class _SecondLevelSearch:
         left = None if self.deadline is None else self.deadline - time.perf_counter()
         if self.best.interrupted or (left is not None and left <= 0):
             return False
-        groups = solve(Spared(self.costs, frozenset(staying)), SearchOptions(time_limit=left, passes=1)).groups
+        groups = solve(
+            Spared(self.costs, frozenset(staying)), SearchOptions(time_limit=left, passes=1)
+        ).groups
         if groups in self.tried or any(map(self.costs.breaks, groups)):
             return False
         self.tried.add(groups)

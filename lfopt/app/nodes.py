@@ -14,10 +14,11 @@ CLOSE = 3  # names offered for one that is not known
 
 
 def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """The group that --nodes names, and notes on what was added: names and ranges A..B (all operators on paths from A to B), with commas
-    between, or one by one.
-    Whatever lies between its operators is added, and where it falls into parts, the shortest way from part to part. Raises InvalidConfig for names
-    that are not those of operators, ranges without a path, and operators that stand alone.
+    """The group that --nodes names, and notes on what was added: names and ranges A..B (all operators on
+    paths from A to B), with commas between, or one by one.
+    Whatever lies between its operators is added, and where it falls into parts, the shortest way from part to
+    part. Raises InvalidConfig for names that are not those of operators, ranges without a path, and operators
+    that stand alone.
     """
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     notes: list[str] = []
@@ -27,11 +28,19 @@ def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, .
         if piece in index or not dots:
             named |= 1 << operator_named(flow, index, piece)
         else:
-            named |= _between(flow, operator_named(flow, index, first.strip()), operator_named(flow, index, last.strip()), notes)
+            named |= _between(
+                flow,
+                operator_named(flow, index, first.strip()),
+                operator_named(flow, index, last.strip()),
+                notes,
+            )
     if unknown := [i for i in bits(named) if flow.specs[i] is OPAQUE]:
         operator = flow.operators[unknown[0]]
         if named & (named - 1):
-            raise InvalidConfig(f"--nodes: found {operator.name!r} ({operator.kind}), which lfopt does not know: it runs alone; accepted: others")
+            raise InvalidConfig(
+                f"--nodes: found {operator.name!r} ({operator.kind}), which lfopt does not know: it runs "
+                "alone; accepted: others"
+            )
         return named, ()
     mask, joined = _connected(flow, named | convex_gap(flow, named))
     if between := convex_gap(flow, named):
@@ -48,16 +57,34 @@ def _pieces(text: str | Sequence[str], index: Mapping[str, int]) -> Sequence[str
 
 
 def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: str = "--nodes") -> int:
-    """Its number. Raises InvalidConfig, with the names that are close, for what `index` does not have; `where` begins the message."""
+    """Its number.
+
+    Raises InvalidConfig, with the names that are close, for what `index` does not have; `where` begins the
+    message.
+    """
     if name in index:
         return index[name]
-    view = next((operator for operator in flow.graph.operators if operator.name == name and spec(operator.kind, operator.domain).view), None)
+    view = next(
+        (
+            operator
+            for operator in flow.graph.operators
+            if operator.name == name and spec(operator.kind, operator.domain).view
+        ),
+        None,
+    )
     if view is not None:
-        raise InvalidConfig(f"{where}: found {name!r}, which is a view ({view.kind}) and moves nothing; accepted: operators that compute")
+        raise InvalidConfig(
+            f"{where}: found {name!r}, which is a view ({view.kind}) and moves nothing; accepted: operators "
+            "that compute"
+        )
     lower = name.lower()
     close = [known for known in index if lower and lower in known.lower()]
     close = sorted(close, key=len)[:CLOSE] or difflib.get_close_matches(name, index, CLOSE, 0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"accepted: names of operators, e.g. {flow.operators[0].name}"
+    hint = (
+        f"did you mean {' or '.join(close)}?"
+        if close
+        else f"accepted: names of operators, e.g. {flow.operators[0].name}"
+    )
     raise InvalidConfig(f"{where}: found {name!r}, which is no operator of {flow.graph.name}; {hint}")
 
 
@@ -68,7 +95,10 @@ def _between(flow: Dataflow, first: int, last: int, notes: list[str]) -> int:
         notes.append(f"--nodes: {flow.operators[a].name} comes before {flow.operators[b].name}")
     elif a != b and not flow.ancestors[b] >> a & 1:
         one, other = flow.operators[a].name, flow.operators[b].name
-        raise InvalidConfig(f"--nodes {one}..{other}: no path leads from one to the other; accepted: both with a comma between, or another range")
+        raise InvalidConfig(
+            f"--nodes {one}..{other}: no path leads from one to the other; accepted: both with a comma "
+            "between, or another range"
+        )
     return (flow.descendants[a] | 1 << a) & (flow.ancestors[b] | 1 << b)
 
 
@@ -78,14 +108,19 @@ def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
     while not connected(flow.neighbours, mask):
         path = _shortest_way(flow, mask)
         if not path:
-            raise InvalidConfig("--nodes: the operators hang together neither by maps nor by what they read; accepted: operators that do")
+            raise InvalidConfig(
+                "--nodes: the operators hang together neither by maps nor by what they read; accepted: "
+                "operators that do"
+            )
         more = path | convex_gap(flow, mask | path)
         mask, added = mask | more, added | more
     return mask, added
 
 
 def _shortest_way(flow: Dataflow, mask: int) -> int:
-    """The fewest operators that join the part with the lowest operator to another part; none if nothing does."""
+    """The fewest operators that join the part with the lowest operator to another part; none if nothing
+    does.
+    """
     part = component(flow.neighbours, mask, mask & -mask)
     came = dict.fromkeys(bits(part), -1)
     waiting = [*came]

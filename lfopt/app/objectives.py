@@ -18,34 +18,59 @@ from search.options import SearchOptions
 from search.result import Result
 from search.weighted import WeightedModel
 
-NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
-WAYS = 0.1  # share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large maps
+# share of the cycles, from which a plan that is so near its bound has spent its slack well enough
+NEAR = 0.005
+# share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large
+# maps
+WAYS = 0.1
 
 
 @dataclass(frozen=True)
 class ObjectiveResult:
     """A plan as its objective sees it."""
 
-    figures: Figures | None  # by the model, of its groups one after the other; None where nothing but bytes was asked for, and after Ctrl-C
+    # by the model, of its groups one after the other; None where nothing but bytes was asked for, and after
+    # Ctrl-C
+    figures: Figures | None
     bound: int  # no plan of these modes and ways has a smaller value; 0: nothing is proven
     result: Result
 
 
-def break_ties(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
-    """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
+def break_ties(
+    costs: GroupCosts,
+    config: Config,
+    fewest: Result,
+    report: ReportProgress | None,
+    deadline: Deadline | None = None,
+) -> ObjectiveResult:
+    """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the
+    most cycles for what they take.
 
-    Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run
-    whole do so still. Rows are made one at a time, or as the configuration says, unless it says nothing and the chip says how fast it is. The costs
-    learn of the ways that were taken. Groups that are not looked at when the time is over run as they are.
+    Slack that the configuration gives may also go into other groups; that of the chip does not, since to look
+    for them takes a while. Groups that run whole do so still. Rows are made one at a time, or as the
+    configuration says, unless it says nothing and the chip says how fast it is. The costs learn of the ways
+    that were taken. Groups that are not looked at when the time is over run as they are.
     """
     how, deadline = config.search, deadline or Deadline(config.search.time_limit)
     slack = int(fewest.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
     rows = config.band_rows is None and not costs.hardware.assumed
-    ways = _figures(costs, deadline.clock("cycles", 1 if how.slack else WAYS), report, energy=False, extra=slack, rows=rows)
+    ways = _figures(
+        costs,
+        deadline.clock("cycles", 1 if how.slack else WAYS),
+        report,
+        energy=False,
+        extra=slack,
+        rows=rows,
+    )
     if how.slack:
         wanted = Objective("cycles", Caps(dram_bytes=fewest.dram_bytes + slack))
-        return ObjectiveResult(None, 0, _taken(costs, ways, fewest, _optimised(costs, ways, wanted, fewest.groups, deadline, NEAR)))
-    least: dict[int, int] = {}  # per group that was looked at in time: its way of the fewest bytes, of those the one of the fewest cycles
+        return ObjectiveResult(
+            None,
+            0,
+            _taken(costs, ways, fewest, _optimised(costs, ways, wanted, fewest.groups, deadline, NEAR)),
+        )
+    # per group that was looked at in time: its way of the fewest bytes, of those the one of the fewest cycles
+    least: dict[int, int] = {}
     for group in takewhile(lambda _: not ways.late(), fewest.groups):
         if ways.has_choice(group) and not ways.late():
             known = ways(group)
@@ -57,28 +82,48 @@ def break_ties(costs: GroupCosts, config: Config, fewest: Result, report: Report
     return ObjectiveResult(None, 0, replace(fewest, dram_bytes=costs.dram_bytes(fewest.groups)))
 
 
-def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
-    """The plan of least value below the caps, as far as exact search over weighted sums finds it. `fewest`: that of the fewest bytes.
+def plan_for(
+    costs: GroupCosts,
+    config: Config,
+    fewest: Result,
+    report: ReportProgress | None,
+    deadline: Deadline | None = None,
+) -> ObjectiveResult:
+    """The plan of least value below the caps, as far as exact search over weighted sums finds it.
+
+    `fewest`: that of the fewest bytes.
 
     Raises InvalidConfig where no plan was found below the caps.
     """
     how, wanted = config.search, config.search.wanted
-    deadline, energy = deadline or Deadline(how.time_limit), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
-    ways = _figures(costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy)
+    deadline, energy = (
+        deadline or Deadline(how.time_limit),
+        wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None,
+    )
+    ways = _figures(
+        costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy
+    )
     cap = wanted.caps.dram_bytes
     least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else fewest.lower_bound_bytes
     if cap is not None and cap < least:
-        raise InvalidConfig(f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}")
+        raise InvalidConfig(
+            f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}"
+        )
 
     done = _optimised(costs, ways, wanted, fewest.groups, deadline, surrogate=how.surrogate)
     if not wanted.caps.allow(done.choice.figures):
         names = ("bytes", "cycles", "uJ")
         nearest = ", ".join(
             f"{figure / unit:,.0f} {name} where {cap / unit:,.0f} are allowed"
-            for figure, cap, name, unit in zip(done.choice.figures, wanted.caps, names, (1, 1, 10**6), strict=True)
+            for figure, cap, name, unit in zip(
+                done.choice.figures, wanted.caps, names, (1, 1, 10**6), strict=True
+            )
             if cap is not None and figure > cap
         )
-        raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {nearest}; accepted: larger caps, more buffer, or scheme all")
+        raise InvalidConfig(
+            f"search: no plan was found below the caps: the nearest has {nearest}; accepted: larger caps, "
+            "more buffer, or scheme all"
+        )
     return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
 
 
@@ -90,9 +135,18 @@ def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: SearchOu
 
 
 def _optimised(
-    costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups: Sequence[int], deadline: Deadline, near: float = 0.0, *, surrogate: bool = False
+    costs: GroupCosts,
+    ways: GroupFigures,
+    wanted: Objective,
+    groups: Sequence[int],
+    deadline: Deadline,
+    near: float = 0.0,
+    *,
+    surrogate: bool = False,
 ) -> SearchOutcome:
-    """See `optimise`: by exact search, one pass over the network for each weighted sum. `groups`: of a plan to begin with.
+    """See `optimise`: by exact search, one pass over the network for each weighted sum.
+
+    `groups`: of a plan to begin with.
 
     `surrogate`: of groups whose cycles are not known, an estimate says which to ask the model about.
     """
@@ -100,7 +154,11 @@ def _optimised(
 
     def run(model: WeightedModel, first: Sequence[int]) -> Result:
         options = SearchOptions(time_limit=deadline.left("cycles"), passes=1, start=(tuple(first),))
-        return solve(model, options) if optimistic_costs is None else solve_lazily(optimistic(model, optimistic_costs), optimistic_costs, options)
+        return (
+            solve(model, options)
+            if optimistic_costs is None
+            else solve_lazily(optimistic(model, optimistic_costs), optimistic_costs, options)
+        )
 
     return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
 
@@ -112,9 +170,17 @@ def _optimistic_costs(ways: GroupFigures) -> OptimisticCosts:
 
 
 def _figures(
-    costs: GroupCosts, late: Callable[[], bool], report: ReportProgress | None, *, rows: bool, energy: bool, extra: int | None = None
+    costs: GroupCosts,
+    late: Callable[[], bool],
+    report: ReportProgress | None,
+    *,
+    rows: bool,
+    energy: bool,
+    extra: int | None = None,
 ) -> GroupFigures:
-    progress = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
+    progress = (
+        None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
+    )
     return GroupFigures(costs, progress, rows=rows, extra=extra, energy=energy, late=late)
 
 

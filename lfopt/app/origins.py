@@ -1,4 +1,6 @@
-"""Modules of the exporter's network beside names of operators: one short text for a group, and tables that have it where there is room."""
+"""Modules of the exporter's network beside names of operators:
+one short text for a group, and tables that have it where there is room.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,23 @@ def scope_of_named(known: Mapping[str, Operator], names: Iterable[str]) -> str:
 
 
 def named_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], modules: Sequence[str], *, left: Sequence[int] = (), bold: Collection[int] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    modules: Sequence[str],
+    *,
+    left: Sequence[int] = (),
+    bold: Collection[int] = (),
 ) -> RenderableType:
-    """As `spread`: names are in the first column. Beside them stand the modules that they are from, where any is known and the screen has room."""
-    others = sum(max([len(column), *(len(row[k]) for row in rows)]) + 2 for k, column in enumerate(columns) if k)
+    """As `spread`: names are in the first column.
+
+    Beside them stand the modules that they are from, where any is known and the screen has room.
+    """
+    others = sum(
+        max([len(column), *(len(row[k]) for row in rows)]) + 2 for k, column in enumerate(columns) if k
+    )
     if not any(modules) or out.width - others < ROOM:
         return spread(columns, rows, left=left, bold=bold)
     wide = [(name, module, *rest) for (name, *rest), module in zip(rows, modules, strict=True)]
-    return spread((columns[0], "module", *columns[1:]), wide, stretch=(0, 1), left=[k + 1 for k in left], bold=bold)
+    return spread(
+        (columns[0], "module", *columns[1:]), wide, stretch=(0, 1), left=[k + 1 for k in left], bold=bold
+    )

@@ -1,4 +1,6 @@
-"""Let groups overlap: each begins so that what it loads first finds room while the group before it still computes."""
+"""Let groups overlap: each begins so that what it loads first finds room while the group before it still
+computes.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ from simulator.model.timing import WALKED, Accelerator
 
 
 def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: False) -> Plan:
-    """The plan with the same groups, bytes and computations, in places and an order of loads in which the model sees it end sooner.
+    """The plan with the same groups, bytes and computations, in places and an order of loads in which the
+    model sees it end sooner.
 
-    Plans stay as they are for chips that do not say how fast they are, where some group has no steps, or very many, and once it is `late`.
+    Plans stay as they are for chips that do not say how fast they are, where some group has no steps, or very
+    many, and once it is `late`.
     """
     hardware = plan.hardware
     if hardware.assumed or not hardware.overlap or not all(group.steps for group in plan.groups):
@@ -23,9 +27,13 @@ def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: Fals
     accelerator = Accelerator(Dataflow.of(graph), hardware)
     if sum(accelerator.command_count(group.steps) for group in plan.groups) > WALKED:
         return plan
-    align = lcm(hardware.channel_align * hardware.element_bytes, hardware.constant_align, hardware.accumulator_bytes)
+    align = lcm(
+        hardware.channel_align * hardware.element_bytes, hardware.constant_align, hardware.accumulator_bytes
+    )
     choices = [[*entries(group, align)] for group in plan.groups]
-    earliest = accelerator.soonest([[(group.steps, group.places) for group in choice] for choice in choices], late)
+    earliest = accelerator.soonest(
+        [[(group.steps, group.places) for group in choice] for choice in choices], late
+    )
     if earliest is None:
         return plan
     chosen, cycles = earliest

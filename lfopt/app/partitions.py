@@ -22,7 +22,11 @@ from lfopt.planning.repeats import left_for_groups
 from search.result import Result
 
 HEADER = ("node", "group")  # of a CSV file with one operator a row
-ACCEPTED = "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or columns node,group"
+ACCEPTED = (
+    "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or "
+    "columns "
+    "node,group"
+)
 
 
 @dataclass(frozen=True)
@@ -32,13 +36,18 @@ class PricedPartition:
     groups: tuple[tuple[str, ...], ...]  # as they are in the file, then the operators that it leaves out
     left_out: int  # of those
     illegal: tuple[str, ...]  # why the partition is not legal, a line each
-    prices: tuple[Cost | DoesNotFit | None, ...]  # per group; None: of operators that do not hang together, or with others between them
+    # per group; None: of operators that do not hang together, or with others between them
+    prices: tuple[Cost | DoesNotFit | None, ...]
     costs: GroupCosts
-    draft: PlanDraft | None  # the plan, but for its steps; None where the partition is not legal, or a group does not fit
+    # the plan, but for its steps; None where the partition is not legal, or a group does not fit
+    draft: PlanDraft | None
 
 
 def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
-    """Groups of operator names from CSV, JSON or a plan (the file, or its folder). Raises InvalidConfig for anything else, and for other names."""
+    """Groups of operator names from CSV, JSON or a plan (the file, or its folder).
+
+    Raises InvalidConfig for anything else, and for other names.
+    """
     path = path / "plan.json" if path.is_dir() else path
     groups = _from_csv(path) if path.suffix.lower() == ".csv" else _from_json(path)
     for k, names in enumerate(groups):
@@ -48,18 +57,27 @@ def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
 
 
 def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> PricedPartition:
-    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan: of equal bytes in the fewest cycles."""
+    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan:
+    of equal bytes in the fewest cycles.
+    """
     plain = Dataflow.of(graph)
     named = {name for names in groups for name in names}
     rest = [(operator.name,) for operator in plain.operators if operator.name not in named]
     whole = (*map(tuple, groups), *rest)
     illegal = legal(graph, FusionScheme(whole)).reasons
-    space: dict[str, Any] = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": left_for_groups(graph, config.max_recompute)}
-    costs = GroupCosts.of(graph, config.hardware, Traffic(config.traffic), **space, groups=None if illegal else whole)
+    space: dict[str, Any] = {
+        "scheme": config.scheme,
+        "epilogue": config.epilogue,
+        "max_recompute": left_for_groups(graph, config.max_recompute),
+    }
+    costs = GroupCosts.of(
+        graph, config.hardware, Traffic(config.traffic), **space, groups=None if illegal else whole
+    )
     flow = costs.dataflow
     if illegal:
         parts = [plain_mask for (plain_mask,) in (masks_of(plain, [names]) for names in whole)]
-        costs = GroupCosts(plain, config.hardware, Traffic(config.traffic), **space)  # nothing in flight: whose groups these are is not known
+        # nothing in flight: whose groups these are is not known
+        costs = GroupCosts(plain, config.hardware, Traffic(config.traffic), **space)
         sound = [mask and connected(plain.neighbours, mask) and not convex_gap(plain, mask) for mask in parts]
         prices = tuple(costs.evaluate(mask) if ok else None for mask, ok in zip(parts, sound, strict=True))
         return PricedPartition(whole, len(rest), illegal, prices, costs, None)
@@ -75,7 +93,12 @@ def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Pric
         partition = break_ties(costs, config, partition, None).result
     rows = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
     return PricedPartition(
-        whole, len(rest), (), prices, costs, make_draft(graph, costs, partition, bound, bands=rows, max_recompute=config.recompute_allowed)
+        whole,
+        len(rest),
+        (),
+        prices,
+        costs,
+        make_draft(graph, costs, partition, bound, bands=rows, max_recompute=config.recompute_allowed),
     )
 
 
@@ -83,13 +106,20 @@ def _from_json(path: Path) -> tuple[tuple[str, ...], ...]:
     data = read_json(path)
     groups = data.get("groups") if isinstance(data, dict) else data
     if not isinstance(groups, list):
-        raise InvalidConfig(one_line(f"{path}: found {type(data).__name__} without groups; accepted: {ACCEPTED}"))
-    return tuple(_names(group.get("nodes") if isinstance(group, dict) else group, f"{path}: group {k}") for k, group in enumerate(groups))
+        raise InvalidConfig(
+            one_line(f"{path}: found {type(data).__name__} without groups; accepted: {ACCEPTED}")
+        )
+    return tuple(
+        _names(group.get("nodes") if isinstance(group, dict) else group, f"{path}: group {k}")
+        for k, group in enumerate(groups)
+    )
 
 
 def _names(group: object, where: str) -> tuple[str, ...]:
     if not isinstance(group, list) or not group or not all(isinstance(name, str) for name in group):
-        raise InvalidConfig(one_line(f"{where}: found {group!r}; accepted: a list of names of operators, at least one"))
+        raise InvalidConfig(
+            one_line(f"{where}: found {group!r}; accepted: a list of names of operators, at least one")
+        )
     return tuple(group)
 
 
@@ -98,13 +128,20 @@ def _from_csv(path: Path) -> tuple[tuple[str, ...], ...]:
         text = read_bytes(path).decode("utf-8-sig")
         rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), strict=True)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidConfig(one_line(f"{path}: found no CSV in UTF-8 ({error}); accepted: {ACCEPTED}")) from None
+        raise InvalidConfig(
+            one_line(f"{path}: found no CSV in UTF-8 ({error}); accepted: {ACCEPTED}")
+        ) from None
     rows = [row for row in rows if any(row)]
     if rows and tuple(cell.lower() for cell in rows[0]) == HEADER:
         by_group: dict[str, list[str]] = {}
         for k, row in enumerate(rows[1:], 2):
             if len(row) != len(HEADER) or not all(row):
-                raise InvalidConfig(one_line(f"{path}: row {k}: found {plural(len(row), 'cell')}; accepted: an operator and the name of its group"))
+                raise InvalidConfig(
+                    one_line(
+                        f"{path}: row {k}: found {plural(len(row), 'cell')}; accepted: an operator and the "
+                        "name of its group"
+                    )
+                )
             by_group.setdefault(row[1], []).append(row[0])
         return tuple(map(tuple, by_group.values()))
     return tuple(tuple(cell for cell in row if cell) for row in rows)

@@ -38,12 +38,15 @@ from search.partition import Partitions
 from search.result import Result, unfused
 
 ZOO = "zoo:"
-CHAINS = 0.1  # share of the time limit that maps between groups may be looked at, or steps have no time in long networks
+# share of the time limit that maps between groups may be looked at, or steps have no time in long networks
+CHAINS = 0.1
 Model = str | os.PathLike[str] | ModelProto | TorchModel  # an ONNX file, zoo:NAME, or what is in memory
 T = TypeVar("T")
 
 
-def load_network(model: Model, input_shapes: InputShapes | None, rules: str, *, weights: bool = True) -> Graph:
+def load_network(
+    model: Model, input_shapes: InputShapes | None, rules: str, *, weights: bool = True
+) -> Graph:
     """The network of an ONNX file, of the zoo (zoo:NAME) or in memory, simplified."""
     return simplify(load_model(model, input_shapes, weights=weights), rules)
 
@@ -52,7 +55,8 @@ def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool 
     """As `load_network`, as it is."""
     label = label_of(model)
     if isinstance(model, TorchModel):
-        model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)  # PyTorch is optional, and slow to import
+        # PyTorch is optional, and slow to import
+        model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)
     if isinstance(model, ModelProto):
         return from_model(model, input_shapes, label=label)
     model = label
@@ -69,7 +73,10 @@ def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool 
 
 
 def file_of(model: str) -> str:
-    """The ONNX file that a model is: itself, or in a folder simplified.onnx or the only one. Raises InvalidConfig for a folder of none or several."""
+    """The ONNX file that a model is: itself, or in a folder simplified.onnx or the only one.
+
+    Raises InvalidConfig for a folder of none or several.
+    """
     folder = Path(model)
     if not model or not folder.is_dir():
         return model
@@ -78,7 +85,12 @@ def file_of(model: str) -> str:
     files = sorted(folder.glob("*.onnx"))
     if len(files) != 1:
         counted = plural(len(files), "ONNX file")
-        raise InvalidConfig(one_line(f"{model}: found a folder with {counted}; accepted: a file, or a folder with {MODEL} or one ONNX file"))
+        raise InvalidConfig(
+            one_line(
+                f"{model}: found a folder with {counted}; accepted: a file, or a folder with {MODEL} or one "
+                "ONNX file"
+            )
+        )
     return str(files[0])
 
 
@@ -96,14 +108,22 @@ def label_of(model: Model) -> str:
 
 
 def run_search(
-    costs: GroupCosts, how: SearchConfig, *, model: CostModel | None = None, lower_bound_bytes: int = 0, report: ReportProgress | None = None
+    costs: GroupCosts,
+    how: SearchConfig,
+    *,
+    model: CostModel | None = None,
+    lower_bound_bytes: int = 0,
+    report: ReportProgress | None = None,
 ) -> Result:
     """The search that a configuration names, and what it takes; `how.compare` is not looked at.
 
-    `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven of the same space.
+    `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven
+    of the same space.
     """
     start, method = time.perf_counter(), METHODS[how.method]
-    searched = model or (Prices().of(costs) if how.method == "exact" and len(costs.dataflow) >= LONG else costs)
+    searched = model or (
+        Prices().of(costs) if how.method == "exact" and len(costs.dataflow) >= LONG else costs
+    )
     name = how.method if how.guidance == "none" else f"{how.method} guided by {how.guidance}"
 
     def progress(done: int, total: int, best: int | None, bound: int) -> None:
@@ -112,7 +132,10 @@ def run_search(
             report(f"{name}: {done:,} of {total:,} {method.unit}{standing}", done / total)
 
     partitions = Partitions(searched)
-    left = None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - start), LEAST_SECONDS)  # bounds take a while too
+    # bounds take a while too
+    left = (
+        None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - start), LEAST_SECONDS)
+    )
     options = SearchOptions(left, None, progress, lower_bound_bytes, partitions, how.budget, how.seed)
     if how.propose == "mapping":
         proposed = METHODS["dnnfusion"].run(searched, options)
@@ -132,7 +155,9 @@ def run_search(
 def _measured(costs: GroupCosts, report: ReportProgress | None) -> Callable[[int], float]:
     from lfopt.app.profiles import latency_here  # noqa: PLC0415  (it brings the code generator)
 
-    return latency_here(costs, None if report is None else lambda count: report(f"dnnfusion: {count} groups measured", 0.0))
+    return latency_here(
+        costs, None if report is None else lambda count: report(f"dnnfusion: {count} groups measured", 0.0)
+    )
 
 
 class SearchRun(NamedTuple):
@@ -155,14 +180,18 @@ class JobOutcome:
     costs: GroupCosts
     draft: PlanDraft
     runs: tuple[SearchRun, ...]  # in the order in which they ran
-    best: SearchRun  # whose plan is written: that of the fewest bytes, the first of equals; where another objective is given, of the least value
+    # whose plan is written: that of the fewest bytes, the first of equals; where another objective is given,
+    # of the least value
+    best: SearchRun
     wanted: Objective  # what was asked for
     judged: ObjectiveResult | None  # the plan as its objective sees it; None where traffic leaves bytes out
     seconds: dict[str, float]  # by stage
     interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
     proven: bool  # whether the search for the fewest bytes came to its end
     deadline: Deadline  # of the whole job, its steps included
-    optimal: bool  # whether no other groups move less; of a network with copies: with these; if nothing stays on chip between groups: without that
+    # whether no other groups move less; of a network with copies: with these; if nothing stays on chip
+    # between groups: without that
+    optimal: bool
 
     @property
     def plan(self) -> Plan:
@@ -182,8 +211,12 @@ class FinishedPlan(NamedTuple):
     interrupted: bool  # by Ctrl-C, now or earlier
 
 
-def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Graph | None = None) -> JobOutcome:
-    """The job of a configuration but for the steps of the plan and the files. Ctrl-C leaves the best plan so far.
+def find_plan(
+    config: Config, report: ReportProgress | None = None, *, graph: Graph | None = None
+) -> JobOutcome:
+    """The job of a configuration but for the steps of the plan and the files.
+
+    Ctrl-C leaves the best plan so far.
 
     `graph`: the network as it is to be planned, where there is no need to load one.
     """
@@ -202,7 +235,10 @@ def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Gr
     deadline = Deadline(config.search.time_limit)
     first = replace(config.search, compare=())
     plain = replace(first, guidance="none", screen=False, propose="none")
-    others = [replace(plain, method=method, profile=first.profile and method in taking("latency")) for method in config.search.compare]
+    others = [
+        replace(plain, method=method, profile=first.profile and method in taking("latency"))
+        for method in config.search.compare
+    ]
     others = [other for other in dict.fromkeys(others) if other != first]
 
     def timed(how: SearchConfig, methods: int) -> SearchConfig:
@@ -214,7 +250,9 @@ def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Gr
         searched = recompute(replace(config, search=timed(config.search, methods)), graph, report)
     else:
         costs = costs_of(config, graph)
-        searched = Recomputed(graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False)
+        searched = Recomputed(
+            graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False
+        )
     graph, copies, costs, result, optimal = searched._replace(result=kept(searched.costs, searched.result))
     bound, runs = result.lower_bound_bytes, [SearchRun(result, first.guidance)]
     lap(runs[-1].name)
@@ -222,7 +260,8 @@ def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Gr
         if result.interrupted:
             break
         result = kept(costs, _searched(costs, timed(how, behind), bound, report))
-        bound = bound if copying else max(bound, result.lower_bound_bytes)  # that of one set of copies does not hold for others
+        # that of one set of copies does not hold for others
+        bound = bound if copying else max(bound, result.lower_bound_bytes)
         runs.append(SearchRun(result, how.guidance))
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
@@ -237,13 +276,19 @@ def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Gr
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
 
     def drafted(result: Result, guidance: GuidanceName) -> PlanDraft:
-        stage = "steps" if config.hardware.l2_bytes else "layout"  # steps are made here only for a second level
+        # steps are made here only for a second level
+        stage = "steps" if config.hardware.l2_bytes else "layout"
         allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late(stage))
         return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed)
 
     if config.hardware.l2_bytes and first.wanted == Objective():
         stayed = best._replace(
-            result=for_second_level(costs, best.result, lambda searched: drafted(searched, best.guidance), deadline.left("second level"))
+            result=for_second_level(
+                costs,
+                best.result,
+                lambda searched: drafted(searched, best.guidance),
+                deadline.left("second level"),
+            )
         )
         runs, best = [stayed if run is best else run for run in runs], stayed
         lap("second level")
@@ -258,7 +303,20 @@ def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Gr
         draft = in_other_ways(costs, best.result, draft, lambda searched: drafted(searched, best.guidance))
     lap("plan")
     optimal = draft.plan.totals.proof == "optimal" or (optimal and not config.hardware.l2_bytes)
-    return JobOutcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, deadline, optimal)
+    return JobOutcome(
+        graph,
+        costs,
+        draft,
+        tuple(runs),
+        best,
+        first.wanted,
+        judged,
+        seconds,
+        interrupted,
+        proven,
+        deadline,
+        optimal,
+    )
 
 
 def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: ReportProgress | None) -> Result:
@@ -269,10 +327,14 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: ReportPr
         return unfused(costs, how.method)
 
 
-def _judged(costs: GroupCosts, config: Config, searched: Result, deadline: Deadline, report: ReportProgress | None) -> ObjectiveResult:
+def _judged(
+    costs: GroupCosts, config: Config, searched: Result, deadline: Deadline, report: ReportProgress | None
+) -> ObjectiveResult:
     """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes."""
     try:
-        return (break_ties if config.search.wanted == Objective() else plan_for)(costs, config, searched, report, deadline)
+        return (break_ties if config.search.wanted == Objective() else plan_for)(
+            costs, config, searched, report, deadline
+        )
     except KeyboardInterrupt:
         return ObjectiveResult(None, 0, replace(searched, interrupted=True))
 
@@ -294,7 +356,9 @@ def _linked(costs: GroupCosts, searched: Result, deadline: Deadline, report: Rep
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:
-    """What the action gives, and whether there was a Ctrl-C: the first one starts it anew, a second one ends everything."""
+    """What the action gives, and whether there was a Ctrl-C:
+    the first one starts it anew, a second one ends everything.
+    """
     try:
         return action(), interrupted
     except KeyboardInterrupt:
@@ -312,9 +376,11 @@ def check_folder(folder: Path, option: str = "--out") -> None:
 
 
 def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> FinishedPlan:
-    """The plan with its steps, as many as are made until the job's time is over, its groups placed to overlap if there is some left for that.
+    """The plan with its steps, as many as are made until the job's time is over, its groups placed to overlap
+    if there is some left for that.
 
-    Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the search, ends this too: KeyboardInterrupt.
+    Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the
+    search, ends this too: KeyboardInterrupt.
     """
 
     def late() -> bool:

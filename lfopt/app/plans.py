@@ -27,10 +27,12 @@ def make_draft(
     objective: str = "bytes",
     limit: Limit | None = None,
 ) -> PlanDraft:
-    """Plan the groups that a search found, and check them; `front`: of a search that keeps one. Writes no file.
+    """Plan the groups that a search found, and check them; `front`: of a search that keeps one.
 
-    `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again,
-    `max_recompute` and `limit`: see `lfopt.planning.draft`.
+    Writes no file.
+
+    `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`:
+    operators that compute something again, `max_recompute` and `limit`: see `lfopt.planning.draft`.
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = legal(graph, scheme)
@@ -42,13 +44,17 @@ def make_draft(
     drafted = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit)
     if isinstance(drafted, DoesNotFit):
         raise InvalidPlan(
-            f"the {result.method} search returned a group of {bytes_text(drafted.needed)} for a {drafted.store} of {bytes_text(drafted.available)}"
+            f"the {result.method} search returned a group of {bytes_text(drafted.needed)} for a "
+            f"{drafted.store} of {bytes_text(drafted.available)}"
         )
     return drafted
 
 
 def write_files(plan: Plan, graph: Graph, folder: Path) -> Plan:
-    """Write simplified.onnx and plan.json; gives the plan with the digest of its model. Raises CannotWrite."""
+    """Write simplified.onnx and plan.json; gives the plan with the digest of its model.
+
+    Raises CannotWrite.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

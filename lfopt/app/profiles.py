@@ -1,4 +1,6 @@
-"""Times of fusion groups on this machine, measured once and kept in a SQLite database: models that have groups in common share them."""
+"""Times of fusion groups on this machine, measured once and kept in a SQLite database:
+models that have groups in common share them.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,15 @@ from search.result import Result
 DATABASE = "profiles.sqlite"
 ASIDE = ".damaged"  # what such a database is called then
 TABLES = (
-    "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows INT, seconds REAL, PRIMARY KEY (machine, code, band_rows))",
-    "CREATE INDEX IF NOT EXISTS twice ON profile (machine, code, band_rows, seconds)",  # everything is there twice: SQLite sees where they differ
+    (
+        "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows INT, seconds REAL, PRIMARY "
+        "KEY (machine, code, band_rows))"
+    ),
+    # everything is there twice: SQLite sees where they differ
+    "CREATE INDEX IF NOT EXISTS twice ON profile (machine, code, band_rows, seconds)",
 )
-DAMAGES = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # SQLITE_ERROR: tables of another kind
+# SQLITE_ERROR: tables of another kind
+DAMAGES = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 HEIGHTS = (1, 2, 4, 8, 16)  # bands to try
 RUNS = 7  # of which the fastest counts: whatever disturbs a run makes it slower
 Key = tuple[str, int]  # (what a group is, rows of a band)
@@ -45,7 +52,9 @@ Timed = Callable[[Propose], Sequence[float]]  # bands -> seconds of each group, 
 
 
 class Profiles:
-    """The database: (what a group is, rows of its bands) -> seconds, for one machine and one way to compile."""
+    """The database: (what a group is, rows of its bands) -> seconds, for one machine and one way to
+    compile.
+    """
 
     def __init__(self, path: Path, machine: str) -> None:
         """What is no database, or a damaged one, is set aside, and stderr says so.
@@ -68,12 +77,18 @@ class Profiles:
     @classmethod
     def here(cls, target: str, threads: int, compiler: Sequence[str]) -> Profiles:
         """Those of this machine, this target and this compiler, in ~/.cache/lfopt."""
-        return cls(cache_folder() / DATABASE, "\n".join((this_machine(), target, str(threads), compiler_version(compiler))))
+        return cls(
+            cache_folder() / DATABASE,
+            "\n".join((this_machine(), target, str(threads), compiler_version(compiler))),
+        )
 
     def seconds(self) -> dict[Key, float]:
         """All that is known. Raises InvalidConfig."""
         with _database(self.path) as database:
-            rows = database.execute("SELECT code, band_rows, seconds FROM profile WHERE machine = ? AND typeof(seconds) = 'real'", (self.machine,))
+            rows = database.execute(
+                "SELECT code, band_rows, seconds FROM profile WHERE machine = ? AND typeof(seconds) = 'real'",
+                (self.machine,),
+            )
             return {(code, band): seconds for code, band, seconds in rows}
 
     def add(self, times: Iterable[tuple[Key, float]]) -> None:
@@ -81,7 +96,8 @@ class Profiles:
         rows = [(self.machine, code, band, seconds) for (code, band), seconds in times]
         with _database(self.path) as database:
             database.executemany(
-                "INSERT INTO profile VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)",
+                "INSERT INTO profile VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = min(seconds, "
+                "excluded.seconds)",
                 rows,
             )
 
@@ -102,7 +118,9 @@ class _DatabaseError(InvalidConfig):
     """What SQLite says."""
 
     def __init__(self, path: Path, error: sqlite3.Error) -> None:
-        super().__init__(f"{path}: found {error}; accepted: a database of profiles, or a place where one can be made")
+        super().__init__(
+            f"{path}: found {error}; accepted: a database of profiles, or a place where one can be made"
+        )
         self.reason = str(error) if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGES else ""
 
 
@@ -132,7 +150,11 @@ def databases() -> list[CacheItem]:
     for file, others in ((path, _journals(path)), (path.with_name(f"{path.name}{ASIDE}"), ())):
         if os.path.lexists(file) and not file.is_symlink():
             reason = damage(file) if file == path else "set aside"
-            items.append(CacheItem(file, path.stem, "times", file.name, "", file.lstat().st_mtime, reason, tuple(others)))
+            items.append(
+                CacheItem(
+                    file, path.stem, "times", file.name, "", file.lstat().st_mtime, reason, tuple(others)
+                )
+            )
     return items
 
 
@@ -147,7 +169,9 @@ def code_of(costs: GroupCosts, group: int) -> str:
 
 
 def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: Timed) -> Propose:
-    """The fastest bands for each group that has more than one choice: as the database says, and measured where it does not know."""
+    """The fastest bands for each group that has more than one choice:
+    as the database says, and measured where it does not know.
+    """
     choices = {group: _choices(costs, group) for group in groups}
     codes = {group: code_of(costs, group) for group, bands in choices.items() if len(bands) > 1}
     known = profiles.seconds()
@@ -155,7 +179,13 @@ def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: T
         if any((code, rows) not in known for group, code in codes.items() if rows in choices[group]):
             seconds = timed(lambda group, rows=rows: [rows] if rows in choices[group] else [1])
             measured = zip(choices.items(), seconds, strict=True)
-            profiles.add([((codes[group], rows), taken) for (group, possible), taken in measured if group in codes and rows in possible])
+            profiles.add(
+                [
+                    ((codes[group], rows), taken)
+                    for (group, possible), taken in measured
+                    if group in codes and rows in possible
+                ]
+            )
     known = profiles.seconds()
 
     def propose(group: int) -> Sequence[int]:
@@ -166,17 +196,25 @@ def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: T
 
 
 def _choices(costs: GroupCosts, group: int) -> tuple[int, ...]:
-    """Heights of bands of a group that make a difference and fit. One that does not run by rows has no choice."""
+    """Heights of bands of a group that make a difference and fit.
+
+    One that does not run by rows has no choice.
+    """
     mode, possible = costs.chosen(group), set(heights(costs, group))
     if mode is None or group & (group - 1) == 0:
         return (1,)
-    return tuple(rows for rows in HEIGHTS if rows == 1 or (rows in possible and mode.height_fits(group, rows, costs.hardware.buffer_bytes)))
+    return tuple(
+        rows
+        for rows in HEIGHTS
+        if rows == 1 or (rows in possible and mode.height_fits(group, rows, costs.hardware.buffer_bytes))
+    )
 
 
 def measured(costs: GroupCosts, profiles: Profiles, timed: Latency) -> Latency:
     """What a group takes alone: as the database says, and measured where it does not know.
 
-    How it runs (its mode) is part of what it is; a group for which nothing is measured, because no plan has it, takes forever.
+    How it runs (its mode) is part of what it is; a group for which nothing is measured, because no plan has
+    it, takes forever.
     """
     known = profiles.seconds()
 
@@ -194,10 +232,12 @@ def measured(costs: GroupCosts, profiles: Profiles, timed: Latency) -> Latency:
 
 
 def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = None) -> Latency:
-    """Seconds of a group as C of its own on one thread of this machine, kept with the other profiles. `progress` is told how many are measured.
+    """Seconds of a group as C of its own on one thread of this machine, kept with the other profiles.
 
-    Weights that are absent are drawn at random: times do not depend on them. Raises InvalidConfig where there is no compiler, Unsupported where the
-    hardware description is none of a CPU, or no C can be printed.
+    `progress` is told how many are measured.
+
+    Weights that are absent are drawn at random: times do not depend on them. Raises InvalidConfig where there
+    is no compiler, Unsupported where the hardware description is none of a CPU, or no C can be printed.
     """
     compiler = find_compiler(os.environ.get("CC"))
     count = 0
@@ -231,12 +271,18 @@ def group_times(
     source = emit_c(plan, graph, target, threads=threads, profile=True, element=element)
     with TemporaryDirectory() as folder:
         write_source(source, Path(folder))
-        model = Compiled(build(source, Path(folder), compiler or find_compiler()).library, source.name, Path(folder) / "weights.bin")
+        model = Compiled(
+            build(source, Path(folder), compiler or find_compiler()).library,
+            source.name,
+            Path(folder) / "weights.bin",
+        )
         return np.min([model.profile(inputs, len(plan.groups)) for _ in range(RUNS + 1)][1:], axis=0).tolist()
 
 
 def this_machine() -> str:
-    """Architecture and what its processor can do: code for one need not run on another that shares the cache."""
+    """Architecture and what its processor can do: code for one need not run on another that shares the
+    cache.
+    """
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,6 +1,8 @@
-"""Weights drawn at random where a network has none, so scaled that every map stays near unit scale and depends on the inputs.
+"""Weights drawn at random where a network has none, so scaled that every map stays near unit scale and
+depends on the inputs.
 
-The scale of a random weight matters: maps that vanish, saturate or grow from layer to layer hide errors, or drown them in rounding.
+The scale of a random weight matters: maps that vanish, saturate or grow from layer to layer hide errors, or
+drown them in rounding.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ TERMS: Mapping[str, tuple[int, ...]] = {  # operands that are added
 def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
     """The graph with weights drawn where it has none, each by what its first reader does with it.
 
-    Weights of a sum of k products have a variance of 1/k, factors lie near 1, terms near 0, anything else (tables that rows are gathered from) is
-    normal.
+    Weights of a sum of k products have a variance of 1/k, factors lie near 1, terms near 0, anything else
+    (tables that rows are gathered from) is normal.
     """
     constants = dict(graph.constants)
     absent = {name for name, value in constants.items() if value is None}
@@ -52,7 +54,12 @@ def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
             if name in absent:
                 absent.remove(name)
                 constants[name] = _drawn(graph.tensors[name], Call.of(graph, operator), index, rng)
-    return replace(graph, constants=constants | {name: np.zeros(graph.shape(name), graph.tensors[name].dtype) for name in absent})  # unread
+    # unread
+    return replace(
+        graph,
+        constants=constants
+        | {name: np.zeros(graph.shape(name), graph.tensors[name].dtype) for name in absent},
+    )
 
 
 def _drawn(tensor: Tensor, call: Call, index: int, rng: np.random.Generator) -> np.ndarray:
@@ -67,7 +74,11 @@ def _drawn(tensor: Tensor, call: Call, index: int, rng: np.random.Generator) -> 
             std = _products(call) ** -0.5
         values = rng.standard_normal(tensor.shape, np.float32)
         values *= np.float32(std)
-    return quantized(values, tensor.quantization, tensor.dtype) if tensor.quantization else values.astype(tensor.dtype, copy=False)
+    return (
+        quantized(values, tensor.quantization, tensor.dtype)
+        if tensor.quantization
+        else values.astype(tensor.dtype, copy=False)
+    )
 
 
 def _products(call: Call) -> int:
@@ -76,15 +87,21 @@ def _products(call: Call) -> int:
 
 
 def calibrated(graph: Graph, rng: np.random.Generator) -> Graph:
-    """The graph with weights drawn where it has none, and scaled by one run of the reference on random inputs.
+    """The graph with weights drawn where it has none, and scaled by one run of the reference on random
+    inputs.
 
-    Drawn weights of a convolution or matrix product are divided by the root mean square of its sums, and so are these: what follows is scaled on
-    maps that are scaled already. It is one factor for all channels, and means are left: channels of zero mean and unit variance on one input would
-    not be so on another, and differences would grow exponentially with depth, as gradients do with batch normalisation (Yang et al. 2019, arXiv
-    1902.08129). Raises UnsupportedModel for an operator that nothing defines.
+    Drawn weights of a convolution or matrix product are divided by the root mean square of its sums, and so
+    are these: what follows is scaled on maps that are scaled already. It is one factor for all channels, and
+    means are left: channels of zero mean and unit variance on one input would not be so on another, and
+    differences would grow exponentially with depth, as gradients do with batch normalisation (Yang et al.
+    2019, arXiv 1902.08129). Raises UnsupportedModel for an operator that nothing defines.
     """
     filled = drawn(graph, rng)
-    free = {name for name, value in graph.constants.items() if value is None and graph.tensors[name].dtype.startswith("float")}
+    free = {
+        name
+        for name, value in graph.constants.items()
+        if value is None and graph.tensors[name].dtype.startswith("float")
+    }
 
     def scaled(call: Call, operands: Sequence[Part | None], results: Results) -> Results:
         names = call.operator.inputs

@@ -1,4 +1,6 @@
-"""Copies of operators for schemes that have them: which are worth their multiply-accumulates, and the plan of the network with them."""
+"""Copies of operators for schemes that have them: which are worth their multiply-accumulates,
+and the plan of the network with them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from search.objectives import Objective
 from search.options import SearchOptions
 from search.result import Result, unfused
 
-PLAIN = 0.25  # share of the time after which the network is not planned with nothing in flight as well: its bounds take long, and nothing ends them
+# share of the time after which the network is not planned with nothing in flight as well: its bounds take
+# long, and nothing ends them
+PLAIN = 0.25
 
 
 class Recomputed(NamedTuple):
@@ -36,31 +40,44 @@ class Recomputed(NamedTuple):
 def costs_of(config: Config, graph: Graph) -> GroupCosts:
     """What groups of a network cost, as a configuration says: they repeat no more than its copies leave."""
     left = left_for_groups(graph, config.max_recompute)
-    space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": left, "constraints": config.constraints}
+    space = {
+        "scheme": config.scheme,
+        "epilogue": config.epilogue,
+        "max_recompute": left,
+        "constraints": config.constraints,
+    }
     return GroupCosts.of(graph, config.hardware, Traffic(config.traffic), **space)
 
 
 def may_copy(config: Config) -> bool:
     """Whether the job may have copies, and its search looks for them."""
-    return SCHEMES[config.scheme].copies and config.max_recompute > 1 and config.search.method == "exact" and config.search.wanted == Objective()
+    return (
+        SCHEMES[config.scheme].copies
+        and config.max_recompute > 1
+        and config.search.method == "exact"
+        and config.search.wanted == Objective()
+    )
 
 
 def recompute(config: Config, original: Graph, report: ReportProgress | None = None) -> Recomputed:
-    """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its plan.
+    """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its
+    plan.
 
-    The network is also planned with nothing in flight, in one pass, if there is much time left: where that moves less, which is rare, it is what is
-    planned. Ctrl-C leaves the best plan so far.
+    The network is also planned with nothing in flight, in one pass, if there is much time left: where that
+    moves less, which is rare, it is what is planned. Ctrl-C leaves the best plan so far.
     """
     start, limit = time.perf_counter(), config.search.time_limit
     deadline = None if limit is None else start + limit
     flow = Dataflow.of(original)
     macs = sum(flow.macs)
     prices = Prices()
-    known: dict[int, GroupCosts] = {}  # of whole networks, by identity: each is planned, bounded and then written
+    # of whole networks, by identity: each is planned, bounded and then written
+    known: dict[int, GroupCosts] = {}
 
     def model(network: Graph) -> GroupCosts:
         if id(network) not in known:
-            known[id(network)] = costs_of(config, network)  # which holds the network: no other gets its identity
+            # which holds the network: no other gets its identity
+            known[id(network)] = costs_of(config, network)
         return known[id(network)]
 
     def late() -> bool:
@@ -87,21 +104,41 @@ def recompute(config: Config, original: Graph, report: ReportProgress | None = N
 
     most = int(macs * config.max_recompute)
     try:
-        copied = search_copies(original, lambda network: run(model(network)), estimate, runs, most_macs=most, late=late, progress=progress)
+        copied = search_copies(
+            original,
+            lambda network: run(model(network)),
+            estimate,
+            runs,
+            most_macs=most,
+            late=late,
+            progress=progress,
+        )
     except KeyboardInterrupt:  # before there was a plan
         copied = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
-    best = Recomputed(copied.graph, copied.copies, model(copied.graph), copied.result, copied.result.proof == "optimal")
+    best = Recomputed(
+        copied.graph, copied.copies, model(copied.graph), copied.result, copied.result.proof == "optimal"
+    )
     bound = model(original).bounds.recomputing_bytes if copied.barriers else copied.result.lower_bound_bytes
     interrupted = copied.result.interrupted
     if not interrupted and (limit is None or time.perf_counter() - start < limit * PLAIN):
         try:
-            space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute, "constraints": config.constraints}
+            space = {
+                "scheme": config.scheme,
+                "epilogue": config.epilogue,
+                "max_recompute": config.max_recompute,
+                "constraints": config.constraints,
+            }
             without_copies = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
             plain = run(without_copies, 1)
             interrupted = plain.interrupted
             if plain.dram_bytes < best.result.dram_bytes:
-                best, bound = Recomputed(original, (), without_copies, plain, plain.proof == "optimal"), min(bound, plain.lower_bound_bytes)
+                best, bound = (
+                    Recomputed(original, (), without_copies, plain, plain.proof == "optimal"),
+                    min(bound, plain.lower_bound_bytes),
+                )
         except KeyboardInterrupt:  # before this search began, or after it ended
             interrupted = True
     least, seconds = min(bound, best.result.dram_bytes), time.perf_counter() - start
-    return best._replace(result=replace(best.result, lower_bound_bytes=least, seconds=seconds, interrupted=interrupted))
+    return best._replace(
+        result=replace(best.result, lower_bound_bytes=least, seconds=seconds, interrupted=interrupted)
+    )

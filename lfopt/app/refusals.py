@@ -29,7 +29,14 @@ def refusal(error: CycloptsError) -> str:
     match error:
         case UnknownOptionError():
             name = str(error.token.keyword or error.token.value).partition("=")[0]
-            known = sorted({name for argument in error.argument_collection for name in argument.names if name.startswith("--")})
+            known = sorted(
+                {
+                    name
+                    for argument in error.argument_collection
+                    for name in argument.names
+                    if name.startswith("--")
+                }
+            )
             return f"{place}found {name}, which is no option of it; {_close(name, known)}"
         case UnknownCommandError():
             tokens = error.unused_tokens or [""]
@@ -38,18 +45,29 @@ def refusal(error: CycloptsError) -> str:
         case CoercionError() if error.argument is not None:
             token = error.token
             shown = "nothing" if token is None else repr(token.value)
-            return f"{_name(error, place)}: found {shown}; accepted: {accepted(error.target_type or error.argument.hint)}"
+            return (
+                f"{_name(error, place)}: found {shown}; accepted: "
+                f"{accepted(error.target_type or error.argument.hint)}"
+            )
         case ConsumeMultipleError() | MissingArgumentError() if error.argument is not None:
             names = error.argument.names
             if not any(name.startswith("-") for name in names):
-                return f"{place}{names[0]} is missing; accepted: {accepted(error.argument.hint)} (lfopt {chain} --help)"
-            given = error.keyword is not None or any(str(token).partition("=")[0] in names for token in error.root_input_tokens or ())
+                return (
+                    f"{place}{names[0]} is missing; accepted: {accepted(error.argument.hint)} (lfopt "
+                    f"{chain} --help)"
+                )
+            given = error.keyword is not None or any(
+                str(token).partition("=")[0] in names for token in error.root_input_tokens or ()
+            )
             what = "nothing behind it" if given else "it missing"
             return f"{_name(error, place)}: found {what}; accepted: {accepted(error.argument.hint)}"
         case RepeatArgumentError():
             return f"{error.token.keyword or chain}: found twice; accepted: once"
         case UnusedCliTokensError():
-            return f"{place}found {' '.join(map(repr, error.unused_tokens or ()))} beside all that it takes; lfopt {chain} --help lists that"
+            return (
+                f"{place}found {' '.join(map(repr, error.unused_tokens or ()))} beside all that it "
+                f"takes; lfopt {chain} --help lists that"
+            )
         case _:
             return f"{place}{error}"
 
@@ -80,7 +98,10 @@ def _words(hint: Any) -> Iterator[str]:
 def _name(error: CycloptsError, place: str) -> str:
     """The option that an error is about, or the argument."""
     names = error.argument.names if error.argument is not None else ()
-    return next((name for name in names if name.startswith("--")), f"{place}{names[0]}" if names else place.rstrip(": "))
+    return next(
+        (name for name in names if name.startswith("--")),
+        f"{place}{names[0]}" if names else place.rstrip(": "),
+    )
 
 
 def _close(name: str, known: Iterable[str]) -> str:

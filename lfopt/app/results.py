@@ -1,4 +1,6 @@
-"""What the functions of `lfopt` give back, where that is more than the data of `lfopt.ir`: each says in a line what it is."""
+"""What the functions of `lfopt` give back, where that is more than the data of `lfopt.ir`:
+each says in a line what it is.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from search.result import Result
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Planned:
-    """A plan and the network that it is for. In a notebook it shows the network, with the groups of the plan in colours."""
+    """A plan and the network that it is for.
+
+    In a notebook it shows the network, with the groups of the plan in colours.
+    """
 
     plan: Plan
     graph: Graph
@@ -33,7 +38,8 @@ class Planned:
         return FusionScheme(tuple(group.nodes for group in self.plan.groups))
 
     def save(self, folder: str | os.PathLike[str]) -> Planned:
-        """Write plan.json and simplified.onnx into a folder, which is made where it is missing; gives the plan that refers to them.
+        """Write plan.json and simplified.onnx into a folder, which is made where it is missing; gives the
+        plan that refers to them.
 
         Raises InvalidConfig for a folder that cannot be one, CannotWrite.
         """
@@ -52,7 +58,9 @@ class Planned:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explained:
-    """Why operators do or do not fit the buffer as one group, what takes how much, and the cheapest cut that repairs it."""
+    """Why operators do or do not fit the buffer as one group, what takes how much,
+    and the cheapest cut that repairs it.
+    """
 
     explanation: Explanation  # by number: groups are masks of the operators of `flow`
     flow: Dataflow
@@ -79,7 +87,10 @@ class Explained:
         return as_data(self.explanation, self.flow)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Draw the group, its links in the colours of their scores, into a .svg or .png. Raises InvalidConfig, CannotWrite."""
+        """Draw the group, its links in the colours of their scores, into a .svg or .png.
+
+        Raises InvalidConfig, CannotWrite.
+        """
         from lfopt.app.report.blamed import write_figure  # noqa: PLC0415  (it brings matplotlib)
 
         write_figure(check_figure(path_of(file, "file"), "file"), self.explanation, self.flow, "group")
@@ -89,4 +100,6 @@ class Explained:
         if need.never:
             return f"Explained({what}: {need.never})"
         used = f"{need.bytes:,} of {need.available:,} B of buffer in mode {need.mode}"
-        return f"Explained({what}: {used}" + (")" if need.fits else f"; the cheapest cut makes {plural(len(self.groups), 'group')})")
+        return f"Explained({what}: {used}" + (
+            ")" if need.fits else f"; the cheapest cut makes {plural(len(self.groups), 'group')})"
+        )

@@ -1,4 +1,6 @@
-"""Fused kernels beside what the machine can do: time, operations, bytes, and the share of the peak that each reaches."""
+"""Fused kernels beside what the machine can do: time, operations, bytes,
+and the share of the peak that each reaches.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def roofline(
     threads: int,
     report: Callable[[str, float], None],
 ) -> Roofline:
-    """Measure every group of the plan that `lfopt run` makes, in a build that takes their times; of several images, for the first.
+    """Measure every group of the plan that `lfopt run` makes, in a build that takes their times; of several
+    images, for the first.
 
     Raises Unsupported for quantised networks where there are no products of bytes.
     """
@@ -36,10 +39,18 @@ def roofline(
     report("measuring groups", 0.0)
     flow = Dataflow.of(image_graph)
     macs = dict(zip((call.operator.name for call in flow.calls), flow.macs, strict=True))
-    first = {name: value[: image_graph.shape(name)[0]] if images > 1 else value for name, value in values.items()}
+    first = {
+        name: value[: image_graph.shape(name)[0]] if images > 1 else value for name, value in values.items()
+    }
     times = group_times(plan, image_graph, target, threads, compiler, first)
     kernels = tuple(
-        KernelTime(group.id, group.nodes, seconds, 2 * sum(macs.get(name, 0) for name in group.nodes), group.dram.total)
+        KernelTime(
+            group.id,
+            group.nodes,
+            seconds,
+            2 * sum(macs.get(name, 0) for name in group.nodes),
+            group.dram.total,
+        )
         for group, seconds in zip(plan.groups, times, strict=True)
     )
     return Roofline(threads * peak, kernels, images, graph.quantized)

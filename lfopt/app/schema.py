@@ -1,4 +1,5 @@
-"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, and of what its commands answer, derived from their types.
+"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, and of what its commands answer, derived from
+their types.
 
 Fields are described by the comments beside them in the source. What a schema cannot say (sums that must
 agree, places that must not overlap) is left to `lfopt check`.
@@ -50,7 +51,11 @@ from lfopt.planning.modes import MODES, SCHEMES
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NUMBER_TEXT = NUMBER.replace("?:", "")
 SIZE = rf"^(unlimited|{NUMBER_TEXT}\s*(B|[kKmMgG]([iI][bB])?)?)$"  # as lfopt.ir.sizes reads them
-SIZE_TEXT = {"type": "string", "pattern": SIZE, "description": "a size such as 262144, 256KiB or 4MiB, or unlimited"}
+SIZE_TEXT = {
+    "type": "string",
+    "pattern": SIZE,
+    "description": "a size such as 262144, 256KiB or 4MiB, or unlimited",
+}
 TRAFFIC = SIZE.replace("[iI]", "[iI]?")  # KB, MB and GB too
 IN_JSON = {"None": "null", "True": "true", "False": "false"}
 TITLES: dict[str, str] = {
@@ -114,7 +119,9 @@ class FieldText:
 
 
 def schema(document: str) -> Schema:
-    """The JSON Schema of plan.json, of a hardware description, of a configuration, of a batch file, or of a command's answer."""
+    """The JSON Schema of plan.json, of a hardware description, of a configuration, of a batch file,
+    or of a command's answer.
+    """
     if document in ANSWERS:
         return _answered(document)
     described, definitions = _described(TYPES[document])
@@ -134,12 +141,20 @@ def schema(document: str) -> Schema:
         }
         described["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
     if document == "jobs":
-        described["properties"]["hardware"]["items"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, {"type": "string"}]}
-        described["properties"]["buffers"]["items"] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UNLIMITED}, SIZE_TEXT]}
+        described["properties"]["hardware"]["items"] = {
+            "anyOf": [{"$ref": "#/$defs/Hardware"}, {"type": "string"}]
+        }
+        described["properties"]["buffers"]["items"] = {
+            "anyOf": [{"type": "integer", "minimum": 1, "maximum": UNLIMITED}, SIZE_TEXT]
+        }
     del definitions[TYPES[document].__name__]
     reached = {name: definitions[name] for name in sorted(_reached(described, definitions))}
     head = {"$schema": DIALECT, "title": TITLES[document]}
-    return head | {key: value for key, value in described.items() if key != "title"} | ({"$defs": reached} if reached else {})
+    return (
+        head
+        | {key: value for key, value in described.items() if key != "title"}
+        | ({"$defs": reached} if reached else {})
+    )
 
 
 def _described(kind: type) -> tuple[Schema, dict[str, Schema]]:
@@ -155,7 +170,9 @@ def _described(kind: type) -> tuple[Schema, dict[str, Schema]]:
 
 def _answered(command: str) -> Schema:
     described, definitions = _described(ANSWERS[command])
-    named = {"schema": {"const": name_of(command), "description": "the schema of this answer, and its version"}}
+    named = {
+        "schema": {"const": name_of(command), "description": "the schema of this answer, and its version"}
+    }
     described["properties"] = named | described["properties"]
     described["required"] = ["schema", *described.get("required", ())]
     del definitions[ANSWERS[command].__name__]
@@ -174,7 +191,13 @@ def described(kind: type) -> Iterator[FieldText]:
         if column.default is not MISSING:
             default = _yaml(column.default)
         else:
-            default = "" if column.default_factory is MISSING else "see below" if is_dataclass(column.default_factory) else "none given"
+            default = (
+                ""
+                if column.default_factory is MISSING
+                else "see below"
+                if is_dataclass(column.default_factory)
+                else "none given"
+            )
         text = ", ".join(TABLES[kind, column.name]) if (kind, column.name) in TABLES else types[column.name]
         yield FieldText(column.name, text, default, comments.get(column.name, ""))
 
@@ -248,11 +271,19 @@ def _with_units(definition: Schema) -> None:
             }
         else:
             units = "|".join(QUANTITIES[ending])
-            text = {"type": "string", "pattern": rf"^{NUMBER_TEXT}\s*({units})?$", "description": f"with a unit, such as {EXAMPLES[ending]}"}
+            text = {
+                "type": "string",
+                "pattern": rf"^{NUMBER_TEXT}\s*({units})?$",
+                "description": f"with a unit, such as {EXAMPLES[ending]}",
+            }
         if "anyOf" in described_field:
             described_field["anyOf"].append(text)
         else:
-            number = {key: described_field.pop(key) for key in ("type", "minimum", "maximum") if key in described_field}
+            number = {
+                key: described_field.pop(key)
+                for key in ("type", "minimum", "maximum")
+                if key in described_field
+            }
             described_field["anyOf"] = [number, text]
 
 
@@ -279,7 +310,9 @@ def _declarations(kind: type) -> tuple[tuple[ast.AnnAssign, ...], tuple[str, ...
     source = textwrap.dedent(inspect.getsource(kind))
     (declared,) = ast.parse(source).body
     assert isinstance(declared, ast.ClassDef)
-    return tuple(node for node in declared.body if isinstance(node, ast.AnnAssign)), tuple(source.splitlines())
+    return tuple(node for node in declared.body if isinstance(node, ast.AnnAssign)), tuple(
+        source.splitlines()
+    )
 
 
 def _comments(kind: type) -> dict[str, str]:
@@ -288,10 +321,14 @@ def _comments(kind: type) -> dict[str, str]:
     comments: dict[str, str] = {}
     for node in declared:
         rest = lines[(node.end_lineno or 0) - 1].encode()[node.end_col_offset or 0 :].decode()
-        above = takewhile(lambda line: line.startswith("#"), map(str.strip, reversed(lines[: node.lineno - 1])))
-        parts = [rest] if rest.strip() else reversed(list(above))
-        comment = " ".join(part.strip().removeprefix("#").strip() for part in parts)
-        comments[ast.unparse(node.target)] = re.sub(r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment)
+        above = takewhile(
+            lambda line: line.startswith("#"), map(str.strip, reversed(lines[: node.lineno - 1]))
+        )
+        parts = [rest.strip()] if rest.strip() else reversed(list(above))
+        comment = " ".join(part.removeprefix("#").strip() for part in parts)
+        comments[ast.unparse(node.target)] = re.sub(
+            r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment
+        )
     return comments
 
 
@@ -299,7 +336,10 @@ def _annotations(kind: type) -> dict[str, str]:
     """The type of each field in words of JSON."""
     declared, _ = _declarations(kind)
     hints = get_type_hints(kind)
-    return {(name := ast.unparse(node.target)): _in_words(hints[name], ast.unparse(node.annotation)) for node in declared}
+    return {
+        (name := ast.unparse(node.target)): _in_words(hints[name], ast.unparse(node.annotation))
+        for node in declared
+    }
 
 
 def _in_words(hint: Any, text: str) -> str:
@@ -313,4 +353,6 @@ def _in_words(hint: Any, text: str) -> str:
         return ", ".join(options)
     if type(None) in options:
         return f"{plain.get(options[0], text)} or null"
-    return {"dict": "mapping", "tuple": "list"}.get(text.partition("[")[0], plain.get(options[0], text) if options else text)
+    return {"dict": "mapping", "tuple": "list"}.get(
+        text.partition("[")[0], plain.get(options[0], text) if options else text
+    )

@@ -1,4 +1,7 @@
-"""What every command prints with: consoles, tables, numbers, a progress line. It is the state of one run of the command line."""
+"""What every command prints with: consoles, tables, numbers, a progress line.
+
+It is the state of one run of the command line.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ err = Screen(stderr=True, highlight=False)
 
 
 def begin(*, quiet: bool, verbose: bool, json: bool) -> None:
-    """What is printed in this run: nothing but errors, notes and JSON where it is `quiet`, or where `json` is the standard output."""
+    """What is printed in this run: nothing but errors, notes and JSON where it is `quiet`,
+    or where `json` is the standard output.
+    """
     for console in (out, err):
         console.follow()
     out.quiet = quiet or json
@@ -74,8 +79,13 @@ def write(text: str) -> None:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """A plain table: the first column on the left, numbers on the right. What is too wide for the screen is folded; no cell is ever cut."""
-    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    """A plain table: the first column on the left, numbers on the right.
+
+    What is too wide for the screen is folded; no cell is ever cut.
+    """
+    grid = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+    )
     for k, column in enumerate(columns):
         grid.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
     return grid
@@ -126,7 +136,10 @@ def note(graph: Graph) -> None:
 
 @contextmanager
 def progress_line() -> Iterator[ReportProgress]:
-    """A line on stderr that says what is going on; nothing where stderr is not a terminal, nor with --quiet. With --verbose, a line a stage."""
+    """A line on stderr that says what is going on; nothing where stderr is not a terminal, nor with --quiet.
+
+    With --verbose, a line a stage.
+    """
     if err.verbose:
         yield _lines()
         return
@@ -154,21 +167,33 @@ def _lines() -> ReportProgress:
 
 
 def spread(
-    names: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: Sequence[int] = (0,), left: Sequence[int] = (), bold: Collection[int] = ()
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    stretch: Sequence[int] = (0,),
+    left: Sequence[int] = (),
+    bold: Collection[int] = (),
 ) -> RenderableType:
-    """A table as wide as the screen at most: what the other columns leave is shared by the columns `stretch`, whose texts are folded.
+    """A table as wide as the screen at most: what the other columns leave is shared by the columns `stretch`,
+    whose texts are folded.
 
-    Texts are on the left: the first column, `stretch` and `left`. `bold` are rows to stand out. Where too little is left for a text, it has lines
-    of its own.
+    Texts are on the left: the first column, `stretch` and `left`. `bold` are rows to stand out. Where too
+    little is left for a text, it has lines of its own.
     """
     needs = [max([len(name), *(len(row[k]) for row in rows)]) for k, name in enumerate(names)]
     room = out.width - sum(need for k, need in enumerate(needs) if k not in stretch) - 2 * (len(names) - 1)
     widths: dict[int, int] = {}
-    for at, k in enumerate(sorted(stretch, key=needs.__getitem__)):  # the narrowest takes no more than it needs
+    # the narrowest takes no more than it needs
+    for at, k in enumerate(sorted(stretch, key=needs.__getitem__)):
         widths[k] = min(needs[k], (room - sum(widths.values())) // (len(stretch) - at))
     texts = {0, *stretch, *left}
-    if any(width < min(needs[k], NARROWEST) or (k == 0 and width < NARROW and 3 * width < needs[k]) for k, width in widths.items()):
-        return Group(*_stacked(names, rows, {k: (need, k in texts) for k, need in enumerate(needs)}, stretch, bold))
+    if any(
+        width < min(needs[k], NARROWEST) or (k == 0 and width < NARROW and 3 * width < needs[k])
+        for k, width in widths.items()
+    ):
+        return Group(
+            *_stacked(names, rows, {k: (need, k in texts) for k, need in enumerate(needs)}, stretch, bold)
+        )
     grid = table(*names)
     for k in texts:
         grid.columns[k].justify = "left"
@@ -179,9 +204,16 @@ def spread(
 
 
 def _stacked(
-    names: Sequence[str], rows: Sequence[Sequence[str]], needs: Mapping[int, tuple[int, bool]], stretch: Sequence[int], bold: Collection[int]
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    needs: Mapping[int, tuple[int, bool]],
+    stretch: Sequence[int],
+    bold: Collection[int],
 ) -> Iterator[Text]:
-    """As `spread`: long texts of a row have lines of their own, its figures as many as they take. `needs`: (characters, whether on the left)."""
+    """As `spread`: long texts of a row have lines of their own, its figures as many as they take.
+
+    `needs`: (characters, whether on the left).
+    """
     lines: list[list[int]] = [[]]  # columns of figures in each line
     for k in (k for k in needs if k not in stretch):
         if lines[-1] and len(INDENT) + sum(needs[c][0] + 2 for c in lines[-1]) + needs[k][0] > out.width:
@@ -190,7 +222,12 @@ def _stacked(
     ahead = 0 in stretch  # whether the name of the row is a text of its own
     for number, row in enumerate((names, *rows), start=-1):
         style = "dim" if number < 0 else "bold" if number in bold else ""
-        figures = ["  ".join(row[k].ljust(needs[k][0]) if needs[k][1] else row[k].rjust(needs[k][0]) for k in columns) for columns in lines]
+        figures = [
+            "  ".join(
+                row[k].ljust(needs[k][0]) if needs[k][1] else row[k].rjust(needs[k][0]) for k in columns
+            )
+            for columns in lines
+        ]
         figures = [INDENT * (ahead or at > 0) + line for at, line in enumerate(figures) if line.strip()]
         text = folded("  ".join(row[k] for k in stretch if row[k]), out.width - len(INDENT))
         text_lines = [text] if ahead else [f"{INDENT}{line}" for line in text.split("\n")]
@@ -200,7 +237,8 @@ def _stacked(
 
 
 def folded(text: str, width: int) -> str:
-    """Text in lines of at most so many characters, broken behind blanks, dots and slashes where that goes; lines but the first are indented.
+    """Text in lines of at most so many characters, broken behind blanks, dots and slashes where that goes;
+    lines but the first are indented.
 
     >>> print(folded("3 stage6.block2.expand .. stage6.block3.project", 28))
     3 stage6.block2.expand ..
@@ -212,7 +250,10 @@ def folded(text: str, width: int) -> str:
         room = width - (len(INDENT) if lines else 0)
         end = len(text)
         if end > room:
-            blank, behind = text.rfind(" ", 0, room + 1), max(text.rfind(mark, 0, room) + 1 for mark in BREAKS)
+            blank, behind = (
+                text.rfind(" ", 0, room + 1),
+                max(text.rfind(mark, 0, room) + 1 for mark in BREAKS),
+            )
             end = blank if blank > room // 3 else behind if behind > room // 3 else room
         lines.append(f"{INDENT if lines else ''}{text[:end].rstrip()}")
         text = text[end:].lstrip()

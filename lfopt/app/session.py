@@ -1,4 +1,6 @@
-"""A compiled model behind the methods of ONNX Runtime's session that scoring code calls: `run(None, feed)`, `get_inputs()`, `get_outputs()`."""
+"""A compiled model behind the methods of ONNX Runtime's session that scoring code calls:
+`run(None, feed)`, `get_inputs()`, `get_outputs()`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ class NodeArg:
 
 
 class InferenceSession:
-    """A model as ONNX Runtime's `InferenceSession` takes and gives it. Options are those of `lfopt.compile`, by name."""
+    """A model as ONNX Runtime's `InferenceSession` takes and gives it.
+
+    Options are those of `lfopt.compile`, by name.
+    """
 
     def __init__(
         self,
@@ -46,10 +51,24 @@ class InferenceSession:
         element: ElementName = "float32",
         tune: bool = False,
     ) -> None:
-        """Compile the model, or find it compiled. Raises as `lfopt.compile`; InvalidConfig for a Module without `input_shapes`."""
-        compiled = compile_model(model, threads=threads, target=target, hardware=hardware, input_shapes=input_shapes, element=element, tune=tune)
+        """Compile the model, or find it compiled.
+
+        Raises as `lfopt.compile`; InvalidConfig for a Module without `input_shapes`.
+        """
+        compiled = compile_model(
+            model,
+            threads=threads,
+            target=target,
+            hardware=hardware,
+            input_shapes=input_shapes,
+            element=element,
+            tune=tune,
+        )
         if not isinstance(compiled, Compiled | CompiledByShape):
-            raise InvalidConfig(f"{type(model).__name__}: input_shapes: absent; accepted: shapes by name, as a session says what it takes")
+            raise InvalidConfig(
+                f"{type(model).__name__}: input_shapes: absent; accepted: shapes by name, as a session says "
+                "what it takes"
+            )
         self._compiled = compiled
         self._names = tuple(value.name for value in self.get_outputs())
 
@@ -57,7 +76,11 @@ class InferenceSession:
         """Inputs in order."""
         if isinstance(self._compiled, Compiled):
             return [_of_tensor(tensor) for tensor in self._compiled.inputs]
-        return [_of_value(value) for value in self._compiled.model.graph.input if value.name in self._compiled.inputs]
+        return [
+            _of_value(value)
+            for value in self._compiled.model.graph.input
+            if value.name in self._compiled.inputs
+        ]
 
     def get_outputs(self) -> list[NodeArg]:
         """Outputs in order."""
@@ -68,11 +91,21 @@ class InferenceSession:
         )
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[np.ndarray]:
-        """Outputs of these names, all in order for None. Raises InvalidConfig for names that the model has not, and as `Compiled.run`."""
+        """Outputs of these names, all in order for None.
+
+        Raises InvalidConfig for names that the model has not, and as `Compiled.run`.
+        """
         wanted = self._names if output_names is None else output_names
-        unknown = [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in self._names]
+        unknown = (
+            [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in self._names]
+        )
         if unknown:
-            raise InvalidConfig(one_line(f"output_names: found {unknown[0]!r}; accepted: None, or a list of {', '.join(map(repr, self._names))}"))
+            raise InvalidConfig(
+                one_line(
+                    f"output_names: found {unknown[0]!r}; accepted: None, or a list of "
+                    f"{', '.join(map(repr, self._names))}"
+                )
+            )
         if not isinstance(input_feed, Mapping):
             raise InvalidConfig(f"input_feed: found {type(input_feed).__name__}; accepted: arrays by name")
         outputs = self._compiled.run(input_feed)

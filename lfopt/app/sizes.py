@@ -45,7 +45,8 @@ def format_age(seconds: float) -> str:
 
 
 def size_option(text: str, option: str) -> int:
-    """Bytes of a buffer, as given on the command line: a small number without a unit is more likely KiB than bytes, so it must say which.
+    """Bytes of a buffer, as given on the command line: a small number without a unit is more likely KiB than
+    bytes, so it must say which.
 
     >>> size_option("256B", "--buffer"), size_option("4096", "--buffer")
     (256, 4096)
@@ -53,7 +54,8 @@ def size_option(text: str, option: str) -> int:
     size = parse_size(text, option)
     if size < LEAST_PLAIN and not text.strip()[-1:].isalpha():
         raise InvalidConfig(
-            f"{option}: found {text}, without a unit: {text.strip()} B or {text.strip()}KiB? accepted: numbers below {LEAST_PLAIN:,} with one"
+            f"{option}: found {text}, without a unit: {text.strip()} B or {text.strip()}KiB? accepted: "
+            f"numbers below {LEAST_PLAIN:,} with one"
         )
     return size
 
@@ -64,14 +66,21 @@ def memories(hardware: Hardware) -> str:
     >>> memories(Hardware("64KiB", l2_bytes="1MiB"))
     'buffer 64 KiB, second level 1 MiB'
     """
-    return f"buffer {buffers(hardware)}" + (f", second level {format_size(hardware.l2_bytes)}" if hardware.l2_bytes else "")
+    return f"buffer {buffers(hardware)}" + (
+        f", second level {format_size(hardware.l2_bytes)}" if hardware.l2_bytes else ""
+    )
 
 
 def second_level(plan: Plan) -> str:
     """What lies in the second level, and what it moves."""
     kept = sum(place.memory == "l2" for place in plan.memory)
-    chosen = "no others that fit spare these groups more" if plan.search.l2 == "exact" else "a heuristic choice"
-    return f"second level: {plural(kept, 'map')} in it, {chosen}; {plan.totals.l2_bytes:,} B read and written beside those of DRAM"
+    chosen = (
+        "no others that fit spare these groups more" if plan.search.l2 == "exact" else "a heuristic choice"
+    )
+    return (
+        f"second level: {plural(kept, 'map')} in it, {chosen}; {plan.totals.l2_bytes:,} B read and "
+        "written beside those of DRAM"
+    )
 
 
 def bytes_text(size: int) -> str:
@@ -100,7 +109,9 @@ def of_buffer(used: int, size: int, store: Store = "buffer") -> str:
     >>> of_buffer(1000, 262144), of_buffer(1000, UNLIMITED, "weight buffer")
     ('1,000 of 262,144 B of buffer', '1,000 B of an unlimited weight buffer')
     """
-    return f"{used:,} B of an unlimited {store}" if size == UNLIMITED else f"{used:,} of {size:,} B of {store}"
+    return (
+        f"{used:,} B of an unlimited {store}" if size == UNLIMITED else f"{used:,} of {size:,} B of {store}"
+    )
 
 
 def buffers(hardware: Hardware) -> str:
@@ -110,7 +121,11 @@ def buffers(hardware: Hardware) -> str:
     ('256 KiB', '192 KiB, 64 KiB for weights')
     """
     size = format_size(hardware.buffer_bytes)
-    return f"{size}, {format_size(hardware.weight_buffer_bytes)} for weights" if hardware.weight_buffer_bytes else size
+    return (
+        f"{size}, {format_size(hardware.weight_buffer_bytes)} for weights"
+        if hardware.weight_buffer_bytes
+        else size
+    )
 
 
 def share_of(used: int, size: int) -> str:
@@ -146,6 +161,9 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     for text in texts:
         name, equals, dims = text.rpartition("=")
         if not equals or not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", dims):
-            raise InvalidConfig(f"--input-shape: found {text!r}; accepted: name=1,3,224,224 for an input, or name=1 for a named dimension")
+            raise InvalidConfig(
+                f"--input-shape: found {text!r}; accepted: name=1,3,224,224 for an input, or name=1 for a "
+                "named dimension"
+            )
         shapes[name] = tuple(int(d) for d in dims.split(","))
     return shapes

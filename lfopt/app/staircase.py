@@ -18,7 +18,9 @@ INK, BLUE, GREY = "#1b1f24", "#0b62a4", "#8a9199"
 
 
 def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str, folder: Path) -> None:
-    """Write staircase.svg and staircase.png: buffer size (log) against DRAM MiB, with the given levels as dashed lines."""
+    """Write staircase.svg and staircase.png: buffer size (log) against DRAM MiB,
+    with the given levels as dashed lines.
+    """
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()
     buffers, names = _places([s.buffer_bytes for s in stairs] + [sizes[-1]])
@@ -27,15 +29,28 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
     axes.plot(*_line(starts, traffic, end), color=BLUE, linewidth=2, label="optimal plan")
     if any(s.lower_bound_bytes < s.dram_bytes for s in stairs):
         bounds = [s.lower_bound_bytes / (1 << 20) for s in stairs]
-        axes.plot(*_line(starts, bounds, end), color=BLUE, linewidth=1, linestyle=":", label="proven lower bound")
+        axes.plot(
+            *_line(starts, bounds, end), color=BLUE, linewidth=1, linestyle=":", label="proven lower bound"
+        )
     for name, size in ends.items():
         level = size / (1 << 20)
         if level > 3 * max(traffic):
             continue  # it would flatten the staircase
         axes.axhline(level, color=GREY, linewidth=1, linestyle="--")
         above = level > max(traffic)
-        place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 9, "color": INK}
-        axes.annotate(f"{name}: {level:,.1f} MiB", (0, level), xytext=(6, 4 if above else -4), va="bottom" if above else "top", **place)
+        place = {
+            "xycoords": ("axes fraction", "data"),
+            "textcoords": "offset points",
+            "fontsize": 9,
+            "color": INK,
+        }
+        axes.annotate(
+            f"{name}: {level:,.1f} MiB",
+            (0, level),
+            xytext=(6, 4 if above else -4),
+            va="bottom" if above else "top",
+            **place,
+        )
     axes.set_xscale("log", base=2)
     axes.set_xlim(buffers[0], max(buffers[-1], buffers[0] * 2))
     axes.set_ylim(bottom=0)
@@ -63,16 +78,26 @@ def _line(starts: list[int], levels: list[float], end: int) -> tuple[list[float]
 
 
 def _places(sizes: list[int]) -> tuple[list[int], dict[float, str]]:
-    """Where sizes stand on the axis. One without a limit stands behind the others, and then names stand at places along the axis."""
+    """Where sizes stand on the axis.
+
+    One without a limit stands behind the others, and then names stand at places along the axis.
+    """
     limited = [size for size in sizes if size < UNLIMITED]
     if limited == sizes:
         return sizes, {}
-    low, high = ((limited[0] - 1).bit_length(), limited[-1].bit_length() - 1) if limited else (1, 0)  # powers of two
+    # powers of two
+    low, high = ((limited[0] - 1).bit_length(), limited[-1].bit_length() - 1) if limited else (1, 0)
     end = 1 << (high + 3)
     ticks = [1 << k for k in range(low, high + 1, max(1, (high - low + 8) // 8))]
-    return [*(min(size, end) for size in sizes[:-1]), 2 * end], {**{tick: _size(tick) for tick in ticks}, end: "unlimited"}
+    return [*(min(size, end) for size in sizes[:-1]), 2 * end], {
+        **{tick: _size(tick) for tick in ticks},
+        end: "unlimited",
+    }
 
 
 def _size(size: float) -> str:
-    unit, name = next(((unit, name) for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")) if size >= unit), (1 << 10, "KiB"))
+    unit, name = next(
+        ((unit, name) for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")) if size >= unit),
+        (1 << 10, "KiB"),
+    )
     return f"{size / unit:g} {name}"

@@ -1,4 +1,6 @@
-"""Command streams as folders: the program, its constants, a listing to read, the memory map, and the plan that they carry out."""
+"""Command streams as folders: the program, its constants, a listing to read, the memory map,
+and the plan that they carry out.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ SCHEMA = "lfopt.stream/1"
 BINARIES = ("program", "constants")
 PLAN = "plan.json"
 DIGESTED = ("program.bin", "constants.bin", PLAN)
-WRITTEN = ("program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", PLAN)  # beside the model
+# beside the model
+WRITTEN = ("program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", PLAN)
 DRIVER = "driver"  # folder of the driver in C
 MAX_FILE_BYTES = 1 << 30
 ROOM_BYTES = 1 << 20
@@ -47,13 +50,18 @@ class Digests:
 
 
 def write_stream(stream: CommandStream, plan: Plan, file: Path, folder: Path) -> tuple[Path, ...]:
-    """Write program.bin, constants.bin, manifest.bin, program.lst, stream.json, the plan with its model, and the driver. Returns the files.
+    """Write program.bin, constants.bin, manifest.bin, program.lst, stream.json, the plan with its model, and
+    the driver. Returns the files.
 
-    `file`: where the plan was read. Raises InvalidPlan for a model whose name is that of another of these files.
+    `file`: where the plan was read. Raises InvalidPlan for a model whose name is that of another of these
+    files.
     """
     model = plan.model.onnx
     if model in (*WRITTEN, DRIVER):
-        raise InvalidPlan(f"{file}: model.onnx: found {model!r}; accepted: a name other than {', '.join((*WRITTEN, DRIVER))}")
+        raise InvalidPlan(
+            f"{file}: model.onnx: found {model!r}; accepted: a name other than "
+            f"{', '.join((*WRITTEN, DRIVER))}"
+        )
     (folder / DRIVER).mkdir(parents=True, exist_ok=True)
     copy_file(file, folder / PLAN)
     copy_file(file.parent / model, folder / model)
@@ -65,15 +73,21 @@ def write_stream(stream: CommandStream, plan: Plan, file: Path, folder: Path) ->
     write_text(folder / "program.lst", "\n".join(listing(decode(stream.program))) + "\n")
     data = {name: value for name, value in asdict(stream).items() if name not in BINARIES}
     digests = asdict(Digests(*(sha256(folder / name) for name in DIGESTED)))
-    write_text(folder / "stream.json", json.dumps({"schema": SCHEMA, "sha256": digests, **data}, indent=1) + "\n")
-    return (*(folder / name for name in (*WRITTEN, model)), *(folder / DRIVER / name for name in driver.files()))
+    write_text(
+        folder / "stream.json", json.dumps({"schema": SCHEMA, "sha256": digests, **data}, indent=1) + "\n"
+    )
+    return (
+        *(folder / name for name in (*WRITTEN, model)),
+        *(folder / DRIVER / name for name in driver.files()),
+    )
 
 
 def read_stream(folder: Path) -> tuple[CommandStream, Plan, Graph]:
     """A command stream, its plan and its network.
 
-    Nothing in stream.json is believed: each field is what the plan, the network and the program say. The program may be
-    any that decodes. Raises InvalidPlan, and Unsupported for a plan that is not for the accelerator.
+    Nothing in stream.json is believed: each field is what the plan, the network and the program say. The
+    program may be any that decodes. Raises InvalidPlan, and Unsupported for a plan that is not for the
+    accelerator.
     """
     path = folder / "stream.json"
     if not path.exists():
@@ -112,15 +126,17 @@ def _read_digested(file: Path, digest: str | None) -> bytes:
 def _check(stream: CommandStream, plan: Plan, graph: Graph) -> None:
     """Refuse a stream that is not what its plan, its network and its program make it.
 
-    Constants and maps may lie up to ROOM_BYTES behind what is before them, so that a program can be changed without
-    moving them. Raises InvalidPlan, BadProgram, Unsupported.
+    Constants and maps may lie up to ROOM_BYTES behind what is before them, so that a program can be changed
+    without moving them. Raises InvalidPlan, BadProgram, Unsupported.
     """
     check(plan, graph)
     constants_end = stream.constants_address + len(stream.constants)
     for name, end in (("constants_address", len(stream.program)), ("maps_address", constants_end)):
         given, least = getattr(stream, name), round_up(end, ALIGN)
         if given % ALIGN or not least <= given <= least + ROOM_BYTES:
-            raise InvalidPlan(f"{name}: found {given}; accepted: multiples of {ALIGN} from {least} to {least + ROOM_BYTES}")
+            raise InvalidPlan(
+                f"{name}: found {given}; accepted: multiples of {ALIGN} from {least} to {least + ROOM_BYTES}"
+            )
     laid_out = memory_map(plan, graph, stream.maps_address)
     wanted = replace(
         stream,
@@ -135,7 +151,9 @@ def _check(stream: CommandStream, plan: Plan, graph: Graph) -> None:
     )
     if stream != wanted:
         path, given, accepted = next(_differences(asdict(stream), asdict(wanted), ""))
-        raise InvalidPlan(f"{path}: found {given}; accepted: {accepted}, as {PLAN}, its model and program.bin say")
+        raise InvalidPlan(
+            f"{path}: found {given}; accepted: {accepted}, as {PLAN}, its model and program.bin say"
+        )
 
 
 def _differences(given: Any, wanted: Any, path: str) -> Iterator[tuple[str, str, str]]:
@@ -149,14 +167,24 @@ def _differences(given: Any, wanted: Any, path: str) -> Iterator[tuple[str, str,
         for k, (one, other) in enumerate(zip(given, wanted, strict=False)):
             yield from _differences(one, other, f"{path}.{k}")
     elif given != wanted:
-        yield path, repr(list(given) if isinstance(given, tuple) else given), repr(list(wanted) if isinstance(wanted, tuple) else wanted)
+        yield (
+            path,
+            repr(list(given) if isinstance(given, tuple) else given),
+            repr(list(wanted) if isinstance(wanted, tuple) else wanted),
+        )
 
 
 def accelerator(stream: CommandStream) -> SimulationModel:
-    """The simulated accelerator that a command stream is for: built once, and kept. Raises hw_rtl.build.BuildFailed."""
+    """The simulated accelerator that a command stream is for: built once, and kept.
+
+    Raises hw_rtl.build.BuildFailed.
+    """
     beats = 1 << (max(-(-stream.memory_bytes // BEAT_BYTES), LEAST_BEATS) - 1).bit_length()
     buffer_bytes = round_up(stream.buffer_bytes, WINDOW * stream.lanes)
-    return build(keeper(cache_folder() / PROGRAMS), HardwareParameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
+    return build(
+        keeper(cache_folder() / PROGRAMS),
+        HardwareParameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats),
+    )
 
 
 def run(
@@ -168,16 +196,26 @@ def run(
     timed: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Run a command stream on the accelerator; it may write nowhere but in its maps. Raises hw_rtl.run.SimulationFailed."""
+    """Run a command stream on the accelerator; it may write nowhere but in its maps.
+
+    Raises hw_rtl.run.SimulationFailed.
+    """
     region = (stream.maps_address, stream.memory_bytes)
     known = {"program_address": 0, "write_region": region}
-    return run_program(model, stream.program, memory(stream, inputs), **known, dram=dram, timed=timed, progress=progress)
+    return run_program(
+        model, stream.program, memory(stream, inputs), **known, dram=dram, timed=timed, progress=progress
+    )
 
 
 def counted(counters: Mapping[Counter, int]) -> DramBytes:
     """What the accelerator counted at its memory port, instructions apart."""
     names = [field.name for field in fields(DramBytes)]
-    return DramBytes(**{name: sum(counters[Counter[f"{way}_{name.upper()}"]] for way in ("READ", "WRITTEN")) for name in names})
+    return DramBytes(
+        **{
+            name: sum(counters[Counter[f"{way}_{name.upper()}"]] for way in ("READ", "WRITTEN"))
+            for name in names
+        }
+    )
 
 
 def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarray:  # (memory_bytes,) uint8
@@ -192,7 +230,10 @@ def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarra
 
 def outputs(stream: CommandStream, graph: Graph, image: np.ndarray) -> dict[str, np.ndarray]:
     """The network's outputs in the accelerator's memory when it has stopped."""
-    by_name = {name: unpacked(image, stored, stream.lanes) for name, stored in zip(graph.outputs, stream.outputs, strict=True)}
+    by_name = {
+        name: unpacked(image, stored, stream.lanes)
+        for name, stored in zip(graph.outputs, stream.outputs, strict=True)
+    }
     return {name: values.reshape(graph.shape(name)) for name, values in by_name.items()}
 
 

@@ -1,4 +1,6 @@
-"""Where surrogates meet their judges: cycles of groups by the simulator's model, or told from what was learnt of it."""
+"""Where surrogates meet their judges: cycles of groups by the simulator's model,
+or told from what was learnt of it.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ from search.partition import Partitions, Rng
 
 DRAWS = 20  # random plans of a network whose groups are judged, to learn from
 SINGLES = 6  # at most one in so many of them is a single operator
-SIZES = tuple(size << 10 for size in (64, 128, 192, 384, 512, 1024))  # bytes of buffers to learn on, beside the chip's own
+# bytes of buffers to learn on, beside the chip's own
+SIZES = tuple(size << 10 for size in (64, 128, 192, 384, 512, 1024))
 SCHEMES = ("lbdf", "auto", "all")
 SPEEDS = {"mac_rows": (8, 16, 16, 32), "port_bytes": (8, 16, 16, 32), "port_latency": (20, 43, 43, 100)}
 
 
 def estimator(figures: GroupFigures, surrogate: Surrogate) -> Callable[[Sequence[int]], Estimate]:
-    """What the surrogate says of legal groups of one network: log2 of their cycles. Groups of one structure are looked at once."""
+    """What the surrogate says of legal groups of one network: log2 of their cycles.
+
+    Groups of one structure are looked at once.
+    """
     rooflines, known = Rooflines(figures.costs, figures.meter.by_rows), dict[Hashable, tuple[float, float]]()
 
     def estimate(groups: Sequence[int]) -> Estimate:
@@ -31,15 +37,22 @@ def estimator(figures: GroupFigures, surrogate: Surrogate) -> Callable[[Sequence
         new = {key: group for key, group in zip(keys, groups, strict=True) if key not in known}
         if new:
             estimates = surrogate.estimate(rooflines.read(tuple(new.values())))
-            known.update(zip(new, zip(estimates.mean.tolist(), estimates.spread.tolist(), strict=True), strict=True))
+            known.update(
+                zip(new, zip(estimates.mean.tolist(), estimates.spread.tolist(), strict=True), strict=True)
+            )
         pairs = np.array([known[key] for key in keys]).reshape(-1, 2)
         return Estimate(pairs[:, 0], pairs[:, 1])
 
     return estimate
 
 
-def hopes_of(figures: GroupFigures, doubt: float = DOUBT, surrogate: Surrogate | None = None) -> OptimisticCosts:
-    """What a search may hope for of groups whose cycles it does not know. `surrogate`: the one that ships if not given."""
+def hopes_of(
+    figures: GroupFigures, doubt: float = DOUBT, surrogate: Surrogate | None = None
+) -> OptimisticCosts:
+    """What a search may hope for of groups whose cycles it does not know.
+
+    `surrogate`: the one that ships if not given.
+    """
     estimate = estimator(figures, surrogate or Surrogate.load("cycles"))
     return OptimisticCosts(figures.costs, figures, figures.least, figures.known, estimate, doubt)
 
@@ -68,7 +81,11 @@ def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
 
 
 def varied(hardware: Hardware, name: str) -> tuple[Hardware, str]:
-    """(chip, scheme) to learn on beside the given one: another buffer, array and port, drawn by the name of the network."""
+    """(chip, scheme) to learn on beside the given one:
+    another buffer, array and port, drawn by the name of the network.
+    """
     rng = np.random.default_rng(crc32(name.encode()))
     drawn = {key: int(rng.choice(of)) for key, of in SPEEDS.items()}
-    return replace(hardware, buffer_bytes=int(rng.choice(SIZES)), mac_columns=drawn["mac_rows"], **drawn), SCHEMES[int(rng.integers(len(SCHEMES)))]
+    return replace(
+        hardware, buffer_bytes=int(rng.choice(SIZES)), mac_columns=drawn["mac_rows"], **drawn
+    ), SCHEMES[int(rng.integers(len(SCHEMES)))]

@@ -1,4 +1,6 @@
-"""Words of the command line that mean the same to every command: --quiet, --verbose, --json; and names that arguments once had."""
+"""Words of the command line that mean the same to every command: --quiet, --verbose, --json;
+and names that arguments once had.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,11 @@ class CommandLine:
 def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> CommandLine:
     """What a command line says. `takes`: whether a command has all it needs in such words.
 
-    >>> read(["simulate", "--plan", "runs/x", "-q", "--json"], lambda tokens: True)
-    CommandLine(tokens=('simulate', 'runs/x'), quiet=True, verbose=False, json='-', notes=('--plan is an old name: give PLAN by position',))
+    >>> line = read(["simulate", "--plan", "runs/x", "-q", "--json"], lambda tokens: True)
+    >>> line.tokens, line.quiet, line.verbose, line.json
+    (('simulate', 'runs/x'), True, False, '-')
+    >>> line.notes
+    ('--plan is an old name: give PLAN by position',)
     """
     end = tokens.index("--") if "--" in tokens else len(tokens)
     words, rest = list(tokens[:end]), tokens[end:]
@@ -61,7 +66,10 @@ def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Comma
             kept.append(word)
             continue
         new = renamed[name]
-        notes.append(f"{name} is an old name: give {new or name.removeprefix('--').upper() + ' by position'}{' instead' if new else ''}")
+        notes.append(
+            f"{name} is an old name: give "
+            f"{new or name.removeprefix('--').upper() + ' by position'}{' instead' if new else ''}"
+        )
         if new:
             kept.append(new + equals + value)
         elif equals:
@@ -79,7 +87,12 @@ def _spread_shapes(words: Sequence[str]) -> list[str]:
     """
     spread: list[str] = []
     for k, word in enumerate(words):
-        if len(spread) > 1 and spread[-2] == SHAPE_OPTION and words[k - 1] != SHAPE_OPTION and SHAPE.fullmatch(word):
+        if (
+            len(spread) > 1
+            and spread[-2] == SHAPE_OPTION
+            and words[k - 1] != SHAPE_OPTION
+            and SHAPE.fullmatch(word)
+        ):
             spread.append(SHAPE_OPTION)
         spread.append(word)
     return spread
@@ -88,7 +101,8 @@ def _spread_shapes(words: Sequence[str]) -> list[str]:
 def _without_target(words: list[str], takes: Callable[[list[str]], bool]) -> tuple[list[str], str | None]:
     """The words without --json and its file, and where JSON is to go: --json, --json=FILE, or --json FILE.
 
-    With a blank between, FILE is - or a name in .json, unless the command lacks what it works on then: `simulate --json x/plan.json` shows a plan.
+    With a blank between, FILE is - or a name in .json, unless the command lacks what it works on then:
+    `simulate --json x/plan.json` shows a plan.
     """
     k = next((k for k, word in enumerate(words) if word.partition("=")[0] == JSON), None)
     if k is None:

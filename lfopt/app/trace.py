@@ -1,7 +1,9 @@
-"""Plans as traces that Perfetto (ui.perfetto.dev) and chrome://tracing show: when loads, computations and stores run, how full the buffer is.
+"""Plans as traces that Perfetto (ui.perfetto.dev) and chrome://tracing show: when loads, computations and
+stores run, how full the buffer is.
 
-Source: Trace Event Format, Google: phases X (complete), C (counter), M (metadata); `ts` and `dur` in microseconds. Perfetto keeps whole nanoseconds,
-so both ends of an event are rounded to them; `args.cycles` is exact.
+Source: Trace Event Format, Google: phases X (complete), C (counter), M (metadata); `ts` and `dur` in
+microseconds. Perfetto keeps whole nanoseconds, so both ends of an event are rounded to them; `args.cycles` is
+exact.
 """
 
 from __future__ import annotations
@@ -17,7 +19,20 @@ from codegen.accel import origins
 from hw_rtl.run import CommandTime, RunResult
 from lfopt.app.files import path_of, write_text
 from lfopt.app.screen import err, shown
-from lfopt.ir import Compute, Graph, GroupReport, Hardware, InvalidPlan, Origin, Plan, PlannedGroup, Report, Step, Store, step_count
+from lfopt.ir import (
+    Compute,
+    Graph,
+    GroupReport,
+    Hardware,
+    InvalidPlan,
+    Origin,
+    Plan,
+    PlannedGroup,
+    Report,
+    Step,
+    Store,
+    step_count,
+)
 from lfopt.ir.names import span
 from lfopt.isa.tables import Opcode, Queue
 from lfopt.ops import Dataflow
@@ -31,7 +46,8 @@ GROUPS, LOADS, COMPUTATION, STORES = range(4)  # tracks of a process, from above
 TRACKS = {GROUPS: "groups", LOADS: "loads", COMPUTATION: "computation", STORES: "stores"}
 TRACK_OF_QUEUE = (LOADS, STORES, COMPUTATION)
 VERBS = ("load", "store")
-QUEUES = {Opcode.LOAD: Queue.LOAD, Opcode.STORE: Queue.STORE, Opcode.EXEC: Queue.EXEC}  # as Ran.queue counts them
+# as Ran.queue counts them
+QUEUES = {Opcode.LOAD: Queue.LOAD, Opcode.STORE: Queue.STORE, Opcode.EXEC: Queue.EXEC}
 MODEL, RTL = 1, 2  # processes
 BUFFER = "buffer, bytes in use"
 COUNTERS: dict[Store, str] = {"buffer": BUFFER, "weight buffer": "weight buffer, bytes in use"}
@@ -79,16 +95,33 @@ class EventTrace:
     def run(self, pid: int, tid: int, name: str, category: str, begin: int, end: int, **args: object) -> None:
         """Something that takes from one cycle to another."""
         times = {"ts": self.clock.at(begin), "dur": self.clock.between(begin, end)}
-        self.events.append({"ph": "X", "pid": pid, "tid": tid, **times, "name": name, "cat": category, "args": {"cycles": end - begin, **args}})
+        self.events.append(
+            {
+                "ph": "X",
+                "pid": pid,
+                "tid": tid,
+                **times,
+                "name": name,
+                "cat": category,
+                "args": {"cycles": end - begin, **args},
+            }
+        )
 
     def count(self, pid: int, name: str, at: int, **series: float) -> None:
         """The value of a counter from this cycle on."""
-        self.events.append({"ph": "C", "pid": pid, "tid": 0, "ts": self.clock.at(at), "name": name, "args": series})
+        self.events.append(
+            {"ph": "C", "pid": pid, "tid": 0, "ts": self.clock.at(at), "name": name, "args": series}
+        )
 
     def text(self) -> str:
         """JSON, an event a line."""
         head = json.dumps({"displayTimeUnit": "ns", "otherData": self.said})[:-1]
-        return head + ', "traceEvents": [\n' + ",\n".join(json.dumps(event, separators=(",", ":")) for event in self.events) + "\n]}\n"
+        return (
+            head
+            + ', "traceEvents": [\n'
+            + ",\n".join(json.dumps(event, separators=(",", ":")) for event in self.events)
+            + "\n]}\n"
+        )
 
 
 class LeftOut(NamedTuple):
@@ -98,32 +131,49 @@ class LeftOut(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        named = ", ".join(map(str, self.groups[:8])) + (f" and {len(self.groups) - 8} more" if self.groups[8:] else "")
+        named = ", ".join(map(str, self.groups[:8])) + (
+            f" and {len(self.groups) - 8} more" if self.groups[8:] else ""
+        )
         return f"commands of {'group' if len(self.groups) == 1 else 'groups'} {named}: {self.why}"
 
 
 def write_trace(path: Path, trace: EventTrace, left: Sequence[LeftOut]) -> None:
     """Write it, and say on stderr where, and what it lacks."""
     write_text(path_of(path, "--trace"), trace.text())
-    err.print(f"[dim]wrote[/] {shown(path)}: {len(trace.events):,} events, to open in ui.perfetto.dev", soft_wrap=True)
+    err.print(
+        f"[dim]wrote[/] {shown(path)}: {len(trace.events):,} events, to open in ui.perfetto.dev",
+        soft_wrap=True,
+    )
     for line in left:
         err.print(f"note: left out: {shown(line)}", style="yellow", soft_wrap=True)
 
 
-def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS) -> tuple[EventTrace, list[LeftOut]]:
+def model_trace(
+    plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS
+) -> tuple[EventTrace, list[LeftOut]]:
     """What the cycle model says of a plan, or of one of its groups, and what is left out of it.
 
-    Groups overlap as the model has it: a bar begins where the one before it ends. Where it does not know all of their commands, or shows one group
-    alone, each begins on an idle chip. Inside the bars there are up to `most` events: those of the groups that run first.
+    Groups overlap as the model has it: a bar begins where the one before it ends. Where it does not know all
+    of their commands, or shows one group alone, each begins on an idle chip. Inside the bars there are up to
+    `most` events: those of the groups that run first.
     """
     hardware = plan.hardware
     trace = EventTrace(Clock(hardware.clock_hz))
-    trace.said = {"model": report.model, "from": "cycle model of lfopt", "clock_hz": hardware.clock_hz, "buffer_bytes": hardware.buffer_bytes}
+    trace.said = {
+        "model": report.model,
+        "from": "cycle model of lfopt",
+        "clock_hz": hardware.clock_hz,
+        "buffer_bytes": hardware.buffer_bytes,
+    }
     trace.said["time"] = "ts and dur are microseconds: cycles / clock_hz"
     trace.process(MODEL, f"{report.model}, model", TRACKS)
     flow = Dataflow.of(graph)
     accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, hardware, most)
-    shown = [pair for pair in zip(plan.groups, report.groups, strict=True) if only in (None, pair[0].id) and MODES[pair[0].mode].counted]
+    shown = [
+        pair
+        for pair in zip(plan.groups, report.groups, strict=True)
+        if only in (None, pair[0].id) and MODES[pair[0].mode].counted
+    ]
     together = None
     if not any(_untimed(figures) for _, figures in shown):
         together = accelerator.commands((group.steps, group.places) for group, _ in shown)
@@ -131,7 +181,14 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     for group, figures in shown:
         ran = [] if together is None else next(together)
         end = begin + figures.cycles.total if together is None else max([begin, *(one.done for one in ran)])
-        drawing.bar(figures, begin, end, timing=figures.cycles.timing, dma_cycles=figures.cycles.dma, compute_cycles=figures.cycles.compute)
+        drawing.bar(
+            figures,
+            begin,
+            end,
+            timing=figures.cycles.timing,
+            dma_cycles=figures.cycles.dma,
+            compute_cycles=figures.cycles.compute,
+        )
         if why := _untimed(figures):
             drawing.missing(why, group)
         elif step_count(group.steps) > drawing.room:
@@ -143,12 +200,15 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     return trace, drawing.finish()
 
 
-def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS) -> tuple[EventTrace, list[LeftOut]]:
+def rtl_trace(
+    plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS
+) -> tuple[EventTrace, list[LeftOut]]:
     """What the accelerator did with a plan, below what the cycle model says of it; and what is left out.
 
-    The program has commands in the order in which steps were encoded, queue by queue: so they have names. A command is shown from the end of the one
-    before it in its queue on, so that a queue's bars are the cycles in which it works. Groups overlap: a bar begins where the one before it ends.
-    Raises InvalidPlan for the run of another program.
+    The program has commands in the order in which steps were encoded, queue by queue: so they have names. A
+    command is shown from the end of the one before it in its queue on, so that a queue's bars are the cycles
+    in which it works. Groups overlap: a bar begins where the one before it ends. Raises InvalidPlan for the
+    run of another program.
     """
     trace, left = model_trace(plan, graph, report, most=most)
     trace.said["from"] = "cycle model of lfopt, and the accelerator in RTL"
@@ -157,8 +217,14 @@ def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most
     planned = [*origins(plan, graph)]
     counts = Counter(opcode for _, commands in planned for _, _, opcode in commands)
     ran = {opcode: [one for one in done.commands if one.queue is queue] for opcode, queue in QUEUES.items()}
-    if any(len(queue) > counts[opcode] or (done.failure is None and len(queue) < counts[opcode]) for opcode, queue in ran.items()):
-        raise InvalidPlan(f"the program ran {len(done.commands):,} commands; accepted: the {counts.total():,} of its plan, to name them in a trace")
+    if any(
+        len(queue) > counts[opcode] or (done.failure is None and len(queue) < counts[opcode])
+        for opcode, queue in ran.items()
+    ):
+        raise InvalidPlan(
+            f"the program ran {len(done.commands):,} commands; accepted: the {counts.total():,} of its plan, "
+            "to name them in a trace"
+        )
     clocks = {opcode: _in_turn(queue) for opcode, queue in ran.items()}
     before = 0
     for (group, commands), figures in zip(planned, report.groups, strict=True):
@@ -189,14 +255,20 @@ def _in_turn(queue: Iterable[CommandTime]) -> Iterator[dict[str, int]]:
 
 
 def _later(one: Ran, cycles: int) -> Ran:
-    return one._replace(start=one.start + cycles, begin=one.begin + cycles, end=one.end + cycles, done=one.done + cycles)
+    return one._replace(
+        start=one.start + cycles, begin=one.begin + cycles, end=one.end + cycles, done=one.done + cycles
+    )
 
 
 def _untimed(figures: GroupReport) -> str:
     """Why the model has no times of a group's commands; nothing where it has."""
     if figures.by_formula:
         return f"no steps, {figures.by_formula}"
-    return f"so many steps that the model times some of them ({figures.cycles.timing})" if figures.cycles.timing != "exact" else ""
+    return (
+        f"so many steps that the model times some of them ({figures.cycles.timing})"
+        if figures.cycles.timing != "exact"
+        else ""
+    )
 
 
 class _Drawing:
@@ -205,15 +277,23 @@ class _Drawing:
     def __init__(self, trace: EventTrace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
         self.trace, self.pid, self.flow, self.hardware, self.room = trace, pid, flow, hardware, most
         self.origins: Mapping[str, Origin] = {operator.name: operator.origin for operator in flow.operators}
-        self.changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}  # of the bytes in use, by cycle
+        # of the bytes in use, by cycle
+        self.changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}
         self.left: dict[str, list[int]] = {}  # groups, by why they are left out
 
     def missing(self, why: str, group: PlannedGroup) -> None:
         self.left.setdefault(why, []).append(group.id)
 
     def bar(self, figures: GroupReport, begin: int, end: int, **more: object) -> None:
-        facts = {"operators": len(figures.nodes), "dram_bytes": figures.dram.total, "buffer_bytes": figures.allocated_bytes, **more}
-        self.trace.run(self.pid, GROUPS, f"{figures.id} {span(figures.nodes)}", figures.mode, begin, end, **facts)
+        facts = {
+            "operators": len(figures.nodes),
+            "dram_bytes": figures.dram.total,
+            "buffer_bytes": figures.allocated_bytes,
+            **more,
+        }
+        self.trace.run(
+            self.pid, GROUPS, f"{figures.id} {span(figures.nodes)}", figures.mode, begin, end, **facts
+        )
 
     def inside(self, group: PlannedGroup, ran: Sequence[Ran]) -> None:
         """Commands of a group, if there is room for them."""
@@ -229,10 +309,18 @@ class _Drawing:
             self._command(group, one)
 
     def _command(self, group: PlannedGroup, one: Ran) -> None:
-        args: dict[str, object] = {"group": group.id, "step": one.number, "ready": one.start, "done": one.done}
+        args: dict[str, object] = {
+            "group": group.id,
+            "step": one.number,
+            "ready": one.start,
+            "done": one.done,
+        }
         if isinstance(one.step, Compute):
             name, category = one.step.operator, "compute"
-            args |= {"box": one.step.boxes, **{key: value for key, value in self.origins[name]._asdict().items() if value}}
+            args |= {
+                "box": one.step.boxes,
+                **{key: value for key, value in self.origins[name]._asdict().items() if value},
+            }
         else:
             name, category = f"{VERBS[one.step.store]} {one.step.tensor}", one.step.kind
             args |= {"bytes": one.step.bytes, "box": one.step.box}
@@ -250,9 +338,14 @@ class _Drawing:
         return left
 
 
-def _held(group: PlannedGroup, flow: Dataflow, hardware: Hardware, ran: Sequence[Ran]) -> dict[Store, Counter[int]]:
-    """Changes of the bytes in use, by buffer and cycle: a slot is taken when what fills it may start, and free once the last that needs it ends."""
-    spans: dict[tuple[int, int], tuple[int, int]] = {}  # of what is told apart: the commands of a step, or the step of several
+def _held(
+    group: PlannedGroup, flow: Dataflow, hardware: Hardware, ran: Sequence[Ran]
+) -> dict[Store, Counter[int]]:
+    """Changes of the bytes in use, by buffer and cycle: a slot is taken when what fills it may start, and
+    free once the last that needs it ends.
+    """
+    # of what is told apart: the commands of a step, or the step of several
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
     steps: list[Step] = []
     for one in ran:
         key = one.number, id(one.step)

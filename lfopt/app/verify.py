@@ -24,7 +24,9 @@ from simulator.recount import Recount, recount
 
 @dataclass(frozen=True, repr=False)
 class Verified:
-    """A plan, its network, and what a recount of the one on the other found; None where the plan was made for another network."""
+    """A plan, its network, and what a recount of the one on the other found;
+    None where the plan was made for another network.
+    """
 
     plan: Plan
     graph: Graph
@@ -39,19 +41,34 @@ class Verified:
         return not self.wrong
 
     def __repr__(self) -> str:
-        verdict = "every claim holds" if self.holds else f"{len(self.wrong)} claims do not hold: {self.wrong[0]}"
+        verdict = (
+            "every claim holds" if self.holds else f"{len(self.wrong)} claims do not hold: {self.wrong[0]}"
+        )
         return f"Verified({self.plan.model.name}: {verdict}; lower bound {self.bound})"
 
 
 def verify(path: Path) -> Verified:
-    """Recount a plan (the file, or its folder). Raises InvalidPlan and InvalidModel for files that are none."""
+    """Recount a plan (the file, or its folder).
+
+    Raises InvalidPlan and InvalidModel for files that are none.
+    """
     file = path / "plan.json" if path.is_dir() else path
     plan = read_plan(file)
     model = file.parent / plan.model.onnx
     graph = load(model)
     if (digest := sha256(model)) != plan.model.sha256:
-        expected = f"{plan.model.sha256[:16]}..." if plan.model.written else "no file: the plan was never written with its model"
-        return Verified(plan, graph, None, (f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {expected}",), file)
+        expected = (
+            f"{plan.model.sha256[:16]}..."
+            if plan.model.written
+            else "no file: the plan was never written with its model"
+        )
+        return Verified(
+            plan,
+            graph,
+            None,
+            (f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {expected}",),
+            file,
+        )
     return replace(verified(plan, graph), file=file)
 
 
@@ -62,35 +79,59 @@ def verified(plan: Plan, graph: Graph) -> Verified:
 
 
 def load_planned(path: Path) -> tuple[Plan, Graph]:
-    """A plan whose every claim holds, and its network: what is executed, printed or shown. Raises InvalidPlan for one that is not what it claims."""
+    """A plan whose every claim holds, and its network: what is executed, printed or shown.
+
+    Raises InvalidPlan for one that is not what it claims.
+    """
     verification = verify(path)
     if verification.wrong:
-        more = f" (one of {len(verification.wrong)} claims that do not hold: `lfopt check` lists them)" if verification.wrong[1:] else ""
-        raise InvalidPlan(one_line(f"{verification.file}: the plan is not what it claims: {verification.wrong[0]}") + more)
+        more = (
+            f" (one of {len(verification.wrong)} claims that do not hold: `lfopt check` lists them)"
+            if verification.wrong[1:]
+            else ""
+        )
+        raise InvalidPlan(
+            one_line(f"{verification.file}: the plan is not what it claims: {verification.wrong[0]}") + more
+        )
     return verification.plan, verification.graph
 
 
-def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress) -> tuple[str, tuple[str, ...]]:
-    """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
+def proven_again(
+    plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress
+) -> tuple[str, tuple[str, ...]]:
+    """What the exact search says of a plan's lower bound:
+    in a word for a table, and a line for each claim that it refutes.
+    """
     space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
-    costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph))
-    if plan.hardware.l2_bytes:  # the bound of groups is none of a plan, some of whose maps stay in the second level
+    costs = GroupCosts.of(
+        graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph)
+    )
+    # the bound of groups is none of a plan, some of whose maps stay in the second level
+    if plan.hardware.l2_bytes:
         proven, bound = costs.unfused(plan.copies).bounds.compulsory_bytes, plan.totals.lower_bound_bytes
         return (f"verified: {proven:,}" if bound <= proven else f"not verified: at least {proven:,}"), ()
     searched = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound, proven = plan.totals.lower_bound_bytes, searched.lower_bound_bytes
-    if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):  # what is proven for these copies is not for others
-        proven = GroupCosts.of(original, plan.hardware, Traffic(plan.traffic), **space).bounds.recomputing_bytes
+    # what is proven for these copies is not for others
+    if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):
+        proven = GroupCosts.of(
+            original, plan.hardware, Traffic(plan.traffic), **space
+        ).bounds.recomputing_bytes
     proven = costs.proven_bytes(proven, plan.copies)
     if bound > searched.dram_bytes:
-        return f"refuted: {searched.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {searched.dram_bytes}",)
+        return f"refuted: {searched.dram_bytes:,}", (
+            f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {searched.dram_bytes}",
+        )
     if bound > proven:
         return f"not verified: at least {proven:,}", ()
     return f"verified: {proven:,}", ()
 
 
 def search_problems(plan: Plan) -> Iterator[str]:
-    """What cannot be in the record of the search. How long it took, and after how many evaluations, cannot be recounted."""
+    """What cannot be in the record of the search.
+
+    How long it took, and after how many evaluations, cannot be recounted.
+    """
     record, bound = plan.search, plan.totals.lower_bound_bytes
     methods = (*METHODS, GIVEN.method)
     if record.method not in methods:
@@ -102,7 +143,11 @@ def search_problems(plan: Plan) -> Iterator[str]:
     yield from record.constraints.broken((group.nodes, group.mode) for group in plan.groups)
     if not (isfinite(record.seconds) and record.seconds >= 0):
         yield f"search.seconds: found {record.seconds}; accepted: at least 0"
-    for name, value in (("plans_evaluated", record.plans_evaluated), ("groups_evaluated", record.groups_evaluated), ("seed", record.seed)):
+    for name, value in (
+        ("plans_evaluated", record.plans_evaluated),
+        ("groups_evaluated", record.groups_evaluated),
+        ("seed", record.seed),
+    ):
         if value is not None and value < 0:
             yield f"search.{name}: found {value}; accepted: at least 0"
     for dram, need in record.front:

@@ -1,4 +1,5 @@
-"""The packages beside `lfopt` have plain names, which a module of the user's own may have too: whoever comes first on Python's path hides the other.
+"""The packages beside `lfopt` have plain names, which a module of the user's own may have too: whoever comes
+first on Python's path hides the other.
 
 Nothing but the standard library is imported here: it runs before everything else.
 """
@@ -16,14 +17,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def check_wings() -> None:
-    """Raises InvalidConfig where Python would import something else under the name of one of lfopt's packages."""
+    """Raises InvalidConfig where Python would import something else under the name of one of lfopt's
+    packages.
+    """
     for name in WINGS:
         ours = ROOT / name / "__init__.py"
         origin = _origin(name)
         if origin is not None and origin.resolve() != ours:
             from lfopt.ir import InvalidConfig  # noqa: PLC0415  (it brings NumPy, which nobody needs so far)
 
-            raise InvalidConfig(f"{origin}: it hides {ours}, a part of lfopt that has the same name; rename it, or run lfopt from another folder")
+            raise InvalidConfig(
+                f"{origin}: it hides {ours}, a part of lfopt that has the same name; rename it, or run lfopt "
+                "from another folder"
+            )
 
 
 def _origin(name: str) -> Path | None:

@@ -1,14 +1,18 @@
-"""Quantised networks in QDQ form: QuantizeLinear and DequantizeLinear become what the tensors between them are, and are operators no more.
+"""Quantised networks in QDQ form: QuantizeLinear and DequantizeLinear become what the tensors between them
+are, and are operators no more.
 
-In the file every map of integers stands between two operators, QuantizeLinear (Q) and DequantizeLinear (DQ), and the operators around it compute with
-real numbers. In the graph the map itself is of type int8 or uint8 and says what its integers stand for (`Tensor.quantization`), and operators read
-and write it directly. A constant behind a DQ likewise; a bias is int32.
+In the file every map of integers stands between two operators, QuantizeLinear (Q) and DequantizeLinear (DQ),
+and the operators around it compute with real numbers. In the graph the map itself is of type int8 or uint8
+and says what its integers stand for (`Tensor.quantization`), and operators read and write it directly. A
+constant behind a DQ likewise; a bias is int32.
 
-Where no integers stand between two operators (an *island* of float32), both stay as they are, and so do the Q and DQ at the island's border. A Q
-that reads integers is a change of scale. The graph's `notes` say where this is so.
+Where no integers stand between two operators (an *island* of float32), both stay as they are, and so do the Q
+and DQ at the island's border. A Q that reads integers is a change of scale. The graph's `notes` say where
+this is so.
 
-Exact, not approximate: taking Q through Relu, Clip or an operator that only moves elements changes no value, because rounding is monotone.
-`lfopt.frontend.expansion` is the way back. Source: ONNX operators QuantizeLinear, DequantizeLinear.
+Exact, not approximate: taking Q through Relu, Clip or an operator that only moves elements changes no value,
+because rounding is monotone. `lfopt.frontend.expansion` is the way back. Source: ONNX operators
+QuantizeLinear, DequantizeLinear.
 """
 
 from __future__ import annotations
@@ -26,9 +30,11 @@ from lfopt.ir import Graph, Operator, Quantization, Tensor
 from lfopt.ops import spec
 from lfopt.ops.table import OPAQUE
 
-# Operators that only move elements (operand 0; all of Concat's), or take the greatest of them: Q before them is Q after them, and so is DQ.
+# Operators that only move elements (operand 0; all of Concat's), or take the greatest of them: Q before them
+# is Q after them, and so is DQ.
 MOVES = frozenset(
-    "Concat DepthToSpace Dropout Expand Flatten Gather GlobalMaxPool Identity MaxPool Pad Reshape Resize Slice SpaceToDepth Split Squeeze".split()
+    "Concat DepthToSpace Dropout Expand Flatten Gather GlobalMaxPool Identity MaxPool Pad Reshape Resize "
+    "Slice SpaceToDepth Split Squeeze".split()
 ) | frozenset("Tile Transpose Unsqueeze".split())
 CLAMPS = frozenset({"Clip", "Relu"})
 
@@ -41,7 +47,9 @@ class _StoredCode(NamedTuple):
 
 
 def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
-    """The graph without the Q and DQ that its tensors can stand for; `stored` gives the integers behind float constants, by name."""
+    """The graph without the Q and DQ that its tensors can stand for;
+    `stored` gives the integers behind float constants, by name.
+    """
     if not stored and not any(is_q_or_dq(operator) for operator in graph.operators):
         return graph
     return _Absorption(_with_swish(_without_casts(graph)), stored).result()
@@ -51,7 +59,11 @@ def _without_casts(graph: Graph) -> Graph:
     """The graph without Casts that keep the type: PyTorch's exporter writes one between every Q and DQ."""
     tensors, same = graph.tensors, dict[str, str]()
     for operator in graph.operators:
-        if operator.kind == "Cast" and not operator.domain and tensors[operator.inputs[0]].dtype == tensors[operator.outputs[0]].dtype:
+        if (
+            operator.kind == "Cast"
+            and not operator.domain
+            and tensors[operator.inputs[0]].dtype == tensors[operator.outputs[0]].dtype
+        ):
             same[operator.outputs[0]] = same.get(operator.inputs[0], operator.inputs[0])
     for name in {*same} & {*graph.outputs}:
         del same[name]
@@ -60,17 +72,27 @@ def _without_casts(graph: Graph) -> Graph:
         for operator in graph.operators
         if operator.outputs[0] not in same
     )
-    return replace(graph, operators=operators, tensors={name: tensor for name, tensor in tensors.items() if name not in same})
+    return replace(
+        graph,
+        operators=operators,
+        tensors={name: tensor for name, tensor in tensors.items() if name not in same},
+    )
 
 
 def _with_swish(graph: Graph) -> Graph:
-    """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish: PyTorch leaves no integers between the two."""
+    """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish:
+    PyTorch leaves no integers between the two.
+    """
     makers = {name: operator for operator in graph.operators for name in operator.outputs if name}
     reads = Counter(name for operator in graph.operators for name in operator.inputs)
     swishes: dict[str, Operator] = {}  # by name of the Mul
     gone = set[str]()
     for operator in graph.operators:
-        gates = [(x, makers.get(gate)) for x, gate in (operator.inputs, operator.inputs[::-1])] if operator.kind == "Mul" else []
+        gates = (
+            [(x, makers.get(gate)) for x, gate in (operator.inputs, operator.inputs[::-1])]
+            if operator.kind == "Mul"
+            else []
+        )
         for x, gate in gates:
             alone = (
                 gate is not None
@@ -79,12 +101,28 @@ def _with_swish(graph: Graph) -> Graph:
                 and reads[gate.outputs[0]] == 1
                 and gate.outputs[0] not in graph.outputs
             )
-            if gate is not None and gate.kind == "Sigmoid" and alone and x in makers and is_q_or_dq(makers[x]):
+            if (
+                gate is not None
+                and gate.kind == "Sigmoid"
+                and alone
+                and x in makers
+                and is_q_or_dq(makers[x])
+            ):
                 swishes[operator.name] = replace(operator, kind="Swish", inputs=(x,), attributes={})
                 gone.add(gate.name)
-    operators = tuple(swishes.get(operator.name, operator) for operator in graph.operators if operator.name not in gone)
+    operators = tuple(
+        swishes.get(operator.name, operator) for operator in graph.operators if operator.name not in gone
+    )
     dead = {name for operator in graph.operators if operator.name in gone for name in operator.outputs}
-    return replace(graph, operators=operators, tensors={name: t for name, t in graph.tensors.items() if name not in dead}) if gone else graph
+    return (
+        replace(
+            graph,
+            operators=operators,
+            tensors={name: t for name, t in graph.tensors.items() if name not in dead},
+        )
+        if gone
+        else graph
+    )
 
 
 @dataclass
@@ -103,7 +141,10 @@ class _Absorption:
         for operator in self.graph.operators:
             if is_q_or_dq(operator):
                 self.by[operator.name] = quantization_of(
-                    operator, self.graph.tensors, self.graph.constants, f"node {operator.name!r} ({operator.kind})"
+                    operator,
+                    self.graph.tensors,
+                    self.graph.constants,
+                    f"node {operator.name!r} ({operator.kind})",
                 )
             self.producer.update((name, operator) for name in operator.outputs if name)
             for name in dict.fromkeys(operator.inputs):
@@ -111,7 +152,7 @@ class _Absorption:
                     self.readers[name].append(operator)
         self.outputs = set(self.graph.outputs)
 
-    # -- which maps are integers ---------------------------------------------------------------------------------------------------------
+    # -- which maps are integers -----------------------------------------------------------------------------
 
     def result(self) -> Graph:
         self._find_held()
@@ -122,12 +163,16 @@ class _Absorption:
     def _find_held(self) -> None:
         """Maps of integers of the file, whose quantization the operators around them give."""
         for name in self.graph.inputs:
-            self._hold(name, next((self.by[r.name] for r in self.readers[name] if is_q_or_dq(r) and r.kind == DQ), None))
+            self._hold(
+                name,
+                next((self.by[r.name] for r in self.readers[name] if is_q_or_dq(r) and r.kind == DQ), None),
+            )
         for operator in self.graph.operators:
             if is_q_or_dq(operator):
                 if operator.kind == Q:
                     self._hold(operator.outputs[0], self.by[operator.name])
-            elif operator.kind in MOVES - {"Pad"} and self._takes_through(operator, forward=True):  # integers moved as such; Pad adds its own
+            elif operator.kind in MOVES - {"Pad"} and self._takes_through(operator, forward=True):
+                # integers moved as such; Pad adds its own
                 sources = [self.held.get(name) for name in self._moved(operator)]
                 if sources[0] is not None and all(source == sources[0] for source in sources):
                     for name in filter(None, operator.outputs):
@@ -139,12 +184,17 @@ class _Absorption:
             self.held[name] = _StoredCode(dtype, by)
 
     def _find_codes(self) -> None:
-        """Float maps that integers can stand for: behind a DQ, before a Q, or an operator away from one that takes Q or DQ through."""
+        """Float maps that integers can stand for: behind a DQ, before a Q,
+        or an operator away from one that takes Q or DQ through.
+        """
         for operator in self.graph.operators:
             if is_q_or_dq(operator):
                 held = self.held.get(operator.inputs[0])
                 if operator.kind == DQ and held is not None and held.quantization == self.by[operator.name]:
-                    self.codes[operator.outputs[0]], self.source[operator.outputs[0]] = held, operator.inputs[0]
+                    self.codes[operator.outputs[0]], self.source[operator.outputs[0]] = (
+                        held,
+                        operator.inputs[0],
+                    )
                 continue
             for name in operator.outputs:
                 if name and (code := self._forward(operator, name) or self._wanted(name)) is not None:
@@ -163,22 +213,39 @@ class _Absorption:
 
     def _takes_through(self, operator: Operator, *, forward: bool) -> bool:
         """Whether Q after the operator is Q before it, or (forward) DQ before it is DQ after it."""
-        if operator.domain or operator.kind not in MOVES | CLAMPS or (any(operator.outputs[1:]) and operator.kind != "Split"):
+        if (
+            operator.domain
+            or operator.kind not in MOVES | CLAMPS
+            or (any(operator.outputs[1:]) and operator.kind != "Split")
+        ):
             return False
         constants = self.graph.constants
         if operator.kind == "Resize":
-            beyond = operator.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"  # then a number of its own is filled in
+            # then a number of its own is filled in
+            beyond = operator.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
             return operator.attributes.get("mode", "nearest") == "nearest" and not beyond
-        if operator.kind == "Pad" and operator.attributes.get("mode", "constant") == "constant" and len(operator.inputs) > 2 and operator.inputs[2]:
+        if (
+            operator.kind == "Pad"
+            and operator.attributes.get("mode", "constant") == "constant"
+            and len(operator.inputs) > 2
+            and operator.inputs[2]
+        ):
             value = constants.get(operator.inputs[2])
-            return operator.inputs[2] in constants and (not forward or (value is not None and not value.any()))
+            return operator.inputs[2] in constants and (
+                not forward or (value is not None and not value.any())
+            )
         if operator.kind == "Clip":
             return not forward and all(name in constants for name in operator.inputs[1:] if name)
         return True
 
     def _forward(self, operator: Operator, name: str) -> _StoredCode | None:
-        """Code of a result of an operator that takes DQ through. Where Q follows, that says it; but a view cannot change a scale."""
-        if not self._takes_through(operator, forward=True) or (self._all_q(name) and not spec(operator.kind).view):
+        """Code of a result of an operator that takes DQ through.
+
+        Where Q follows, that says it; but a view cannot change a scale.
+        """
+        if not self._takes_through(operator, forward=True) or (
+            self._all_q(name) and not spec(operator.kind).view
+        ):
             return None
         codes = {self._code(operand) for operand in self._moved(operator)}
         return codes.pop() if len(codes) == 1 else None
@@ -188,12 +255,20 @@ class _Absorption:
         if name in self.stored:
             tensor = self.stored[name].tensor
             assert tensor.quantization is not None
-            return _StoredCode(tensor.dtype, tensor.quantization) if tensor.quantization.axis is None and tensor.dtype in BYTES else None
+            return (
+                _StoredCode(tensor.dtype, tensor.quantization)
+                if tensor.quantization.axis is None and tensor.dtype in BYTES
+                else None
+            )
         return self.codes.get(name)
 
     def _all_q(self, name: str) -> bool:
         """Whether a map is read by Q alone."""
-        return name not in self.outputs and bool(self.readers[name]) and all(is_q_or_dq(r) and r.kind == Q for r in self.readers[name])
+        return (
+            name not in self.outputs
+            and bool(self.readers[name])
+            and all(is_q_or_dq(r) and r.kind == Q for r in self.readers[name])
+        )
 
     def _wanted(self, name: str) -> _StoredCode | None:
         """What the Qs that read a map agree upon, where nothing else reads it."""
@@ -211,14 +286,20 @@ class _Absorption:
         for reader in readers:
             if is_q_or_dq(reader) and reader.kind == Q:
                 codes.add(self.held.get(reader.outputs[0]))
-            elif not is_q_or_dq(reader) and self._takes_through(reader, forward=False) and name in self._moved(reader):
+            elif (
+                not is_q_or_dq(reader)
+                and self._takes_through(reader, forward=False)
+                and name in self._moved(reader)
+            ):
                 codes.update(self.codes.get(result) for result in reader.outputs if result)
             else:
                 return None
         return codes.pop() if len(codes) == 1 else None
 
     def _shrink(self) -> None:
-        """Find the operators on integers; take back the codes of float maps that an operator on floats makes or reads."""
+        """Find the operators on integers; take back the codes of float maps that an operator on floats makes
+        or reads.
+        """
         while True:
             self.integer = {operator.name for operator in self.graph.operators if self._is_integer(operator)}
             lost = [name for name in self.codes if not self._stands(name)]
@@ -228,7 +309,10 @@ class _Absorption:
                 del self.codes[name]
 
     def _stands(self, name: str) -> bool:
-        """Whether whoever makes and reads the map can do so in integers. What a DQ makes is there as floats too, if need be."""
+        """Whether whoever makes and reads the map can do so in integers.
+
+        What a DQ makes is there as floats too, if need be.
+        """
         if name in self.source:
             return True
         if name in self.producer and self.producer[name].name not in self.integer:
@@ -244,8 +328,14 @@ class _Absorption:
         if spec(operator.kind, operator.domain) is OPAQUE or is_q_or_dq(operator):
             return False
         tensors, constants = self.graph.tensors, self.graph.constants
-        read = [name for name in operator.inputs if name and tensors[name].dtype.startswith(("float", "bfloat")) and name not in constants]
-        results = [name for name in operator.outputs if name and tensors[name].dtype.startswith(("float", "bfloat"))]
+        read = [
+            name
+            for name in operator.inputs
+            if name and tensors[name].dtype.startswith(("float", "bfloat")) and name not in constants
+        ]
+        results = [
+            name for name in operator.outputs if name and tensors[name].dtype.startswith(("float", "bfloat"))
+        ]
         coded = any(self._code(name) is not None for name in operator.inputs if name)
         if not results:  # the index of the greatest is that of the greatest integer
             return operator.kind in ("ArgMax", "ArgMin") and coded
@@ -257,8 +347,11 @@ class _Rewriting:
 
     def __init__(self, absorption: _Absorption) -> None:
         self.absorption, self.graph = absorption, absorption.graph
-        self.now: dict[str, str] = {}  # name of the map of integers that stands for a map of the file, where it is another
-        self.needless: set[str] = set()  # Qs whose result is what their operand's maker makes, and DQs of which the graph's output is the operand
+        # name of the map of integers that stands for a map of the file, where it is another
+        self.now: dict[str, str] = {}
+        # Qs whose result is what their operand's maker makes, and DQs of which the graph's output is the
+        # operand
+        self.needless: set[str] = set()
         self.copies: set[str] = set()  # Qs in place of which the integers get a second name
         self.added: dict[str, Stored] = {}  # constants, by name
 
@@ -266,9 +359,19 @@ class _Rewriting:
         for operator in self.graph.operators:
             self._find_stand_in(operator)
         self._name_outputs()
-        operators = self._alive([self._rewritten(op) for op in self.graph.operators if op.name not in self.needless])
-        used = {name for op in operators for name in (*op.inputs, *op.outputs) if name} | set(self.graph.inputs) | set(self.graph.outputs)
-        tensors = {tensor.name: tensor for tensor in map(self._tensor, self.graph.tensors.values()) if tensor.name in used}
+        operators = self._alive(
+            [self._rewritten(op) for op in self.graph.operators if op.name not in self.needless]
+        )
+        used = (
+            {name for op in operators for name in (*op.inputs, *op.outputs) if name}
+            | set(self.graph.inputs)
+            | set(self.graph.outputs)
+        )
+        tensors = {
+            tensor.name: tensor
+            for tensor in map(self._tensor, self.graph.tensors.values())
+            if tensor.name in used
+        }
         tensors |= {name: stored.tensor for name, stored in self.added.items()}
         constants = {name: self._value(name) for name in self.graph.constants if name in used}
         constants |= {name: stored.value for name, stored in self.added.items()}
@@ -276,7 +379,9 @@ class _Rewriting:
         return replace(graph, notes=(*graph.notes, *self._notes(graph)))
 
     def _value(self, name: str) -> np.ndarray | None:
-        """Values of a constant that an operator reads as it is; what no operator on floats asked for before is dequantised now."""
+        """Values of a constant that an operator reads as it is;
+        what no operator on floats asked for before is dequantised now.
+        """
         value, stored = self.graph.constants[name], self.absorption.stored.get(name)
         return stored.real() if value is None and stored is not None else value
 
@@ -290,18 +395,28 @@ class _Rewriting:
         read, result, absorption = operator.inputs[0], operator.outputs[0], self.absorption
         if result in absorption.source:
             self.now[result] = self._root(read)
-        elif operator.kind == Q and result in absorption.held and absorption.codes.get(read) == absorption.held[result]:
+        elif (
+            operator.kind == Q
+            and result in absorption.held
+            and absorption.codes.get(read) == absorption.held[result]
+        ):
             self.now[result] = self._root(read)
             self.needless.add(operator.name)
 
     def _name_outputs(self) -> None:
-        """Integers that are a result of the graph take the result's name, unless they have to keep another."""
+        """Integers that are a result of the graph take the result's name, unless they have to keep
+        another.
+        """
         taken = {*self.graph.inputs, *self.graph.outputs}
-        for wanted in sorted(self.graph.outputs, key=lambda name: name in self.absorption.source):  # results that are integers in the file first
+        # results that are integers in the file first
+        for wanted in sorted(self.graph.outputs, key=lambda name: name in self.absorption.source):
             root = self._root(wanted)
             if root == wanted:
                 continue
-            if root not in taken and (wanted not in self.absorption.source or all(map(self.absorption.on_integers, self.absorption.readers[wanted]))):
+            if root not in taken and (
+                wanted not in self.absorption.source
+                or all(map(self.absorption.on_integers, self.absorption.readers[wanted]))
+            ):
                 self.now.update([(name, wanted) for name in (*self.now, root) if self._root(name) == root])
                 if wanted in self.absorption.source:
                     self.needless.add(self.absorption.producer[wanted].name)
@@ -315,13 +430,23 @@ class _Rewriting:
         """The operator as it reads and makes integers, if it does."""
         read, *others = operator.inputs
         if operator.name in self.copies:
-            return Operator(operator.name, "Identity", (self._root(read),), operator.outputs, origin=operator.origin)
+            return Operator(
+                operator.name, "Identity", (self._root(read),), operator.outputs, origin=operator.origin
+            )
         if is_q_or_dq(operator):
             as_integers = operator.kind == DQ or self.absorption.on_integers(operator)
             results = operator.outputs if operator.kind == DQ else (self._root(operator.outputs[0]),)
-            return replace(operator, inputs=(self._root(read) if as_integers else read, *others), outputs=results)
-        inputs = tuple(self._operand(operator, i, name) if name else "" for i, name in enumerate(operator.inputs))
-        return replace(operator, inputs=inputs, outputs=tuple(self._root(name) if name else "" for name in operator.outputs))
+            return replace(
+                operator, inputs=(self._root(read) if as_integers else read, *others), outputs=results
+            )
+        inputs = tuple(
+            self._operand(operator, i, name) if name else "" for i, name in enumerate(operator.inputs)
+        )
+        return replace(
+            operator,
+            inputs=inputs,
+            outputs=tuple(self._root(name) if name else "" for name in operator.outputs),
+        )
 
     def _operand(self, operator: Operator, index: int, name: str) -> str:
         if operator.name not in self.absorption.integer:
@@ -335,7 +460,9 @@ class _Rewriting:
         stored = self.absorption.stored[name]
         for chosen in chain((stored.tensor.name, f"{name}.stored"), (f"{name}.stored{n}" for n in count(2))):
             wanted = replace(stored.tensor, name=chosen)
-            if chosen not in self.graph.tensors and (chosen not in self.added or self.added[chosen].tensor == wanted):
+            if chosen not in self.graph.tensors and (
+                chosen not in self.added or self.added[chosen].tensor == wanted
+            ):
                 self.added[chosen] = Stored(wanted, stored.value)
                 return chosen
         raise AssertionError
@@ -360,20 +487,37 @@ class _Rewriting:
     def _notes(self, graph: Graph) -> Iterator[str]:
         before, after = self.graph.tensors, graph.tensors
         changed = [
-            (what, name) for what, names in (("input", graph.inputs), ("output", graph.outputs)) for name in names if before[name] != after[name]
+            (what, name)
+            for what, names in (("input", graph.inputs), ("output", graph.outputs))
+            for name in names
+            if before[name] != after[name]
         ]
-        if real := [f"{what} {name!r} is {after[name].dtype}" for what, name in changed if before[name].dtype == "float32"]:
+        if real := [
+            f"{what} {name!r} is {after[name].dtype}"
+            for what, name in changed
+            if before[name].dtype == "float32"
+        ]:
             yield f"quantised network: {', '.join(real)}, where the file has float32"
         if held := [f"{what} {name!r}" for what, name in changed if before[name].dtype in BYTES]:
-            yield f"quantised network: {', '.join(held)} is of integers in the file; a saved model has real numbers there"
+            yield (
+                f"quantised network: {', '.join(held)} is of integers in the file; a saved model has real "
+                "numbers there"
+            )
         borders = [op for op in graph.operators if is_q_or_dq(op)]
         rescaled = [op for op in borders if op.kind == Q and after[op.inputs[0]].quantization is not None]
         if rescaled:
             yield f"{len(rescaled)} QuantizeLinear change the scale of integers and stay operators"
         if len(borders) > len(rescaled):
-            kinds = Counter(op.kind for op in graph.operators if not is_q_or_dq(op) and any(self._is_real(name, graph) for name in op.outputs))
+            kinds = Counter(
+                op.kind
+                for op in graph.operators
+                if not is_q_or_dq(op) and any(self._is_real(name, graph) for name in op.outputs)
+            )
             island = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items())
-            yield f"{len(borders) - len(rescaled)} QuantizeLinear and DequantizeLinear stay operators, around what is not quantised: {island}"
+            yield (
+                f"{len(borders) - len(rescaled)} QuantizeLinear and DequantizeLinear stay operators, "
+                f"around what is not quantised: {island}"
+            )
 
     def _is_real(self, name: str, graph: Graph) -> bool:
         return bool(name) and graph.tensors[name].dtype == "float32"

@@ -1,7 +1,9 @@
-"""Graphs inside of operators: the branches of If, what Loop and Scan repeat, and functions by which ONNX defines an operator.
+"""Graphs inside of operators: the branches of If, what Loop and Scan repeat, and functions by which ONNX
+defines an operator.
 
-They are kept apart from the network, so that checker, converter and shape inference, which trust what they are given, never see them before the
-types of what they read are known. What they read of the graph around them are operands of their node from then on, behind its own.
+They are kept apart from the network, so that checker, converter and shape inference, which trust what they
+are given, never see them before the types of what they read are known. What they read of the graph around
+them are operands of their node from then on, behind its own.
 """
 
 from __future__ import annotations
@@ -10,13 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from lfopt.frontend.messages import title
 from lfopt.ir import InvalidModel, UnsupportedModel
 
 KEY = "lfopt.bodies"  # attribute of a node whose graphs are kept apart: where
-BRANCHES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}  # operators that are read, and their graphs
+# operators that are read, and their graphs
+BRANCHES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
 
 @dataclass(frozen=True)
@@ -30,14 +43,21 @@ class Body:
     ir_version: int
 
     def model(self, types: Sequence[TypeProto]) -> ModelProto:
-        """A network of its own, on operands of these types: its inputs, then what it captured. Raises InvalidModel."""
+        """A network of its own, on operands of these types: its inputs, then what it captured.
+
+        Raises InvalidModel.
+        """
         graph = GraphProto()
         graph.CopyFrom(self.graph)
         names = [*(value.name for value in graph.input), *self.captured]
         if len(names) != len(types):
-            raise InvalidModel(f"a body of {len(self.graph.input)} inputs is given {len(types) - len(self.captured)}")
+            raise InvalidModel(
+                f"a body of {len(self.graph.input)} inputs is given {len(types) - len(self.captured)}"
+            )
         del graph.input[:]
-        graph.input.extend(ValueInfoProto(name=name, type=known) for name, known in zip(names, types, strict=True))
+        graph.input.extend(
+            ValueInfoProto(name=name, type=known) for name, known in zip(names, types, strict=True)
+        )
         for value in graph.output:
             if not value.HasField("type"):  # inside of functions, which state no types; ONNX wants some
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
@@ -62,19 +82,43 @@ class Bodies:
         return self.kept[indices[0]] if indices and 0 <= indices[0] < len(self.kept) else ()
 
     def detach(
-        self, node: NodeProto, label: str, opsets: Sequence[OperatorSetIdProto], functions: Sequence[FunctionProto] = (), ir_version: int = 10
+        self,
+        node: NodeProto,
+        label: str,
+        opsets: Sequence[OperatorSetIdProto],
+        functions: Sequence[FunctionProto] = (),
+        ir_version: int = 10,
     ) -> None:
-        """Take the graphs of a node out of it, in place; what they captured become operands. Raises InvalidModel, UnsupportedModel."""
+        """Take the graphs of a node out of it, in place; what they captured become operands.
+
+        Raises InvalidModel, UnsupportedModel.
+        """
         wanted = BRANCHES.get(node.op_type, ())
         graphs = {attribute.name: attribute.g for attribute in node.attribute if is_graph(attribute)}
-        if node.domain not in ("", "ai.onnx") or not wanted or any(attribute.graphs for attribute in node.attribute):
-            raise UnsupportedModel(f"{label}: {title(node)}: found graphs inside of the operator; lfopt reads those of {', '.join(BRANCHES)}")
+        if (
+            node.domain not in ("", "ai.onnx")
+            or not wanted
+            or any(attribute.graphs for attribute in node.attribute)
+        ):
+            raise UnsupportedModel(
+                f"{label}: {title(node)}: found graphs inside of the operator; lfopt reads those of "
+                f"{', '.join(BRANCHES)}"
+            )
         if graphs.keys() != {*wanted}:
-            raise InvalidModel(f"{label}: {title(node)}: found {', '.join(graphs) or 'nothing'}; accepted: {', '.join(wanted)}")
+            raise InvalidModel(
+                f"{label}: {title(node)}: found {', '.join(graphs) or 'nothing'}; accepted: "
+                f"{', '.join(wanted)}"
+            )
         captured = tuple(dict.fromkeys(name for graph in graphs.values() for name in _free_names(graph)))
         copies = (GraphProto.FromString(graphs[name].SerializeToString()) for name in wanted)
-        self.kept.append(tuple(Body(graph, captured, tuple(opsets), tuple(functions), ir_version) for graph in copies))
-        own = [AttributeProto.FromString(attribute.SerializeToString()) for attribute in node.attribute if not is_graph(attribute)]
+        self.kept.append(
+            tuple(Body(graph, captured, tuple(opsets), tuple(functions), ir_version) for graph in copies)
+        )
+        own = [
+            AttributeProto.FromString(attribute.SerializeToString())
+            for attribute in node.attribute
+            if not is_graph(attribute)
+        ]
         del node.attribute[:]
         node.attribute.extend([*own, onnx.helper.make_attribute(KEY, len(self.kept) - 1)])
         node.input.extend(captured)
@@ -82,7 +126,11 @@ class Bodies:
 
 def is_graph(attribute: AttributeProto) -> bool:
     """Whether an attribute holds graphs."""
-    return attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or attribute.HasField("g") or bool(attribute.graphs)
+    return (
+        attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+        or attribute.HasField("g")
+        or bool(attribute.graphs)
+    )
 
 
 def _free_names(graph: GraphProto) -> Iterator[str]:
@@ -97,18 +145,30 @@ def _free_names(graph: GraphProto) -> Iterator[str]:
     yield from (value.name for value in graph.output if value.name not in bound)
 
 
-def function_body(body: FunctionProto, node: NodeProto, defaults: Mapping[str, AttributeProto], results: Mapping[str, TypeProto]) -> Body:
-    """A function as the body of the node that calls it: attributes in their places, operands that are absent left out.
+def function_body(
+    body: FunctionProto,
+    node: NodeProto,
+    defaults: Mapping[str, AttributeProto],
+    results: Mapping[str, TypeProto],
+) -> Body:
+    """A function as the body of the node that calls it: attributes in their places, operands that are absent
+    left out.
 
     `defaults`: of attributes that the node does not state; `results`: types of what the node makes, by name.
     """
-    stated = {**defaults, **{attribute.name: attribute for attribute in body.attribute_proto}, **{a.name: a for a in node.attribute}}
+    stated = {
+        **defaults,
+        **{attribute.name: attribute for attribute in body.attribute_proto},
+        **{a.name: a for a in node.attribute},
+    }
     present = [formal for formal, name in zip(body.input, node.input, strict=False) if name]
     absent = {*body.input} - {*present}
     graph = GraphProto(name=body.name or node.op_type)
     graph.input.extend(ValueInfoProto(name=name) for name in present)
     outputs = zip(body.output, node.output, strict=False)
-    graph.output.extend(ValueInfoProto(name=formal, type=results.get(name)) for formal, name in outputs if name)
+    graph.output.extend(
+        ValueInfoProto(name=formal, type=results.get(name)) for formal, name in outputs if name
+    )
     for part in body.node:
         graph.node.append(_with_attributes(part, stated, absent))
     return Body(graph, (), tuple(body.opset_import), (), 10)

@@ -1,4 +1,6 @@
-"""Adds operators and constants to a network that is being read: what writes one operator as others uses it."""
+"""Adds operators and constants to a network that is being read: what writes one operator as others uses
+it.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Builder:
         """The names of all results of an operator, each as it is wanted, or "" for any."""
         names = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
         results = [name or self.network.free(f"{self.prefix}.{kind}") for name in outputs]
-        self.network.step(onnx.helper.make_node(kind, names, results, name=plain(results[0]), **attributes), 0)
+        self.network.step(
+            onnx.helper.make_node(kind, names, results, name=plain(results[0]), **attributes), 0
+        )
         return results
 
     def constant(self, value: np.ndarray) -> str:
@@ -83,7 +87,7 @@ class Builder:
         """Of a tensor."""
         return self.network.tensors[name].dtype
 
-    # -- what is wanted often -----------------------------------------------------------------------------------------------------------------
+    # -- what is wanted often --------------------------------------------------------------------------------
 
     def reshape(self, name: str, *shape: int) -> str:
         """Another shape of as many elements."""
@@ -119,4 +123,8 @@ class Builder:
 
     def cast(self, name: str, dtype: str) -> str:
         """As another type."""
-        return name if self.dtype(name) == dtype else self.run("Cast", name, to=int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
+        return (
+            name
+            if self.dtype(name) == dtype
+            else self.run("Cast", name, to=int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
+        )

@@ -1,8 +1,10 @@
-"""If, Loop and Scan as the operators that they run: branches are chosen or computed both, turns are written out one after the other.
+"""If, Loop and Scan as the operators that they run: branches are chosen or computed both, turns are written
+out one after the other.
 
-Everything here depends on constants alone: how often a loop turns, and which branch is taken, if that is known. Where a condition is computed, both
-branches are, as long as their results are alike, and a Where takes one; a loop whose condition is computed makes all its turns, and keeps what the
-last one with a true condition made. Source: ONNX operators If, Loop and Scan.
+Everything here depends on constants alone: how often a loop turns, and which branch is taken, if that is
+known. Where a condition is computed, both branches are, as long as their results are alike, and a Where takes
+one; a loop whose condition is computed makes all its turns, and keeps what the last one with a true condition
+made. Source: ONNX operators If, Loop and Scan.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ MAX_NODES = 1 << 14  # that all bodies of a network come to
 
 @dataclass(frozen=True)
 class _Ready:
-    """A body in the newest opset, on operands of some types; its constants are in the network by their new names."""
+    """A body in the newest opset, on operands of some types;
+    its constants are in the network by their new names.
+    """
 
     body: Body  # which lives as long, as it is known by its identity
     model: ModelProto
@@ -63,9 +67,16 @@ class Control:
         self._replace(node, what, lambda: WRITERS[node.op_type](self, node, bodies, given, captured))
 
     def call(self, node: NodeProto, results: Mapping[str, TypeProto], what: str) -> None:
-        """The operators by which ONNX defines another. `results`: types of what it makes. Raises InvalidModel, UnsupportedModel."""
+        """The operators by which ONNX defines another.
+
+        `results`: types of what it makes. Raises InvalidModel, UnsupportedModel.
+        """
         schema = onnx.defs.get_schema(node.op_type, newest_opset())
-        defaults = {name: declared.default_value for name, declared in schema.attributes.items() if declared.default_value.name}
+        defaults = {
+            name: declared.default_value
+            for name, declared in schema.attributes.items()
+            if declared.default_value.name
+        }
         function = definition(node, self.network.types, what)
         body = function_body(function, node, defaults, results)
         operands = [name for name in node.input if name]
@@ -78,7 +89,10 @@ class Control:
         self._replace(node, what, inlined)
 
     def lower(self, node: NodeProto, lowering: Lowering, what: str) -> None:
-        """The operators that stand for one that has no row in the operator table. Raises InvalidModel, UnsupportedModel."""
+        """The operators that stand for one that has no row in the operator table.
+
+        Raises InvalidModel, UnsupportedModel.
+        """
         self._replace(node, what, lambda: lowering(self.build(node), node))
 
     def follow(self, node: NodeProto, what: str) -> None:
@@ -104,7 +118,10 @@ class Control:
                 self.build(node).run("Identity", source, output=name)
 
     def inline(self, body: Body, operands: Sequence[str], prefix: str) -> list[str]:
-        """Add the operators of a body on these operands: the names of what it makes. `prefix`: of the names of its operators."""
+        """Add the operators of a body on these operands: the names of what it makes.
+
+        `prefix`: of the names of its operators.
+        """
         if self.depth >= MAX_DEPTH:
             raise UnsupportedModel(f"graphs inside of graphs, {MAX_DEPTH} deep; lfopt reads fewer")
         ready = self._ready(body, operands)
@@ -127,7 +144,10 @@ class Control:
         return [names[value.name] for value in graph.output]
 
     def _ready(self, body: Body, operands: Sequence[str]) -> _Ready:
-        types = [self.sequences.type(name) if name in self.sequences.held else self.network.types[name] for name in operands]
+        types = [
+            self.sequences.type(name) if name in self.sequences.held else self.network.types[name]
+            for name in operands
+        ]
         key = (str(id(body.graph)).encode(), *(known.SerializeToString() for known in types))
         if (known_body := self.ready.get(key)) is None:
             light, values = prepare(body.model(types), self.folder, self.label, self.bodies)
@@ -142,7 +162,11 @@ class Control:
         added = {t.name: t for t in light.graph.initializer if t.name not in values}  # by the up-conversion
         given = {name: (held.tensor, held.value) for name, held in values.items()}
         given |= {
-            name: (Tensor(name, tuple(t.dims), dtype_name(t.data_type, self.label)), onnx.numpy_helper.to_array(t)) for name, t in added.items()
+            name: (
+                Tensor(name, tuple(t.dims), dtype_name(t.data_type, self.label)),
+                onnx.numpy_helper.to_array(t),
+            )
+            for name, t in added.items()
         }
         for name, (tensor, value) in given.items():
             if name not in inputs:
@@ -156,15 +180,21 @@ def _chosen(build: Builder, condition: str, yes: str, no: str) -> str:
     if yes == no:
         return yes
     if not {yes, no} <= build.network.tensors.keys():
-        raise UnsupportedModel("its condition is computed, and decides about a sequence; lfopt reads tensors there")
+        raise UnsupportedModel(
+            "its condition is computed, and decides about a sequence; lfopt reads tensors there"
+        )
     one, other = build.network.tensors[yes], build.network.tensors[no]
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         types = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
-        raise UnsupportedModel(f"its condition is computed, and decides about {types}; lfopt reads results of one type and shape")
+        raise UnsupportedModel(
+            f"its condition is computed, and decides about {types}; lfopt reads results of one type and shape"
+        )
     return build.run("Where", condition, yes, no)
 
 
-def _if(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
+def _if(
+    control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
+) -> list[str]:
     """One branch, or both."""
     condition, build = given[0], control.build(node)
     stem, value = build.prefix, build.known(condition)
@@ -173,16 +203,27 @@ def _if(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[s
             raise InvalidModel(f"a condition of shape {[*value.shape]}; accepted: one element")
         taken = bool(value.reshape(()))
         return control.inline(bodies[not taken], captured, f"{stem}.{'then' if taken else 'else'}")
-    branches = [control.inline(body, captured, f"{stem}.{which}") for body, which in zip(bodies, ("then", "else"), strict=True)]
+    branches = [
+        control.inline(body, captured, f"{stem}.{which}")
+        for body, which in zip(bodies, ("then", "else"), strict=True)
+    ]
     return [_chosen(build, condition, yes, no) for yes, no in zip(*branches, strict=True)]
 
 
-def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
+def _loop(
+    control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
+) -> list[str]:
     """Turn after turn."""
-    (body,), (trips, condition, *state), build = bodies, [*given, "", ""][: max(len(given), 2)], control.build(node)
+    (body,), (trips, condition, *state), build = (
+        bodies,
+        [*given, "", ""][: max(len(given), 2)],
+        control.build(node),
+    )
     count = build.known(trips) if trips else None
     if trips and count is None:
-        raise UnsupportedModel("how often it turns is computed; lfopt reads loops whose number of turns is a constant")
+        raise UnsupportedModel(
+            "how often it turns is computed; lfopt reads loops whose number of turns is a constant"
+        )
     most = MAX_ITERATIONS + 1 if count is None else int(count.reshape(()))
     scanned: list[list[str]] = [[] for _ in range(len(body.graph.output) - 1 - len(state))]
     active, iteration = condition, 0  # active: a condition that is computed, or ""
@@ -192,14 +233,22 @@ def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
             break
         if iteration >= MAX_ITERATIONS or (value is None and count is None):
             raise UnsupportedModel(
-                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; lfopt reads loops of fewer turns"
+                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; lfopt "
+                "reads loops of fewer turns"
             )
-        operands = [build.constant(np.array(iteration, np.int64)), active or build.constant(np.ones((), bool)), *state]
+        operands = [
+            build.constant(np.array(iteration, np.int64)),
+            active or build.constant(np.ones((), bool)),
+            *state,
+        ]
         going, *results = control.inline(body, [*operands, *captured], f"{build.prefix}.{iteration}")
         after, outs = results[: len(state)], results[len(state) :]
         if value is None:
             if outs:
-                raise UnsupportedModel("a condition that is computed decides how long its results are; lfopt reads results of known shapes")
+                raise UnsupportedModel(
+                    "a condition that is computed decides how long its results are; lfopt reads results of "
+                    "known shapes"
+                )
             after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
             going = build.run("And", active, going)
         state, active, iteration = after, going, iteration + 1
@@ -219,7 +268,9 @@ def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> s
     return build.constant(np.zeros(shape, dtype_name(declared.elem_type, "a loop")))
 
 
-def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
+def _scan(
+    control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
+) -> list[str]:
     """Turn after turn, over slices of operands."""
     (body,), build, told = bodies, control.build(node), options(node)
     if any(opset.domain == "" and opset.version < 9 for opset in body.opsets):
@@ -230,19 +281,23 @@ def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     state, scanned = given[: len(given) - count], given[len(given) - count :]
     results = len(body.graph.output) - len(state)
     axes, directions = (told.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions"))
-    to_axes, to_directions = (told.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions"))
+    to_axes, to_directions = (
+        told.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions")
+    )
     shapes = [build.shape(name) for name in scanned]
     axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
     iterations = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     if len(iterations) != 1 or not 0 < max(iterations) <= MAX_ITERATIONS:
         raise UnsupportedModel(
-            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; lfopt reads one number of them, from 1 to {MAX_ITERATIONS}"
+            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; lfopt reads one number of them, "
+            f"from 1 to {MAX_ITERATIONS}"
         )
     (extent,) = iterations
     outs: list[list[str]] = [[] for _ in range(results)]
     for iteration in range(extent):
         slices = [
-            build.entry(name, axis, extent - 1 - iteration if back else iteration) for name, axis, back in zip(scanned, axes, directions, strict=True)
+            build.entry(name, axis, extent - 1 - iteration if back else iteration)
+            for name, axis, back in zip(scanned, axes, directions, strict=True)
         ]
         after = control.inline(body, [*state, *slices, *captured], f"{build.prefix}.{iteration}")
         state = after[: len(state)]
@@ -250,8 +305,12 @@ def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
             stack.insert(0 if back else len(stack), name)
     ranks = [len(build.shape(names[0])) + 1 for names in outs]
     stacked = [(names, axis % rank) for names, axis, rank in zip(outs, to_axes, ranks, strict=True)]
-    return [*state, *(build.concat([build.unsqueeze(name, axis) for name in names], axis) for names, axis in stacked)]
+    return [
+        *state,
+        *(build.concat([build.unsqueeze(name, axis) for name in names], axis) for names, axis in stacked),
+    ]
 
 
-Writer = Callable[[Control, NodeProto, Sequence[Body], list[str], list[str]], list[str]]  # -> what the node's outputs are
+# -> what the node's outputs are
+Writer = Callable[[Control, NodeProto, Sequence[Body], list[str], list[str]], list[str]]
 WRITERS: dict[str, Writer] = {"If": _if, "Loop": _loop, "Scan": _scan}

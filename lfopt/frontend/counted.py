@@ -1,4 +1,6 @@
-"""Operators whose results are as large as values say: how large, where these are constants, and why they are refused, where they are computed."""
+"""Operators whose results are as large as values say:
+how large, where these are constants, and why they are refused, where they are computed.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,15 @@ COUNTS = {
 
 
 def why(kind: str) -> str:
-    """What a refusal says of an operator whose results have no static shape, and what to do; empty for those of which nothing is known."""
+    """What a refusal says of an operator whose results have no static shape, and what to do;
+    empty for those of which nothing is known.
+    """
     if kind not in COUNTS:
         return ""
-    return f": {COUNTS[kind]} depends on values that are computed; accepted: a network that ends before it, with what it reads as outputs"
+    return (
+        f": {COUNTS[kind]} depends on values that are computed; accepted: a network that ends before it, "
+        "with what it reads as outputs"
+    )
 
 
 def _non_zero(node: NodeProto, value: np.ndarray) -> Shapes:
@@ -42,4 +49,5 @@ def _unique(node: NodeProto, value: np.ndarray) -> Shapes:
     return [shape, (shape[axis],), (value.shape[axis],), (shape[axis],)]
 
 
-SHAPES: dict[str, Callable[[NodeProto, np.ndarray], Shapes]] = {"NonZero": _non_zero, "Unique": _unique}  # of what a constant makes
+# of what a constant makes
+SHAPES: dict[str, Callable[[NodeProto, np.ndarray], Shapes]] = {"NonZero": _non_zero, "Unique": _unique}

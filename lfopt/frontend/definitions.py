@@ -1,4 +1,6 @@
-"""Operators that ONNX defines by others, as these: Attention and RotaryEmbedding, of which the operator table knows the parts."""
+"""Operators that ONNX defines by others, as these:
+Attention and RotaryEmbedding, of which the operator table knows the parts.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,23 @@ from lfopt.frontend.upgrade import newest_opset
 from lfopt.ir import InvalidModel, Tensor
 from lfopt.ir.names import one_line, plain
 
-DEFINED = frozenset({"Attention", "RotaryEmbedding"})  # of which the operator table knows the parts that attention is found by
-FUNCTIONS = frozenset(  # others that ONNX defines by operators, but for those whose results have no static shape, or are random
+# of which the operator table knows the parts that attention is found by
+DEFINED = frozenset({"Attention", "RotaryEmbedding"})
+# others that ONNX defines by operators, but for those whose results have no static shape, or are random
+FUNCTIONS = frozenset(
     """
-    AffineGrid BlackmanWindow CausalConvWithState CenterCropPad HammingWindow HannWindow LinearAttention NegativeLogLikelihoodLoss
-    SoftmaxCrossEntropyLoss SwiGLU
+    AffineGrid BlackmanWindow CausalConvWithState CenterCropPad HammingWindow HannWindow LinearAttention
+    NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss SwiGLU
     """.split()
 )
 
 
 @dataclass
 class Definitions:
-    """Writes operators of a network out. What they have in common, as the masks of all layers, is made once."""
+    """Writes operators of a network out.
+
+    What they have in common, as the masks of all layers, is made once.
+    """
 
     tensors: Mapping[str, Tensor]  # of the network, as far as it is known; the same for the others
     constants: Mapping[str, np.ndarray | None]
@@ -40,7 +47,9 @@ class Definitions:
     )  # constants, by what they are computed from, and by their values if small
 
     def nodes(self, node: NodeProto, what: str) -> Iterator[NodeProto]:
-        """The nodes that an operator is defined by, but for those that change nothing. What each makes must be known before the next is asked for.
+        """The nodes that an operator is defined by, but for those that change nothing.
+
+        What each makes must be known before the next is asked for.
 
         Raises InvalidModel.
         """
@@ -51,7 +60,11 @@ class Definitions:
             given, inner = [names[name] for name in part.input], part.output[0] not in body.output
             sizes = self.constants.get(given[1]) if part.op_type == "Split" and len(given) > 1 else None
             if sizes is not None and np.count_nonzero(sizes) == 1:
-                names |= {name: given[0] if size else "" for name, size in zip(part.output, sizes.tolist(), strict=True)}  # nothing is split off
+                # nothing is split off
+                names |= {
+                    name: given[0] if size else ""
+                    for name, size in zip(part.output, sizes.tolist(), strict=True)
+                }
                 continue
             if part.op_type == "Concat":
                 given = [name for name in given if name]
@@ -88,20 +101,32 @@ class Definitions:
             case "Identity":
                 return given[0]
             case "Cast":
-                return given[0] if [a.i for a in part.attribute if a.name == "to"] == [self._type(given[0])] else None
+                return (
+                    given[0]
+                    if [a.i for a in part.attribute if a.name == "to"] == [self._type(given[0])]
+                    else None
+                )
             case "CastLike":
                 return given[0] if self._type(given[0]) == self._type(given[1]) else None
             case "Concat":
                 return given[0] if len(given) == 1 else None
             case "Expand":
                 shape = self.constants.get(given[1])
-                return given[0] if shape is not None and self.tensors[given[0]].shape == tuple(shape.tolist()) else None
+                return (
+                    given[0]
+                    if shape is not None and self.tensors[given[0]].shape == tuple(shape.tolist())
+                    else None
+                )
             case "Pad":
                 return given[0] if self._holds(given[1], 0) else None
             case "Add":
-                same = given[1] if self._holds(given[0], 0) else given[0] if self._holds(given[1], 0) else None
+                same = (
+                    given[1] if self._holds(given[0], 0) else given[0] if self._holds(given[1], 0) else None
+                )
             case "Where":
-                same = given[1] if self._holds(given[0], 1) else given[2] if self._holds(given[0], 0) else None
+                same = (
+                    given[1] if self._holds(given[0], 1) else given[2] if self._holds(given[0], 0) else None
+                )
             case _:
                 return None
         shapes = [self.tensors[name].shape for name in given]
@@ -113,12 +138,16 @@ class Definitions:
     def _holds(self, name: str, number: float) -> bool:
         """Whether every element of a constant is this number."""
         value = self.constants.get(name)
-        return value is not None and bool((value[tuple(slice(None if step else 1) for step in value.strides)] == number).all())
+        return value is not None and bool(
+            (value[tuple(slice(None if step else 1) for step in value.strides)] == number).all()
+        )
 
 
 def as_cast(node: NodeProto, like: TypeProto) -> NodeProto:
     """A CastLike as a Cast, which reads nothing for its type alone."""
-    return onnx.helper.make_node("Cast", node.input[:1], node.output, name=node.name, to=like.tensor_type.elem_type)
+    return onnx.helper.make_node(
+        "Cast", node.input[:1], node.output, name=node.name, to=like.tensor_type.elem_type
+    )
 
 
 def as_identity(node: NodeProto, known: TypeProto | None) -> NodeProto:
@@ -129,7 +158,9 @@ def as_identity(node: NodeProto, known: TypeProto | None) -> NodeProto:
 
 
 def definition(node: NodeProto, types: Mapping[str, TypeProto], what: str) -> FunctionProto:
-    """The function that ONNX defines an operator by, for operands of these types. Its inliner makes the same, but not where an operand is absent.
+    """The function that ONNX defines an operator by, for operands of these types.
+
+    Its inliner makes the same, but not where an operand is absent.
 
     Raises InvalidModel.
     """
@@ -139,7 +170,9 @@ def definition(node: NodeProto, types: Mapping[str, TypeProto], what: str) -> Fu
     version = max(schema.context_dependent_function_opset_versions)
     given = [(types[name] if name else TypeProto()).SerializeToString() for name in node.input]
     try:
-        body = FunctionProto.FromString(schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given))
+        body = FunctionProto.FromString(
+            schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
+        )
     except ONNX_REFUSES as error:
         raise InvalidModel(f"{what}: {one_line(error)}") from None
     if not body.node:

@@ -1,4 +1,5 @@
-"""A graph whose tensors say what their integers stand for, written with QuantizeLinear and DequantizeLinear, as a file has it.
+"""A graph whose tensors say what their integers stand for, written with QuantizeLinear and DequantizeLinear,
+as a file has it.
 
 `lfopt.frontend.absorption` undoes it.
 """
@@ -14,9 +15,11 @@ from lfopt.ir import Graph, Operator, Tensor
 
 
 def in_qdq_form(graph: Graph) -> Graph:
-    """The graph with Q and DQ around every quantised tensor and no quantizations, as a file has it; `absorb` undoes this.
+    """The graph with Q and DQ around every quantised tensor and no quantizations, as a file has it; `absorb`
+    undoes this.
 
-    Its opset is the lowest in which its operators are what they are in the newest, so that runtimes which lag behind read it.
+    Its opset is the lowest in which its operators are what they are in the newest, so that runtimes which lag
+    behind read it.
     """
     if all(tensor.quantization is None for tensor in graph.tensors.values()):
         return graph
@@ -24,7 +27,10 @@ def in_qdq_form(graph: Graph) -> Graph:
 
 
 class _Expansion:
-    """Writes Q and DQ beside the operators. Each quantised tensor has up to three names: real numbers before Q, integers, real numbers behind DQ."""
+    """Writes Q and DQ beside the operators.
+
+    Each quantised tensor has up to three names: real numbers before Q, integers, real numbers behind DQ.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -36,7 +42,9 @@ class _Expansion:
         self.held: dict[str, str] = {}  # name of the integers of a quantised tensor
         self.real: dict[str, str] = {}  # name of the real numbers that they stand for
         self.parameters: dict[str, tuple[str, str]] = {}  # names of scale and zero point
-        self.read = {name for op in graph.operators if self._reads_real(op) for name in op.inputs} | set(graph.outputs)
+        self.read = {name for op in graph.operators if self._reads_real(op) for name in op.inputs} | set(
+            graph.outputs
+        )
 
     def result(self) -> Graph:
         graph = self.graph
@@ -57,7 +65,9 @@ class _Expansion:
         self._dequantize(name)
 
     def _reads_real(self, operator: Operator) -> bool:
-        """Whether the operator reads the real numbers behind a quantised operand: all but DQ, and what moves integers that nothing explains."""
+        """Whether the operator reads the real numbers behind a quantised operand:
+        all but DQ, and what moves integers that nothing explains.
+        """
         if is_q_or_dq(operator):
             return operator.kind == Q
         results = (self.graph.tensors[name] for name in operator.outputs if name)
@@ -66,18 +76,26 @@ class _Expansion:
     def _expand(self, operator: Operator) -> None:
         names = self.real if self._reads_real(operator) else self.held
         inputs = tuple(names.get(name, name) for name in operator.inputs)
-        quantised = [name for name in operator.outputs if name and self.graph.tensors[name].quantization is not None]
+        quantised = [
+            name for name in operator.outputs if name and self.graph.tensors[name].quantization is not None
+        ]
         spelled: dict[str, str] = {}
         for name in quantised:
             if name in self.graph.outputs:
                 spelled[name] = self._fresh(f"{name}.quantized" if is_q_or_dq(operator) else f"{name}.real")
             if is_q_or_dq(operator):
                 self.held[name] = spelled.get(name, name)
-                self.tensors[self.held[name]] = replace(self.graph.tensors[name], name=self.held[name], quantization=None)
+                self.tensors[self.held[name]] = replace(
+                    self.graph.tensors[name], name=self.held[name], quantization=None
+                )
             else:
                 result = spelled.get(name, name)
                 self.tensors[result] = Tensor(result, self.graph.shape(name), "float32")
-        self.operators.append(replace(operator, inputs=inputs, outputs=tuple(spelled.get(name, name) for name in operator.outputs)))
+        self.operators.append(
+            replace(
+                operator, inputs=inputs, outputs=tuple(spelled.get(name, name) for name in operator.outputs)
+            )
+        )
         for name in quantised:
             if not is_q_or_dq(operator):
                 self._quantize(name, spelled.get(name, name))
@@ -101,13 +119,27 @@ class _Expansion:
         if name not in self.parameters:
             self.parameters[name] = self._fresh(f"{name}.scale"), self._fresh(f"{name}.zero_point")
             shape = () if by.axis is None else (len(by.scale),)
-            values = np.array(by.scale, np.float32).reshape(shape), np.array(by.zero_point, self.graph.tensors[name].dtype).reshape(shape)
+            values = (
+                np.array(by.scale, np.float32).reshape(shape),
+                np.array(by.zero_point, self.graph.tensors[name].dtype).reshape(shape),
+            )
             for parameter, value in zip(self.parameters[name], values, strict=True):
-                self.tensors[parameter], self.constants[parameter] = Tensor(parameter, shape, value.dtype.name), value
+                self.tensors[parameter], self.constants[parameter] = (
+                    Tensor(parameter, shape, value.dtype.name),
+                    value,
+                )
         while wanted in self.names:
             wanted += "_"
         self.names.add(wanted)
-        self.operators.append(Operator(wanted, kind, (read, *self.parameters[name]), (result,), {} if by.axis is None else {"axis": by.axis}))
+        self.operators.append(
+            Operator(
+                wanted,
+                kind,
+                (read, *self.parameters[name]),
+                (result,),
+                {} if by.axis is None else {"axis": by.axis},
+            )
+        )
 
     def _fresh(self, wanted: str) -> str:
         while wanted in self.taken:

@@ -17,7 +17,8 @@ from lfopt.ops.evaluate import evaluate
 MAX_FOLDED_BYTES = 1 << 32  # of all evaluated constants together
 MAX_WORK = 1 << 30  # elements touched or multiplied by one evaluation: a few seconds
 MAX_LOOPED_WORK = 1 << 16  # the same, where the reference implementation loops in Python
-LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range Unique".split())  # and most of the operator table: makers of constants
+# and most of the operator table: makers of constants
+LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range Unique".split())
 
 
 @dataclass
@@ -27,7 +28,11 @@ class Folding:
     folded_bytes: int = 0
 
     def evaluate(
-        self, operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor], what: str
+        self,
+        operator: Operator,
+        inputs: Sequence[np.ndarray | None],
+        results: Mapping[str, Tensor],
+        what: str,
     ) -> Mapping[str, np.ndarray] | str:
         """Values of the results by name, or the reason why they stay unknown.
 
@@ -37,7 +42,8 @@ class Folding:
         if self.folded_bytes > MAX_FOLDED_BYTES:
             shapes = " and ".join(str(list(tensor.shape)) for tensor in results.values())
             raise UnsupportedModel(
-                f"{what}: a constant of shape {shapes}; constants evaluated at load take at most {MAX_FOLDED_BYTES} bytes together"
+                f"{what}: a constant of shape {shapes}; constants evaluated at load take at most "
+                f"{MAX_FOLDED_BYTES} bytes together"
             )
         if operator.kind == "ConstantOfShape":  # one number, however large the shape
             fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))
@@ -51,16 +57,25 @@ class Folding:
         if work > (limit := MAX_LOOPED_WORK if spec(operator.kind).looped else MAX_WORK):
             return f"it would take {work} steps; the limit is {limit}"
         try:
-            values = _computed(operator, inputs, results) if operator.kind == "Resize" else evaluate(operator, inputs, newest_opset())
+            values = (
+                _computed(operator, inputs, results)
+                if operator.kind == "Resize"
+                else evaluate(operator, inputs, newest_opset())
+            )
             return dict(zip(results, values, strict=True))
         except Exception as error:  # whatever NumPy or the reference implementation says of these operands
             return one_line(error)
 
 
-def _computed(operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]) -> tuple[np.ndarray, ...]:
+def _computed(
+    operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]
+) -> tuple[np.ndarray, ...]:
     """Values by lfopt's own arithmetic, where those of ONNX's reference are others (docs/resize.md)."""
     outputs, given = tuple(results.values()), tuple(inputs)
-    tensors = tuple(None if v is None else Tensor(name, v.shape, v.dtype.name) for name, v in zip(operator.inputs, given, strict=True))
+    tensors = tuple(
+        None if v is None else Tensor(name, v.shape, v.dtype.name)
+        for name, v in zip(operator.inputs, given, strict=True)
+    )
     shapes, known = tuple(None if v is None else v.shape for v in given), tuple(v is not None for v in given)
     call = Call(operator, shapes, given, known, tuple(tensor.shape for tensor in outputs), tensors, outputs)
     operands = [None if v is None else Part(v, whole(v.shape)) for v in given]

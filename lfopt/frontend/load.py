@@ -1,8 +1,10 @@
-"""From an ONNX model to a Graph: every shape known, everything that depends on constants alone evaluated, nothing dead left.
+"""From an ONNX model to a Graph: every shape known, everything that depends on constants alone evaluated,
+nothing dead left.
 
-Shapes and constants come from one walk in topological order, because shapes often are computed by the graph itself (Shape, Gather, Concat, Reshape).
-Shapes are ONNX's own inference, values its reference implementation, but for ConvTranspose and Resize, where these are not what is specified. Where
-values are absent, a constant is known by its shape alone, so a graph without weights and its filled copy give the same operators.
+Shapes and constants come from one walk in topological order, because shapes often are computed by the graph
+itself (Shape, Gather, Concat, Reshape). Shapes are ONNX's own inference, values its reference implementation,
+but for ConvTranspose and Resize, where these are not what is specified. Where values are absent, a constant
+is known by its shape alone, so a graph without weights and its filled copy give the same operators.
 """
 
 from __future__ import annotations
@@ -35,16 +37,31 @@ from lfopt.frontend.shapes import dims_of, is_open, with_dims
 from lfopt.frontend.spelling import labels, spell
 from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
-from lfopt.ir import Attribute, Graph, InvalidConfig, InvalidModel, LfoptError, Operator, Origin, Tensor, UnsupportedModel
+from lfopt.ir import (
+    Attribute,
+    Graph,
+    InvalidConfig,
+    InvalidModel,
+    LfoptError,
+    Operator,
+    Origin,
+    Tensor,
+    UnsupportedModel,
+)
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
 from lfopt.ops.moving import same_width
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.windows import transposed_extents, windows
 
-InputShapes = Mapping[str, Sequence[int] | int]  # by input: lists or tuples of whole numbers; by named dimension: a whole number
-RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
-SAME_ELEMENTS = frozenset({"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"})
+# by input: lists or tuples of whole numbers; by named dimension: a whole number
+InputShapes = Mapping[str, Sequence[int] | int]
+RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+SAME_ELEMENTS = frozenset(
+    {"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
+)
 SAME_SHAPE = frozenset(
     {"GroupNormalization", "MeanVarianceNormalization"}
 )  # ONNX has no inference for these: the result is shaped as the first input
@@ -59,22 +76,32 @@ CHECKS: dict[str, Callable[[Call], object]] = {
 def load(path: str | Path, input_shapes: InputShapes | None = None) -> Graph:
     """Read an ONNX file.
 
-    `input_shapes` gives or overrides the shapes of inputs by name. Raises InvalidModel or UnsupportedModel with one line that names the file and the
-    node or tensor.
+    `input_shapes` gives or overrides the shapes of inputs by name. Raises InvalidModel or UnsupportedModel
+    with one line that names the file and the node or tensor.
     """
     path = Path(path)
     return from_model(read_model(path), input_shapes, folder=path.parent, label=str(path), name=path.stem)
 
 
 def from_model(
-    model: ModelProto, input_shapes: InputShapes | None = None, *, folder: Path | None = None, label: str = "model", name: str | None = None
+    model: ModelProto,
+    input_shapes: InputShapes | None = None,
+    *,
+    folder: Path | None = None,
+    label: str = "model",
+    name: str | None = None,
 ) -> Graph:
-    """A Graph from a model in memory; external data is looked for in `folder`. Names in it are plain (see `lfopt.ir.names`).
+    """A Graph from a model in memory; external data is looked for in `folder`.
 
-    `label` is what messages call the model, `name` what the Graph is called (default: as the model's graph is).
+    Names in it are plain (see `lfopt.ir.names`).
+
+    `label` is what messages call the model, `name` what the Graph is called (default: as the model's graph
+    is).
     """
     try:
-        return _from_model(model, _whole_shapes({} if input_shapes is None else input_shapes), folder, label, name)
+        return _from_model(
+            model, _whole_shapes({} if input_shapes is None else input_shapes), folder, label, name
+        )
     except LfoptError as error:
         raise type(error)(one_line(error)) from None  # names in the file may hold line breaks
 
@@ -89,7 +116,10 @@ def _whole_shapes(given: object) -> dict[str, tuple[int, ...]]:
         if dims is not shape or not all(_is_dim(d) for d in dims):
             told = ", ".join(str(d) if _is_dim(d) else type(d).__name__ for d in dims[:16])
             text = f"[{told}]" if dims is shape else type(shape).__name__
-            raise InvalidConfig(f"input_shapes: {name!r}: found {text}; accepted: a list or tuple of whole numbers, or one for a named dimension")
+            raise InvalidConfig(
+                f"input_shapes: {name!r}: found {text}; accepted: a list or tuple of whole numbers, or one "
+                "for a named dimension"
+            )
     return {name: tuple(int(d) for d in shape) for name, shape in given.items()}
 
 
@@ -98,12 +128,19 @@ def _is_dim(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 1 << 63
 
 
-def _from_model(model: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], folder: Path | None, label: str, name: str | None) -> Graph:
+def _from_model(
+    model: ModelProto,
+    input_shapes: Mapping[str, tuple[int, ...]],
+    folder: Path | None,
+    label: str,
+    name: str | None,
+) -> Graph:
     bodies = Bodies()
     light, values = prepare(model, folder, label, bodies)
     values, spelled = spell(light, values)
     values, note = widen(light, values, label, ends=True)
-    said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}  # what upgrades a model drops it
+    # what upgrades a model drops it
+    said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}
     walk = _Walk(label, light, values, labels(model, spelled, label), said, bodies, folder, note)
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
     for position, node in enumerate(light.graph.node):
@@ -124,20 +161,29 @@ class _Walk:
     types: dict[str, TypeProto] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     constants: dict[str, np.ndarray | None] = field(default_factory=dict)
-    small: dict[str, onnx.TensorProto] = field(default_factory=dict)  # constants that shape inference may look into
+    # constants that shape inference may look into
+    small: dict[str, onnx.TensorProto] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
     folding: Folding = field(default_factory=Folding)
     unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
-    nothing: dict[str, str] = field(default_factory=dict[str, str])  # inputs without elements, and the constants that are read in their places
-    stored: dict[str, Stored] = field(default_factory=dict)  # integers that a DequantizeLinear made float constants of, by the constant's name
+    # inputs without elements, and the constants that are read in their places
+    nothing: dict[str, str] = field(default_factory=dict[str, str])
+    # integers that a DequantizeLinear made float constants of, by the constant's name
+    stored: dict[str, Stored] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graph = self.model.graph
         self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
-        self.read = {name for node in graph.node for name in node.input if name} | {v.name for v in graph.output}
-        taken = {v.name for v in (*graph.input, *graph.initializer)} | {name for node in graph.node for name in node.output} | {*self.values}
+        self.read = {name for node in graph.node for name in node.input if name} | {
+            v.name for v in graph.output
+        }
+        taken = (
+            {v.name for v in (*graph.input, *graph.initializer)}
+            | {name for node in graph.node for name in node.output}
+            | {*self.values}
+        )
         self.definitions = Definitions(self.tensors, self.constants, self.types, taken)
         self.control = Control(self, self.bodies, self.folder, self.label)
         for name, (tensor, value) in self.values.items():
@@ -145,7 +191,11 @@ class _Walk:
         for tensor in graph.initializer:  # those that the up-conversion added
             if tensor.name not in self.constants:
                 dtype = dtype_name(tensor.data_type, self.label)
-                self.add_constant(tensor.name, Tensor(tensor.name, tuple(tensor.dims), dtype), onnx.numpy_helper.to_array(tensor))
+                self.add_constant(
+                    tensor.name,
+                    Tensor(tensor.name, tuple(tensor.dims), dtype),
+                    onnx.numpy_helper.to_array(tensor),
+                )
 
     def take_inputs(self, given: Mapping[str, tuple[int, ...]]) -> None:
         """Graph inputs that are not initializers, with static shapes."""
@@ -159,9 +209,14 @@ class _Walk:
             dims, shape = dims_of(value), given.get(value.name)
             if shape is not None:
                 if dims is not None and len(shape) != len(dims):
-                    raise InvalidModel(f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: {list(dims)}")
+                    raise InvalidModel(
+                        f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: "
+                        f"{list(dims)}"
+                    )
                 if any(d <= 0 for d in shape):
-                    raise InvalidModel(f"{what}: --input-shape {','.join(map(str, shape))}: dims are at least 1")
+                    raise InvalidModel(
+                        f"{what}: --input-shape {','.join(map(str, shape))}: dims are at least 1"
+                    )
                 if not is_open(dims) and shape != dims:
                     self.declared = {}  # the shapes that the file states were those of its own input shape
             else:
@@ -171,7 +226,11 @@ class _Walk:
             self.inputs.append(value.name)
             if not prod(shape) and dtype != "string":
                 self.nothing[value.name] = self.free(f"{value.name}.empty")
-                self.add_constant(self.nothing[value.name], Tensor(self.nothing[value.name], shape, dtype), np.zeros(shape, dtype))
+                self.add_constant(
+                    self.nothing[value.name],
+                    Tensor(self.nothing[value.name], shape, dtype),
+                    np.zeros(shape, dtype),
+                )
 
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
@@ -184,27 +243,47 @@ class _Walk:
             node = as_cast(node, self.types[node.input[1]])
         if node.op_type == "BitCast" and not node.domain:
             node = as_identity(node, self.types.get(node.input[0]))
-        operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain, origin)
+        operator = Operator(
+            self._unique_name(node, position),
+            node.op_type,
+            tuple(node.input),
+            tuple(node.output),
+            {},
+            node.domain,
+            origin,
+        )
         what = f"{self.label}: {title(node)}"
         for name in operator.inputs:
             if name and name not in self.tensors and name not in self.control.sequences.held:
-                raise InvalidModel(f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)")
+                raise InvalidModel(
+                    f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)"
+                )
         if self.control.sequences.reads(node):
             self.control.follow(node, what)
             return
-        if node.op_type not in ("If", "Loop") and (held := [name for name in operator.inputs if name in self.control.sequences.held]):
-            raise UnsupportedModel(f"{what}: input {held[0]!r} is a sequence; lfopt reads those that other operators take apart again")
+        if node.op_type not in ("If", "Loop") and (
+            held := [name for name in operator.inputs if name in self.control.sequences.held]
+        ):
+            raise UnsupportedModel(
+                f"{what}: input {held[0]!r} is a sequence; lfopt reads those that other operators take apart "
+                "again"
+            )
         operator = replace(operator, attributes=_attributes(node, what))
-        if wrong := mismatch(operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]):
+        if wrong := mismatch(
+            operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]
+        ):
             raise InvalidModel(f"{what}: {wrong}")
         if self._written_out(node, what, origin, position):
             return
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
-            operator = _rounding_as_before_11(operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what)
+            operator = _rounding_as_before_11(
+                operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what
+            )
         self._check(operator, results)
         if is_q_or_dq(operator):
-            quantization_of(operator, {**self.tensors, **results}, self.constants, what)  # refuses what is not legal
+            # refuses what is not legal
+            quantization_of(operator, {**self.tensors, **results}, self.constants, what)
         self._refuse_training(operator, what)
         if self._fold(operator, results, what):
             return
@@ -237,11 +316,17 @@ class _Walk:
         return True
 
     def _take_scalars(self, node: NodeProto) -> None:
-        """Operands of one element as scalars, as ONNX's inference wants those of Range; lists of one element are common."""
+        """Operands of one element as scalars, as ONNX's inference wants those of Range;
+        lists of one element are common.
+        """
         for k, name in enumerate(node.input):
             if (value := self.constants.get(name)) is not None and value.shape == (1,):
                 node.input[k] = self.free(f"{name}.scalar")
-                self.add_constant(node.input[k], replace(self.tensors[name], name=node.input[k], shape=()), value.reshape(()))
+                self.add_constant(
+                    node.input[k],
+                    replace(self.tensors[name], name=node.input[k], shape=()),
+                    value.reshape(()),
+                )
 
     def free(self, wanted: str) -> str:
         """A name that no tensor has."""
@@ -252,7 +337,9 @@ class _Walk:
         if operator.domain or operator.kind not in CHECKS:
             return
         try:
-            CHECKS[operator.kind](Call.over(operator, ChainMap({**results}, self.tensors).__getitem__, self.constants))
+            CHECKS[operator.kind](
+                Call.over(operator, ChainMap({**results}, self.tensors).__getitem__, self.constants)
+            )
         except InvalidModel as error:
             raise type(error)(f"{self.label}: {error}") from None
 
@@ -270,7 +357,9 @@ class _Walk:
         outputs = tuple(v.name for v in self.model.graph.output)
         for output in outputs:
             if output in self.control.sequences.held:
-                raise UnsupportedModel(f"{self.label}: graph output {output!r} is a sequence; only tensors are supported")
+                raise UnsupportedModel(
+                    f"{self.label}: graph output {output!r} is a sequence; only tensors are supported"
+                )
             if output not in self.tensors:
                 raise InvalidModel(f"{self.label}: graph output {output!r} is made by nothing")
         needed, alive = set(outputs), list[Operator]()  # last operator first
@@ -278,7 +367,11 @@ class _Walk:
             if needed.intersection(operator.outputs):
                 needed.update(name for name in operator.inputs if name)
                 alive.append(replace(operator, outputs=_asked(operator, needed)))
-        kept = {t for operator in alive for t in (*operator.inputs, *operator.outputs) if t} | set(self.inputs) | set(outputs)
+        kept = (
+            {t for operator in alive for t in (*operator.inputs, *operator.outputs) if t}
+            | set(self.inputs)
+            | set(outputs)
+        )
         constants = {t: value for t, value in self.constants.items() if t in kept}
         return Graph(
             name,
@@ -292,19 +385,32 @@ class _Walk:
             self.labels,
         )
 
-    def _notes(self, operators: Sequence[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:
+    def _notes(
+        self, operators: Sequence[Operator], constants: Mapping[str, np.ndarray | None]
+    ) -> Iterator[str]:
         if self.note:
             yield self.note
         for name in self.nothing:
-            yield f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: what is made of it alone is a constant"
+            yield (
+                f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: what is made of "
+                "it alone is a constant"
+            )
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
             yield self.unevaluated[0] + more
-        if absent := sum(value is None and (t not in self.stored or self.stored[t].value is None) for t, value in constants.items()):
-            yield f"{absent} of {len(constants)} constants have no values (external data that is absent, or made from it): shapes alone are used"
+        if absent := sum(
+            value is None and (t not in self.stored or self.stored[t].value is None)
+            for t, value in constants.items()
+        ):
+            yield (
+                f"{absent} of {len(constants)} constants have no values (external data that is absent, or "
+                "made from it): shapes alone are used"
+            )
         strangers = Counter(op.kind for op in reversed(operators) if spec(op.kind, op.domain) is OPAQUE)
         if strangers:
-            listed = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in strangers.items())
+            listed = ", ".join(
+                f"{kind} ({count})" if count > 1 else kind for kind, count in strangers.items()
+            )
             yield f"operators unknown to lfopt, each kept alone and opaque: {listed}"
 
     def _unique_name(self, node: NodeProto, position: int) -> str:
@@ -323,16 +429,25 @@ class _Walk:
             present = [name for name in node.input if name]
             if reason := fault(node, self.types):
                 raise InvalidModel(f"{what}: {reason}")
-            types, data = {name: self.types[name] for name in present}, {name: self.small[name] for name in present if name in self.small}
+            types, data = (
+                {name: self.types[name] for name in present},
+                {name: self.small[name] for name in present if name in self.small},
+            )
             try:
-                inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=list(self.model.opset_import))
+                inferred = onnx.shape_inference.infer_node_outputs(
+                    schema, node, types, data, opset_imports=list(self.model.opset_import)
+                )
             except ONNX_REFUSES as error:
                 raise InvalidModel(f"{what}: {one_line(error)}") from None
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
             if node.op_type in SHAPES and (value := self.constants.get(node.input[0])) is not None:
                 shapes = zip(node.output, SHAPES[node.op_type](node, value), strict=False)
-                inferred = {n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape) for n, shape in shapes if n}
+                inferred = {
+                    n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape)
+                    for n, shape in shapes
+                    if n
+                }
         return inferred
 
     def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
@@ -342,19 +457,38 @@ class _Walk:
         for name in node.output:
             if not name:
                 continue
-            tensor = self._derived(node, name, what) or _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
+            tensor = (
+                self._derived(node, name, what)
+                or _static(name, inferred.get(name), what)
+                or _static(name, self.declared.get(name), what)
+            )
             if tensor is None:
                 unknown = "" if inferred else ", and lfopt does not know the operator"
-                raise UnsupportedModel(f"{what}: the shape of output {name!r} is not static{unknown}{why(node.op_type)}")
+                raise UnsupportedModel(
+                    f"{what}: the shape of output {name!r} is not static{unknown}{why(node.op_type)}"
+                )
             check_shape(tensor.shape, f"{what}: output {name!r}")
-            if node.op_type in SAME_ELEMENTS and not node.domain and tensor.elements != (source := self.tensors[node.input[0]]).elements:
-                raise InvalidModel(f"{what}: from {list(source.shape)} to {list(tensor.shape)}, which has another number of elements")
+            if (
+                node.op_type in SAME_ELEMENTS
+                and not node.domain
+                and tensor.elements != (source := self.tensors[node.input[0]]).elements
+            ):
+                raise InvalidModel(
+                    f"{what}: from {list(source.shape)} to {list(tensor.shape)}, which has another number of "
+                    "elements"
+                )
             results[name] = tensor
         return results
 
     def _derived(self, node: NodeProto, name: str, what: str) -> Tensor | None:
-        """The result of an operator whose shape ONNX's inference rounds, or has otherwise than its specification; None for all others."""
-        first = self.tensors[node.input[0]] if not node.domain and node.op_type in ("ConvTranspose", "Resize") else None
+        """The result of an operator whose shape ONNX's inference rounds, or has otherwise than its
+        specification; None for all others.
+        """
+        first = (
+            self.tensors[node.input[0]]
+            if not node.domain and node.op_type in ("ConvTranspose", "Resize")
+            else None
+        )
         if first is None or not first.elements:
             return None
         attributes = _attributes(node, what)
@@ -363,7 +497,9 @@ class _Walk:
             group: int = attributes.get("group", 1)  # type: ignore[assignment]
             shape = first.shape[0], self.tensors[node.input[1]].shape[1] * group, *spatial
         elif node.op_type == "Resize":
-            scales, sizes = (self.constants.get(node.input[i]) if len(node.input) > i else None for i in (2, 3))
+            scales, sizes = (
+                self.constants.get(node.input[i]) if len(node.input) > i else None for i in (2, 3)
+            )
             if scales is not None and scales.size and np.isfinite(scales).all():
                 shape = resizing.extents(attributes, first.shape, scales, None)
             elif sizes is not None and sizes.size:
@@ -384,7 +520,9 @@ class _Walk:
         if not absent:
             evaluated = self.folding.evaluate(operator, inputs, results, what)
             if isinstance(evaluated, str):
-                self.unevaluated.append(f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {evaluated}")
+                self.unevaluated.append(
+                    f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {evaluated}"
+                )
             else:
                 values = evaluated
         for name, tensor in results.items():
@@ -392,19 +530,35 @@ class _Walk:
         return True
 
     def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
-        """The operator without results that are constants whatever it reads: those without elements, and the mask of a Dropout that drops nothing."""
-        known = {name: np.zeros(t.shape, t.dtype) for name, t in results.items() if not t.elements and t.dtype != "string"}
+        """The operator without results that are constants whatever it reads: those without elements, and the
+        mask of a Dropout that drops nothing.
+        """
+        known = {
+            name: np.zeros(t.shape, t.dtype)
+            for name, t in results.items()
+            if not t.elements and t.dtype != "string"
+        }
         if operator.kind == "ConstantOfShape" and not operator.domain:
             fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))
-            known |= {name: np.broadcast_to(fill.reshape(()), tensor.shape) for name, tensor in results.items() if fill.size == 1}
+            known |= {
+                name: np.broadcast_to(fill.reshape(()), tensor.shape)
+                for name, tensor in results.items()
+                if fill.size == 1
+            }
         if operator.kind == "Dropout" and not operator.domain:
             known |= {name: np.ones(results[name].shape, bool) for name in operator.outputs[1:] if name}
         for name, value in known.items():
             self.add_constant(name, results[name], value)
-        return replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs)) if known else operator
+        return (
+            replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs))
+            if known
+            else operator
+        )
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
-        """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where its values are asked for."""
+        """Whether the result is a constant behind DequantizeLinear:
+        it is kept as integers, and dequantised where its values are asked for.
+        """
         source, stored = operator.inputs[0] if operator.inputs else "", None
         if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
             by = quantization_of(operator, {**self.tensors, **results}, self.constants, what)
@@ -412,7 +566,9 @@ class _Walk:
                 stored = Stored(replace(self.tensors[source], quantization=by), self.constants[source])
         elif source in self.stored and len(results) == 1:
             others = [None, *(self.constants[name] if name else None for name in operator.inputs[1:])]
-            stored = moved(operator, self.stored[source], others, next(iter(results.values())), newest_opset())
+            stored = moved(
+                operator, self.stored[source], others, next(iter(results.values())), newest_opset()
+            )
         if stored is None:
             return False
         (name, tensor), *_ = results.items()
@@ -430,11 +586,15 @@ class _Walk:
     def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
         """A tensor that is known before anything runs; None: its shape alone."""
         if value is not None:
-            tensor = Tensor(name, tuple(value.shape), "string" if value.dtype.kind in "OSU" else value.dtype.name)
+            tensor = Tensor(
+                name, tuple(value.shape), "string" if value.dtype.kind in "OSU" else value.dtype.name
+            )
         self.tensors[name], self.constants[name] = tensor, value
         self.types[name] = _type_proto(tensor)
         if value is not None and value.size <= SMALL:
-            self.small[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
+            self.small[name] = onnx.numpy_helper.from_array(
+                np.ascontiguousarray(value).reshape(value.shape), name
+            )
 
     def _add_tensor(self, name: str, tensor: Tensor, what: str) -> None:
         check_shape(tensor.shape, f"{what}: tensor {name!r}")
@@ -460,27 +620,47 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
         elif attribute.type == onnx.AttributeProto.STRINGS:
             value = tuple(text.decode("utf-8", "replace") for text in value)
         else:
-            raise UnsupportedModel(f"{what}: attribute {attribute.name!r} is no number, string, tensor or list of numbers or strings")
+            raise UnsupportedModel(
+                f"{what}: attribute {attribute.name!r} is no number, string, tensor or list of numbers or "
+                "strings"
+            )
         attributes[attribute.name] = value
     return attributes
 
 
-def _rounding_as_before_11(resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str) -> Operator:
-    """The nearest element is the one below where the map grows, and the one above where it shrinks (as onnxruntime has it)."""
+def _rounding_as_before_11(
+    resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str
+) -> Operator:
+    """The nearest element is the one below where the map grows,
+    and the one above where it shrinks (as onnxruntime has it).
+    """
     grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
     if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
         raise UnsupportedModel(
-            f"{what}: nearest, from {list(before)} to {list(after)}; before opset 11 lfopt takes growing or shrinking, not both at once"
+            f"{what}: nearest, from {list(before)} to {list(after)}; before opset 11 lfopt takes growing or "
+            "shrinking, not both at once"
         )
     return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
 
 
 def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:
-    """Outputs with "" for those that nothing reads. Optional ones are cut off at the end; how many others there are may matter (Split)."""
+    """Outputs with "" for those that nothing reads.
+
+    Optional ones are cut off at the end; how many others there are may matter (Split).
+    """
     asked = [o if o in needed else "" for o in operator.outputs]
-    schema = onnx.defs.get_schema(operator.kind, newest_opset()) if not operator.domain and onnx.defs.has(operator.kind) else None
+    schema = (
+        onnx.defs.get_schema(operator.kind, newest_opset())
+        if not operator.domain and onnx.defs.has(operator.kind)
+        else None
+    )
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
-    while schema and not asked[-1] and len(asked) <= len(schema.outputs) and schema.outputs[len(asked) - 1].option == optional:
+    while (
+        schema
+        and not asked[-1]
+        and len(asked) <= len(schema.outputs)
+        and schema.outputs[len(asked) - 1].option == optional
+    ):
         asked.pop()
     return tuple(asked)
 
@@ -492,9 +672,17 @@ def _static(name: str, declared: TypeProto | None, what: str) -> Tensor | None:
     dims = declared.tensor_type.shape.dim
     if not all(d.HasField("dim_value") for d in dims):
         return None
-    return Tensor(name, tuple(d.dim_value for d in dims), dtype_name(declared.tensor_type.elem_type, f"{what}: output {name!r}"))
+    return Tensor(
+        name,
+        tuple(d.dim_value for d in dims),
+        dtype_name(declared.tensor_type.elem_type, f"{what}: output {name!r}"),
+    )
 
 
 def _type_proto(tensor: Tensor) -> TypeProto:
-    kind = onnx.TensorProto.STRING if tensor.dtype == "string" else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    kind = (
+        onnx.TensorProto.STRING
+        if tensor.dtype == "string"
+        else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    )
     return onnx.helper.make_tensor_type_proto(kind, tensor.shape)

@@ -1,4 +1,7 @@
-"""Rare operators, which have no row of their own, as operators that have one. Source: the ONNX operators of these names."""
+"""Rare operators, which have no row of their own, as operators that have one.
+
+Source: the ONNX operators of these names.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,9 @@ def _batch_normalization(build: Builder, node: NodeProto) -> list[str]:
     for before, of_batch in ((mean, now), (variance, spread)):
         kept = build.run("Mul", before, np.array(share, build.dtype(before)))
         new = build.cast(build.reshape(of_batch, *build.shape(before)), build.dtype(before))
-        results.append(build.run("Add", kept, build.run("Mul", new, np.array(1 - share, build.dtype(before)))))
+        results.append(
+            build.run("Add", kept, build.run("Mul", new, np.array(1 - share, build.dtype(before))))
+        )
     return results
 
 
@@ -63,7 +68,11 @@ def _one_hot(build: Builder, node: NodeProto) -> list[str]:
 
 def _eye_like(build: Builder, node: NodeProto) -> list[str]:
     told, (rows, columns) = options(node), build.shape(node.input[0])
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(told["dtype"]) if "dtype" in told else np.dtype(build.dtype(node.input[0]))
+    dtype = (
+        onnx.helper.tensor_dtype_to_np_dtype(told["dtype"])
+        if "dtype" in told
+        else np.dtype(build.dtype(node.input[0]))
+    )
     return [build.constant(np.eye(rows, columns, k=int(told.get("k", 0)), dtype=dtype))]
 
 
@@ -91,14 +100,22 @@ def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
     told, shape = options(node), build.shape(x)
     kernel, rank = told["kernel_shape"], len(shape) - 2
     strides, pads = told.get("strides", [1] * rank), told.get("pads", [0] * 2 * rank)
-    spatial = [(n - 1) * s + k - pads[i] - pads[i + rank] for i, (n, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))]
+    spatial = [
+        (n - 1) * s + k - pads[i] - pads[i + rank]
+        for i, (n, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))
+    ]
     shape_out = [*shape[:2], *spatial]
     nothing = np.zeros(prod(shape_out), build.dtype(x))
-    filled = build.run("ScatterElements", nothing, build.reshape(places, prod(shape)), build.reshape(x, prod(shape)), axis=0)
+    filled = build.run(
+        "ScatterElements", nothing, build.reshape(places, prod(shape)), build.reshape(x, prod(shape)), axis=0
+    )
     filled = build.reshape(filled, *shape_out)
-    if len(node.input) > 2 and node.input[2]:  # the places are those of the smaller map, which stands in a corner of the larger
+    # the places are those of the smaller map, which stands in a corner of the larger
+    if len(node.input) > 2 and node.input[2]:
         wanted = _constant(build, node.input[2], "output shape")
-        filled = build.run("Pad", filled, np.concatenate([np.zeros(len(shape_out), np.int64), wanted - shape_out]))
+        filled = build.run(
+            "Pad", filled, np.concatenate([np.zeros(len(shape_out), np.int64), wanted - shape_out])
+        )
     return [filled]
 
 
@@ -106,30 +123,49 @@ def _tensor_scatter(build: Builder, node: NodeProto) -> list[str]:
     past, update, first = [*node.input, ""][:3]
     told, shape = options(node), build.shape(update)
     axis = int(told.get("axis", -2)) % len(shape)
-    places = build.constant(np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))]))
+    places = build.constant(
+        np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    )
     if first:
-        places = build.run("Add", places, build.reshape(first, *(n if k == 0 else 1 for k, n in enumerate(shape))))
+        places = build.run(
+            "Add", places, build.reshape(first, *(n if k == 0 else 1 for k, n in enumerate(shape)))
+        )
     if told.get("mode", "linear") == "circular":
         places = build.run("Mod", places, np.array(build.shape(past)[axis], np.int64))
-    return [build.run("ScatterElements", past, build.run("Expand", places, np.array(shape, np.int64)), update, axis=axis)]
+    return [
+        build.run(
+            "ScatterElements", past, build.run("Expand", places, np.array(shape, np.int64)), update, axis=axis
+        )
+    ]
 
 
 def _col2im(build: Builder, node: NodeProto) -> list[str]:
     x, image_shape, block_shape = node.input
     told = options(node)
-    image, block = (_constant(build, name, what).tolist() for name, what in ((image_shape, "image shape"), (block_shape, "block shape")))
+    image, block = (
+        _constant(build, name, what).tolist()
+        for name, what in ((image_shape, "image shape"), (block_shape, "block shape"))
+    )
     rank = len(image)
-    dilations, strides, pads = told.get("dilations", [1] * rank), told.get("strides", [1] * rank), told.get("pads", [0] * 2 * rank)
+    dilations, strides, pads = (
+        told.get("dilations", [1] * rank),
+        told.get("strides", [1] * rank),
+        told.get("pads", [0] * 2 * rank),
+    )
     padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
     counts = [(padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
     at = np.zeros((), np.int64)  # [*block, *counts]: where each element of a column goes
     for i in range(rank):
-        along = (np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i]) * strides[i]) * prod(padded[i + 1 :])
+        along = (np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i]) * strides[i]) * prod(
+            padded[i + 1 :]
+        )
         at = at + along.reshape([n if k in (i, rank + i) else 1 for k, n in enumerate((*block, *counts))])
     n, channels = build.shape(x)[0], build.shape(x)[1] // prod(block)
     places = np.broadcast_to(at.reshape(1, -1), (n * channels, at.size))
     nothing = np.zeros((n * channels, prod(padded)), build.dtype(x))
-    summed = build.run("ScatterElements", nothing, places, build.reshape(x, n * channels, at.size), axis=1, reduction="add")
+    summed = build.run(
+        "ScatterElements", nothing, places, build.reshape(x, n * channels, at.size), axis=1, reduction="add"
+    )
     summed = build.reshape(summed, n, channels, *padded)
     for i in range(rank):
         summed = build.slice(summed, 2 + i, pads[i], pads[i] + image[i])
@@ -148,7 +184,10 @@ def _dft(build: Builder, node: NodeProto) -> list[str]:
 
 
 def transform(build: Builder, signal: str, axis: int, count: int, *, inverse: bool, onesided: bool) -> str:
-    """Discrete Fourier transform along an axis of [..., 1 or 2 parts], as a product with a matrix. Raises UnsupportedModel if it is long."""
+    """Discrete Fourier transform along an axis of [..., 1 or 2 parts], as a product with a matrix.
+
+    Raises UnsupportedModel if it is long.
+    """
     if not 0 < count <= LONGEST_TRANSFORM:
         raise UnsupportedModel(f"a transform of {count} elements; lfopt reads 1 to {LONGEST_TRANSFORM}")
     *shape, parts = build.shape(signal)
@@ -159,14 +198,19 @@ def transform(build: Builder, signal: str, axis: int, count: int, *, inverse: bo
     frequencies = count if inverse or not onesided else count // 2 + 1
     angles = 2 * np.pi * np.outer(np.arange(given), np.arange(frequencies)) / count * (1 if inverse else -1)
     real, imaginary = (function(angles) / (count if inverse else 1) for function in (np.cos, np.sin))
-    matrix = np.empty((given, parts, frequencies, 2))  # [index, part of the signal, frequency, part of the result]
+    # [index, part of the signal, frequency, part of the result]
+    matrix = np.empty((given, parts, frequencies, 2))
     matrix[:, 0, :, 0], matrix[:, 0, :, 1] = real, imaginary
     if parts > 1:
         matrix[:, 1, :, 0], matrix[:, 1, :, 1] = -imaginary, real
     if inverse and onesided:  # what is not given is the conjugate of what is, and the result is real
-        weight = np.where((np.arange(given) == 0) | (2 * np.arange(given) == count), 1, 2)[:, None, None, None]
+        weight = np.where((np.arange(given) == 0) | (2 * np.arange(given) == count), 1, 2)[
+            :, None, None, None
+        ]
         matrix = (matrix * weight)[..., :1]
-    spectrum = build.run("MatMul", build.reshape(moved, rows, given * parts), matrix.reshape(given * parts, -1).astype(dtype))
+    spectrum = build.run(
+        "MatMul", build.reshape(moved, rows, given * parts), matrix.reshape(given * parts, -1).astype(dtype)
+    )
     spectrum = build.reshape(spectrum, *(shape[k] for k in order[:-2]), frequencies, matrix.shape[-1])
     return build.run("Transpose", spectrum, perm=[int(k) for k in np.argsort(order)])
 
@@ -192,7 +236,10 @@ def _determinant(build: Builder, node: NodeProto) -> list[str]:
     rank = len(build.shape(x))
     if rows != size or size > 3:
         raise UnsupportedModel(f"a matrix of {rows} x {size}; lfopt reads determinants up to 3 x 3")
-    cells = [[build.entry(row, rank - 2, k) for k in range(size)] for row in (build.entry(x, rank - 2, k) for k in range(size))]
+    cells = [
+        [build.entry(row, rank - 2, k) for k in range(size)]
+        for row in (build.entry(x, rank - 2, k) for k in range(size))
+    ]
 
     def expanded(row: int, columns: list[int]) -> str:
         if not columns[1:]:
@@ -209,9 +256,14 @@ def _determinant(build: Builder, node: NodeProto) -> list[str]:
 def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
     """Triangles over the bins of a spectrum, whose corners are as far apart in mel."""
     names = "number of bands", "length", "sample rate", "lower edge", "upper edge"
-    count, length, rate, lower, upper = (float(_constant(build, name, what).reshape(())) for name, what in zip(node.input, names, strict=True))
+    count, length, rate, lower, upper = (
+        float(_constant(build, name, what).reshape(())) for name, what in zip(node.input, names, strict=True)
+    )
     if not 0 < count * length <= LONGEST_TRANSFORM**2 or rate <= 0 or min(lower, upper) < 0:
-        raise UnsupportedModel(f"{count:g} bands of {length:g} elements at {rate:g} Hz; lfopt reads up to {LONGEST_TRANSFORM**2} in all")
+        raise UnsupportedModel(
+            f"{count:g} bands of {length:g} elements at {rate:g} Hz; lfopt reads up to "
+            f"{LONGEST_TRANSFORM**2} in all"
+        )
     low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in (lower, upper))
     mel = np.arange(count + 2) * ((high - low) / (count + 2)) + low
     corners = ((length + 1) * 700 * np.expm1(mel / 2595 * np.log(10)) // rate).astype(np.int64)
@@ -220,7 +272,9 @@ def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
     rising = np.where(centre > first, (k - first) / np.maximum(centre - first, 1), 1)
     triangles = np.where((k >= first) & (k <= centre), rising, 0)
     triangles = np.where((k >= centre) & (k < last), (last - k) / np.maximum(last - centre, 1), triangles)
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(int(options(node).get("output_datatype", onnx.TensorProto.FLOAT)))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(
+        int(options(node).get("output_datatype", onnx.TensorProto.FLOAT))
+    )
     return [build.constant(triangles.astype(dtype))]
 
 

@@ -24,9 +24,18 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
     """The one output, [outputs] or [rows, outputs]. Raises InvalidModel, UnsupportedModel."""
     told, shape = options(node), build.shape(node.input[0])
     if len(shape) > 2 or not told.get("pool_int64s"):
-        raise UnsupportedModel(f"numbers of shape {[*shape]}, or n-grams that are no numbers; lfopt reads [c] and [n, c] in int32 and int64")
-    if not told["ngram_indexes"] or max(told["ngram_indexes"]) >= MOST_OUTPUTS or min(told["max_skip_count"], prod(shape)) >= MOST_SKIPS:
-        raise UnsupportedModel(f"no ngram_indexes, or beyond {MOST_OUTPUTS}, or {MOST_SKIPS} skips; lfopt reads fewer")
+        raise UnsupportedModel(
+            f"numbers of shape {[*shape]}, or n-grams that are no numbers; lfopt reads [c] and [n, c] in "
+            "int32 and int64"
+        )
+    if (
+        not told["ngram_indexes"]
+        or max(told["ngram_indexes"]) >= MOST_OUTPUTS
+        or min(told["max_skip_count"], prod(shape)) >= MOST_SKIPS
+    ):
+        raise UnsupportedModel(
+            f"no ngram_indexes, or beyond {MOST_OUTPUTS}, or {MOST_SKIPS} skips; lfopt reads fewer"
+        )
     if told["mode"] not in ("TF", "IDF", "TFIDF"):
         raise InvalidModel(f"mode {told['mode']!r}; accepted: TF, IDF, TFIDF")
     rows, width = (1, *shape)[-2:] if shape else (1, 1)
@@ -37,7 +46,11 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
     for length in sorted({len(gram) for gram in grams.values()}):
         of_length = {output: gram for output, gram in grams.items() if len(gram) == length}
         places[[*of_length]] = np.arange(len(of_length)) + (places >= 0).sum()
-        counted.append(_counts(build, x, np.array([*of_length.values()]), told["max_skip_count"] + 1 if length > 1 else 1))
+        counted.append(
+            _counts(
+                build, x, np.array([*of_length.values()]), told["max_skip_count"] + 1 if length > 1 else 1
+            )
+        )
     nothing = build.constant(np.zeros((rows, 1), np.float32))
     counts = build.concat([*counted, nothing], 1)
     places[places < 0] = build.shape(counts)[1] - 1
@@ -53,14 +66,19 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
 
 
 def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
-    """The n-grams that are asked for, by the output that counts them; of those that are there twice, the last."""
+    """The n-grams that are asked for, by the output that counts them;
+    of those that are there twice, the last.
+    """
     pool, starts, indexes = told["pool_int64s"], told["ngram_counts"], told["ngram_indexes"]
     outputs: dict[tuple[int, ...], int] = {}
     number = 0
     for length, (start, stop) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         for first in range(start, stop - length + 1, length):
             if number >= len(indexes) or not indexes[number] >= 0:
-                raise InvalidModel(f"{len(indexes)} ngram_indexes, from {min(indexes, default=0)}; accepted: from 0 on, one for each n-gram")
+                raise InvalidModel(
+                    f"{len(indexes)} ngram_indexes, from {min(indexes, default=0)}; accepted: from 0 on, one "
+                    "for each n-gram"
+                )
             if told["min_gram_length"] <= length <= told["max_gram_length"]:
                 outputs[tuple(pool[first : first + length])] = indexes[number]
             number += 1
@@ -70,7 +88,9 @@ def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
 
 
 def _counts(build: Builder, x: str, grams: np.ndarray, skips: int) -> str:
-    """[rows, n-grams] float32: how often each n-gram is in a row, with up to so many steps from one number to the next."""
+    """[rows, n-grams] float32: how often each n-gram is in a row,
+    with up to so many steps from one number to the next.
+    """
     rows, width = build.shape(x)
     total = build.constant(np.zeros((rows, len(grams)), np.float32))
     for step in range(1, min(skips, width) + 1):

@@ -14,7 +14,10 @@ Attributes = Mapping[str, object]
 
 
 def mismatch(operator: Operator, shapes: Sequence[Shape | None]) -> str:
-    """What is wrong with the shapes of an operator's inputs; empty if nothing is. Source: ONNX operator specifications."""
+    """What is wrong with the shapes of an operator's inputs; empty if nothing is.
+
+    Source: ONNX operator specifications.
+    """
     rule = RULES.get(operator.kind)
     if rule is None or operator.domain or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
         return ""
@@ -26,7 +29,10 @@ def _conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
     if len(x) != len(w) or len(x) < 3:
         return f"input of shape {[*x]}, weights of {[*w]}; accepted: the same rank, at least 3"
     if groups < 1 or w[0] % groups or x[1] != w[1] * groups:
-        return f"{x[1]} input channels for weights of shape {[*w]} in {groups} groups; accepted: {w[1] * max(groups, 1)}"
+        return (
+            f"{x[1]} input channels for weights of shape {[*w]} in {groups} groups; accepted: "
+            f"{w[1] * max(groups, 1)}"
+        )
     return _kernel(w, attributes) or _vectors(2, others, w[0])
 
 
@@ -51,7 +57,9 @@ def _kernel(weights: Shape, attributes: Attributes) -> str:
 
 def _vectors(first: int, shapes: Others, extent: int) -> str:
     wrong = ((index, shape) for index, shape in enumerate(shapes, first) if shape not in (None, (extent,)))
-    return next((f"input {index} of shape {[*(shape or ())]}; accepted: [{extent}]" for index, shape in wrong), "")
+    return next(
+        (f"input {index} of shape {[*(shape or ())]}; accepted: [{extent}]" for index, shape in wrong), ""
+    )
 
 
 def _deform_conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
@@ -59,13 +67,22 @@ def _deform_conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> 
         return f"input of shape {[*x]}; accepted: two spatial axes, with offsets"
     if why := _conv(x, w, (), attributes) or _vectors(3, others[1:2], w[0]):
         return why
-    strides, dilations, pads = (_numbers(attributes, name, count) for name, count in (("strides", 2), ("dilations", 2), ("pads", 4)))
+    strides, dilations, pads = (
+        _numbers(attributes, name, count) for name, count in (("strides", 2), ("dilations", 2), ("pads", 4))
+    )
     parts = attributes.get("offset_group", 1)
     if min((*strides, *dilations)) < 1 or not isinstance(parts, int) or parts < 1 or x[1] % parts:
-        return f"strides {[*strides]}, dilations {[*dilations]}, {parts} groups of offsets for {x[1]} channels"
-    spatial = [(x[2 + k] + pads[k] + pads[2 + k] - dilations[k] * (w[2 + k] - 1) - 1) // strides[k] + 1 for k in (0, 1)]
+        return (
+            f"strides {[*strides]}, dilations {[*dilations]}, {parts} groups of offsets for {x[1]} channels"
+        )
+    spatial = [
+        (x[2 + k] + pads[k] + pads[2 + k] - dilations[k] * (w[2 + k] - 1) - 1) // strides[k] + 1
+        for k in (0, 1)
+    ]
     taps = parts * w[2] * w[3]
-    for index, shape, channels in zip((2, 4), (others[0], others[2] if len(others) > 2 else None), (2 * taps, taps), strict=True):
+    for index, shape, channels in zip(
+        (2, 4), (others[0], others[2] if len(others) > 2 else None), (2 * taps, taps), strict=True
+    ):
         if shape is not None and shape != (x[0], channels, *spatial):
             return f"input {index} of shape {[*shape]}; accepted: {[x[0], channels, *spatial]}"
     return ""
@@ -74,13 +91,20 @@ def _deform_conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> 
 def _numbers(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
     """An attribute of so many whole numbers; of pads 0, of all else 1, where it is absent."""
     numbers = attributes.get(name)
-    return numbers if isinstance(numbers, tuple) and len(numbers) == count else (0 if name == "pads" else 1,) * count  # type: ignore[return-value]
+    return (
+        numbers
+        if isinstance(numbers, tuple) and len(numbers) == count
+        else (0 if name == "pads" else 1,) * count
+    )  # type: ignore[return-value]
 
 
 def _roi_align(x: Shape, regions: Shape, others: Others, attributes: Attributes) -> str:
     images = others[0] if others else None
     if len(x) != 4 or len(regions) != 2 or regions[1] != 4 or images != regions[:1]:
-        return f"maps of shape {[*x]}, regions of {[*regions]}, of images {[*(images or ())]}; accepted: [n, c, h, w], [k, 4] and [k]"
+        return (
+            f"maps of shape {[*x]}, regions of {[*regions]}, of images {[*(images or ())]}; accepted: "
+            "[n, c, h, w], [k, 4] and [k]"
+        )
     return ""
 
 

@@ -1,4 +1,6 @@
-"""The oldest opset in which a graph's operators are what they are in the newest: runtimes lag behind onnx, and read it."""
+"""The oldest opset in which a graph's operators are what they are in the newest:
+runtimes lag behind onnx, and read it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import onnx
 
 from lfopt.ir import Graph, Operator
 
-# Operators whose newest form says more than that of opset 13, which has these attributes alone; with no others, on these types, they mean the same.
+# Operators whose newest form says more than that of opset 13, which has these attributes alone; with no
+# others, on these types, they mean the same.
 AS_IN_13: dict[str, frozenset[str]] = {
     "Cast": frozenset({"to"}),
     "DepthToSpace": frozenset({"blocksize", "mode"}),
@@ -18,7 +21,10 @@ TYPES_OF_13 = frozenset({"bool", "float32", "int8", "int32", "int64", "uint8"})
 
 
 def oldest_opset(graph: Graph) -> int:
-    """Oldest opset, from 13 on, that the graph may be marked with instead of its own. Source: since_version of ONNX's own schemas."""
+    """Oldest opset, from 13 on, that the graph may be marked with instead of its own.
+
+    Source: since_version of ONNX's own schemas.
+    """
     return max((_oldest_opset(graph, operator) for operator in graph.operators), default=13)
 
 
@@ -28,7 +34,9 @@ def _oldest_opset(graph: Graph, operator: Operator) -> int:
     if not onnx.defs.has(operator.kind):
         return graph.opset
     known = AS_IN_13.get(operator.kind)
-    plain = all(not name or graph.tensors[name].dtype in TYPES_OF_13 for name in (*operator.inputs, *operator.outputs))
+    plain = all(
+        not name or graph.tensors[name].dtype in TYPES_OF_13 for name in (*operator.inputs, *operator.outputs)
+    )
     if known is not None and plain and operator.attributes.keys() <= known:
         return 13
     return max(onnx.defs.get_schema(operator.kind, graph.opset).since_version, 13)

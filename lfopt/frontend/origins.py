@@ -1,7 +1,9 @@
-"""Where operators are from: what exporters write into the metadata of nodes, read once, kept as plain text, written again by `save`.
+"""Where operators are from: what exporters write into the metadata of nodes, read once, kept as plain text,
+written again by `save`.
 
-PyTorch's exporter gives every node the path of its module and the stack of its source as Python prints them. Source: torch.onnx, class docstrings and
-`_set_node_metadata` of torch/onnx/_internal/exporter/_core.py (PyTorch 2.13): keys pkg.torch.onnx.name_scopes, a list such as
+PyTorch's exporter gives every node the path of its module and the stack of its source as Python prints them.
+Source: torch.onnx, class docstrings and `_set_node_metadata` of torch/onnx/_internal/exporter/_core.py
+(PyTorch 2.13): keys pkg.torch.onnx.name_scopes, a list such as
 ["", "layer1", "layer1.0", "conv2d"] whose last entry is the node, and pkg.torch.onnx.stack_trace.
 """
 
@@ -57,9 +59,13 @@ def _scope(said: Mapping[str, str]) -> str:
 def _source(said: Mapping[str, str]) -> str:
     r"""The innermost line of the stack that is the network's own, not PyTorch's.
 
-    >>> _source({TORCH_STACK: 'File "/lib/net.py", line 9, in forward\n  x\nFile "/lib/torch/nn/conv.py", line 5, in forward'})
+    >>> stack = ['File "/lib/net.py", line 9, in forward', 'File "/lib/torch/nn/conv.py", line 5, in forward']
+    >>> _source({TORCH_STACK: chr(10).join(stack)})
     'net.py:9'
     """
-    frames = [(PureWindowsPath(path) if "\\" in path else PurePosixPath(path), line) for path, line in FRAME.findall(said.get(TORCH_STACK, ""))]
+    frames = [
+        (PureWindowsPath(path) if "\\" in path else PurePosixPath(path), line)
+        for path, line in FRAME.findall(said.get(TORCH_STACK, ""))
+    ]
     own = [frame for frame in frames if LIBRARY not in frame[0].parts] or frames
     return f"{own[-1][0].name}:{own[-1][1]}" if own else ""

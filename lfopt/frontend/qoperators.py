@@ -1,7 +1,9 @@
-"""Operators on integers in QDQ form: each becomes DequantizeLinear, the operator on real numbers, and QuantizeLinear, which are absorbed later.
+"""Operators on integers in QDQ form: each becomes DequantizeLinear, the operator on real numbers, and
+QuantizeLinear, which are absorbed later.
 
-ONNX Runtime's quantisers write such operators in their operator-oriented format (QuantFormat.QOperator), and where they quantise dynamically.
-Source: ONNX operators QLinearConv, QLinearMatMul, ConvInteger, MatMulInteger, DynamicQuantizeLinear; contrib operators of ONNX Runtime.
+ONNX Runtime's quantisers write such operators in their operator-oriented format (QuantFormat.QOperator), and
+where they quantise dynamically. Source: ONNX operators QLinearConv, QLinearMatMul, ConvInteger,
+MatMulInteger, DynamicQuantizeLinear; contrib operators of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -26,11 +28,21 @@ def _operands(node: NodeProto, count: int) -> list[str]:
 
 
 def _real(build: Builder, name: str, scale: Operand, zero: str = "", axis: int = 0) -> str:
-    """Real numbers that integers stand for. `axis`: of several scales. Raises UnsupportedModel for scales of two axes and more."""
+    """Real numbers that integers stand for.
+
+    `axis`: of several scales. Raises UnsupportedModel for scales of two axes and more.
+    """
     values = build.known(scale) if isinstance(scale, str) else scale
     if not name or values is None or values.ndim > 1:
-        raise UnsupportedModel("scales that are absent, computed, or of more than one axis; lfopt reads constants, one or one for each channel")
-    return build.run("DequantizeLinear", name, scale, zero, axis=axis) if values.size > 1 else build.run("DequantizeLinear", name, scale, zero)
+        raise UnsupportedModel(
+            "scales that are absent, computed, or of more than one axis; lfopt reads constants, one or one "
+            "for each channel"
+        )
+    return (
+        build.run("DequantizeLinear", name, scale, zero, axis=axis)
+        if values.size > 1
+        else build.run("DequantizeLinear", name, scale, zero)
+    )
 
 
 def _held(build: Builder, name: str, scale: str, zero: str) -> list[str]:
@@ -41,13 +53,18 @@ def _held(build: Builder, name: str, scale: str, zero: str) -> list[str]:
 
 
 def _with_bias(build: Builder, bias: str, scales: tuple[str, str], *operands: str) -> list[str]:
-    """Operands, and behind them a bias of integers, if there is one: its scale is the product of those of the two operands."""
+    """Operands, and behind them a bias of integers, if there is one:
+    its scale is the product of those of the two operands.
+    """
     if not bias:
         return [*operands]
     one, other = (build.known(name) for name in scales)
     if one is None or other is None:
         raise UnsupportedModel("its scales are computed; lfopt reads constants")
-    return [*operands, _real(build, bias, np.asarray(one.reshape(-1) * other.reshape(-1), np.float32), axis=0)]
+    return [
+        *operands,
+        _real(build, bias, np.asarray(one.reshape(-1) * other.reshape(-1), np.float32), axis=0),
+    ]
 
 
 def _conv(build: Builder, node: NodeProto) -> list[str]:
@@ -60,7 +77,14 @@ def _conv(build: Builder, node: NodeProto) -> list[str]:
 def _matmul(build: Builder, node: NodeProto) -> list[str]:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = _operands(node, 8)
     rows, columns = (max(len(build.shape(name)) - back, 0) for name, back in ((a, 2), (b, 1)))
-    return _held(build, build.run("MatMul", _real(build, a, a_scale, a_zero, rows), _real(build, b, b_scale, b_zero, columns)), scale, zero)
+    return _held(
+        build,
+        build.run(
+            "MatMul", _real(build, a, a_scale, a_zero, rows), _real(build, b, b_scale, b_zero, columns)
+        ),
+        scale,
+        zero,
+    )
 
 
 def _gemm(build: Builder, node: NodeProto) -> list[str]:
@@ -68,7 +92,10 @@ def _gemm(build: Builder, node: NodeProto) -> list[str]:
     told = options(node)
     if told.get("alpha", 1.0) != 1.0:
         raise UnsupportedModel(f"alpha {told['alpha']}; lfopt reads 1")
-    operands = _real(build, a, a_scale, a_zero), _real(build, b, b_scale, b_zero, axis=0 if told.get("transB", 0) else 1)
+    operands = (
+        _real(build, a, a_scale, a_zero),
+        _real(build, b, b_scale, b_zero, axis=0 if told.get("transB", 0) else 1),
+    )
     real = build.run("Gemm", *_with_bias(build, bias, (a_scale, b_scale), *operands), **told)
     return _held(build, real, scale, zero) if scale else [real]
 
@@ -78,7 +105,12 @@ def _two(kind: str) -> Lowering:
 
     def written(build: Builder, node: NodeProto) -> list[str]:
         a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = _operands(node, 8)
-        return _held(build, build.run(kind, _real(build, a, a_scale, a_zero), _real(build, b, b_scale, b_zero)), scale, zero)
+        return _held(
+            build,
+            build.run(kind, _real(build, a, a_scale, a_zero), _real(build, b, b_scale, b_zero)),
+            scale,
+            zero,
+        )
 
     return written
 
@@ -90,8 +122,12 @@ def _one(kind: str) -> Lowering:
         x, x_scale, x_zero, scale, zero = _operands(node, 5)
         told: dict[str, Any] = options(node)
         opset = told.pop("opset", OLD_SOFTMAX)
-        if told.pop("channels_last", 0) or (opset < OLD_SOFTMAX and told.get("axis", -1) not in (-1, len(build.shape(x)) - 1)):
-            raise UnsupportedModel("channels last, or a Softmax over several axes; lfopt reads [n, c, ...], and one axis")
+        if told.pop("channels_last", 0) or (
+            opset < OLD_SOFTMAX and told.get("axis", -1) not in (-1, len(build.shape(x)) - 1)
+        ):
+            raise UnsupportedModel(
+                "channels last, or a Softmax over several axes; lfopt reads [n, c, ...], and one axis"
+            )
         return _held(build, build.run(kind, _real(build, x, x_scale, x_zero), **told), scale, zero)
 
     return written
@@ -100,16 +136,23 @@ def _one(kind: str) -> Lowering:
 def _concat(build: Builder, node: NodeProto) -> list[str]:
     (scale, zero), rest = _operands(node, 2), [*node.input[2:]]
     if len(rest) % 3:
-        raise InvalidModel(f"{len(node.input)} inputs; accepted: three for each part behind the scale and zero point of the result")
-    parts = [_real(build, name, by, of) for name, by, of in zip(rest[::3], rest[1::3], rest[2::3], strict=True)]
+        raise InvalidModel(
+            f"{len(node.input)} inputs; accepted: three for each part behind the scale and zero point of the "
+            "result"
+        )
+    parts = [
+        _real(build, name, by, of) for name, by, of in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    ]
     return _held(build, build.run("Concat", *parts, **options(node)), scale, zero)
 
 
-# -- integers that stand for themselves, and scales that are computed --------------------------------------------------------------------------
+# -- integers that stand for themselves, and scales that are computed ----------------------------------------
 
 
 def _less(build: Builder, name: str, zero: str, dtype: str, shape: tuple[int, ...]) -> str:
-    """Integers less their zero points, one or one for each index of an axis: `shape` is how those of an axis meet the operand."""
+    """Integers less their zero points, one or one for each index of an axis:
+    `shape` is how those of an axis meet the operand.
+    """
     wide = build.cast(name, dtype)
     if not zero:
         return wide
@@ -119,7 +162,11 @@ def _less(build: Builder, name: str, zero: str, dtype: str, shape: tuple[int, ..
 
 def _matmul_integer(build: Builder, node: NodeProto) -> list[str]:
     a, b, a_zero, b_zero = _operands(node, 4)
-    return [build.run("MatMul", _less(build, a, a_zero, "int32", (-1, 1)), _less(build, b, b_zero, "int32", (-1,)))]
+    return [
+        build.run(
+            "MatMul", _less(build, a, a_zero, "int32", (-1, 1)), _less(build, b, b_zero, "int32", (-1,))
+        )
+    ]
 
 
 def _conv_integer(build: Builder, node: NodeProto) -> list[str]:
@@ -137,9 +184,12 @@ def _dynamic_quantize(build: Builder, node: NodeProto) -> list[str]:
     low = build.run("Min", build.run("ReduceMin", x, keepdims=0), nothing)
     high = build.run("Max", build.run("ReduceMax", x, keepdims=0), nothing)
     scale = build.run("Div", build.run("Sub", high, low), most)
-    step = build.run("Where", build.run("Equal", scale, nothing), np.ones((), np.float32), scale)  # of a map that is all 0
+    # of a map that is all 0
+    step = build.run("Where", build.run("Equal", scale, nothing), np.ones((), np.float32), scale)
     zero = build.run("Clip", build.run("Round", build.run("Div", build.run("Neg", low), step)), nothing, most)
-    held = build.run("Clip", build.run("Add", build.run("Round", build.run("Div", x, step)), zero), nothing, most)
+    held = build.run(
+        "Clip", build.run("Add", build.run("Round", build.run("Div", x, step)), zero), nothing, most
+    )
     return [build.cast(held, "uint8"), scale, build.cast(zero, "uint8")]
 
 

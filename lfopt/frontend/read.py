@@ -33,7 +33,10 @@ def read_model(path: Path) -> ModelProto:
         if not path.is_file():
             raise InvalidModel(f"{label}: {'not a file' if path.exists() else 'no such file'}")
         if (size := path.stat().st_size) > MAX_FILE_BYTES:
-            raise InvalidModel(f"{label}: {size} bytes; a protobuf has at most {MAX_FILE_BYTES} (larger weights belong in external data)")
+            raise InvalidModel(
+                f"{label}: {size} bytes; a protobuf has at most {MAX_FILE_BYTES} (larger weights belong in "
+                "external data)"
+            )
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise InvalidModel(f"{label}: {getattr(error, 'strerror', None) or error}") from None
@@ -43,15 +46,18 @@ def read_model(path: Path) -> ModelProto:
     except google.protobuf.message.DecodeError:
         raise InvalidModel(f"{label}: not an ONNX model (the protobuf is truncated or damaged)") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise InvalidModel(f"{label}: not an ONNX model (it has no graph, or a graph without nodes and outputs)")
+        raise InvalidModel(
+            f"{label}: not an ONNX model (it has no graph, or a graph without nodes and outputs)"
+        )
     return model
 
 
 def prepare(model: ModelProto, folder: Path | None, label: str, bodies: Bodies) -> tuple[ModelProto, Values]:
-    """(model, values): the model checked, in the newest opset, without functions and without its large constants; and the values of all constants.
+    """(model, values): the model checked, in the newest opset, without functions and without its large
+    constants; and the values of all constants.
 
-    `folder` is where external data may lie (None: nowhere); graphs inside of operators go to `bodies`. Raises InvalidModel or UnsupportedModel,
-    naming the node or tensor.
+    `folder` is where external data may lie (None: nowhere); graphs inside of operators go to `bodies`. Raises
+    InvalidModel or UnsupportedModel, naming the node or tensor.
     """
     _refuse_undecodable(model, label)
     _refuse_faults(model, label)
@@ -77,7 +83,9 @@ def _detach_graphs(model: ModelProto, label: str, bodies: Bodies) -> None:
             if any(attribute.name == KEY for attribute in node.attribute):
                 raise InvalidModel(f"{label}: {title(node)}: attribute {KEY!r} is lfopt's own")
             if any(map(is_graph, node.attribute)):
-                whole = whole or [FunctionProto.FromString(function.SerializeToString()) for function in model.functions]
+                whole = whole or [
+                    FunctionProto.FromString(function.SerializeToString()) for function in model.functions
+                ]
                 bodies.detach(node, label, part.opset_import, whole, model.ir_version)
 
 
@@ -107,7 +115,15 @@ def _texts(model: ModelProto) -> Iterator[str]:
     for part in (model, *model.functions):
         yield from (o.domain for o in part.opset_import)
     for node in _all_nodes(model):
-        yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output, *(a.name for a in node.attribute))
+        yield from (
+            node.name,
+            node.op_type,
+            node.domain,
+            node.overload,
+            *node.input,
+            *node.output,
+            *(a.name for a in node.attribute),
+        )
 
 
 def _refuse_explosive_functions(model: ModelProto, label: str) -> None:
@@ -118,17 +134,27 @@ def _refuse_explosive_functions(model: ModelProto, label: str) -> None:
     sizes: dict[tuple[str, str, str], int] = {}
     for _ in range(MAX_CALL_DEPTH):  # round k settles the functions whose calls nest k deep
         ready = [
-            f for key, f in functions.items() if key not in sizes and all(function_key(n) in sizes for n in f.node if function_key(n) in functions)
+            f
+            for key, f in functions.items()
+            if key not in sizes
+            and all(function_key(n) in sizes for n in f.node if function_key(n) in functions)
         ]
         sizes |= {function_key(f): sum(sizes.get(function_key(n), 1) for n in f.node) for f in ready}
     if unsettled := [f for key, f in functions.items() if key not in sizes]:
-        raise UnsupportedModel(f"{label}: function {unsettled[0].name!r} calls itself, or calls nest more than {MAX_CALL_DEPTH} deep")
+        raise UnsupportedModel(
+            f"{label}: function {unsettled[0].name!r} calls itself, or calls nest more than {MAX_CALL_DEPTH} "
+            "deep"
+        )
     if (count := sum(sizes.get(function_key(n), 1) for n in model.graph.node)) > MAX_NODES:
-        raise UnsupportedModel(f"{label}: {one_line(count)} nodes once functions are inlined; lfopt takes {MAX_NODES}")
+        raise UnsupportedModel(
+            f"{label}: {one_line(count)} nodes once functions are inlined; lfopt takes {MAX_NODES}"
+        )
 
 
 def _without_values(model: ModelProto, folder: Folder, label: str) -> tuple[ModelProto, Values]:
-    """(light, values): a copy that is light to check and to convert, where large constants stand as inputs of the same type and shape."""
+    """(light, values): a copy that is light to check and to convert,
+    where large constants stand as inputs of the same type and shape.
+    """
     light, values = ModelProto(ir_version=model.ir_version), Values()
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
@@ -145,8 +171,12 @@ def _without_values(model: ModelProto, folder: Folder, label: str) -> tuple[Mode
 
     def take(tensor: TensorProto, name: str) -> None:
         if not name or name in values:
-            raise InvalidModel(f"{label}: initializer {name!r} " + ("is there twice" if name else "has no name"))
-        values[name] = initializer = Initializer(*checked(tensor, name, folder, f"{label}: initializer {name!r}"))
+            raise InvalidModel(
+                f"{label}: initializer {name!r} " + ("is there twice" if name else "has no name")
+            )
+        values[name] = initializer = Initializer(
+            *checked(tensor, name, folder, f"{label}: initializer {name!r}")
+        )
         if initializer.value is not None and initializer.value.size <= SMALL:
             graph.initializer.append(onnx.numpy_helper.from_array(initializer.value, name))
         elif name not in inputs:
@@ -168,7 +198,12 @@ def _without_values(model: ModelProto, folder: Folder, label: str) -> tuple[Mode
 
 def _large_constant(node: NodeProto) -> TensorProto | None:
     """The tensor of a Constant node that is better kept out of the graph."""
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1 or len(node.attribute) != 1:
+    if (
+        node.op_type != "Constant"
+        or node.domain not in ("", "ai.onnx")
+        or len(node.output) != 1
+        or len(node.attribute) != 1
+    ):
         return None
     tensor = node.attribute[0].t
     external = tensor.data_location == TensorProto.EXTERNAL

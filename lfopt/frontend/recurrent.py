@@ -20,7 +20,15 @@ MAX_STEPS = 1 << 10  # of a sequence, in both directions together
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULT = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-ALPHA = {"Affine": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "ScaledTanh": 1.0, "HardSigmoid": 0.2, "Elu": 1.0}  # in this order of the lists
+# in this order of the lists
+ALPHA = {
+    "Affine": 1.0,
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "ScaledTanh": 1.0,
+    "HardSigmoid": 0.2,
+    "Elu": 1.0,
+}
 BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
 ACTIVATIONS = frozenset({*ALPHA, "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"})
 Activation = Callable[[str], str]
@@ -28,7 +36,9 @@ Activation = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Direction:
-    """What one direction computes with; weights are [features, gates * hidden], of all gates in ONNX's order."""
+    """What one direction computes with; weights are [features, gates * hidden], of all gates in ONNX's
+    order.
+    """
 
     build: Builder
     kind: str
@@ -57,12 +67,18 @@ class _Direction:
 
     def _gru(self, part: str, h: str, c: str) -> tuple[str, str]:
         build, run, size = self.build, self.build.run, 2 * self.hidden
-        first, last = (build.slice(self.state_weights, 1, *span) for span in ((0, size), (size, 3 * self.hidden)))
+        first, last = (
+            build.slice(self.state_weights, 1, *span) for span in ((0, size), (size, 3 * self.hidden))
+        )
         parts = build.slice(part, 1, 0, size), build.slice(part, 1, size, 3 * self.hidden)
         update, reset = build.split(self._active(0, run("Add", parts[0], run("MatMul", h, first))), 1, 2)
         if self.before_reset:
             product = run("MatMul", h, last)
-            product = run("Add", product, build.slice(self.state_bias, 0, size, 3 * self.hidden)) if self.state_bias else product
+            product = (
+                run("Add", product, build.slice(self.state_bias, 0, size, 3 * self.hidden))
+                if self.state_bias
+                else product
+            )
             inner = run("Mul", reset, product)
         else:
             inner = run("MatMul", run("Mul", reset, h), last)
@@ -74,7 +90,9 @@ class _Direction:
         gates = build.split(run("Add", part, run("MatMul", h, self.state_weights)), 1, 4)
         entry, out, forget, cell = gates
         if self.peepholes:
-            entry, forget = (run("Add", gate, run("Mul", c, self.peepholes[k])) for gate, k in ((entry, 0), (forget, 2)))
+            entry, forget = (
+                run("Add", gate, run("Mul", c, self.peepholes[k])) for gate, k in ((entry, 0), (forget, 2))
+            )
         entry = self._active(0, entry)
         forget = run("Sub", np.ones((), build.dtype(h)), entry) if self.coupled else self._active(0, forget)
         c = run("Add", run("Mul", forget, c), run("Mul", entry, self._active(1, cell)))
@@ -84,7 +102,10 @@ class _Direction:
 
 
 def recurrent(build: Builder, node: NodeProto) -> list[str]:
-    """All outputs: states of all steps, the last states and (LSTM) the last cells. Raises UnsupportedModel."""
+    """All outputs: states of all steps, the last states and (LSTM) the last cells.
+
+    Raises UnsupportedModel.
+    """
     given, told = [*node.input, *[""] * 8][:8], options(node)
     x, w, r, bias, lengths, first_h, first_c, peepholes = given
     direction, batch_first = str(told.get("direction", "forward")), bool(told.get("layout", 0))
@@ -94,14 +115,19 @@ def recurrent(build: Builder, node: NodeProto) -> list[str]:
     steps, batch, _ = build.shape(x)
     backwards = DIRECTIONS[direction]
     if not 0 < steps * len(backwards) <= MAX_STEPS:
-        raise UnsupportedModel(f"{steps} steps in {len(backwards)} directions; lfopt writes out 1 to {MAX_STEPS} in all")
+        raise UnsupportedModel(
+            f"{steps} steps in {len(backwards)} directions; lfopt writes out 1 to {MAX_STEPS} in all"
+        )
     hidden, dtype = build.shape(r)[2], build.dtype(x)
     masks = _masks(build, lengths, steps, batch)
     states: list[list[str]] = []  # by direction, by step
     last: list[tuple[str, str]] = []
     for k, reverse in enumerate(backwards):
         one, parts = _direction(build, node.op_type, told, k, len(backwards), x, (w, r, bias, peepholes))
-        h, c = (_first(build, name, k, (batch, hidden), dtype, batch_first=batch_first) for name in (first_h, first_c))
+        h, c = (
+            _first(build, name, k, (batch, hidden), dtype, batch_first=batch_first)
+            for name in (first_h, first_c)
+        )
         hidden_states = [""] * steps
         for t in reversed(range(steps)) if reverse else range(steps):
             new_h, new_c = one.step(parts[t], h, c)
@@ -116,17 +142,32 @@ def recurrent(build: Builder, node: NodeProto) -> list[str]:
     axes = (2, 1) if batch_first else (1, 0)  # of directions; of Y without steps, of the last states
     asked = [bool(name) for name in [*node.output, "", "", ""][:3]]
     y = (
-        build.concat([build.unsqueeze(build.concat([build.unsqueeze(h, 0) for h in of_direction], 0), 1) for of_direction in states], 1)
+        build.concat(
+            [
+                build.unsqueeze(build.concat([build.unsqueeze(h, 0) for h in of_direction], 0), 1)
+                for of_direction in states
+            ],
+            1,
+        )
         if asked[0]
         else ""
     )
     y = build.run("Transpose", y, perm=[2, 0, 1, 3]) if y and batch_first else y
-    ends = [build.concat([build.unsqueeze(pair[i], axes[1]) for pair in last], axes[1]) if asked[1 + i] else "" for i in range(2)]
+    ends = [
+        build.concat([build.unsqueeze(pair[i], axes[1]) for pair in last], axes[1]) if asked[1 + i] else ""
+        for i in range(2)
+    ]
     return [y, *ends][: len(node.output)]
 
 
 def _direction(
-    build: Builder, kind: str, told: dict[str, Any], k: int, count: int, x: str, constants: tuple[str, str, str, str]
+    build: Builder,
+    kind: str,
+    told: dict[str, Any],
+    k: int,
+    count: int,
+    x: str,
+    constants: tuple[str, str, str, str],
 ) -> tuple[_Direction, list[str]]:
     """What a direction computes with, and the parts of its input, [batch, gates * hidden] each."""
     w, r, bias, peepholes = constants
@@ -138,7 +179,9 @@ def _direction(
     if bias:
         of_input, of_state = build.split(build.entry(bias, 0, k), 0, 2)
         if before_reset:  # the last gate's is multiplied by what resets
-            known = build.run("Concat", build.slice(of_state, 0, 0, 2 * hidden), np.zeros(hidden, build.dtype(x)), axis=0)
+            known = build.run(
+                "Concat", build.slice(of_state, 0, 0, 2 * hidden), np.zeros(hidden, build.dtype(x)), axis=0
+            )
         else:
             known = of_state
         parts = build.run("Add", parts, build.run("Add", of_input, known))
@@ -146,7 +189,9 @@ def _direction(
     activations = _activations(build, names, told)[k * len(DEFAULT[kind]) :]
     through = build.split(build.entry(peepholes, 0, k), 0, 3) if peepholes else []
     clip, coupled = float(told.get("clip", 0.0)), bool(told.get("input_forget", 0))
-    one = _Direction(build, kind, activations, hidden, state_weights, of_state, through, clip, before_reset, coupled)
+    one = _Direction(
+        build, kind, activations, hidden, state_weights, of_state, through, clip, before_reset, coupled
+    )
     split = build.split(build.reshape(parts, steps, batch, size), 0, steps)
     return one, [build.reshape(part, batch, size) for part in split]
 
@@ -173,11 +218,15 @@ def _activation(build: Builder, kind: str, alpha: float | None, beta: float | No
         return lambda x: build.run("Add", scaled(x, alpha), np.array(beta, build.dtype(x)))
     if kind == "ScaledTanh":
         return lambda x: scaled(build.run("Tanh", scaled(x, beta)), alpha)
-    attributes: dict[str, Any] = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
+    attributes: dict[str, Any] = {
+        name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None
+    }
     return lambda x: build.run(kind, x, **attributes)
 
 
-def _first(build: Builder, name: str, k: int, shape: tuple[int, int], dtype: str, *, batch_first: bool) -> str:
+def _first(
+    build: Builder, name: str, k: int, shape: tuple[int, int], dtype: str, *, batch_first: bool
+) -> str:
     """State or cell before the first step."""
     return build.entry(name, 1 if batch_first else 0, k) if name else build.constant(np.zeros(shape, dtype))
 

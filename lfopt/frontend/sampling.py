@@ -1,7 +1,9 @@
-"""GridSample as coordinates, the elements at their neighbours, and a sum with weights. Source: ONNX operator GridSample.
+"""GridSample as coordinates, the elements at their neighbours, and a sum with weights.
 
-Beyond a border, each neighbour is the element at the border, as PyTorch and ONNX Runtime have it; ONNX's reference moves the coordinate there first,
-which differs for cubic interpolation.
+Source: ONNX operator GridSample.
+
+Beyond a border, each neighbour is the element at the border, as PyTorch and ONNX Runtime have it; ONNX's
+reference moves the coordinate there first, which differs for cubic interpolation.
 """
 
 from __future__ import annotations
@@ -27,22 +29,34 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
     mode = MODES.get(str(told.get("mode", "linear")), str(told.get("mode", "linear")))
     padding, aligned = str(told.get("padding_mode", "zeros")), bool(told.get("align_corners", 0))
     (n, c, *space), out = build.shape(x), build.shape(grid)[1:-1]
-    if padding not in PADDINGS or mode not in ("linear", "nearest", "cubic") or (mode == "cubic" and len(space) != 2):
-        raise UnsupportedModel(f"mode {mode!r}, padding {padding!r} on {len(space)} axes; lfopt reads linear, nearest and (2 axes) cubic")
+    if (
+        padding not in PADDINGS
+        or mode not in ("linear", "nearest", "cubic")
+        or (mode == "cubic" and len(space) != 2)
+    ):
+        raise UnsupportedModel(
+            f"mode {mode!r}, padding {padding!r} on {len(space)} axes; lfopt reads linear, nearest and (2 "
+            "axes) cubic"
+        )
     points = prod(out)
     flat = build.reshape(grid, n, points, len(space))
     place, weight = "", ""  # of all combinations of neighbours, [n, points, ...]
     for k, size in enumerate(space):  # the grid has its last axis first
-        coordinate = _place(build, build.slice(flat, 2, len(space) - 1 - k, len(space) - k), size, padding, aligned)
+        coordinate = _place(
+            build, build.slice(flat, 2, len(space) - 1 - k, len(space) - k), size, padding, aligned
+        )
         index, share = _taps(build, coordinate, mode, size, padding, aligned)
         step = build.run("Mul", index, np.array(prod(space[k + 1 :]), np.int64))
         place = _combined(build, "Add", place, step)
         weight = _combined(build, "Mul", weight, share)
     count = build.shape(place)[-1]
     pixels = build.run("Transpose", build.reshape(x, n, c, prod(space)), perm=[0, 2, 1])
-    neighbours = build.run("GatherND", pixels, build.reshape(place, n, points, count, 1), batch_dims=1)  # [n, points, count, c]
+    # Axes: n, points, count, c.
+    neighbours = build.run("GatherND", pixels, build.reshape(place, n, points, count, 1), batch_dims=1)
     total = build.run("MatMul", build.reshape(weight, n, points, 1, count), neighbours)
-    return [build.reshape(build.run("Transpose", build.reshape(total, n, points, c), perm=[0, 2, 1]), n, c, *out)]
+    return [
+        build.reshape(build.run("Transpose", build.reshape(total, n, points, c), perm=[0, 2, 1]), n, c, *out)
+    ]
 
 
 def _combined(build: Builder, kind: str, one: str, other: str) -> str:
@@ -50,7 +64,11 @@ def _combined(build: Builder, kind: str, one: str, other: str) -> str:
     if not one:
         return other
     n, points, count = build.shape(one)
-    outer = build.run(kind, build.reshape(one, n, points, count, 1), build.reshape(other, n, points, 1, build.shape(other)[-1]))
+    outer = build.run(
+        kind,
+        build.reshape(one, n, points, count, 1),
+        build.reshape(other, n, points, 1, build.shape(other)[-1]),
+    )
     return build.reshape(outer, n, points, count * build.shape(other)[-1])
 
 
@@ -60,7 +78,9 @@ def _place(build: Builder, grid: str, size: int, padding: str, aligned: bool) ->
     if aligned:
         place = build.run("Mul", build.run("Add", grid, np.array(1, dtype)), np.array((size - 1) / 2, dtype))
     else:
-        place = build.run("Add", build.run("Mul", grid, np.array(size / 2, dtype)), np.array((size - 1) / 2, dtype))
+        place = build.run(
+            "Add", build.run("Mul", grid, np.array(size / 2, dtype)), np.array((size - 1) / 2, dtype)
+        )
     return _reflected(build, place, size, aligned) if padding == "reflection" else place
 
 
@@ -77,7 +97,9 @@ def _reflected(build: Builder, place: str, size: int, aligned: bool) -> str:
 
 
 def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligned: bool) -> tuple[str, str]:
-    """The neighbours along an axis of coordinates [n, points, 1], int64, and their weights: [n, points, neighbours]."""
+    """The neighbours along an axis of coordinates [n, points, 1], int64, and their weights:
+    [n, points, neighbours].
+    """
     dtype = build.dtype(place)
     if mode == "nearest":
         index, share = build.run("Round", place), build.constant(np.ones(build.shape(place), dtype))
@@ -86,9 +108,15 @@ def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligne
         first = build.run("Floor", place)
         index = build.run("Add", first, offsets)
         distance = build.run("Abs", build.run("Sub", build.run("Sub", place, first), offsets))
-        share = build.run("Sub", np.array(1, dtype), distance) if mode == "linear" else _cubic(build, distance)
+        share = (
+            build.run("Sub", np.array(1, dtype), distance) if mode == "linear" else _cubic(build, distance)
+        )
     if padding == "zeros":
-        inside = build.run("And", build.run("GreaterOrEqual", index, np.array(0, dtype)), build.run("Less", index, np.array(size, dtype)))
+        inside = build.run(
+            "And",
+            build.run("GreaterOrEqual", index, np.array(0, dtype)),
+            build.run("Less", index, np.array(size, dtype)),
+        )
         share = build.run("Where", inside, share, np.array(0, dtype))
     if padding == "reflection":
         index = _reflected(build, index, size, aligned)

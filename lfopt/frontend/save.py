@@ -1,4 +1,6 @@
-"""Write a Graph as an ONNX file that `load` reads back to the same graph. Whoever reads meanwhile, or afterwards, finds a whole model or none.
+"""Write a Graph as an ONNX file that `load` reads back to the same graph.
+
+Whoever reads meanwhile, or afterwards, finds a whole model or none.
 
 Quantised tensors are written in QDQ form (`lfopt.frontend.expansion`).
 """
@@ -36,12 +38,15 @@ def to_model(graph: Graph) -> ModelProto:
     """The graph as an ONNX model; constants without values point to external data that does not exist."""
     graph = in_qdq_form(graph)
     model = _without_constants(graph)
-    model.graph.initializer.extend(_initializer(graph.tensors[name], value) for name, value in graph.constants.items())
+    model.graph.initializer.extend(
+        _initializer(graph.tensors[name], value) for name, value in graph.constants.items()
+    )
     return model
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write the model, whole or not at all; large values go to a file beside it, under a name that tells their content.
+    """Write the model, whole or not at all; large values go to a file beside it, under a name that tells
+    their content.
 
     Raises CannotWrite; then what stood at `path` is as it was.
     """
@@ -54,12 +59,14 @@ def save(graph: Graph, path: str | Path) -> None:
         else:
             model, location, values = _with_external_values(graph, path.name)
             content = model.SerializeToString()
-            with whole_file(path) as file, whole_file(path.with_name(location)) as data:  # the data gets its name before the model does
+            # the data gets its name before the model does
+            with whole_file(path) as file, whole_file(path.with_name(location)) as data:
                 file.write(content)
                 _write_values(values, data)
         with writing(path):
             _drop_stale_data(path, location)
-    except (ValueError, google.protobuf.message.EncodeError) as error:  # beyond what protobuf holds, or a null character in the path
+    except (ValueError, google.protobuf.message.EncodeError) as error:
+        # beyond what protobuf holds, or a null character in the path
         raise CannotWrite(one_line(f"{path}: cannot be written: {error}")) from None
 
 
@@ -79,7 +86,9 @@ def _without_constants(graph: Graph) -> ModelProto:
             if value.name in graph.labels:
                 value.metadata_props.add(key=LABEL, value=graph.labels[value.name])
     edges = set(graph.inputs) | set(graph.outputs) | set(graph.constants)
-    model.graph.value_info.extend(_value_info(tensor) for name, tensor in graph.tensors.items() if name not in edges)
+    model.graph.value_info.extend(
+        _value_info(tensor) for name, tensor in graph.tensors.items() if name not in edges
+    )
     return model
 
 
@@ -102,7 +111,12 @@ def _with_required_outputs(node: NodeProto, taken: Container[str]) -> NodeProto:
 def _with_external_values(graph: Graph, stem: str) -> tuple[ModelProto, str, list[np.ndarray]]:
     """(model, name of its data file, the values in it, in order)."""
     graph = in_qdq_form(graph)
-    model, digest, placed, end = _without_constants(graph), hashlib.sha256(), list[tuple[TensorProto, np.ndarray]](), 0
+    model, digest, placed, end = (
+        _without_constants(graph),
+        hashlib.sha256(),
+        list[tuple[TensorProto, np.ndarray]](),
+        0,
+    )
     for name, value in graph.constants.items():
         tensor = graph.tensors[name]
         if value is None or value.nbytes < LARGE or tensor.dtype == "string":
@@ -110,7 +124,14 @@ def _with_external_values(graph: Graph, stem: str) -> tuple[ModelProto, str, lis
             continue
         content = _content(value)
         kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-        placed.append((model.graph.initializer.add(name=name, data_type=kind, dims=tensor.shape, data_location=TensorProto.EXTERNAL), value))
+        placed.append(
+            (
+                model.graph.initializer.add(
+                    name=name, data_type=kind, dims=tensor.shape, data_location=TensorProto.EXTERNAL
+                ),
+                value,
+            )
+        )
         start = round_up(end, ALIGNMENT)
         end = start + len(content)
         for key, number in {"offset": start, "length": len(content)}.items():
@@ -150,10 +171,19 @@ def _value_info(tensor: Tensor) -> onnx.ValueInfoProto:
 def _initializer(tensor: Tensor, value: np.ndarray | None) -> TensorProto:
     if value is not None:
         return onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), tensor.name)
-    absent = TensorProto(name=tensor.name, data_type=_element_type(tensor), dims=tensor.shape, data_location=TensorProto.EXTERNAL)
+    absent = TensorProto(
+        name=tensor.name,
+        data_type=_element_type(tensor),
+        dims=tensor.shape,
+        data_location=TensorProto.EXTERNAL,
+    )
     absent.external_data.add(key="location", value=ABSENT)
     return absent
 
 
 def _element_type(tensor: Tensor) -> int:
-    return TensorProto.STRING if tensor.dtype == "string" else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    return (
+        TensorProto.STRING
+        if tensor.dtype == "string"
+        else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    )

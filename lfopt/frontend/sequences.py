@@ -1,7 +1,8 @@
-"""Sequences of tensors as the tensors that are in them, which are known by name: how many, and which is meant, follows from constants and shapes.
+"""Sequences of tensors as the tensors that are in them, which are known by name: how many, and which is
+meant, follows from constants and shapes.
 
-Source: the ONNX operators SequenceConstruct, SequenceEmpty, SequenceInsert, SequenceErase, SequenceAt, SequenceLength, SplitToSequence and
-ConcatFromSequence.
+Source: the ONNX operators SequenceConstruct, SequenceEmpty, SequenceInsert, SequenceErase, SequenceAt,
+SequenceLength, SplitToSequence and ConcatFromSequence.
 """
 
 from __future__ import annotations
@@ -30,26 +31,39 @@ class Sequences:
 
     def reads(self, node: NodeProto) -> bool:
         """Whether an operator makes sequences, or takes tensors out of them."""
-        known = node.op_type in MAKERS or node.op_type in TAKERS or (node.op_type == "Identity" and node.input[0] in self.held)
+        known = (
+            node.op_type in MAKERS
+            or node.op_type in TAKERS
+            or (node.op_type == "Identity" and node.input[0] in self.held)
+        )
         return known and not node.domain
 
     def type(self, name: str) -> TypeProto:
         """Type of a sequence, without shapes."""
-        return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(self.elements[name], None))
+        return onnx.helper.make_sequence_type_proto(
+            onnx.helper.make_tensor_type_proto(self.elements[name], None)
+        )
 
     def write(self, build: Builder, node: NodeProto) -> list[str]:
-        """The name of the tensor that an operator makes of a sequence, or of the sequence that it makes, which is known from then on.
+        """The name of the tensor that an operator makes of a sequence, or of the sequence that it makes,
+        which is known from then on.
 
         Raises InvalidModel, UnsupportedModel.
         """
         if node.op_type in TAKERS:
             return [TAKERS[node.op_type](self, build, node)]
-        members = self.tensors(node) if node.op_type == "Identity" else tuple(MAKERS[node.op_type](self, build, node))
+        members = (
+            self.tensors(node)
+            if node.op_type == "Identity"
+            else tuple(MAKERS[node.op_type](self, build, node))
+        )
         if len(members) > MAX_TENSORS:
             raise UnsupportedModel(f"a sequence of {len(members)} tensors; lfopt reads up to {MAX_TENSORS}")
         for name in members:
             if name not in build.network.tensors:
-                raise UnsupportedModel(f"{name!r} in a sequence is no tensor; lfopt reads sequences of tensors")
+                raise UnsupportedModel(
+                    f"{name!r} in a sequence is no tensor; lfopt reads sequences of tensors"
+                )
         (result,) = node.output
         stated = int(options(node).get("dtype", TensorProto.FLOAT))
         self.elements[result] = build.network.types[members[0]].tensor_type.elem_type if members else stated
@@ -64,7 +78,10 @@ class Sequences:
 
 
 def _position(build: Builder, name: str, count: int, stop: int) -> int:
-    """Where a scalar, which may count from the end, points to: below `stop`, in a sequence of so many. Raises InvalidModel, UnsupportedModel."""
+    """Where a scalar, which may count from the end, points to: below `stop`, in a sequence of so many.
+
+    Raises InvalidModel, UnsupportedModel.
+    """
     value = build.known(name)
     if value is None:
         raise UnsupportedModel("its position is computed; lfopt reads a constant")
@@ -75,7 +92,11 @@ def _position(build: Builder, name: str, count: int, stop: int) -> int:
 
 def _insert(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[str]:
     tensors = sequences.tensors(node)
-    place = _position(build, node.input[2], len(tensors), len(tensors) + 1) if len(node.input) > 2 and node.input[2] else len(tensors)
+    place = (
+        _position(build, node.input[2], len(tensors), len(tensors) + 1)
+        if len(node.input) > 2 and node.input[2]
+        else len(tensors)
+    )
     return (*tensors[:place], node.input[1], *tensors[place:])
 
 
@@ -83,7 +104,11 @@ def _erase(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[st
     tensors = sequences.tensors(node)
     if not tensors:
         raise InvalidModel("nothing is in the sequence that it takes a tensor from")
-    place = _position(build, node.input[1], len(tensors), len(tensors)) if len(node.input) > 1 and node.input[1] else len(tensors) - 1
+    place = (
+        _position(build, node.input[1], len(tensors), len(tensors))
+        if len(node.input) > 1 and node.input[1]
+        else len(tensors) - 1
+    )
     return (*tensors[:place], *tensors[place + 1 :])
 
 
@@ -108,7 +133,11 @@ def _split(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[st
         raise InvalidModel(f"parts of {parts[:8]} of an axis of {extent}")
     if not parts:
         return []
-    slices = [x] if len(parts) == 1 else build.results("Split", x, np.array(parts, np.int64), outputs=[""] * len(parts), axis=axis)
+    slices = (
+        [x]
+        if len(parts) == 1
+        else build.results("Split", x, np.array(parts, np.int64), outputs=[""] * len(parts), axis=axis)
+    )
     return slices if sizes or told.get("keepdims", 1) else [build.squeeze(name, axis) for name in slices]
 
 
@@ -140,5 +169,7 @@ MAKERS: dict[str, Callable[[Sequences, Builder, NodeProto], Iterable[str]]] = { 
 TAKERS: dict[str, Callable[[Sequences, Builder, NodeProto], str]] = {  # -> a tensor
     "ConcatFromSequence": _concat,
     "SequenceAt": _at,
-    "SequenceLength": lambda sequences, build, node: build.constant(np.array(len(sequences.tensors(node)), np.int64)),
+    "SequenceLength": lambda sequences, build, node: build.constant(
+        np.array(len(sequences.tensors(node)), np.int64)
+    ),
 }

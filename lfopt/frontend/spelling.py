@@ -1,4 +1,6 @@
-"""Names of an ONNX model become plain (`lfopt.ir.names`), and stay apart; what callers know inputs and outputs by is kept as data."""
+"""Names of an ONNX model become plain (`lfopt.ir.names`), and stay apart;
+what callers know inputs and outputs by is kept as data.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from lfopt.frontend.values import Values
 from lfopt.ir import InvalidModel
 from lfopt.ir.names import distinct, plain
 
-LABEL = "lfopt.name"  # key of a value's metadata: what callers call an input or output whose plain name is another
+# key of a value's metadata: what callers call an input or output whose plain name is another
+LABEL = "lfopt.name"
 
 
 def spell(model: ModelProto, values: Values) -> tuple[Values, dict[str, str]]:
@@ -29,12 +32,15 @@ def spell(model: ModelProto, values: Values) -> tuple[Values, dict[str, str]]:
         part.name = spelled.get(part.name, part.name)
     for imported in model.opset_import:
         imported.domain = plain(imported.domain)
-    renamed = {spelled[name]: held._replace(tensor=held.tensor.named(spelled[name])) for name, held in values.items()}
+    renamed = {
+        spelled[name]: held._replace(tensor=held.tensor.named(spelled[name])) for name, held in values.items()
+    }
     return renamed, spelled
 
 
 def labels(model: ModelProto, spelled: dict[str, str], label: str) -> dict[str, str]:
-    """What callers know inputs and outputs by, where that is not their plain name: the name in the file, or what the file says it was before.
+    """What callers know inputs and outputs by, where that is not their plain name: the name in the file, or
+    what the file says it was before.
 
     Raises InvalidModel where one is said of two.
     """

@@ -1,7 +1,7 @@
 """Bring a model of any opset to the newest: checked, functions inlined, every operator in its newest form.
 
-ONNX's checker, inliner, converter and shape inference are C++ that trusts much of what it is given: what could crash them, or make them run for
-ever, is kept from them (`fault`).
+ONNX's checker, inliner, converter and shape inference are C++ that trusts much of what it is given: what
+could crash them, or make them run for ever, is kept from them (`fault`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from lfopt.ir import InvalidModel, UnsupportedModel
 from lfopt.ir.names import one_line
 
 OLDEST_OPSET = 1
-SHAPE_OPERANDS = {"Col2Im": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}  # operand whose elements become dims, by operator
+# operand whose elements become dims, by operator
+SHAPE_OPERANDS = {"Col2Im": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 SHELTER = "lfopt.shelter"  # domain of nodes that checker and converter must not look at
-ROUND_AS_BEFORE_11 = "as before opset 11"  # nearest_mode of a Resize that `lfopt.frontend.load` replaces once it knows the shapes
+# nearest_mode of a Resize that `lfopt.frontend.load` replaces once it knows the shapes
+ROUND_AS_BEFORE_11 = "as before opset 11"
 
 
 def newest_opset() -> int:
@@ -65,14 +67,17 @@ def _opset(model: ModelProto, label: str) -> int:
 
 
 def _shelter_unregistered(model: ModelProto, label: str) -> None:
-    """Move operators that ONNX does not know to a domain of their own, which checker and converter leave alone."""
+    """Move operators that ONNX does not know to a domain of their own,
+    which checker and converter leave alone.
+    """
     functions = {function_key(f) for f in model.functions}
     for part in (model, *model.functions):
         nodes = part.graph.node if isinstance(part, ModelProto) else part.node
         strangers = [node for node in nodes if _is_unregistered(node, functions)]
         for node in strangers:
             node.domain = SHELTER
-        for imports in (part.opset_import, model.opset_import) if strangers else ():  # those of functions become the model's
+        # those of functions become the model's
+        for imports in (part.opset_import, model.opset_import) if strangers else ():
             if all(o.domain != SHELTER for o in imports):
                 imports.add(domain=SHELTER, version=1)
         declared = {o.domain for o in part.opset_import}
@@ -88,13 +93,20 @@ def _is_unregistered(node: NodeProto, functions: set[tuple[str, str, str]]) -> b
 
 
 def _spell_out_group_normalization(model: ModelProto) -> None:
-    """GroupNormalization of opsets 18 to 20 (one scale per group, deprecated, and refused by the checker) is InstanceNormalization over groups."""
+    """GroupNormalization of opsets 18 to 20 (one scale per group, deprecated, and refused by the checker) is
+    InstanceNormalization over groups.
+    """
     if not 18 <= model.opset_import[0].version < 21:
         return
     nodes = list(model.graph.node)
     del model.graph.node[:]
     for node in nodes:
-        if node.op_type != "GroupNormalization" or node.domain or len(node.input) != 3 or len(node.output) != 1:
+        if (
+            node.op_type != "GroupNormalization"
+            or node.domain
+            or len(node.input) != 3
+            or len(node.output) != 1
+        ):
             model.graph.node.append(node)
             continue
         options = {a.name: a for a in node.attribute}
@@ -116,7 +128,9 @@ def _spell_out_group_normalization(model: ModelProto) -> None:
 
 
 def _check(model: ModelProto, label: str) -> None:
-    """ONNX's own checker, but inputs and outputs may lack a shape: exporters leave it out, and lfopt infers it or is told."""
+    """ONNX's own checker, but inputs and outputs may lack a shape:
+    exporters leave it out, and lfopt infers it or is told.
+    """
     shapeless = [v.type.tensor_type for v in (*model.graph.input, *model.graph.output) if _is_shapeless(v)]
     for tensor_type in shapeless:
         tensor_type.shape.SetInParent()
@@ -133,9 +147,11 @@ def _is_shapeless(value: onnx.ValueInfoProto) -> bool:
 
 
 def _shelter_from_inference(model: ModelProto, version: int) -> None:
-    """Keep the converter, which infers the shapes of the whole model, from the nodes on which that aborts, hangs or fills the memory.
+    """Keep the converter, which infers the shapes of the whole model, from the nodes on which that aborts,
+    hangs or fills the memory.
 
-    They skip the conversion: their form has not changed since opset 10. Whoever is to blame is named later, by shapes that are known.
+    They skip the conversion: their form has not changed since opset 10. Whoever is to blame is named later,
+    by shapes that are known.
     """
     graph = model.graph
     data = {t.name: t for t in graph.initializer}
@@ -155,7 +171,9 @@ def _shelter_from_inference(model: ModelProto, version: int) -> None:
         try:
             known = {name: data[name] for name in read if name in data}
             schema = onnx.defs.get_schema(node.op_type, version)
-            types |= onnx.shape_inference.infer_node_outputs(schema, node, read, known, opset_imports=list(model.opset_import))
+            types |= onnx.shape_inference.infer_node_outputs(
+                schema, node, read, known, opset_imports=list(model.opset_import)
+            )
         except (*ONNX_REFUSES, onnx.defs.SchemaError):
             continue  # what follows is not known
     if sheltered and all(o.domain != SHELTER for o in model.opset_import):
@@ -163,7 +181,9 @@ def _shelter_from_inference(model: ModelProto, version: int) -> None:
 
 
 def fault(node: NodeProto, types: Mapping[str, TypeProto]) -> str | None:
-    """Why ONNX's shape inference must not see a node of the standard domain with operands of these types: it would abort, hang or fill the memory."""
+    """Why ONNX's shape inference must not see a node of the standard domain with operands of these types: it
+    would abort, hang or fill the memory.
+    """
     attributes = {a.name: a.i for a in node.attribute}
     if node.op_type == "Split" and attributes.get("num_outputs", len(node.output)) != len(node.output):
         return f"num_outputs is {attributes['num_outputs']}, and there are {len(node.output)} outputs"
@@ -171,7 +191,9 @@ def fault(node: NodeProto, types: Mapping[str, TypeProto]) -> str | None:
         return f"batch_dims is {attributes['batch_dims']}; it counts from 0"
     if node.op_type == "Einsum" and not all(re.fullmatch(rb"[A-Za-z,.> -]*", a.s) for a in node.attribute):
         return "the equation holds more than letters, commas, dots and arrows"
-    if (index := {"LayerNormalization": 0, "Slice": 0, **SHAPE_OPERANDS}.get(node.op_type)) is None or index >= len(node.input):
+    if (
+        index := {"LayerNormalization": 0, "Slice": 0, **SHAPE_OPERANDS}.get(node.op_type)
+    ) is None or index >= len(node.input):
         return None
     declared = types.get(node.input[index])
     if declared is None or not declared.tensor_type.HasField("shape"):
@@ -196,13 +218,16 @@ def _inline(model: ModelProto, label: str) -> ModelProto:
 def _up_convert(model: ModelProto, version: int, label: str) -> ModelProto:
     """Bring the model to the newest opset by ONNX's own converter.
 
-    Up to opset 10, Upsample and Resize map coordinates asymmetrically; the converter leaves the newer default in its place.
+    Up to opset 10, Upsample and Resize map coordinates asymmetrically; the converter leaves the newer default
+    in its place.
     """
     _shelter_from_inference(model, version)
     try:
         newer = onnx.version_converter.convert_version(model, newest_opset())
     except ONNX_REFUSES as error:
-        raise UnsupportedModel(f"{label}: opset {version} cannot be brought to {newest_opset()}: {one_line(error)}") from None
+        raise UnsupportedModel(
+            f"{label}: opset {version} cannot be brought to {newest_opset()}: {one_line(error)}"
+        ) from None
     if version < 7:
         _spread_slopes(newer)
     if version < 11:
@@ -214,14 +239,19 @@ def _up_convert(model: ModelProto, version: int, label: str) -> ModelProto:
 
 
 def _spread_slopes(model: ModelProto) -> None:
-    """PRelu as it was before opset 7, one slope for each channel (axis 1), with slopes that broadcast. The converter leaves them as they are."""
+    """PRelu as it was before opset 7, one slope for each channel (axis 1), with slopes that broadcast.
+
+    The converter leaves them as they are.
+    """
     nodes = list(model.graph.node)
     del model.graph.node[:]
     for node in nodes:
         if node.op_type == "PRelu" and not node.domain and len(node.input) == 2:
             x, slope = node.input
             stem = f"{node.output[0]}/slope"
-            behind, ones, channels, shape, spread = (f"{stem}/{part}" for part in ("behind", "ones", "channels", "shape", "spread"))
+            behind, ones, channels, shape, spread = (
+                f"{stem}/{part}" for part in ("behind", "ones", "channels", "shape", "spread")
+            )
             model.graph.node.extend(
                 [
                     make_node("Shape", [x], [behind], name=behind, start=2),

@@ -14,7 +14,8 @@ from onnx import NodeProto, TensorProto
 from lfopt.frontend.messages import ONNX_REFUSES
 from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 
-MAX_ELEMENTS = 1 << 36  # of one tensor: beyond any real network, and far below what overflows an int64 byte count
+# of one tensor: beyond any real network, and far below what overflows an int64 byte count
+MAX_ELEMENTS = 1 << 36
 MAX_RANK = 32
 DATA_TYPES: dict[str, int] = dict(TensorProto.DataType.items())
 PACKED_BITS = {
@@ -36,7 +37,9 @@ Values = dict[str, Initializer]
 
 
 class Folder:
-    """External data: files below the model's folder, each mapped once, so that weights are read only where they are used."""
+    """External data: files below the model's folder, each mapped once,
+    so that weights are read only where they are used.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -49,18 +52,27 @@ class Folder:
         data = self._open(location, what)
         if data is None:
             return None
-        dtype, bits = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), PACKED_BITS.get(tensor.data_type)
+        dtype, bits = (
+            onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type),
+            PACKED_BITS.get(tensor.data_type),
+        )
         if tensor.data_type == TensorProto.STRING:
             raise InvalidModel(f"{what}: strings cannot be external data")
         wanted = -(-prod(tensor.dims) * (bits or 8 * dtype.itemsize) // 8)
         offset, length = _integer(info, "offset", 0, what), _integer(info, "length", wanted, what)
         if offset + length > data.size:
-            raise InvalidModel(f"{what}: bytes {offset} to {offset + length} of {location!r}, which has {data.size}")
+            raise InvalidModel(
+                f"{what}: bytes {offset} to {offset + length} of {location!r}, which has {data.size}"
+            )
         if length != wanted:
-            raise InvalidModel(f"{what}: {length} bytes in {location!r}, dims {list(tensor.dims)} want {wanted}")
+            raise InvalidModel(
+                f"{what}: {length} bytes in {location!r}, dims {list(tensor.dims)} want {wanted}"
+            )
         stored = data[offset : offset + length]
         if bits:
-            return onnx.numpy_helper.to_array(TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=stored.tobytes()))
+            return onnx.numpy_helper.to_array(
+                TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=stored.tobytes())
+            )
         return stored.view(dtype).reshape(tensor.dims)
 
     def _open(self, location: str, what: str) -> np.ndarray | None:
@@ -69,7 +81,13 @@ class Folder:
             return self._files[location]
         relative = Path(location)
         outside = InvalidModel(f"{what}: external data location {location!r} lies outside the model's folder")
-        if not location or relative.is_absolute() or ".." in relative.parts or "\\" in location or "\0" in location:
+        if (
+            not location
+            or relative.is_absolute()
+            or ".." in relative.parts
+            or "\\" in location
+            or "\0" in location
+        ):
             raise outside
         if self._path is None:
             return None
@@ -84,7 +102,9 @@ class Folder:
             empty = path.stat().st_size == 0  # which cannot be mapped
             self._files[location] = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r")
         except (OSError, RuntimeError) as error:
-            raise InvalidModel(f"{what}: external data {location!r}: {getattr(error, 'strerror', None) or error}") from None
+            raise InvalidModel(
+                f"{what}: external data {location!r}: {getattr(error, 'strerror', None) or error}"
+            ) from None
         return self._files[location]
 
 
@@ -103,7 +123,11 @@ def checked(tensor: TensorProto, name: str, folder: Folder, what: str) -> tuple[
     shape, dtype = tuple(tensor.dims), dtype_name(tensor.data_type, what)
     check_shape(shape, what)
     try:
-        value = folder.read(tensor, what) if tensor.data_location == TensorProto.EXTERNAL else onnx.numpy_helper.to_array(tensor)
+        value = (
+            folder.read(tensor, what)
+            if tensor.data_location == TensorProto.EXTERNAL
+            else onnx.numpy_helper.to_array(tensor)
+        )
     except (*ONNX_REFUSES, OverflowError) as error:
         raise InvalidModel(f"{what} of dims {list(shape)}: {error}") from None
     return Tensor(name, shape, dtype), value
@@ -113,22 +137,33 @@ def check_shape(shape: Sequence[int], what: str, least: int = 0) -> None:
     """Refuse a shape that no tensor has: negative or absurd dims."""
     if len(shape) > MAX_RANK or any(d < least for d in shape) or prod(shape) > MAX_ELEMENTS:
         text = list(shape) if len(shape) <= MAX_RANK else f"of rank {len(shape)}"
-        raise InvalidModel(f"{what}: shape {text} is out of range (rank up to {MAX_RANK}, no dim below {least}, up to {MAX_ELEMENTS} elements)")
+        raise InvalidModel(
+            f"{what}: shape {text} is out of range (rank up to {MAX_RANK}, no dim below {least}, up to "
+            f"{MAX_ELEMENTS} elements)"
+        )
 
 
 def dtype_name(data_type: int, what: str) -> str:
     """NumPy's name of an ONNX element type."""
     try:
-        return "string" if data_type == TensorProto.STRING else onnx.helper.tensor_dtype_to_np_dtype(data_type).name
+        return (
+            "string"
+            if data_type == TensorProto.STRING
+            else onnx.helper.tensor_dtype_to_np_dtype(data_type).name
+        )
     except (KeyError, TypeError):
         raise InvalidModel(f"{what}: element type {data_type} is not one of ONNX's") from None
 
 
 def attribute_value(tensor: TensorProto, what: str) -> np.ndarray:
     """The values of a tensor attribute, which must stand in the model itself."""
-    value = None if tensor.data_location == TensorProto.EXTERNAL else checked(tensor, "", Folder(None), what)[1]
+    value = (
+        None if tensor.data_location == TensorProto.EXTERNAL else checked(tensor, "", Folder(None), what)[1]
+    )
     if value is None:
-        raise UnsupportedModel(f"{what}: external data is supported for initializers and Constant nodes of the graph itself")
+        raise UnsupportedModel(
+            f"{what}: external data is supported for initializers and Constant nodes of the graph itself"
+        )
     return value
 
 

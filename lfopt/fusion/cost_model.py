@@ -1,4 +1,6 @@
-"""What a search asks about fusion groups: the one contract between the models that price groups and the searches that choose among them."""
+"""What a search asks about fusion groups: the one contract between the models that price groups and the
+searches that choose among them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,18 @@ from typing import Any, Generic, Protocol, TypeVar
 from lfopt.ir import Cost
 from lfopt.ops import Dataflow
 
-Floor = TypeVar("Floor")  # what a model knows of the buffer that a group, and whatever it is grown into, takes at the least; only passed on
+# what a model knows of the buffer that a group, and whatever it is grown into, takes at the least; only
+# passed on
+Floor = TypeVar("Floor")
 
 
 class CostModel(Protocol[Floor]):
-    """What groups of operators cost on a chip, and bounds on it. A group is a mask of operators of `dataflow`; a cost never changes.
+    """What groups of operators cost on a chip, and bounds on it.
 
-    Neither connectivity nor convexity is checked: a search asks for connected, convex groups, or sees to it that the groups it ends with are. A
-    single operator is always legal.
+    A group is a mask of operators of `dataflow`; a cost never changes.
+
+    Neither connectivity nor convexity is checked: a search asks for connected, convex groups, or sees to it
+    that the groups it ends with are. A single operator is always legal.
     """
 
     @property
@@ -34,7 +40,9 @@ class CostModel(Protocol[Floor]):
 
     @property
     def simpler(self) -> CostModel[Any] | None:
-        """A model of the same dataflow that is solved faster, all of whose schemes are legal here too and move no more here than there."""
+        """A model of the same dataflow that is solved faster,
+        all of whose schemes are legal here too and move no more here than there.
+        """
         ...
 
     def price(self, group: int, /) -> Cost | None:
@@ -42,18 +50,24 @@ class CostModel(Protocol[Floor]):
         ...
 
     def at_least(self, group: int, /) -> int:
-        """DRAM bytes that `price` is not below, for less work than that; 0 where nothing is known without it."""
+        """DRAM bytes that `price` is not below, for less work than that; 0 where nothing is known without
+        it.
+        """
         ...
 
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
-        """(floor, DRAM bytes if every tensor moves once) of the group with an operator added whose index is above all others in it.
+        """(floor, DRAM bytes if every tensor moves once) of the group with an operator added whose index is
+        above all others in it.
 
         `floor` and `dram` are those of the group; of the empty group they are None and 0.
         """
         ...
 
     def may_grow(self, group: int, floor: Floor, /) -> bool:
-        """Whether the group, or a group that it is grown into, may be legal. What is denied of a group is denied of all that it is grown into."""
+        """Whether the group, or a group that it is grown into, may be legal.
+
+        What is denied of a group is denied of all that it is grown into.
+        """
         ...
 
     def legal_anywhere(self, group: int, /) -> bool:
@@ -61,7 +75,9 @@ class CostModel(Protocol[Floor]):
         ...
 
     def rest_bytes(self, executed: int, before: int, group: int, /) -> int:
-        """DRAM bytes that the operators left must move at the least once `executed` and the group are; `before`: the same before the group is."""
+        """DRAM bytes that the operators left must move at the least once `executed` and the group are;
+        `before`: the same before the group is.
+        """
         ...
 
 

@@ -28,25 +28,38 @@ def legal(graph: Graph, scheme: FusionScheme) -> Verdict:
             owner[i] = g
             mask |= 1 << i
         masks.append(mask)
-    reasons += [f"operator {operator.name!r} is in no group" for i, operator in enumerate(flow.operators) if i not in owner]
+    reasons += [
+        f"operator {operator.name!r} is in no group"
+        for i, operator in enumerate(flow.operators)
+        if i not in owner
+    ]
     for g, mask in enumerate(masks):
         if not mask:
             reasons.append(f"group {g} is empty")
         elif not connected(flow.neighbours, mask):
             reasons.append(f"group {g} is not connected")
         elif between := convex_gap(flow, mask):
-            reasons.append(f"group {g} is not convex: {flow.operators[between.bit_length() - 1].name!r} lies between its operators")
+            reasons.append(
+                f"group {g} is not convex: {flow.operators[between.bit_length() - 1].name!r} lies between "
+                "its operators"
+            )
     if not reasons:
-        waits = {g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g} for g, mask in enumerate(masks)}
+        waits = {
+            g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g}
+            for g, mask in enumerate(masks)
+        }
         try:
             tuple(TopologicalSorter(waits).static_order())
         except CycleError as error:
-            reasons.append(f"groups {' -> '.join(str(g) for g in reversed(error.args[1]))} wait for one another")
+            reasons.append(
+                f"groups {' -> '.join(str(g) for g in reversed(error.args[1]))} wait for one another"
+            )
     return Verdict(tuple(reasons))
 
 
 def component(neighbours: Sequence[int], inside: int, seed: int) -> int:
-    """The operators of `seed`, and those of the set `inside` that are connected to them, by edges or by reading the same map, within it.
+    """The operators of `seed`, and those of the set `inside` that are connected to them, by edges or by
+    reading the same map, within it.
 
     >>> bin(component((0b010, 0b101, 0b010), 0b011, 0b001))
     '0b11'

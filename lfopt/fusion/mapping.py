@@ -1,7 +1,7 @@
 """Mapping types of operators, and what becomes of two of them that are fused.
 
-Source: DNNFusion (PLDI'21, arXiv 2108.13342), tables 2 and 3. The colours of table 3 are those that its section 3.2 tells in prose; of one-to-many
-followed by one-to-many it says nothing: taken for doubtful here.
+Source: DNNFusion (PLDI'21, arXiv 2108.13342), tables 2 and 3. The colours of table 3 are those that its
+section 3.2 tells in prose; of one-to-many followed by one-to-many it says nothing: taken for doubtful here.
 """
 
 from __future__ import annotations
@@ -46,16 +46,22 @@ def combined(first: Mapping, second: Mapping) -> tuple[Mapping, FusionOutcome]:
 
 
 def mapping_of(call: Call) -> Mapping:
-    """The mapping type of an operator where it stands: of several pairs of input and output, the most complex one.
+    """The mapping type of an operator where it stands: of several pairs of input and output, the most complex
+    one.
 
-    An elementwise operator that spreads a map over a larger result is one-to-many. Constants are no pairs: they are loaded like weights.
+    An elementwise operator that spreads a map over a larger result is one-to-many. Constants are no pairs:
+    they are loaded like weights.
     """
     row = spec(call.operator.kind, call.operator.domain)
-    return max((_of_input(call, row, i) for i in range(len(call.shapes))), key=COMPLEXITY.index, default=row.mapping)
+    return max(
+        (_of_input(call, row, i) for i in range(len(call.shapes))), key=COMPLEXITY.index, default=row.mapping
+    )
 
 
 def _of_input(call: Call, row: OpSpec, index: int) -> Mapping:
-    spreads = row.elementwise and row.mapping is O2O and index not in row.parameters and not call.constant[index]
+    spreads = (
+        row.elementwise and row.mapping is O2O and index not in row.parameters and not call.constant[index]
+    )
     return O2M if spreads and call.shapes[index] not in (None, call.result) else row.mapping
 
 
@@ -63,8 +69,9 @@ def _of_input(call: Call, row: OpSpec, index: int) -> Mapping:
 class TypeRules:
     """Which sets of operators table 3 does not break, whatever it says of their profit.
 
-    Strictly, a group has one many-to-many operator, and no one-to-many operator before it. Pools, reductions, and what is made of them (softmax,
-    normalisation) may be let off: the paper's own counts of fused layers (its table 5) are lower than there are many-to-many operators.
+    Strictly, a group has one many-to-many operator, and no one-to-many operator before it. Pools, reductions,
+    and what is made of them (softmax, normalisation) may be let off: the paper's own counts of fused layers
+    (its table 5) are lower than there are many-to-many operators.
     """
 
     single: int  # operators of which a group has one at the most
@@ -75,7 +82,9 @@ class TypeRules:
         """The rules for the operators of a graph."""
         types = [mapping_of(call) for call in flow.calls]
         spreading = sum(1 << i for i, kind in enumerate(types) if kind is O2M)
-        single = [i for i, kind in enumerate(types) if kind is M2M and (strict or _sums_products(flow.specs[i]))]
+        single = [
+            i for i, kind in enumerate(types) if kind is M2M and (strict or _sums_products(flow.specs[i]))
+        ]
         return cls(sum(1 << i for i in single), {i: flow.ancestors[i] & spreading for i in single})
 
     def allow(self, group: int) -> bool:

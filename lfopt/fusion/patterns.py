@@ -9,6 +9,9 @@ __all__ = ["Pattern", "pattern_of"]
 
 
 def pattern_of(call: Call) -> Pattern:
-    """The kind of an operator. One that spreads some operands over another that has the result's shape is elementwise, as Relax has it."""
+    """The kind of an operator.
+
+    One that spreads some operands over another that has the result's shape is elementwise, as Relax has it.
+    """
     pattern = spec(call.operator.kind, call.operator.domain).pattern
     return Pattern.ELEMENTWISE if pattern is Pattern.BROADCAST and call.result in call.shapes else pattern

@@ -36,7 +36,17 @@ from lfopt.ir.plan import (
     parameters_of,
 )
 from lfopt.ir.quantization import Quantization
-from lfopt.ir.report import Cycles, DramAccess, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
+from lfopt.ir.report import (
+    Cycles,
+    DramAccess,
+    EnergyUse,
+    GroupReport,
+    Report,
+    Role,
+    TensorMove,
+    TensorTraffic,
+    Timing,
+)
 from lfopt.ir.schedule import (
     MOST_LINES,
     MOST_STEPS,

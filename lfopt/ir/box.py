@@ -1,4 +1,7 @@
-"""A box: a part of a tensor, cut out along its axes. The regions that a schedule moves and computes are boxes."""
+"""A box: a part of a tensor, cut out along its axes.
+
+The regions that a schedule moves and computes are boxes.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def spans(start: int, stop: int, step: int) -> list[Span]:
 
 def within(inner: Box, outer: Box) -> bool:
     """Whether one box lies in another."""
-    for (start, stop), (low, high) in zip(inner, outer, strict=True):  # noqa: SIM110  (steps ask by the million: a generator takes three times as long)
+    for (start, stop), (low, high) in zip(inner, outer, strict=True):
         if start < low or stop > high:
             return False
     return True
@@ -58,4 +61,6 @@ def slices(box: Box, origin: Box | None = None) -> tuple[slice, ...]:
     """Index of the box in an array that holds the box `origin` (None: the whole tensor)."""
     if origin is None:
         return tuple([slice(start, stop) for start, stop in box])
-    return tuple([slice(start - low, stop - low) for (start, stop), (low, _) in zip(box, origin, strict=True)])
+    return tuple(
+        [slice(start - low, stop - low) for (start, stop), (low, _) in zip(box, origin, strict=True)]
+    )

@@ -1,4 +1,6 @@
-"""A command stream: what the accelerator reads to carry out a plan, and where in its memory everything lies."""
+"""A command stream: what the accelerator reads to carry out a plan, and where in its memory everything
+lies.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from dataclasses import dataclass
 class StoredMap:
     """A map with channels [c], rows [h] and columns [w] in the accelerator's memory.
 
-    Row by row; a row is [block of channels][column][channel of the block], where the last block has what is left, padded to `row_bytes`.
+    Row by row; a row is [block of channels][column][channel of the block], where the last block has what is
+    left, padded to `row_bytes`.
     """
 
     name: str
@@ -37,4 +40,7 @@ class CommandStream:
     commands: int  # that run, loops unrolled
 
     def __repr__(self) -> str:
-        return f"CommandStream({self.name}: {self.commands:,} commands in {len(self.program):,} B, memory {self.memory_bytes:,} B)"
+        return (
+            f"CommandStream({self.name}: {self.commands:,} commands in {len(self.program):,} B, memory "
+            f"{self.memory_bytes:,} B)"
+        )

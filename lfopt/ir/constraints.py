@@ -1,4 +1,6 @@
-"""What a plan must keep to: operators that share a group, that do not, that stand alone, and modes in which their groups run."""
+"""What a plan must keep to: operators that share a group, that do not, that stand alone,
+and modes in which their groups run.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Constraints:
                     if a in members and b in members:
                         yield f"together.{k}: found {a!r} and {b!r}, which are cut too"
             if len(modes := {self.mode[operator] for operator in members if operator in self.mode}) > 1:
-                yield f"together.{k}: found operators whose group is to run in {' and in '.join(sorted(modes))}"
+                yield (
+                    f"together.{k}: found operators whose group is to run in {' and in '.join(sorted(modes))}"
+                )
 
     def broken(self, groups: Iterable[tuple[Sequence[str], str]]) -> Iterator[str]:
         """A line for each that groups (operators, mode) do not keep to."""

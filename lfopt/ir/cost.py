@@ -27,7 +27,9 @@ class Figures(NamedTuple):
     energy_pj: int
 
     def __add__(self, other: Figures) -> Figures:  # type: ignore[override]
-        return Figures(self.dram_bytes + other.dram_bytes, self.cycles + other.cycles, self.energy_pj + other.energy_pj)
+        return Figures(
+            self.dram_bytes + other.dram_bytes, self.cycles + other.cycles, self.energy_pj + other.energy_pj
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +93,7 @@ class DoesNotFit:
     group: int  # mask of operators
     needed: int  # bytes of `store`: F_beta, or what its weights take of a buffer of their own at the least
     available: int  # bytes: beta, or the weight buffer; valid means needed < available
-    uses: tuple[BufferUse, ...]  # in the order in which the schedule meets them; empty where no buffer is large enough
-    store: Store | Literal["parameter store"] = "buffer"  # what it does not fit; the latter may be full: valid means needed <= available
+    # in the order in which the schedule meets them; empty where no buffer is large enough
+    uses: tuple[BufferUse, ...]
+    # what it does not fit; the latter may be full: valid means needed <= available
+    store: Store | Literal["parameter store"] = "buffer"

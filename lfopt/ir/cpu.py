@@ -1,7 +1,8 @@
 """What the threads of a CPU run: functions over rows of maps, in order, with the barriers between them.
 
-A *function* makes what an operator makes, and what elementwise operators that follow it make of that in registers. A thread that calls one makes rows
-of the map that it ends with; or the whole map, or a part of either, where threads divide each call among themselves.
+A *function* makes what an operator makes, and what elementwise operators that follow it make of that in
+registers. A thread that calls one makes rows of the map that it ends with; or the whole map, or a part of
+either, where threads divide each call among themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class CpuFunction:
     name: str  # unique in the schedule, and an identifier of C
     operators: tuple[str, ...]  # by name: the first, and those that follow it in registers
     makes: Makes  # by one call: the whole map, whatever rows the call names, or the row that it names
-    split: bool  # whether all threads make together what one call makes, each a part; else who calls it makes all of it
+    # whether all threads make together what one call makes, each a part; else who calls it makes all of it
+    split: bool
     how: How  # a fast kernel, or plain loops
     why: str = ""  # for plain loops: why no fast kernel took the operator
 
@@ -42,7 +44,9 @@ class CpuCall:
 
 @dataclass(frozen=True, slots=True)
 class CpuBarrier:
-    """Where every thread waits for all others: without it, two would meet at a row (`lfopt.planning.barriers`)."""
+    """Where every thread waits for all others:
+    without it, two would meet at a row (`lfopt.planning.barriers`).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ CpuNode = CpuCall | CpuBarrier | CpuLoop
 class CpuSection:
     """A part of a group: what every thread runs, or what each one runs alone, after which all wait."""
 
-    threads: tuple[tuple[CpuNode, ...], ...]  # one body: all threads run it; else one for each thread, without barriers
+    # one body: all threads run it; else one for each thread, without barriers
+    threads: tuple[tuple[CpuNode, ...], ...]
 
     @property
     def together(self) -> bool:
@@ -73,11 +78,15 @@ class CpuGroup:
     """How one fusion group runs."""
 
     id: int  # of the group in the plan
-    rings: bool  # whether rows pass through the rings of the plan, in the order of its steps; else operators make whole maps, one after the other
+    # whether rows pass through the rings of the plan, in the order of its steps; else operators make whole
+    # maps, one after the other
+    rings: bool
     why: str  # where the plan's steps are not followed, or threads share every row: why; "" otherwise
     functions: tuple[CpuFunction, ...]
     sections: tuple[CpuSection, ...]
-    idle: tuple[str, ...] = ()  # operators that no function makes: what they make is there already, within the maps that they read or that read them
+    # operators that no function makes: what they make is there already, within the maps that they read or
+    # that read them
+    idle: tuple[str, ...] = ()
     own: tuple[str, ...] = ()  # maps whose rings every thread has for itself
 
 
@@ -87,7 +96,9 @@ class CpuMap:
 
     name: str
     holder: str  # the map that it lies within; itself where it lies by itself
-    address: int  # of the holder: bytes from the start of the memory between groups; -1: it lies in a ring of the plan, named by the holder
+    # of the holder: bytes from the start of the memory between groups; -1: it lies in a ring of the plan,
+    # named by the holder
+    address: int
     bytes: int  # of the holder; 0 in a ring
 
 
@@ -100,7 +111,8 @@ class CpuSchedule:
     groups: tuple[CpuGroup, ...]  # in order
     maps: tuple[CpuMap, ...]  # that lie anywhere: not those that stay in registers
     images: int = 1  # for which all of it runs, one after the other
-    crew: int = 1  # threads that each run a share of the images, with maps and rings of their own; then `threads` is 1
+    # threads that each run a share of the images, with maps and rings of their own; then `threads` is 1
+    crew: int = 1
     element: CpuElement = "float32"  # that float32 maps are stored in; of bf16, some are float32 all the same
 
     @property
@@ -111,7 +123,11 @@ class CpuSchedule:
     @property
     def arenas(self) -> int:
         """Rings of how many threads there are."""
-        return self.threads if any(not section.together for group in self.groups for section in group.sections) else self.crew
+        return (
+            self.threads
+            if any(not section.together for group in self.groups for section in group.sections)
+            else self.crew
+        )
 
 
 def share(rows: Span, thread: int, threads: int) -> Span:

@@ -18,11 +18,12 @@
         barrier
       }
 
-`element`, where float32 maps are stored in another: which. `images` and `crew`, where there are several images: how many, and how many threads each
-run a share of them alone.
-A function says what one call makes, a map or a row, and whether all threads make it together (`split`); then its operators. A call says which rows;
-`shared`: each thread makes its share of them; `by`: how far they move in one iteration of each loop around, outermost first. A section is `all`,
-which every thread runs, or one body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
+`element`, where float32 maps are stored in another: which. `images` and `crew`, where there are several
+images: how many, and how many threads each run a share of them alone.
+A function says what one call makes, a map or a row, and whether all threads make it together (`split`); then
+its operators. A call says which rows; `shared`: each thread makes its share of them; `by`: how far they move
+in one iteration of each loop around, outermost first. A section is `all`, which every thread runs, or one
+body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
 """
 
 from __future__ import annotations
@@ -32,24 +33,42 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lfopt.ir.cpu import MOST_THREADS, CpuBarrier, CpuCall, CpuElement, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
+from lfopt.ir.cpu import (
+    MOST_THREADS,
+    CpuBarrier,
+    CpuCall,
+    CpuElement,
+    CpuFunction,
+    CpuGroup,
+    CpuLoop,
+    CpuMap,
+    CpuNode,
+    CpuSchedule,
+    CpuSection,
+)
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.listing import DEEPEST, INDENT, NAME, NUMBER, quoted, unquoted
 
 CPU = re.compile(
-    rf"cpu (?P<target>\w{{1,32}}) (?P<threads>{NUMBER})(?: element (?P<element>bf16))?(?: images (?P<images>{NUMBER}) crew (?P<crew>{NUMBER}))?"
+    rf"cpu (?P<target>\w{{1,32}}) (?P<threads>{NUMBER})(?: element (?P<element>bf16))?(?: images "
+    rf"(?P<images>{NUMBER}) crew (?P<crew>{NUMBER}))?"
 )
 TEXT = r'"(?:[^"\\]|\\.)*"'
 BLOCK = re.compile(rf"all \{{|thread (?P<thread>{NUMBER}) \{{")
-MAP = re.compile(rf"map (?P<name>{NAME}) in (?:ring (?P<ring>{NAME})|(?P<holder>{NAME}) at (?P<address>{NUMBER})\+(?P<bytes>{NUMBER}))")
+MAP = re.compile(
+    rf"map (?P<name>{NAME}) in (?:ring (?P<ring>{NAME})|(?P<holder>{NAME}) at "
+    rf"(?P<address>{NUMBER})\+(?P<bytes>{NUMBER}))"
+)
 GROUP = re.compile(rf"group (?P<id>{NUMBER}) (?P<how>rings|maps)(?: why (?P<why>{TEXT}))?")
 FUNCTION = re.compile(
-    rf"function (?P<name>[A-Za-z_]\w{{0,63}}) (?P<makes>map|row)(?P<split> split)? (?P<how>kernel|loops)(?P<operators>(?: (?!why ){NAME})+)"
+    rf"function (?P<name>[A-Za-z_]\w{{0,63}}) (?P<makes>map|row)(?P<split> split)? "
+    rf"(?P<how>kernel|loops)(?P<operators>(?: (?!why ){NAME})+)"
     rf"(?: why (?P<why>{TEXT}))?"
 )
 NAMED = re.compile(rf"(?P<what>idle|own)(?P<names>(?: {NAME})+)")
 CALL = re.compile(
-    rf"(?P<name>[A-Za-z_]\w{{0,63}}) (?P<first>{NUMBER}):(?P<stop>{NUMBER})(?P<shared> shared)?(?: by (?P<moves>-?{NUMBER}(?:,-?{NUMBER})*))?"
+    rf"(?P<name>[A-Za-z_]\w{{0,63}}) (?P<first>{NUMBER}):(?P<stop>{NUMBER})(?P<shared> shared)?(?: by "
+    rf"(?P<moves>-?{NUMBER}(?:,-?{NUMBER})*))?"
 )
 LOOP = re.compile(rf"loop (?P<count>{NUMBER}) \{{")
 
@@ -60,7 +79,11 @@ def cpu_listing(schedule: CpuSchedule) -> Iterator[str]:
     images = f" images {schedule.images} crew {schedule.crew}" if schedule.images > 1 else ""
     yield f"cpu {schedule.target} {schedule.threads}{element}{images}"
     for cpu_map in schedule.maps:
-        where = f"ring {quoted(cpu_map.holder)}" if cpu_map.address < 0 else f"{quoted(cpu_map.holder)} at {cpu_map.address}+{cpu_map.bytes}"
+        where = (
+            f"ring {quoted(cpu_map.holder)}"
+            if cpu_map.address < 0
+            else f"{quoted(cpu_map.holder)} at {cpu_map.address}+{cpu_map.bytes}"
+        )
         yield f"map {quoted(cpu_map.name)} in {where}"
     for group in schedule.groups:
         yield f"group {group.id} {'rings' if group.rings else 'maps'}{_why(group.why)}"
@@ -88,7 +111,10 @@ def _nodes(nodes: Sequence[CpuNode], depth: int) -> Iterator[str]:
             yield f"{pad}barrier"
         else:
             strides = f" by {','.join(map(str, node.strides))}" if node.strides else ""
-            yield f"{pad}{node.function} {node.rows[0]}:{node.rows[1]}{' shared' if node.shared else ''}{strides}"
+            yield (
+                f"{pad}{node.function} "
+                f"{node.rows[0]}:{node.rows[1]}{' shared' if node.shared else ''}{strides}"
+            )
 
 
 def _names(names: Sequence[str]) -> str:
@@ -114,7 +140,10 @@ def parse_cpu(lines: Sequence[str]) -> CpuSchedule:
     """A schedule from its lines. Raises InvalidPlan naming the line that is none."""
     head = CPU.fullmatch(lines[0].strip()) if lines else None
     if head is None or not 1 <= int(head["threads"]) <= MOST_THREADS:
-        raise InvalidPlan(f"schedule, line 1: found {lines[0][:80] if lines else ''!r}; accepted: cpu TARGET THREADS, 1 to {MOST_THREADS} threads")
+        raise InvalidPlan(
+            f"schedule, line 1: found {lines[0][:80] if lines else ''!r}; accepted: cpu TARGET THREADS, 1 to "
+            f"{MOST_THREADS} threads"
+        )
     reader, number, line = _Reader(int(head["threads"])), 1, lines[0]
     try:
         for line in lines[1:]:
@@ -122,9 +151,15 @@ def parse_cpu(lines: Sequence[str]) -> CpuSchedule:
             reader.line(line.strip())
         schedule = CpuSchedule(head["target"], reader.threads, tuple(reader.finished()), tuple(reader.maps))
         element: CpuElement = "bf16" if head["element"] else "float32"
-        return replace(schedule, images=int(head["images"] or 1), crew=int(head["crew"] or 1), element=element)
+        return replace(
+            schedule, images=int(head["images"] or 1), crew=int(head["crew"] or 1), element=element
+        )
     except _NoLine as error:
-        text = str(error) or "map, group, function, idle, own, all {, thread N {, loop N {, FUNCTION FIRST:STOP, barrier or }, where each belongs"
+        text = (
+            str(error)
+            or "map, group, function, idle, own, all {, thread N {, loop N {, FUNCTION FIRST:STOP, barrier "
+            "or }, where each belongs"
+        )
         raise InvalidPlan(f"schedule, line {number}: found {line.strip()[:80]!r}; accepted: {text}") from None
 
 
@@ -139,7 +174,8 @@ class _Reader:
         self.threads = threads
         self.maps: list[CpuMap] = []
         self.groups: list[CpuGroup] = []
-        self.sections: list[tuple[bool, list[tuple[CpuNode, ...]]]] = []  # of the last group: whether all threads run it, bodies
+        # of the last group: whether all threads run it, bodies
+        self.sections: list[tuple[bool, list[tuple[CpuNode, ...]]]] = []
         self.open: list[tuple[str, list[CpuNode]]] = []  # blocks, outermost first: how each began
 
     def line(self, text: str) -> None:
@@ -150,24 +186,41 @@ class _Reader:
             if self.groups:
                 raise _NoLine("maps before all groups")
             ring = match["ring"]
-            where = (unquoted(ring), -1, 0) if ring else (unquoted(match["holder"]), int(match["address"]), int(match["bytes"]))
+            where = (
+                (unquoted(ring), -1, 0)
+                if ring
+                else (unquoted(match["holder"]), int(match["address"]), int(match["bytes"]))
+            )
             self.maps.append(CpuMap(unquoted(match["name"]), *where))
         elif match := GROUP.fullmatch(text):
             self._finish()
-            self.groups.append(CpuGroup(int(match["id"]), match["how"] == "rings", _text(match["why"]), (), ()))
+            self.groups.append(
+                CpuGroup(int(match["id"]), match["how"] == "rings", _text(match["why"]), (), ())
+            )
         elif not self.groups:
             raise _NoLine
         elif match := FUNCTION.fullmatch(text):
             names = tuple(unquoted(name) for name in re.findall(NAME, match["operators"]))
             makes, how = match["makes"], match["how"]
-            function = CpuFunction(match["name"], names, makes, match["split"] is not None, how, _text(match["why"]))  # type: ignore[arg-type]
+            function = CpuFunction(
+                match["name"],
+                names,
+                makes,  # type: ignore[arg-type]
+                match["split"] is not None,
+                how,  # type: ignore[arg-type]
+                _text(match["why"]),
+            )
             self.groups[-1] = replace(self.groups[-1], functions=(*self.groups[-1].functions, function))
         elif match := NAMED.fullmatch(text):
             names = tuple(unquoted(name) for name in re.findall(NAME, match["names"]))
             self.groups[-1] = replace(self.groups[-1], **{match["what"]: names})
         elif match := BLOCK.fullmatch(text):
             thread = -1 if match["thread"] is None else int(match["thread"])
-            if thread > 0 and not (self.sections and len(self.sections[-1][1]) == thread < self.threads and not self.sections[-1][0]):
+            if thread > 0 and not (
+                self.sections
+                and len(self.sections[-1][1]) == thread < self.threads
+                and not self.sections[-1][0]
+            ):
                 raise _NoLine(f"one body for each of {self.threads} threads, from 0 on")
             if thread <= 0:
                 self.sections.append((thread < 0, []))
@@ -189,7 +242,14 @@ class _Reader:
             strides = tuple(int(by) for by in match["moves"].split(",")) if match["moves"] else ()
             if len(strides) not in (0, len(self.open) - 1):
                 raise _NoLine(f"as many numbers after 'by' as there are loops around, {len(self.open) - 1}")
-            nodes.append(CpuCall(match["name"], (int(match["first"]), int(match["stop"])), match["shared"] is not None, strides))
+            nodes.append(
+                CpuCall(
+                    match["name"],
+                    (int(match["first"]), int(match["stop"])),
+                    match["shared"] is not None,
+                    strides,
+                )
+            )
         else:
             raise _NoLine
 
@@ -204,7 +264,9 @@ class _Reader:
         if any(len(bodies) != (1 if together else self.threads) for together, bodies in self.sections):
             raise _NoLine(f"one body for each of {self.threads} threads before")
         if self.groups:
-            self.groups[-1] = replace(self.groups[-1], sections=tuple(CpuSection(tuple(bodies)) for _, bodies in self.sections))
+            self.groups[-1] = replace(
+                self.groups[-1], sections=tuple(CpuSection(tuple(bodies)) for _, bodies in self.sections)
+            )
         self.sections = []
 
     def finished(self) -> list[CpuGroup]:

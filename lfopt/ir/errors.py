@@ -1,4 +1,6 @@
-"""Exceptions for wrong input. Each message names the file, node or field, what was found and what is accepted.
+"""Exceptions for wrong input.
+
+Each message names the file, node or field, what was found and what is accepted.
 
     LfoptError
     ├── InvalidModel         the ONNX file cannot be read, or is not a legal model
@@ -27,7 +29,9 @@ class UnsupportedModel(InvalidModel):
 
 
 class OpenShape(UnsupportedModel):
-    """An input of the model has extents that are known only when arrays are there, and nothing was given for them."""
+    """An input of the model has extents that are known only when arrays are there,
+    and nothing was given for them.
+    """
 
 
 class InvalidGraph(LfoptError):

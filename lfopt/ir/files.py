@@ -57,7 +57,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def _aside(path: Path) -> Path:
-    """Where a file lies until it is whole. Raises CannotWrite where it would take the place of a folder, a pipe or a device."""
+    """Where a file lies until it is whole.
+
+    Raises CannotWrite where it would take the place of a folder, a pipe or a device.
+    """
     if not path.name or (path.exists() and not path.is_file()):
-        raise CannotWrite(one_line(f"{path}: cannot be written: found a folder, a pipe or a device; accepted: a file name"))
+        raise CannotWrite(
+            one_line(f"{path}: cannot be written: found a folder, a pipe or a device; accepted: a file name")
+        )
     return path.with_name(f"{path.name}.{os.getpid()}.part")

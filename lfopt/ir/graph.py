@@ -43,23 +43,32 @@ class Operator:
 
 @dataclass(frozen=True, repr=False)
 class Graph:
-    """Operators in topological order. Every tensor has a static shape; a constant whose values are not at hand maps to None.
+    """Operators in topological order.
 
-    Names are plain (`lfopt.ir.names`); `labels` alone are as callers have them. Raises InvalidGraph for what is none.
+    Every tensor has a static shape; a constant whose values are not at hand maps to None.
+
+    Names are plain (`lfopt.ir.names`); `labels` alone are as callers have them. Raises InvalidGraph for what
+    is none.
     """
 
     name: str
     operators: tuple[Operator, ...]
     tensors: Mapping[str, Tensor]  # by name: inputs, constants and everything that an operator makes
-    constants: Mapping[str, np.ndarray | None]  # by tensor name; None: the shape is known, the values are absent
+    # by tensor name; None: the shape is known, the values are absent
+    constants: Mapping[str, np.ndarray | None]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     opset: int  # version of the standard ONNX domain that `attributes` follow
     notes: tuple[str, ...] = ()  # what the user should know of how the graph was read, one line each
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])  # what callers call inputs and outputs, if not by their names
+    # what callers call inputs and outputs, if not by their names
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        for name in (self.name, *self.tensors, *(text for op in self.operators for text in (op.name, op.kind, op.domain, *op.origin))):
+        for name in (
+            self.name,
+            *self.tensors,
+            *(text for op in self.operators for text in (op.name, op.kind, op.domain, *op.origin)),
+        ):
             if not is_plain(name):
                 raise InvalidGraph(f"name {name!r}: accepted: plain names (lfopt.ir.names)")
         known = set(self.inputs) | set(self.constants)
@@ -72,7 +81,10 @@ class Graph:
             names.add(op.name)
             for tensor in op.inputs:
                 if tensor and tensor not in known:
-                    raise InvalidGraph(f"node {op.name!r}: reads {tensor!r}, which nothing before it makes (a cycle, or nodes out of order)")
+                    raise InvalidGraph(
+                        f"node {op.name!r}: reads {tensor!r}, which nothing before it makes (a cycle, or "
+                        "nodes out of order)"
+                    )
             for tensor in op.outputs:
                 if not tensor:
                     continue
@@ -88,10 +100,14 @@ class Graph:
     def __repr__(self) -> str:
         weights = sum(self.tensors[name].elements for name in self.constants)
         ends = [
-            ", ".join(f"{self.label(n)} {list(self.shape(n))}" for n in of[:SHOWN]) + ", ..." * (len(of) > SHOWN)
+            ", ".join(f"{self.label(n)} {list(self.shape(n))}" for n in of[:SHOWN])
+            + ", ..." * (len(of) > SHOWN)
             for of in (self.inputs, self.outputs)
         ]
-        return f"Graph({self.name}: {plural(len(self.operators), 'operator')}, {plural(weights, 'weight')}; {ends[0] or 'nothing'} -> {ends[1]})"
+        return (
+            f"Graph({self.name}: {plural(len(self.operators), 'operator')}, {plural(weights, 'weight')}; "
+            f"{ends[0] or 'nothing'} -> {ends[1]})"
+        )
 
     @property
     def has_values(self) -> bool:
@@ -101,11 +117,19 @@ class Graph:
     @property
     def quantized(self) -> bool:
         """Whether the integers of some feature map stand for real numbers."""
-        return any(tensor.quantization is not None for name, tensor in self.tensors.items() if name not in self.constants)
+        return any(
+            tensor.quantization is not None
+            for name, tensor in self.tensors.items()
+            if name not in self.constants
+        )
 
     def without_unused(self) -> Graph:
         """The graph without tensors and constants that nothing reads."""
-        used = {name for op in self.operators for name in (*op.inputs, *op.outputs)} | set(self.inputs) | set(self.outputs)
+        used = (
+            {name for op in self.operators for name in (*op.inputs, *op.outputs)}
+            | set(self.inputs)
+            | set(self.outputs)
+        )
         return replace(
             self,
             tensors={name: tensor for name, tensor in self.tensors.items() if name in used},

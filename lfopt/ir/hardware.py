@@ -1,6 +1,8 @@
-"""The chip: on-chip buffers, maybe a second level between them and DRAM, how many bytes things take, and what time and energy they cost.
+"""The chip: on-chip buffers, maybe a second level between them and DRAM, how many bytes things take, and what
+time and energy they cost.
 
-What moves is exact. Cycles and energy are a *model*: they follow from the figures that stand here, and are as good as those are.
+What moves is exact. Cycles and energy are a *model*: they follow from the figures that stand here, and are as
+good as those are.
 """
 
 from __future__ import annotations
@@ -20,15 +22,19 @@ MAX_PJ = 1e9
 DRAM_BYTE_PJ = 160.0
 MAX_TEXT = 1000  # characters of a text
 MAX_SHOWN = 40  # of one that is not accepted
-SPEED = frozenset("mac_rows mac_columns vector_lanes port_bytes clock_hz".split())  # fields without which cycles are a guess
+# fields without which cycles are a guess
+SPEED = frozenset("mac_rows mac_columns vector_lanes port_bytes clock_hz".split())
 LEAST_0 = frozenset(
-    "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles "
-    "byte_slack dram_page_bytes dram_page_cycles weight_buffer_bytes l2_bytes".split()
+    "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles "
+    "port_latency dispatch_cycles byte_slack dram_page_bytes dram_page_cycles weight_buffer_bytes "
+    "l2_bytes".split()
 )  # fields that may be 0
 TEXTS = frozenset("name source".split())  # fields that are read by people
-OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second l2_port_bytes".split())  # fields that may be null
+# fields that may be null
+OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second l2_port_bytes".split())
 UNSAID = {"unsaid": True}  # metadata of a field that files leave out where it has its default
-MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}  # of fields that have a limit of their own
+# of fields that have a limit of their own
+MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}
 
 
 def bounds(name: str) -> tuple[int, int]:
@@ -47,21 +53,27 @@ def round_up(value: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip. Leakage and control are left out.
+    """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip. Leakage
+    and control are left out.
 
-    Where the defaults come from. DRAM and arithmetic are widely quoted 45 nm figures (M. Horowitz, "Computing's energy problem", ISSCC 2014: 1.3 nJ
-    per 64-bit DRAM access; 0.2 pJ for an 8-bit multiplication and 0.1 pJ for a 32-bit addition). They were taken from general knowledge; that
-    paper was not read for them. Buffer and accumulators follow the relative access costs in the published hardware descriptions of Optimus
-    (LCTES'21): register 0.1, DRAM 200, buffer 6, 9 and 12 at 128K, 256K and 512K.
+    Where the defaults come from. DRAM and arithmetic are widely quoted 45 nm figures (M. Horowitz,
+    "Computing's energy problem", ISSCC 2014: 1.3 nJ per 64-bit DRAM access; 0.2 pJ for an 8-bit
+    multiplication and 0.1 pJ for a 32-bit addition). They were taken from general knowledge; that paper was
+    not read for them. Buffer and accumulators follow the relative access costs in the published hardware
+    descriptions of Optimus (LCTES'21): register 0.1, DRAM 200, buffer 6, 9 and 12 at 128K, 256K and 512K.
     """
 
     dram_byte_pj: float | None = None  # one byte over the memory port; None: as dram_pj_per_bit, or 160
     dram_pj_per_bit: float | None = None  # one bit, instead of dram_byte_pj
     dram_page_pj: float = 0.0  # opening a page of DRAM: activation and precharge
-    buffer_byte_pj: float | None = None  # one byte into or out of the buffer; None: by its size (see Hardware.buffer_byte_pj)
-    l2_byte_pj: float | None = field(default=None, metadata=UNSAID)  # one byte into or out of the second level; None: by its size, as the buffer
-    accumulator_byte_pj: float = 0.08  # one byte into or out of the partial sums beside the MAC array: 0.1 / 200 of a DRAM byte
-    mac_pj: float = 0.3  # one multiply-accumulate of 8-bit operands; it grows with the product of the operands' bytes
+    # one byte into or out of the buffer; None: by its size (see Hardware.buffer_byte_pj)
+    buffer_byte_pj: float | None = None
+    # one byte into or out of the second level; None: by its size, as the buffer
+    l2_byte_pj: float | None = field(default=None, metadata=UNSAID)
+    # one byte into or out of the partial sums beside the MAC array: 0.1 / 200 of a DRAM byte
+    accumulator_byte_pj: float = 0.08
+    # one multiply-accumulate of 8-bit operands; it grows with the product of the operands' bytes
+    mac_pj: float = 0.3
     vector_pj: float = 0.3  # one element through the vector lanes, per byte of the element
 
     def __post_init__(self) -> None:
@@ -69,8 +81,12 @@ class Energy:
             value = read_number(entry.name, getattr(self, entry.name), f"hardware.energy.{entry.name}")
             object.__setattr__(self, entry.name, value)
             optional = entry.default is None and value is None
-            if not optional and not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ):
-                raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
+            if not optional and not (
+                isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ
+            ):
+                raise InvalidConfig(
+                    f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9"
+                )
         if self.dram_byte_pj is not None and self.dram_pj_per_bit is not None:
             given = f"{self.dram_pj_per_bit} beside dram_byte_pj {self.dram_byte_pj}"
             raise InvalidConfig(f"hardware.energy.dram_pj_per_bit: found {given}; accepted: one of them")
@@ -84,50 +100,84 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hardware:
-    """A hardware description. Bytes are integers; KiB = 1024 B. Where one is made, numbers may have units: Hardware("256KiB", clock_hz="800MHz").
+    """A hardware description. Bytes are integers; KiB = 1024 B. Where one is made, numbers may have units:
+    Hardware("256KiB", clock_hz="800MHz").
 
     Raises InvalidConfig for a field that is not accepted.
     """
 
-    buffer_bytes: int  # beta: the on-chip buffer, of feature maps and weights, or of all but weights where these have a buffer of their own
+    # beta: the on-chip buffer, of feature maps and weights, or of all but weights where these have a buffer
+    # of their own
+    buffer_bytes: int
     element_bytes: int = 2  # one element of a feature map
     weight_bytes: int | None = None  # one weight; None: as element_bytes
-    weight_bits: int | None = None  # one weight, instead of weight_bytes, where it is no whole bytes; blocks of weights are rounded up to bytes
+    # one weight, instead of weight_bytes, where it is no whole bytes; blocks of weights are rounded up to
+    # bytes
+    weight_bits: int | None = None
     bias_bytes: int | None = None  # one bias element; None: as element_bytes
     accumulator_bytes: int = 4  # one partial sum held on chip
-    weight_buffer_bytes: int = field(default=0, metadata=UNSAID)  # an on-chip buffer for weights and biases; 0: they share that of the feature maps
+    # an on-chip buffer for weights and biases; 0: they share that of the feature maps
+    weight_buffer_bytes: int = field(default=0, metadata=UNSAID)
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
-    channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
-    constant_align: int = 1  # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
-    parameter_store_bytes: int = 0  # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands, uncounted
+    # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
+    channel_align: int = 1
+    # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
+    constant_align: int = 1
+    # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands,
+    # uncounted
+    parameter_store_bytes: int = 0
     parameter_tables: int = 0  # tables that this store holds at once; 0: as many as its bytes
     parameter_channels: int = 16  # output channels whose factors make one row of parameters
-    mac_rows: int = 16  # MAC array: input channels (or kernel columns of a depthwise convolution, of all its pixels) that meet in one cycle
+    # MAC array: input channels (or kernel columns of a depthwise convolution, of all its pixels) that meet in
+    # one cycle
+    mac_rows: int = 16
     mac_columns: int = 16  # MAC array: output channels made side by side
-    weight_port_bytes: int = 64  # per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array per cycle
-    accumulator_banks: int = 2  # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output channels
+    # per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array per cycle
+    weight_port_bytes: int = 64
+    # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output
+    # channels
+    accumulator_banks: int = 2
     accumulator_columns: int = 512  # pixels of a bank: the most that one command makes
-    window_columns: int = 4  # pixels of a row that are read in one cycle: kernel columns of pools, depthwise and narrow convolutions
-    depthwise_columns: int = 4  # neighbouring pixels of a row that a depthwise convolution makes in one cycle, at most; 1: its rows of the array idle
+    # pixels of a row that are read in one cycle: kernel columns of pools, depthwise and narrow convolutions
+    window_columns: int = 4
+    # neighbouring pixels of a row that a depthwise convolution makes in one cycle, at most; 1: its rows of
+    # the array idle
+    depthwise_columns: int = 4
     vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
-    start_cycles: int = 8  # that a command is set up; hidden behind the one before, and behind what it waits for
+    # that a command is set up; hidden behind the one before, and behind what it waits for
+    start_cycles: int = 8
     weight_latency: int = 2  # cycles before the first weights of a command arrive; hidden likewise
-    drain_cycles: int = 14  # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait for it
-    port_bytes: int = 16  # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
-    port_latency: int = 40  # cycles of each transfer before its first byte; hidden behind transfers before it, see transfers_in_flight
+    # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait
+    # for it
+    drain_cycles: int = 14
+    # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
+    port_bytes: int = 16
+    # cycles of each transfer before its first byte; hidden behind transfers before it, see
+    # transfers_in_flight
+    port_latency: int = 40
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
-    l2_bytes: int = field(default=0, metadata=UNSAID)  # a second level between the buffer and DRAM, for maps between groups; 0: there is none
-    l2_port_bytes: int | None = field(default=None, metadata=UNSAID)  # per cycle and direction, between it and the buffer; None: as port_bytes
-    dram_bytes_per_second: int | None = None  # that DRAM moves, loads and stores together; None: what the port moves, in each direction
-    dram_burst_bytes: int = 1  # DRAM moves whole bursts: each run of bytes that lie side by side is rounded up to them, for cycles and energy alone
-    dram_page_bytes: int = 0  # that one activation makes reachable, of all devices of the channel; 0: pages are not modelled
+    # a second level between the buffer and DRAM, for maps between groups; 0: there is none
+    l2_bytes: int = field(default=0, metadata=UNSAID)
+    # per cycle and direction, between it and the buffer; None: as port_bytes
+    l2_port_bytes: int | None = field(default=None, metadata=UNSAID)
+    # that DRAM moves, loads and stores together; None: what the port moves, in each direction
+    dram_bytes_per_second: int | None = None
+    # DRAM moves whole bursts: each run of bytes that lie side by side is rounded up to them, for cycles and
+    # energy alone
+    dram_burst_bytes: int = 1
+    # that one activation makes reachable, of all devices of the channel; 0: pages are not modelled
+    dram_page_bytes: int = 0
     dram_page_cycles: int = 0  # that a transfer waits for every page that it opens: precharge and activation
-    queue_depth: int = 8  # commands of a queue (loads, stores, computations) that wait or run, before the program waits
+    # commands of a queue (loads, stores, computations) that wait or run, before the program waits
+    queue_depth: int = 8
     dispatch_cycles: int = 4  # between two commands of the program
-    instruction_bytes: int = 0  # of each step of the program as it is written, fetched ahead through the port; counted apart from the plan's bytes
+    # of each step of the program as it is written, fetched ahead through the port; counted apart from the
+    # plan's bytes
+    instruction_bytes: int = 0
     clock_hz: int = 1_000_000_000  # turns cycles into seconds
     overlap: bool = True  # whether transfers and computation run at the same time
-    byte_slack: float = 0.0  # share of the fewest DRAM bytes that a plan may give up for cycles, where a search does not say otherwise
+    # share of the fewest DRAM bytes that a plan may give up for cycles, where a search does not say otherwise
+    byte_slack: float = 0.0
     energy: Energy = field(default_factory=Energy)  # pJ of single events
     name: str = "unnamed"  # of the chip, in reports
     source: str = ""  # where the figures come from, in a line
@@ -136,14 +186,20 @@ class Hardware:
         for entry in fields(self):
             self._check(entry.name)
         if self.weight_bits is not None and self.weight_bytes is not None:
-            raise InvalidConfig(f"hardware.weight_bits: found {self.weight_bits} beside weight_bytes {self.weight_bytes}; accepted: one of them")
+            raise InvalidConfig(
+                f"hardware.weight_bits: found {self.weight_bits} beside weight_bytes {self.weight_bytes}; "
+                "accepted: one of them"
+            )
 
     def _check(self, name: str) -> None:
         """Read a field that has a unit; raise InvalidConfig where it is not accepted."""
         value, (least, most) = getattr(self, name), bounds(name)
         if name in TEXTS:
             if not isinstance(value, str) or len(value) > MAX_TEXT:
-                raise InvalidConfig(f"hardware.{name}: found {str(value)[:MAX_SHOWN]!r}; accepted: text of up to {MAX_TEXT} characters")
+                raise InvalidConfig(
+                    f"hardware.{name}: found {str(value)[:MAX_SHOWN]!r}; accepted: text of up to {MAX_TEXT} "
+                    "characters"
+                )
             return
         if name == "energy":
             if not isinstance(value, Energy):
@@ -161,17 +217,27 @@ class Hardware:
                 raise InvalidConfig(f"hardware.byte_slack: found {value!r}; accepted: a share from 0 to 1")
         elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             high = most if name == "weight_bits" else f"2**{most.bit_length() - 1}"
-            raise InvalidConfig(f"hardware.{name}: found {value!r}; accepted: a whole number from {least} to {high}")
+            raise InvalidConfig(
+                f"hardware.{name}: found {value!r}; accepted: a whole number from {least} to {high}"
+            )
 
     def __repr__(self) -> str:
         """What is not as by default."""
-        said = [f.name for f in fields(self) if f.default is MISSING and f.default_factory is MISSING or getattr(self, f.name) != _default(f)]
+        said = [
+            f.name
+            for f in fields(self)
+            if f.default is MISSING and f.default_factory is MISSING or getattr(self, f.name) != _default(f)
+        ]
         return f"Hardware({', '.join(f'{name}={getattr(self, name)!r}' for name in said)})"
 
     @property
     def assumed(self) -> bool:
-        """Whether nothing is said of the MAC array, the port and the clock: cycles are then those of the default ones."""
-        return all(getattr(self, entry.name) == _default(entry) for entry in fields(self) if entry.name in SPEED)
+        """Whether nothing is said of the MAC array, the port and the clock:
+        cycles are then those of the default ones.
+        """
+        return all(
+            getattr(self, entry.name) == _default(entry) for entry in fields(self) if entry.name in SPEED
+        )
 
     @property
     def stores(self) -> dict[Store, int]:
@@ -181,16 +247,21 @@ class Hardware:
         return {"buffer": self.buffer_bytes, "weight buffer": self.weight_buffer_bytes}
 
     def store_of(self, purpose: str) -> Store:
-        """Where a place lies that is for this purpose (`Place.purpose`): constants in the weight buffer, if there is one, all else in the buffer."""
+        """Where a place lies that is for this purpose (`Place.purpose`): constants in the weight buffer, if
+        there is one, all else in the buffer.
+        """
         return "weight buffer" if purpose == "weight" and self.weight_buffer_bytes else "buffer"
 
     def buffer_need(self, maps: int, weights: int) -> int:
-        """F_beta of what takes so many bytes of maps and partial sums, and so many of weights: what the buffer must exceed to hold it.
+        """F_beta of what takes so many bytes of maps and partial sums, and so many of weights: what the
+        buffer must exceed to hold it.
 
         With a weight buffer that is what the maps take; NEVER where that buffer does not exceed the weights.
 
-        >>> Hardware(1024).buffer_need(500, 200), Hardware(1024, weight_buffer_bytes=256).buffer_need(500, 200)
-        (700, 500)
+        >>> Hardware(1024).buffer_need(500, 200)
+        700
+        >>> Hardware(1024, weight_buffer_bytes=256).buffer_need(500, 200)
+        500
         >>> Hardware(1024, weight_buffer_bytes=200).buffer_need(500, 200) == NEVER
         True
         """
@@ -217,15 +288,17 @@ class Hardware:
     def _byte_pj(self, size: int) -> float:
         """Energy of one byte into or out of an on-chip buffer.
 
-        Where the table does not say: 6 / 200 of a DRAM byte at 128 KiB, growing with the square root of the size. Against Optimus' 6, 9 and 12 at
-        128K, 256K and 512K that is 6, 8.5 and 12.
+        Where the table does not say: 6 / 200 of a DRAM byte at 128 KiB, growing with the square root of the
+        size. Against Optimus' 6, 9 and 12 at 128K, 256K and 512K that is 6, 8.5 and 12.
         """
         given = self.energy.buffer_byte_pj
         return self._pj_by_size(size) if given is None else given
 
     @property
     def l2_byte_pj(self) -> float:
-        """Energy of one byte into or out of the second level; where the table does not say, that of a buffer of its size."""
+        """Energy of one byte into or out of the second level;
+        where the table does not say, that of a buffer of its size.
+        """
         given = self.energy.l2_byte_pj
         return self._pj_by_size(self.l2_bytes) if given is None else given
 
@@ -244,7 +317,9 @@ class Hardware:
         16
         """
         rate = self.dram_bytes_per_second
-        return (-(-size // self.port_bytes) if rate is None else -(-size * self.clock_hz // rate)) + pages * self.dram_page_cycles
+        return (
+            -(-size // self.port_bytes) if rate is None else -(-size * self.clock_hz // rate)
+        ) + pages * self.dram_page_cycles
 
     def dram_bytes(self, tensor: Tensor) -> int:
         """Bytes of a whole feature map in DRAM, row padding included."""
@@ -252,7 +327,9 @@ class Hardware:
         return rows * round_up(tensor.elements // max(rows, 1) * self.element_bytes, self.dram_row_align)
 
     def row_bytes(self, tensor: Tensor) -> int:
-        """Bytes of one row of a feature map on chip, channel padding included; all n images of a batch lie inside the row."""
+        """Bytes of one row of a feature map on chip, channel padding included;
+        all n images of a batch lie inside the row.
+        """
         shape = list(tensor.shape)
         axis, channel = row_axis(tensor.shape), CHANNEL_AXIS_OF_RANK.get(len(shape))
         if channel is not None:
@@ -263,7 +340,9 @@ class Hardware:
 
     def holds_parameters(self, size: int, tables: int) -> bool:
         """Whether the store for parameters holds so many bytes at once, and so many tables."""
-        return size <= self.parameter_store_bytes and (not self.parameter_tables or tables <= self.parameter_tables)
+        return size <= self.parameter_store_bytes and (
+            not self.parameter_tables or tables <= self.parameter_tables
+        )
 
     def sums_bytes(self, size: int) -> int:
         """Bytes of the partial sums of as many elements of a feature map as take so many bytes on chip.
@@ -274,16 +353,20 @@ class Hardware:
         return size // self.element_bytes * self.accumulator_bytes
 
     def constant_bytes(self, elements: int, *, bias: bool, pieces: int = 1) -> int:
-        """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces, each rounded up for itself.
+        """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces, each
+        rounded up for itself.
 
-        A block lies by itself: its elements are packed, and it is rounded up to whole bytes and to constant_align.
+        A block lies by itself: its elements are packed, and it is rounded up to whole bytes and to
+        constant_align.
 
         >>> Hardware(1024, element_bytes=1, constant_align=16).constant_bytes(20, bias=False, pieces=2)
         32
         >>> Hardware(1024, weight_bits=4).constant_bytes(5, bias=False)
         3
         """
-        return pieces * round_up(-(-(elements // max(pieces, 1) * self.constant_bits(bias=bias)) // 8), self.constant_align)
+        return pieces * round_up(
+            -(-(elements // max(pieces, 1) * self.constant_bits(bias=bias)) // 8), self.constant_align
+        )
 
     def constant_bits(self, *, bias: bool) -> int:
         """Bits of one weight (or bias) in its block."""
@@ -301,7 +384,12 @@ class Hardware:
     def in_bits(self) -> Hardware:
         """The same with bits for bytes, and nothing padded: what it counts is proportional to elements."""
         weight, bias = (self.constant_bits(bias=bias) for bias in (False, True))
-        sizes = {"element_bytes": 8 * self.element_bytes, "weight_bytes": weight, "weight_bits": None, "bias_bytes": bias}
+        sizes = {
+            "element_bytes": 8 * self.element_bytes,
+            "weight_bytes": weight,
+            "weight_bits": None,
+            "bias_bytes": bias,
+        }
         return replace(self, **sizes, dram_row_align=1, constant_align=1)
 
 

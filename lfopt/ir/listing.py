@@ -5,11 +5,13 @@
       compute conv1[0:1, 0:32, 1:2, 0:112] -> p3  by 0,0,1,0
     }
 
-A Transfer names its tensor, box, byte class, pieces x bytes of each, place and slot (and offset in the slot, and the Gather that it serves); place
-`-` is the store for parameters, and what is loaded there is named by the operator that needs it. A
-Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in a:b` is what it reads of what it folds
-(input channels of a contraction, rows of a reduction), `sums p:first|more|last` the place of its partial sums, `then` the elementwise operators that
-follow in flight. `by` is how far a step moves in one
+A Transfer names its tensor, box, byte class, pieces x bytes of each, place and slot (and offset in the slot,
+and the Gather that it serves); place `-` is the store for parameters, and what is loaded there is named by
+the operator that needs it. A
+Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in
+a:b` is what it reads of what it folds (input channels of a contraction, rows of a reduction), `sums
+p:first|more|last` the place of its partial sums, `then` the elementwise operators that follow in flight. `by`
+is how far a step moves in one
 iteration of each loop around it, outermost first.
 """
 
@@ -36,7 +38,9 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             yield from listing(node.body, depth + 1)
             yield f"{pad}}}"
         elif isinstance(node, Transfer):
-            where = f"{'-' if node.place < 0 else node.place}.{node.slot}" + (f"+{node.offset}" if node.offset else "")
+            where = f"{'-' if node.place < 0 else node.place}.{node.slot}" + (
+                f"+{node.offset}" if node.offset else ""
+            )
             gather = f" gather {quoted(node.gather)}" if node.gather else ""
             verb, arrow = ("store", "<-") if node.store else ("load", "->")
             moved = f"{node.kind} {node.rows}x{node.row_bytes} {arrow} {where}"
@@ -48,12 +52,19 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             part = ("only" if node.last else "first") if node.first else ("last" if node.last else "more")
             sums = f" sums {node.accumulator}:{part}" if node.accumulator >= 0 or part != "only" else ""
             then = f" then {' '.join(map(quoted, node.then))}" if node.then else ""
-            yield f"{pad}compute {quoted(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_strides(node.strides)}"
+            yield (
+                f"{pad}compute {quoted(node.operator)} {boxes} -> "
+                f"{places}{inputs}{sums}{then}{_strides(node.strides)}"
+            )
 
 
 def quoted(name: str) -> str:
     """A name in a line: as it is, or as a JSON string where it could be taken for something else."""
-    return name if re.fullmatch(r"[\w./:-]+", name, re.ASCII) and name not in ("by", "why", "ring") else json.dumps(name)
+    return (
+        name
+        if re.fullmatch(r"[\w./:-]+", name, re.ASCII) and name not in ("by", "why", "ring")
+        else json.dumps(name)
+    )
 
 
 def _box(box: Box) -> str:
@@ -72,12 +83,14 @@ MOVE = rf"-?{NUMBER}(?:,-?{NUMBER})*"
 MOVES = rf"(?: by (?P<moves>{MOVE}(?: / {MOVE})*))?"
 TRANSFER = re.compile(
     rf"(?P<verb>load|store) (?P<name>{NAME})(?P<box>{BOX}) (?P<kind>input|output|weight|parameter|spill|l2) "
-    rf"(?P<rows>{NUMBER})x(?P<row>{NUMBER}) (?:->|<-) (?P<place>-|{NUMBER})\.(?P<slot>{NUMBER})(?:\+(?P<offset>{NUMBER}))?"
+    rf"(?P<rows>{NUMBER})x(?P<row>{NUMBER}) (?:->|<-) "
+    rf"(?P<place>-|{NUMBER})\.(?P<slot>{NUMBER})(?:\+(?P<offset>{NUMBER}))?"
     rf"(?: gather (?P<gather>{NAME}))?{MOVES}"
 )
 COMPUTE = re.compile(
     rf"compute (?P<name>{NAME}) (?P<boxes>{BOX}(?: {BOX})*) -> (?P<places>(?:-|{NUMBER})(?: (?:-|{NUMBER}))*)"
-    rf"(?: in (?P<low>{NUMBER}):(?P<high>{NUMBER}))?(?: sums (?P<sums>-?{NUMBER}):(?P<part>only|first|more|last))?"
+    rf"(?: in (?P<low>{NUMBER}):(?P<high>{NUMBER}))?(?: sums "
+    rf"(?P<sums>-?{NUMBER}):(?P<part>only|first|more|last))?"
     rf"(?: then (?P<then>{NAME}(?: (?!by ){NAME}){{0,31}}))?{MOVES}"
 )
 LOOP = re.compile(rf"loop (?P<count>{NUMBER}) \{{")
@@ -101,12 +114,19 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
         elif match := COMPUTE.fullmatch(text):
             open_loops[-1][1].append(_compute(match))
         else:
-            raise InvalidPlan(f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or }}, numbers below 10**18")
+            raise InvalidPlan(
+                f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or "
+                f"}}, numbers below 10**18"
+            )
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
         if isinstance(leaf, (Transfer, Compute)) and (
-            len(leaf.strides) not in (0, len(open_loops) - 1) or any(len(move) != len(leaf.origin) for move in leaf.strides)
+            len(leaf.strides) not in (0, len(open_loops) - 1)
+            or any(len(move) != len(leaf.origin) for move in leaf.strides)
         ):
-            raise InvalidPlan(f"steps, line {number}: 'by' must give {len(leaf.origin)} numbers for each of the {len(open_loops) - 1} loops around")
+            raise InvalidPlan(
+                f"steps, line {number}: 'by' must give {len(leaf.origin)} numbers for each of the "
+                f"{len(open_loops) - 1} loops around"
+            )
     if len(open_loops) > 1:
         raise InvalidPlan("steps: a loop is not closed")
     return tuple(open_loops[0][1])
@@ -156,8 +176,12 @@ def unquoted(text: str) -> str:
 
 def _parsed_box(text: str) -> Box:
     inside = text[1:-1].strip()
-    return tuple((int(a), int(b)) for a, b in (span.split(":") for span in inside.split(","))) if inside else ()
+    return (
+        tuple((int(a), int(b)) for a, b in (span.split(":") for span in inside.split(","))) if inside else ()
+    )
 
 
 def _parsed_strides(text: str | None) -> tuple[Stride, ...]:
-    return tuple(tuple(int(x) for x in move.split(",") if x.strip()) for move in text.split("/")) if text else ()
+    return (
+        tuple(tuple(int(x) for x in move.split(",") if x.strip()) for move in text.split("/")) if text else ()
+    )

@@ -43,7 +43,8 @@ def plain(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    odd = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"  # a byte of a file name that is no UTF-8
+    # a byte of a file name that is no UTF-8
+    odd = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
     return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", odd))
 
 
@@ -52,7 +53,9 @@ def _digest(text: str, digits: int) -> str:
 
 
 def distinct(names: Iterable[str]) -> dict[str, str]:
-    """Plain spellings of names, no two the same. A name that is plain keeps its spelling, whatever the others are.
+    """Plain spellings of names, no two the same.
+
+    A name that is plain keeps its spelling, whatever the others are.
 
     >>> distinct(["a*", "a%2A", "b"])
     {'a*': 'a%2A#a4a87d31', 'a%2A': 'a%2A', 'b': 'b'}
@@ -118,12 +121,15 @@ def file_name(text: str) -> str:
 
 
 def printable(text: object) -> str:
-    r"""Any text in one line, for a terminal: letters of any script stay; others are written as Python writes them.
+    r"""Any text in one line, for a terminal: letters of any script stay; others are written as Python writes
+    them.
 
     >>> print(printable("naïve\n\x1b[2J"))
     naïve\n\x1b[2J
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text))
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text)
+    )
 
 
 def one_line(error: object) -> str:

@@ -20,14 +20,20 @@ def parts(path: str) -> list[str]:
 
 def common(paths: Sequence[Sequence[str]]) -> int:
     """How many components all paths begin with alike."""
-    return next((k for k, along in enumerate(zip(*paths, strict=False)) if len(set(along)) > 1), min(map(len, paths), default=0))
+    return next(
+        (k for k, along in enumerate(zip(*paths, strict=False)) if len(set(along)) > 1),
+        min(map(len, paths), default=0),
+    )
 
 
 def source_of(operators: Iterable[Operator]) -> str:
-    """The lines of source that operators are from, each once, up to three. Empty where the exporter says nothing.
+    """The lines of source that operators are from, each once, up to three.
+
+    Empty where the exporter says nothing.
 
     >>> from lfopt.ir import Origin
-    >>> source_of(Operator(s, "Add", (), (), {}, "", Origin("m", s)) for s in ["net.py:3", "net.py:3", "net.py:7"])
+    >>> lines = ["net.py:3", "net.py:3", "net.py:7"]
+    >>> source_of(Operator(s, "Add", (), (), {}, "", Origin("m", s)) for s in lines)
     'net.py:3, net.py:7'
     """
     lines = list(dict.fromkeys(operator.origin.source for operator in operators if operator.origin.source))
@@ -35,10 +41,13 @@ def source_of(operators: Iterable[Operator]) -> str:
 
 
 def scope_of(operators: Iterable[Operator]) -> str:
-    """The module that operators are from; of several the first and the last, behind what they have in common. Empty where the exporter says nothing.
+    """The module that operators are from; of several the first and the last, behind what they have in common.
+
+    Empty where the exporter says nothing.
 
     >>> from lfopt.ir import Origin
-    >>> [scope_of(Operator(s, "Add", (), (), {}, "", Origin(s)) for s in names) for names in (["a.b", "a.b"], ["a.0.x", "a.0.z.y"], ["a", "b"])]
+    >>> scopes = (["a.b", "a.b"], ["a.0.x", "a.0.z.y"], ["a", "b"])
+    >>> [scope_of(Operator(s, "Add", (), (), {}, "", Origin(s)) for s in names) for names in scopes]
     ['a.b', 'a.0: x .. z.y', 'a .. b']
     """
     known = [parts(operator.origin.scope) for operator in operators if operator.origin.scope]

@@ -14,7 +14,8 @@ from lfopt.ir.schedule import Node, Place
 
 SCHEMA = "lfopt.plan/2"
 DIGEST = 64  # hexadecimal digits of a SHA-256
-UNWRITTEN = "its steps were not written"  # how `unexecutable` begins where a group could run, and only its steps are left out
+# how `unexecutable` begins where a group could run, and only its steps are left out
+UNWRITTEN = "its steps were not written"
 
 Proof = Literal["optimal", "bound", "none"]
 Scheme = str  # a row of `lfopt.planning.modes.SCHEMES`
@@ -30,12 +31,17 @@ class FusionScheme:
     groups: tuple[tuple[str, ...], ...]
 
     def __repr__(self) -> str:
-        return f"FusionScheme({plural(len(self.groups), 'group')} of {plural(sum(map(len, self.groups)), 'operator')})"
+        return (
+            f"FusionScheme({plural(len(self.groups), 'group')} of "
+            f"{plural(sum(map(len, self.groups)), 'operator')})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An operator of the plan's model that computes again what another does: alike, with operands that are the same or copies."""
+    """An operator of the plan's model that computes again what another does:
+    alike, with operands that are the same or copies.
+    """
 
     name: str  # the operator
     of: str  # the one that it is a copy of
@@ -65,21 +71,28 @@ class PlannedGroup:
     mode: Mode  # how the group runs
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
-    required_bytes: int | None  # the buffer must exceed it for these DRAM bytes, one row at a time; 0: any will do; None: lfopt.plan/1 did not say
+    # the buffer must exceed it for these DRAM bytes, one row at a time; 0: any will do; None: lfopt.plan/1
+    # did not say
+    required_bytes: int | None
     allocated_bytes: int  # of the buffer: where its places end; without places, what they would take
     dram: DramBytes  # moved, by class
     inputs: tuple[str, ...]  # maps loaded
     outputs: tuple[str, ...]  # maps stored
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
-    steps: tuple[Node, ...] = ()  # the schedule; empty where the group cannot be executed (see `unexecutable`)
+    # the schedule; empty where the group cannot be executed (see `unexecutable`)
+    steps: tuple[Node, ...] = ()
     unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
-    spilled: tuple[str, ...] = ()  # maps stored and loaded again while the group runs, which nothing else needs
+    # maps stored and loaded again while the group runs, which nothing else needs
+    spilled: tuple[str, ...] = ()
     l2: L2Bytes = field(default=NO_L2, metadata=UNSAID)  # moved between the buffer and the second level
 
     def __repr__(self) -> str:
         span = f"{self.nodes[0]} .. {self.nodes[-1]}" if self.nodes[1:] else ", ".join(self.nodes)
         count = plural(len(self.nodes), "operator")
-        return f"PlannedGroup({self.id}: {span}, {count}, {self.mode}, {self.dram.total:,} B of DRAM, {self.allocated_bytes:,} B of buffer)"
+        return (
+            f"PlannedGroup({self.id}: {span}, {count}, {self.mode}, {self.dram.total:,} B of DRAM, "
+            f"{self.allocated_bytes:,} B of buffer)"
+        )
 
     @property
     def unwritten(self) -> bool:
@@ -89,14 +102,18 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DramTensor:
-    """Where a map or constant lies in DRAM, or in the second level. Rows are stored one after the other; within a row, the other axes in order."""
+    """Where a map or constant lies in DRAM, or in the second level. Rows are stored one after the other;
+    within a row, the other axes in order.
+    """
 
     name: str  # of parameters: see `parameters_of`
-    role: Literal["input", "output", "map", "weight", "parameter"]  # map: between groups, or spilled by one; parameter: factors, tables
+    # map: between groups, or spilled by one; parameter: factors, tables
+    role: Literal["input", "output", "map", "weight", "parameter"]
     address: int  # bytes from the start of the plan's memory, or of the second level
     rows: int  # 1 for constants; all images of a batch lie inside a row
     row_bytes: int  # from one row to the next: the elements of a row, padded to `dram_row_align`
-    memory: Memory = field(default="dram", metadata=UNSAID)  # l2: in the second level, from the group that makes it to the last that reads it
+    # l2: in the second level, from the group that makes it to the last that reads it
+    memory: Memory = field(default="dram", metadata=UNSAID)
 
 
 def parameters_of(operator: str) -> str:
@@ -106,9 +123,12 @@ def parameters_of(operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """The model that a plan is for. Raises InvalidPlan for a name that is not plain (`lfopt.ir.names`), or a file that is not beside the plan.
+    """The model that a plan is for.
 
-    A plan that is in memory alone refers to a model by name; once both are written, by the content of the file too.
+    Raises InvalidPlan for a name that is not plain (`lfopt.ir.names`), or a file that is not beside the plan.
+
+    A plan that is in memory alone refers to a model by name; once both are written, by the content of the
+    file too.
     """
 
     name: str  # of the network
@@ -124,25 +144,32 @@ class ModelReference:
         if not is_plain(self.name):
             raise InvalidPlan(f"model.name: found {self.name!r}; accepted: a plain name (lfopt.ir.names)")
         if self.sha256 and (len(self.sha256) != DIGEST or set(self.sha256) - set("0123456789abcdef")):
-            raise InvalidPlan(f"model.sha256: found {self.sha256[:80]!r}; accepted: {DIGEST} hexadecimal digits")
+            raise InvalidPlan(
+                f"model.sha256: found {self.sha256[:80]!r}; accepted: {DIGEST} hexadecimal digits"
+            )
         if not is_plain(self.onnx) or "/" in self.onnx or self.onnx in ("", ".", ".."):
             raise InvalidPlan(f"model.onnx: found {self.onnx!r}; accepted: a file name without folders")
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Bytes of the whole plan beside its baselines. `excluded_bytes` (traffic paper) are in none of the others."""
+    """Bytes of the whole plan beside its baselines. `excluded_bytes` (traffic paper) are in none of the
+    others.
+    """
 
     dram_bytes: int  # of the groups together
     layer_by_layer_bytes: int  # every operator alone, every tensor once
-    epilogue_fused_bytes: int  # today's compilers: elementwise operators join their producer; every tensor once
+    # today's compilers: elementwise operators join their producer; every tensor once
+    epilogue_fused_bytes: int
     compulsory_bytes: int  # weights, parameters, graph inputs and graph outputs once
     lower_bound_bytes: int  # proven: no scheme of this space moves less
     gap: float  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
     proof: Proof  # optimal: dram_bytes is the bound; bound: it may be above; none: nothing is proven
     excluded_bytes: int = 0  # of groups in mode excluded
-    without_recompute_bytes: int | None = None  # no schedule of any kind that computes nothing twice moves less; null: the plan does not say
-    l2_bytes: int = field(default=0, metadata=UNSAID)  # between the buffer and the second level, both directions; not in dram_bytes
+    # no schedule of any kind that computes nothing twice moves less; null: the plan does not say
+    without_recompute_bytes: int | None = None
+    # between the buffer and the second level, both directions; not in dram_bytes
+    l2_bytes: int = field(default=0, metadata=UNSAID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +181,14 @@ class SearchRecord:
     plans_evaluated: int | None  # compared by their DRAM bytes; None: lfopt.plan/1 did not say
     groups_evaluated: int | None  # prices of groups that were asked for; None: lfopt.plan/1 did not say
     seconds: float  # of the search alone
-    front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, required bytes) of plans that no other plan found beats in both, if the search keeps them
+    # (DRAM bytes, required bytes) of plans that no other plan found beats in both, if the search keeps them
+    front: tuple[tuple[int, int], ...] = ()
     guidance: str = "none"  # whose explanations said where groups were split; none: at random
-    objective: str = "bytes"  # what was minimised, see search.objective of a configuration; of plans in as few bytes, cycles
+    # what was minimised, see search.objective of a configuration; of plans in as few bytes, cycles
+    objective: str = "bytes"
     constraints: Constraints = FREE  # what the plan keeps to; its lower bound is of plans that do
-    l2: L2Choice = field(default="none", metadata=UNSAID)  # how maps for the second level were chosen; exact: no others that fit spare more
+    # how maps for the second level were chosen; exact: no others that fit spare more
+    l2: L2Choice = field(default="none", metadata=UNSAID)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -174,12 +204,23 @@ class Plan:
     groups: tuple[PlannedGroup, ...]  # in an executable order
     totals: Totals  # beside baselines and bound
     search: SearchRecord  # how the plan was found
-    max_recompute: float = 1.0  # multiply-accumulates, of copies and halos too, over those without, in the space of plans that the bound is of
-    copies: tuple[Copy, ...] = ()  # operators that compute something again, in the order of the model; baselines and bound are of the network without
+    # multiply-accumulates, of copies and halos too, over those without, in the space of plans that the bound
+    # is of
+    max_recompute: float = 1.0
+    # operators that compute something again, in the order of the model; baselines and bound are of the
+    # network without
+    copies: tuple[Copy, ...] = ()
 
     def __repr__(self) -> str:
         totals, groups = self.totals, plural(len(self.groups), "group")
-        proof = "optimal" if totals.proof == "optimal" else f"bound {totals.lower_bound_bytes:,} B" if totals.lower_bound_bytes else "nothing proven"
+        proof = (
+            "optimal"
+            if totals.proof == "optimal"
+            else f"bound {totals.lower_bound_bytes:,} B"
+            if totals.lower_bound_bytes
+            else "nothing proven"
+        )
         return (
-            f"Plan({self.model.name}: {self.hardware.buffer_bytes:,} B of buffer, {self.scheme}, {groups}, {totals.dram_bytes:,} B of DRAM, {proof})"
+            f"Plan({self.model.name}: {self.hardware.buffer_bytes:,} B of buffer, {self.scheme}, "
+            f"{groups}, {totals.dram_bytes:,} B of DRAM, {proof})"
         )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """real = scale * (stored - zero_point), per tensor or per index along `axis`. The stored type is the tensor's dtype.
+    """real = scale * (stored - zero_point), per tensor or per index along `axis`.
+
+    The stored type is the tensor's dtype.
 
     Source: ONNX operators QuantizeLinear and DequantizeLinear.
     """

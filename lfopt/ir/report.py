@@ -1,6 +1,8 @@
-"""What running a plan costs: bytes, cycles and energy of every group, and of the whole; the data that `lfopt simulate --json` prints.
+"""What running a plan costs: bytes, cycles and energy of every group, and of the whole; the data that `lfopt
+simulate --json` prints.
 
-Bytes are those of the schedule's transfers: exact. Cycles and energy are a model, with the parameters that stand in the plan's `Hardware`.
+Bytes are those of the schedule's transfers: exact. Cycles and energy are a model, with the parameters that
+stand in the plan's `Hardware`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from lfopt.ir.hardware import Hardware
 from lfopt.ir.names import plural
 from lfopt.ir.plan import Totals
 
-Role = Literal["input", "output", "map", "weight", "parameter", "l2"]  # map: between groups, through DRAM; l2: through the second level
+# map: between groups, through DRAM; l2: through the second level
+Role = Literal["input", "output", "map", "weight", "parameter", "l2"]
 Timing = Literal["exact", "extrapolated", "formula"]
 
 
@@ -34,7 +37,9 @@ class Cycles:
     dma: int = 0  # that the port to DRAM is busy
     compute: int = 0  # that the MAC array or the vector lanes are busy
     total: int = 0  # with overlap of the two, where the hardware has it
-    timing: Timing = "exact"  # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors, full overlap taken for granted
+    # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors, full overlap taken
+    # for granted
+    timing: Timing = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ class GroupReport:
     id: int
     nodes: tuple[str, ...]
     mode: Mode
-    by_formula: str  # why there are no steps to sum: bytes are then those of the plan; "" if they are sums over steps
+    # why there are no steps to sum: bytes are then those of the plan; "" if they are sums over steps
+    by_formula: str
     allocated_bytes: int  # of the buffer
     weight_bytes: int  # of a weight buffer, where the chip has one
     dram: DramBytes
@@ -118,14 +124,20 @@ class Report:
     recomputed_macs: int
     macs_per_dram_byte: float
     cycles: Cycles
-    overlapped_cycles: int  # in which a group runs beside the one before it: those of the groups, each from an idle chip, less the total
+    # in which a group runs beside the one before it: those of the groups, each from an idle chip, less the
+    # total
+    overlapped_cycles: int
     seconds: float  # model: total cycles at the hardware's clock
     energy: EnergyUse
     dram_access: DramAccess  # beside `dram`, which is what the plan moves
     baselines: Totals  # as the plan states them
     l2: L2Bytes = NO_L2  # sum over the groups
-    disagreements: tuple[str, ...] = ()  # where the plan's figures are not those of its own steps, one line each
+    # where the plan's figures are not those of its own steps, one line each
+    disagreements: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        figures = f"{self.dram.total:,} B of DRAM, {self.macs:,} MACs, {self.cycles.total:,} cycles, {self.energy.total_pj / 1e9:,.3f} mJ"
+        figures = (
+            f"{self.dram.total:,} B of DRAM, {self.macs:,} MACs, {self.cycles.total:,} cycles, "
+            f"{self.energy.total_pj / 1e9:,.3f} mJ"
+        )
         return f"Report({self.model}: {plural(len(self.groups), 'group')}, {figures})"

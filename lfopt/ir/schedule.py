@@ -1,7 +1,8 @@
-"""The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors, folded into loops.
+"""The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors,
+folded into loops.
 
-A step inside loops is written once, for the first iteration of every loop; `strides` say how far it strides with each further iteration. `unfold`
-walks the steps one at a time; sums over a schedule need no walk.
+A step inside loops is written once, for the first iteration of every loop; `strides` say how far it strides
+with each further iteration. `unfold` walks the steps one at a time; sums over a schedule need no walk.
 """
 
 from __future__ import annotations
@@ -21,18 +22,23 @@ ByteClass = Literal["input", "output", "weight", "parameter", "spill", "l2"]
 Purpose = Literal["map", "weight", "sum"]
 Stride = tuple[int, ...]  # how far the origin of a step moves in one iteration of a loop
 
-# What a plan may have: nothing writes more, and whatever reads a plan refuses more before it does anything with it.
+# What a plan may have: nothing writes more, and whatever reads a plan refuses more before it does anything
+# with it.
 MOST_STEPS = 1 << 24  # every iteration of every loop counted
 MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Space on chip, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows, or of weight blocks."""
+    """Space on chip, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows,
+    or of weight blocks.
+    """
 
     name: str  # the map, or what the place is for; unique in its group
     purpose: Purpose  # map: rows of one; weight: blocks of constants; sum: partial results
-    address: int  # bytes from the start of the buffer; of weights, where these have a buffer of their own, from the start of that
+    # bytes from the start of the buffer; of weights, where these have a buffer of their own, from the start
+    # of that
+    address: int
     slots: int  # equal parts
     slot_bytes: int  # of each
 
@@ -48,9 +54,14 @@ class Place:
 
 
 def in_line(places: Sequence[Place], hardware: Hardware, behind: int) -> tuple[Place, ...]:
-    """The same places with the addresses of the weight buffer from `behind` on: then none overlap that lie in different buffers."""
+    """The same places with the addresses of the weight buffer from `behind` on:
+    then none overlap that lie in different buffers.
+    """
     apart = [hardware.store_of(place.purpose) != "buffer" for place in places]
-    return tuple(replace(place, address=behind + place.address) if far else place for place, far in zip(places, apart, strict=True))
+    return tuple(
+        replace(place, address=behind + place.address) if far else place
+        for place, far in zip(places, apart, strict=True)
+    )
 
 
 def store_ends(places: Sequence[Place], hardware: Hardware) -> dict[Store, int]:
@@ -67,7 +78,8 @@ class Transfer:
     """A copy of a box between DRAM, or a second level of memory, and the buffer."""
 
     store: bool  # False: from DRAM to the buffer
-    tensor: str  # a map, a view of one, or a constant, as memory holds it; of kind parameter: the operator that needs them
+    # a map, a view of one, or a constant, as memory holds it; of kind parameter: the operator that needs them
+    tensor: str
     box: Box  # in the tensor's own axes; of parameters: bytes
     kind: ByteClass  # how its bytes are counted; l2: of a map that lies in the second level
     rows: int  # pieces in memory
@@ -75,12 +87,16 @@ class Transfer:
     place: int  # index into the group's places; -1: the store for parameters, beside the buffer
     slot: int  # number of the first row, or of the weight block; row k of the box has number slot + k
     offset: int = 0  # bytes from the start of the slot: weights and bias of a block share one
-    gather: str = ""  # a Gather from a constant: the rows that its indices name go straight into its result, which is `tensor`
-    strides: tuple[Stride, ...] = ()  # per enclosing loop, outermost first: by how much (every start of the box, slot) moves
+    # a Gather from a constant: the rows that its indices name go straight into its result, which is `tensor`
+    gather: str = ""
+    # per enclosing loop, outermost first: by how much (every start of the box, slot) moves
+    strides: tuple[Stride, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """Bytes that cross the port of their memory: the one prediction of traffic, which every report sums and nothing that counts reads."""
+        """Bytes that cross the port of their memory:
+        the one prediction of traffic, which every report sums and nothing that counts reads.
+        """
         return self.rows * self.row_bytes
 
     @property
@@ -91,25 +107,44 @@ class Transfer:
     def moved(self, by: Stride) -> Transfer:
         """The same, elsewhere, outside of loops."""
         box, slot = _shifted(self.box, by), self.slot + by[-1]
-        return Transfer(self.store, self.tensor, box, self.kind, self.rows, self.row_bytes, self.place, slot, self.offset, self.gather)
+        return Transfer(
+            self.store,
+            self.tensor,
+            box,
+            self.kind,
+            self.rows,
+            self.row_bytes,
+            self.place,
+            slot,
+            self.offset,
+            self.gather,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """One operator on one box of each of its results. Where it reads its operands from follows from what is on chip.
+    """One operator on one box of each of its results.
 
-    Elementwise operators may follow in flight (`lfopt.ops.flight`): box and place are then those of the last result, and no other takes space.
+    Where it reads its operands from follows from what is on chip.
+
+    Elementwise operators may follow in flight (`lfopt.ops.flight`): box and place are then those of the last
+    result, and no other takes space.
     """
 
     operator: str  # by name
     boxes: tuple[Box, ...]  # per result
-    places: tuple[int, ...]  # per result: index into the group's places; -1 for a result that takes no space here
-    inputs: Span | None = None  # of the axis that is folded: input channels of a contraction, rows of a reduction; None: all of it
-    accumulator: int = -1  # place of the partial sums (or extremes), where what is folded comes in several steps
+    # per result: index into the group's places; -1 for a result that takes no space here
+    places: tuple[int, ...]
+    # of the axis that is folded: input channels of a contraction, rows of a reduction; None: all of it
+    inputs: Span | None = None
+    # place of the partial sums (or extremes), where what is folded comes in several steps
+    accumulator: int = -1
     first: bool = True  # whether it starts the partial sums; else it continues them
     last: bool = True  # whether it finishes them and writes the results
     then: tuple[str, ...] = ()  # operators that follow in flight, by name, once sums are finished
-    strides: tuple[Stride, ...] = ()  # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any) moves
+    # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any)
+    # moves
+    strides: tuple[Stride, ...] = ()
 
     @property
     def origin(self) -> Stride:
@@ -124,7 +159,16 @@ class Compute:
             boxes.append(_shifted(box, by[used:]))
             used += len(box)
         inputs = (self.inputs[0] + by[used], self.inputs[1] + by[used]) if self.inputs else None
-        return Compute(self.operator, tuple(boxes), self.places, inputs, self.accumulator, self.first, self.last, self.then)
+        return Compute(
+            self.operator,
+            tuple(boxes),
+            self.places,
+            inputs,
+            self.accumulator,
+            self.first,
+            self.last,
+            self.then,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +206,11 @@ def _in_iterations(nodes: Sequence[Node], iterations: tuple[int, ...]) -> Iterat
 
 def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
     """The steps of a loop that has none inside, in these iterations of the loops around."""
-    body = [(step, _far(step, (*iterations, 0)), step.strides[-1]) for step in loop.body if not isinstance(step, Loop)]
+    body = [
+        (step, _far(step, (*iterations, 0)), step.strides[-1])
+        for step in loop.body
+        if not isinstance(step, Loop)
+    ]
     for iteration in range(loop.count):
         for step, start, move in body:
             yield step.moved(tuple([at + iteration * d for at, d in zip(start, move, strict=True)]))
@@ -174,7 +222,10 @@ def _far(step: Step, iterations: tuple[int, ...]) -> Stride:
 
 
 def dram_bytes(nodes: Sequence[Node], *, at_port: bool = False) -> DramBytes:
-    """Bytes moved, by class, without walking the loops. `at_port`: what is spilled counts as output when it goes, and as input when it comes back."""
+    """Bytes moved, by class, without walking the loops.
+
+    `at_port`: what is spilled counts as output when it goes, and as input when it comes back.
+    """
     total: dict[str, int] = {}
     for times, node in counted_leaves(nodes):
         if isinstance(node, Transfer) and node.kind != "l2":
@@ -203,7 +254,10 @@ def line_count(nodes: Sequence[Node]) -> int:
 
 
 def unfused_steps(step: Compute) -> Iterator[Compute]:
-    """The operators of a step, those that follow in flight each as a step of its own. What all but the last make has no place."""
+    """The operators of a step, those that follow in flight each as a step of its own.
+
+    What all but the last make has no place.
+    """
     if not step.then:
         yield step
         return
@@ -218,12 +272,14 @@ def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
     return (step for step in leaves(nodes) if isinstance(step, Compute))
 
 
-# -- folding ---------------------------------------------------------------------------------------------------------------------------------
+# -- folding -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Behind blocks of steps: the last `period` of them come again, moving with every iteration as they did from the `period` blocks before them."""
+    """Behind blocks of steps: the last `period` of them come again, moving with every iteration as they did
+    from the `period` blocks before them.
+    """
 
     period: int  # blocks
     times: int  # iterations that follow
@@ -233,10 +289,11 @@ Block = Sequence[Node]
 
 
 def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
-    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one iteration.
+    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may
+    make one iteration.
 
-    Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks that only come again are not looked at
-    one at a time: the result is the same as if they were all there.
+    Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks
+    that only come again are not looked at one at a time: the result is the same as if they were all there.
     """
     series = _Series(blocks)
     names = series.names
@@ -247,14 +304,18 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
         left = len(names) - at
         for period in range(1, min(longest, left // 2) + 1):
             if best_period * (best_count - 1) >= left - period:
-                break  # a loop of this period, or a longer one, spares no more blocks even if it runs to the end
+                # a loop of this period, or a longer one, spares no more blocks even if it runs to the end
+                break
             if names[at : at + period] != names[at + period : at + 2 * period]:
                 continue
             moved = series.shift(at, period)
             count = max(2, (series.steady(at, period) - at) // period)
             while (after := at + (count + 1) * period) <= len(names):
                 here = after - period
-                if names[here:after] != names[at : at + period] or series.shift(here - period, period) != moved:
+                if (
+                    names[here:after] != names[at : at + period]
+                    or series.shift(here - period, period) != moved
+                ):
                     break
                 count = max(count + 1, (series.steady(here - period, period) - at) // period)
             if period * (count - 1) > best_period * (best_count - 1):
@@ -272,7 +333,9 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
 
 
 class _Run(NamedTuple):
-    """Blocks of which each is like the one a period before it, and as far from it as that is from the one before."""
+    """Blocks of which each is like the one a period before it,
+    and as far from it as that is from the one before.
+    """
 
     first: int
     repeated: int  # from here on they are not given
@@ -282,7 +345,10 @@ class _Run(NamedTuple):
 
 
 class _Series:
-    """Blocks by number, those that come again worked out when they are asked for. Blocks of one name are alike in everything but where they are."""
+    """Blocks by number, those that come again worked out when they are asked for.
+
+    Blocks of one name are alike in everything but where they are.
+    """
 
     def __init__(self, blocks: Iterable[Block | Again]) -> None:
         keys = _Keys()
@@ -293,8 +359,12 @@ class _Series:
             end = len(self.names)
             if isinstance(block, Again):
                 period, first = block.period, end - 2 * block.period
-                assert self.names[first : end - period] == self.names[end - period :], "what comes again has come twice"
-                self._runs.append(_Run(first, end, end + block.times * period, period, self.shift(first, period)))
+                assert self.names[first : end - period] == self.names[end - period :], (
+                    "what comes again has come twice"
+                )
+                self._runs.append(
+                    _Run(first, end, end + block.times * period, period, self.shift(first, period))
+                )
                 self.names += self.names[end - period :] * block.times
             else:
                 self._given[end] = block, tuple([at for leaf in leaves(block) for at in leaf.origin])
@@ -310,10 +380,14 @@ class _Series:
 
     def shift(self, first: int, period: int) -> list[Stride]:
         """How far each of `period` blocks is from the one a period later."""
-        return [tuple(map(sub, self._origin(k + period), self._origin(k))) for k in range(first, first + period)]
+        return [
+            tuple(map(sub, self._origin(k + period), self._origin(k))) for k in range(first, first + period)
+        ]
 
     def steady(self, first: int, period: int) -> int:
-        """Up to where blocks are known to come again every `period` blocks, if they are from `first` on; else 0."""
+        """Up to where blocks are known to come again every `period` blocks, if they are from `first` on;
+        else 0.
+        """
         k = bisect_right(self._runs, first, key=lambda run: run.first) - 1
         return self._runs[k].stop if k >= 0 and period % self._runs[k].period == 0 else 0
 
@@ -350,16 +424,39 @@ class _Keys:
             key: object = (node.count, self.of_block(node.body))
         elif isinstance(node, Transfer):
             extents = tuple(stop - start for start, stop in node.box)
-            key = (node.store, node.tensor, extents, node.kind, node.rows, node.row_bytes, node.place, node.offset, node.gather, node.strides)
+            key = (
+                node.store,
+                node.tensor,
+                extents,
+                node.kind,
+                node.rows,
+                node.row_bytes,
+                node.place,
+                node.offset,
+                node.gather,
+                node.strides,
+            )
         else:
             extents = tuple(tuple(stop - start for start, stop in box) for box in node.boxes)
             inputs = node.inputs[1] - node.inputs[0] if node.inputs else None
-            key = (node.operator, extents, node.places, inputs, node.accumulator, node.first, node.last, node.then, node.strides)
+            key = (
+                node.operator,
+                extents,
+                node.places,
+                inputs,
+                node.accumulator,
+                node.first,
+                node.last,
+                node.then,
+                node.strides,
+            )
         return self._known.setdefault(key, len(self._known))
 
 
 def parameter_runs(nodes: Sequence[Node]) -> Iterator[list[Transfer]]:
-    """Loads of parameters that come one after the other: those of one run are in their store together, and take the place of those before."""
+    """Loads of parameters that come one after the other:
+    those of one run are in their store together, and take the place of those before.
+    """
     run: list[Transfer] = []
     for node in nodes:
         if isinstance(node, Transfer) and node.kind == "parameter":

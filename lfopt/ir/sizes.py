@@ -9,14 +9,32 @@ from fractions import Fraction
 from lfopt.ir.errors import InvalidConfig
 
 UNLIMITED = 1 << 40  # bytes: stands for a buffer without a limit, and no size may be larger
-UNITS = {"": 1, "B": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}  # of sizes, in any case but B
-DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9}  # of DRAM traffic; of a buffer, where they might be meant as powers of two, they are refused
+# of sizes, in any case but B
+UNITS = {
+    "": 1,
+    "B": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "k": 1 << 10,
+    "m": 1 << 20,
+    "g": 1 << 30,
+}
+# of DRAM traffic; of a buffer, where they might be meant as powers of two, they are refused
+DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?"
-QUANTITIES: Mapping[str, Mapping[str, Fraction]] = {  # by the end of a field's name: units in which it may be written, spelled as here
+# by the end of a field's name: units in which it may be written, spelled as here
+QUANTITIES: Mapping[str, Mapping[str, Fraction]] = {
     "_hz": {"Hz": Fraction(1), "kHz": Fraction(10**3), "MHz": Fraction(10**6), "GHz": Fraction(10**9)},
     "_bytes_per_second": {
-        **{f"{prefix}B/s": Fraction(10**power) for prefix, power in (("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12))},
-        **{f"{prefix}iB/s": Fraction(1 << power) for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
+        **{
+            f"{prefix}B/s": Fraction(10**power)
+            for prefix, power in (("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12))
+        },
+        **{
+            f"{prefix}iB/s": Fraction(1 << power)
+            for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))
+        },
     },
     "_bits": {"b": Fraction(1), "bit": Fraction(1), "bits": Fraction(1)},
     "_pj_per_bit": {"fJ/bit": Fraction(1, 1000), "pJ/bit": Fraction(1), "nJ/bit": Fraction(1000)},
@@ -24,7 +42,14 @@ QUANTITIES: Mapping[str, Mapping[str, Fraction]] = {  # by the end of a field's 
     "slack": {"%": Fraction(1, 100)},
 }
 REAL = ("_pj_per_bit", "_pj", "slack")  # those of fields that need not be whole numbers
-EXAMPLES = {"_hz": "800MHz", "_bytes_per_second": "12.8GB/s", "_bits": "4 bits", "_pj_per_bit": "20pJ/bit", "_pj": "1.3nJ", "slack": "0.1%"}
+EXAMPLES = {
+    "_hz": "800MHz",
+    "_bytes_per_second": "12.8GB/s",
+    "_bits": "4 bits",
+    "_pj_per_bit": "20pJ/bit",
+    "_pj": "1.3nJ",
+    "slack": "0.1%",
+}
 
 
 def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
@@ -44,13 +69,15 @@ def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
     if size < 1 or size.denominator != 1:
         meant = "; a b alone may stand for bits: write B" if unit == "b" else ""
         raise InvalidConfig(
-            f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or {'4.5MB' if decimal else '4MiB'}, or unlimited{meant}"
+            f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or "
+            f"{'4.5MB' if decimal else '4MiB'}, or unlimited{meant}"
         )
     return int(size)
 
 
 def quantity(name: str) -> str:
-    """The end of a field's name that says in which units it may be written: a key of `QUANTITIES`, `_bytes`, or nothing.
+    """The end of a field's name that says in which units it may be written: a key of `QUANTITIES`, `_bytes`,
+    or nothing.
 
     >>> quantity("clock_hz"), quantity("buffer_bytes"), quantity("mac_rows")
     ('_hz', '_bytes', '')
@@ -61,13 +88,18 @@ def quantity(name: str) -> str:
 def read_number(name: str, value: object, what: str) -> object:
     """The number of a field where it is written with a unit or an exponent. Anything else is left as it is.
 
-    >>> read_number("clock_hz", "0.8GHz", "clock_hz"), read_number("mac_rows", 16.0, "mac_rows"), read_number("dram_byte_pj", "1.3nJ", "")
-    (800000000, 16, 1300.0)
+    >>> read_number("clock_hz", "0.8GHz", "clock_hz"), read_number("mac_rows", 16.0, "mac_rows")
+    (800000000, 16)
+    >>> read_number("dram_byte_pj", "1.3nJ", "")
+    1300.0
     """
     ending = quantity(name)
     if isinstance(value, float):
         if ending == "_bytes" and not value.is_integer():
-            raise InvalidConfig(f"{what}: found {value!r}; accepted: whole bytes; for weights of fewer bits there is weight_bits")
+            raise InvalidConfig(
+                f"{what}: found {value!r}; accepted: whole bytes; for weights of fewer bits there is "
+                "weight_bits"
+            )
         return int(value) if value.is_integer() and ending not in REAL else value
     if not isinstance(value, str) or not ending:
         return value
@@ -77,6 +109,9 @@ def read_number(name: str, value: object, what: str) -> object:
     match = re.fullmatch(rf"({NUMBER})\s*([a-zA-Z/%]*)", value.strip())
     scale = {"": Fraction(1), **units}.get(match[2]) if match else None
     if match is None or scale is None:
-        raise InvalidConfig(f"{what}: found {value!r}; accepted: a number, alone or in {', '.join(units)}, such as {EXAMPLES[ending]}")
+        raise InvalidConfig(
+            f"{what}: found {value!r}; accepted: a number, alone or in {', '.join(units)}, such as "
+            f"{EXAMPLES[ending]}"
+        )
     size = Fraction(match[1]) * scale
     return int(size) if size.denominator == 1 and ending not in REAL else float(size)

@@ -1,7 +1,8 @@
 """A tensor: name, static shape, element type; and how it is cut into rows.
 
-Letters used throughout: `n, c, h, w` for a feature map, `k` for a kernel extent, `b, s, d` for batch, sequence and depth of a transformer map.
-A *row* is the unit in which a feature map is moved between DRAM and the buffer and kept in a ring.
+Letters used throughout: `n, c, h, w` for a feature map, `k` for a kernel extent, `b, s, d` for batch,
+sequence and depth of a transformer map. A *row* is the unit in which a feature map is moved between DRAM and
+the buffer and kept in a ring.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from math import prod
 
 from lfopt.ir.quantization import Quantization
 
-ROW_AXIS_OF_RANK = {3: 1, 4: 2, 5: 2}  # [b,s,d], [n,c,h,w] or [b,heads,s,d], [n,c,d,h,w]; every other rank is one row
+# [b,s,d], [n,c,h,w] or [b,heads,s,d], [n,c,d,h,w]; every other rank is one row
+ROW_AXIS_OF_RANK = {3: 1, 4: 2, 5: 2}
 CHANNEL_AXIS_OF_RANK = {2: 1, 3: 2, 4: 1, 5: 1}
 
 
@@ -41,7 +43,8 @@ class Tensor:
     name: str
     shape: tuple[int, ...]  # elements per axis; () is a scalar
     dtype: str  # NumPy's name of the element type in the model, e.g. "float32"
-    quantization: Quantization | None = None  # what the integers stand for; None: they are the values themselves
+    # what the integers stand for; None: they are the values themselves
+    quantization: Quantization | None = None
 
     def named(self, name: str) -> Tensor:
         """The same under another name."""

@@ -8,7 +8,11 @@ from enum import IntEnum
 from lfopt.isa import manifest, tables
 from lfopt.isa.registers import FIXED, PAGE_BYTES, Register
 
-ENUMS = {"lf_error": ("LF_ERR_", tables.Error), "lf_queue": ("LF_QUEUE_", tables.Queue), "lf_counter": ("LF_COUNT_", tables.Counter)}
+ENUMS = {
+    "lf_error": ("LF_ERR_", tables.Error),
+    "lf_queue": ("LF_QUEUE_", tables.Queue),
+    "lf_counter": ("LF_COUNT_", tables.Counter),
+}
 WORDS = {"lf_manifest_word": ("LF_MANIFEST_", manifest.Header), "lf_map_word": ("LF_MAP_", manifest.MapEntry)}
 MADE = "Made from lfopt.isa: do not edit."
 
@@ -20,7 +24,12 @@ def generate() -> Sequence[tuple[str, str]]:
 
 def registers() -> str:
     """Offsets, fields, values after reset; errors, queues and counters. For C99 and C++."""
-    lines = [f"/* Registers of the accelerator. {MADE} */", "#ifndef LF_REGISTERS_H", "#define LF_REGISTERS_H", ""]
+    lines = [
+        f"/* Registers of the accelerator. {MADE} */",
+        "#ifndef LF_REGISTERS_H",
+        "#define LF_REGISTERS_H",
+        "",
+    ]
     for register in Register:
         lines += [*_register(register), ""]
     lines += [
@@ -32,7 +41,11 @@ def registers() -> str:
     lines += [f"#define LF_PAGE_BYTES {PAGE_BYTES}u", f"#define LF_COUNTERS {len(tables.Counter)}u"]
     for name, (prefix, members) in ENUMS.items():
         lines += ["", *_enum(name, prefix, members)]
-    lines += ["", "/* X(name, offset) for every register. */", *_each("LF_EACH_REGISTER", (f"{r.name.lower()}, 0x{r:03x}u" for r in Register))]
+    lines += [
+        "",
+        "/* X(name, offset) for every register. */",
+        *_each("LF_EACH_REGISTER", (f"{r.name.lower()}, 0x{r:03x}u" for r in Register)),
+    ]
     for name, (_, members) in ENUMS.items():
         plural = f"LF_EACH_{name.removeprefix('lf_').upper()}"
         rows = (f'{member.name}, {int(member)}, "{member.about}"' for member in members)
@@ -42,7 +55,12 @@ def registers() -> str:
 
 def words() -> str:
     """Where things are in a manifest."""
-    lines = [f"/* The manifest of a command stream. {MADE} */", "#ifndef LF_MANIFEST_H", "#define LF_MANIFEST_H", ""]
+    lines = [
+        f"/* The manifest of a command stream. {MADE} */",
+        "#ifndef LF_MANIFEST_H",
+        "#define LF_MANIFEST_H",
+        "",
+    ]
     lines += [f"#define LF_MANIFEST_MAGIC_VALUE 0x{manifest.MAGIC:08X}u"]
     for name, (prefix, members) in WORDS.items():
         lines += [f"#define {prefix}WORDS {len(members)}u", "", *_enum(name, prefix, members)]

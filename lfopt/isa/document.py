@@ -12,14 +12,24 @@ from lfopt.isa.registers import FIXED, Register
 
 LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
 ENUMS = (
-    tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale, tables.Error, tables.Queue, tables.Counter,
+    tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale, tables.Error,
+    tables.Queue, tables.Counter,
 )  # fmt: skip
 
 
 def page() -> str:
     """Markdown: what the words mean, field by field."""
     return "\n".join(
-        ("# The accelerator's instruction set", "", (tables.__doc__ or "").strip(), "", *_limits(), *_layouts(), *_enums(), *registers())
+        (
+            "# The accelerator's instruction set",
+            "",
+            (tables.__doc__ or "").strip(),
+            "",
+            *_limits(),
+            *_layouts(),
+            *_enums(),
+            *registers(),
+        )
     )
 
 
@@ -27,16 +37,32 @@ def _limits() -> Iterator[str]:
     yield "## Limits"
     yield ""
     run = tables.RUN.bits // tables.WORD_BITS
-    yield f"* a word has {tables.WORD_BITS} bits; LOAD, STORE and EXEC take {run} words, DESCRIBE {1 + tables.PAYLOAD_WORDS}"
-    yield f"* {tables.DESCRIPTORS} descriptors; {tables.LOOP_DEPTH} loops in each other, of {tables.LOOP_WORDS} words together"
+    yield (
+        f"* a word has {tables.WORD_BITS} bits; LOAD, STORE and EXEC take {run} words, DESCRIBE "
+        f"{1 + tables.PAYLOAD_WORDS}"
+    )
+    yield (
+        f"* {tables.DESCRIPTORS} descriptors; {tables.LOOP_DEPTH} loops in each other, of "
+        f"{tables.LOOP_WORDS} words together"
+    )
     yield f"* {tables.ACCUMULATORS} columns of sums; windows of {tables.WINDOW} columns meet in one cycle"
-    yield f"* {tables.FACTOR_ROWS} rows of LANES factors of {tables.FACTOR_BYTES} bytes; {tables.TABLES} tables of {tables.TABLE_BYTES} bytes"
+    yield (
+        f"* {tables.FACTOR_ROWS} rows of LANES factors of {tables.FACTOR_BYTES} bytes; {tables.TABLES} "
+        f"tables of {tables.TABLE_BYTES} bytes"
+    )
     yield ""
 
 
 def _layouts() -> Iterator[str]:
     for layout in LAYOUTS:
-        yield from (f"## {layout.name} ({layout.bits} bits)", "", layout.about, "", "| bits | field | meaning |", "|---|---|---|")
+        yield from (
+            f"## {layout.name} ({layout.bits} bits)",
+            "",
+            layout.about,
+            "",
+            "| bits | field | meaning |",
+            "|---|---|---|",
+        )
         yield from _rows(layout)
         yield ""
 
@@ -64,7 +90,14 @@ def registers(heading: str = "##") -> Iterator[str]:
     yield from (f"{heading} Registers", "", *register_table(), "")
     for register in Register:
         if register.of.fields:
-            yield from (f"{heading}# {register.name}", "", "| bits | field | meaning |", "|---|---|---|", *_rows(register.layout), "")
+            yield from (
+                f"{heading}# {register.name}",
+                "",
+                "| bits | field | meaning |",
+                "|---|---|---|",
+                *_rows(register.layout),
+                "",
+            )
 
 
 def register_table() -> Iterator[str]:
@@ -72,6 +105,15 @@ def register_table() -> Iterator[str]:
     yield from ("| address | register | software may | after reset | meaning |", "|---|---|---|---:|---|")
     for register in Register:
         fixed = FIXED.get(register)
-        reset = f"{register.of.reset:,}" if register.of.reset is not None else f"`0x{fixed:08X}`" if fixed is not None else "as built"
+        reset = (
+            f"{register.of.reset:,}"
+            if register.of.reset is not None
+            else f"`0x{fixed:08X}`"
+            if fixed is not None
+            else "as built"
+        )
         multiple = f"; a multiple of {register.of.multiple:,}" if register.of.multiple > 1 else ""
-        yield f"| `0x{register:03x}` | `{register.name}` | {register.access.value} | {reset} | {register.about}{multiple} |"
+        yield (
+            f"| `0x{register:03x}` | `{register.name}` | {register.access.value} | {reset} | "
+            f"{register.about}{multiple} |"
+        )

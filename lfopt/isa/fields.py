@@ -67,7 +67,8 @@ class WordLayout:
     def pack(self, values: Mapping[str, int]) -> int:
         """The word that holds these values; what is not named is 0. Raises BadField.
 
-        >>> WordLayout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).pack({"low": 5, "high": -1})
+        >>> pair = WordLayout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True)))
+        >>> pair.pack({"low": 5, "high": -1})
         117
         """
         word = 0
@@ -91,5 +92,7 @@ class WordLayout:
         fields: dict[str, int] = {}
         for field in self.fields:
             value = word >> self.offsets[field.name] & (1 << field.bits) - 1
-            fields[field.name] = value - (1 << field.bits) if field.signed and value >> field.bits - 1 else value
+            fields[field.name] = (
+                value - (1 << field.bits) if field.signed and value >> field.bits - 1 else value
+            )
         return fields

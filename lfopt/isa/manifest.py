@@ -1,7 +1,8 @@
-"""The manifest of a command stream: what a driver must know to load and run it, as words of 32 bits, little-endian.
+"""The manifest of a command stream: what a driver must know to load and run it, as words of 32 bits,
+little-endian.
 
-A header, then one entry for each input of the network, then one for each output, in the order of the network. Program and constants are files of
-their own. Checksums are Adler-32.
+A header, then one entry for each input of the network, then one for each output, in the order of the network.
+Program and constants are files of their own. Checksums are Adler-32.
 """
 
 from __future__ import annotations

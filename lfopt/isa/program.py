@@ -1,7 +1,8 @@
 """Programs of the accelerator: commands, as words, and as text that a person can read and write.
 
-One command a line: `describe 3 transfer class=input base=0x40`, `load 3 row=0 count=2 row_step0=1 wait_exec=0`, `loop 12`, `end`,
-`halt`; what follows a `#` is a comment. Fields that are not named are 0, waits that are not named are NO_WAIT.
+One command a line: `describe 3 transfer class=input base=0x40`, `load 3 row=0 count=2 row_step0=1
+wait_exec=0`, `loop 12`, `end`, `halt`; what follows a `#` is a comment. Fields that are not named are 0,
+waits that are not named are NO_WAIT.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class BadProgram(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command. Of DESCRIBE, `values` are those of the payload, and `descriptor` says which entry it fills."""
+    """One command.
+
+    Of DESCRIBE, `values` are those of the payload, and `descriptor` says which entry it fills.
+    """
 
     opcode: Opcode
     values: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -69,11 +73,24 @@ class Command:
     def text(self) -> str:
         """The command as a line."""
         if self.kind is not None:
-            return " ".join((self.opcode.name.lower(), str(self.descriptor), self.kind.name.lower(), *self._fields({"kind"})))
+            return " ".join(
+                (
+                    self.opcode.name.lower(),
+                    str(self.descriptor),
+                    self.kind.name.lower(),
+                    *self._fields({"kind"}),
+                )
+            )
         if self.opcode is Opcode.LOOP:
             return f"loop {self.values['count']}"
         if self.layout is RUN:
-            return " ".join((self.opcode.name.lower(), str(self.values.get("descriptor", 0)), *self._fields({"opcode", "descriptor"})))
+            return " ".join(
+                (
+                    self.opcode.name.lower(),
+                    str(self.values.get("descriptor", 0)),
+                    *self._fields({"opcode", "descriptor"}),
+                )
+            )
         return self.opcode.name.lower()
 
     def _fields(self, apart: set[str]) -> Iterator[str]:
@@ -101,7 +118,9 @@ def decode(program: bytes) -> list[Command]:
     """The commands of a program. Raises BadProgram, with the number of the word."""
     if len(program) % WORD_BYTES:
         raise BadProgram(f"found {len(program)} bytes; accepted: a multiple of {WORD_BYTES}")
-    words = [int.from_bytes(program[k : k + WORD_BYTES], "little") for k in range(0, len(program), WORD_BYTES)]
+    words = [
+        int.from_bytes(program[k : k + WORD_BYTES], "little") for k in range(0, len(program), WORD_BYTES)
+    ]
     commands: list[Command] = []
     at = 0
     while at < len(words):
@@ -177,7 +196,11 @@ def _values(parts: Iterable[str], layout: WordLayout) -> dict[str, int]:
     for part in parts:
         name, _, value = part.partition("=")
         name = name if name in layout.by_name else f"{name}_"
-        fields[name] = int(ENUMS[name][value.upper()]) if name in ENUMS and value.upper() in ENUMS[name].__members__ else int(value, 0)
+        fields[name] = (
+            int(ENUMS[name][value.upper()])
+            if name in ENUMS and value.upper() in ENUMS[name].__members__
+            else int(value, 0)
+        )
     return fields
 
 
@@ -187,7 +210,8 @@ def _checked(command: Command) -> Command:
 
 
 def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
-    """What the sequencer hands out, loops unrolled: DESCRIBE, LOAD, STORE and EXEC, with the numbers of that turn and no steps.
+    """What the sequencer hands out, loops unrolled: DESCRIBE, LOAD, STORE and EXEC, with the numbers of that
+    turn and no steps.
 
     Raises BadProgram for loops that are too deep, too long or unbalanced.
     """
@@ -209,8 +233,13 @@ def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
         elif command.layout is RUN and stack:
             turns = [turn for _, turn in reversed(stack)]
             still = {name: value for name, value in command.values.items() if "_step" not in name}
-            moved = {name: sum(command.values.get(f"{name}_step{k}", 0) * turn for k, turn in enumerate(turns)) for name in MOVING}
-            yield Command(command.opcode, {**still, **{name: still.get(name, 0) + by for name, by in moved.items()}})
+            moved = {
+                name: sum(command.values.get(f"{name}_step{k}", 0) * turn for k, turn in enumerate(turns))
+                for name in MOVING
+            }
+            yield Command(
+                command.opcode, {**still, **{name: still.get(name, 0) + by for name, by in moved.items()}}
+            )
         else:
             yield command
         at += 1
@@ -247,7 +276,9 @@ def check_loops(commands: Sequence[Command]) -> None:
                 raise BadProgram(f"command {at}: END without LOOP")
             _, first = stack.pop()
             if word - first + 1 > LOOP_WORDS:
-                raise BadProgram(f"command {at}: found a loop of {word - first + 1} words; accepted: up to {LOOP_WORDS}")
+                raise BadProgram(
+                    f"command {at}: found a loop of {word - first + 1} words; accepted: up to {LOOP_WORDS}"
+                )
         word += command.bits // WORD_BITS
     if stack:
         raise BadProgram(f"command {stack[-1][0]}: LOOP without END")

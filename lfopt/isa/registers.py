@@ -1,4 +1,6 @@
-"""The registers of the accelerator: the one table from which come the SystemVerilog, the driver's C header, the harness and the documentation."""
+"""The registers of the accelerator: the one table from which come the SystemVerilog,
+the driver's C header, the harness and the documentation.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ class Of:
     count: int = 1  # registers, one behind the other
 
 
-_ENDS = Of((Field("done", 1, "a run has ended, in whichever way"), Field("failed", 1, "a run was stopped before HALT")))
+_ENDS = Of(
+    (
+        Field("done", 1, "a run has ended, in whichever way"),
+        Field("failed", 1, "a run was stopped before HALT"),
+    )
+)
 _FIXED = Of(reset=None)
 
 
@@ -55,7 +62,12 @@ class Register(IntEnum):
 
     ID = 0x000, Access.READ, "that this is the accelerator: LFX, 1", _FIXED
     VERSION = 0x004, Access.READ, "digest of this table of registers, errors and counters", _FIXED
-    ISA = 0x008, Access.READ, "digest of the instruction set: programs for another one are not for this hardware", _FIXED
+    ISA = (
+        0x008,
+        Access.READ,
+        "digest of the instruction set: programs for another one are not for this hardware",
+        _FIXED,
+    )
     CAPABILITY = 0x00C, Access.READ, "what the hardware was built with", Of((
         Field("lanes", 8, "channels side by side"),
         Field("outstanding", 8, "requests that may be under way at the memory port, reads and writes each"),
@@ -65,7 +77,8 @@ class Register(IntEnum):
     CONTROL = 0x020, Access.COMMAND, "what to do now", Of((
         Field("start", 1, "run the program; ignored while busy"),
         Field("clear", 1, "set the counters to 0; ignored while busy"),
-        Field("abort", 1, "give up the run: no new burst, those under way end, and it fails with ABORTED. With `start`: nothing starts"),
+        Field("abort", 1, "give up the run: no new burst, those under way end, and it fails with ABORTED. "
+                          "With `start`: nothing starts"),
     ))  # fmt: skip
     STATUS = 0x024, Access.READ, "how the run goes, or went", Of((
         Field("busy", 1, "a run is under way"),
@@ -77,21 +90,55 @@ class Register(IntEnum):
         Field("code", 8, "Error"),
         Field("queue", 2, "Queue that found it"),
     ))  # fmt: skip
-    ERROR_INDEX = 0x02C, Access.READ, "how many commands of that queue (words, of the sequencer) came before the one at fault"
-    INTERRUPT_ENABLE = 0x030, Access.ANY, "the interrupt line is high while a bit is set here and in INTERRUPT_PENDING", _ENDS
-    INTERRUPT_PENDING = 0x034, Access.CLEAR, "what has happened; a bit that is cleared as it happens stays set", _ENDS
+    ERROR_INDEX = (
+        0x02C,
+        Access.READ,
+        "how many commands of that queue (words, of the sequencer) came before the one at fault",
+    )
+    INTERRUPT_ENABLE = (
+        0x030,
+        Access.ANY,
+        "the interrupt line is high while a bit is set here and in INTERRUPT_PENDING",
+        _ENDS,
+    )
+    INTERRUPT_PENDING = (
+        0x034,
+        Access.CLEAR,
+        "what has happened; a bit that is cleared as it happens stays set",
+        _ENDS,
+    )
 
-    DRAM_OFFSET = 0x040, Access.IDLE, "added to every address on its way to memory: a program's address 0", Of(multiple=PAGE_BYTES)
-    PROGRAM_ADDRESS = 0x044, Access.IDLE, "address of the program's first word", Of(multiple=tables.WORD_BYTES)
+    DRAM_OFFSET = (
+        0x040,
+        Access.IDLE,
+        "added to every address on its way to memory: a program's address 0",
+        Of(multiple=PAGE_BYTES),
+    )
+    PROGRAM_ADDRESS = (
+        0x044,
+        Access.IDLE,
+        "address of the program's first word",
+        Of(multiple=tables.WORD_BYTES),
+    )
     PROGRAM_WORDS = 0x048, Access.IDLE, "words of the program"
     READ_BASE = 0x04C, Access.IDLE, "bytes READ_BASE to READ_LIMIT - 1 may be read, in whole beats"
     READ_LIMIT = 0x050, Access.IDLE, "see READ_BASE"
     WRITE_BASE = 0x054, Access.IDLE, "bytes WRITE_BASE to WRITE_LIMIT - 1 may be written, in whole beats"
     WRITE_LIMIT = 0x058, Access.IDLE, "see WRITE_BASE"
-    WATCHDOG = 0x05C, Access.IDLE, "cycles without any progress after which a run fails with TIMEOUT; 0: never", Of(reset=1 << 16)
+    WATCHDOG = (
+        0x05C,
+        Access.IDLE,
+        "cycles without any progress after which a run fails with TIMEOUT; 0: never",
+        Of(reset=1 << 16),
+    )
     CYCLE_LIMIT = 0x060, Access.IDLE, "cycles after which a run fails with LIMIT; 0: never", Of(reset=1 << 30)
 
-    COUNTERS = 0x100, Access.READ, "Counter k, of 64 bits, 8 * k bytes from here, its low half first", Of(count=2 * len(tables.Counter))
+    COUNTERS = (
+        0x100,
+        Access.READ,
+        "Counter k, of 64 bits, 8 * k bytes from here, its low half first",
+        Of(count=2 * len(tables.Counter)),
+    )
 
     @property
     def layout(self) -> WordLayout:
@@ -114,13 +161,25 @@ def _members(*enums: type[IntEnum]) -> list[tuple[str, list[tuple[str, int]]]]:
 _LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
 _ENCODINGS = (tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale)
 _LIMITS = (
-    tables.WORD_BITS, tables.PAYLOAD_WORDS, tables.BEAT_BYTES, tables.DESCRIPTORS, tables.LOOP_DEPTH, tables.LOOP_WORDS, tables.NO_WAIT,
-    tables.WINDOW, tables.TABLES, tables.FACTOR_ROWS, tables.ACCUMULATORS, tables.FACTOR_BYTES, tables.TABLE_BYTES,
+    tables.WORD_BITS, tables.PAYLOAD_WORDS, tables.BEAT_BYTES, tables.DESCRIPTORS, tables.LOOP_DEPTH,
+    tables.LOOP_WORDS, tables.NO_WAIT,
+    tables.WINDOW, tables.TABLES, tables.FACTOR_ROWS, tables.ACCUMULATORS, tables.FACTOR_BYTES,
+    tables.TABLE_BYTES,
 )  # fmt: skip
 IDENTIFICATION = 0x4C465801
 ISA = _digest([_shape(layout) for layout in _LAYOUTS], _members(*_ENCODINGS), _LIMITS)
 VERSION = _digest(
-    [(register.access.name, register.of.reset, register.of.multiple, register.of.count, _shape(register.layout)) for register in Register],
+    [
+        (
+            register.access.name,
+            register.of.reset,
+            register.of.multiple,
+            register.of.count,
+            _shape(register.layout),
+        )
+        for register in Register
+    ],
     _members(Register, tables.Error, tables.Queue, tables.Counter),
 )
-FIXED = {Register.ID: IDENTIFICATION, Register.VERSION: VERSION, Register.ISA: ISA}  # of every accelerator of this version
+# of every accelerator of this version
+FIXED = {Register.ID: IDENTIFICATION, Register.VERSION: VERSION, Register.ISA: ISA}

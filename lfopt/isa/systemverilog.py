@@ -11,14 +11,17 @@ from lfopt.isa.fields import WordLayout
 from lfopt.isa.registers import ADDRESS_BITS, FIXED, PAGE_BYTES, Register
 
 ENUMS = {
-    "opcode_e": ("Op", tables.Opcode, 4), "kind_e": ("Kind", tables.Kind, 2), "class_e": ("Class", tables.Class, 3),
-    "space_e": ("Space", tables.Space, 2), "operation_e": ("Do", tables.Operation, 3), "scale_e": ("Scale", tables.Scale, 2),
-    "error_e": ("Err", tables.Error, 8), "queue_e": ("Queue", tables.Queue, 2), "register_e": ("Reg", Register, ADDRESS_BITS),
+    "opcode_e": ("Op", tables.Opcode, 4), "kind_e": ("Kind", tables.Kind, 2),
+    "class_e": ("Class", tables.Class, 3),
+    "space_e": ("Space", tables.Space, 2), "operation_e": ("Do", tables.Operation, 3),
+    "scale_e": ("Scale", tables.Scale, 2),
+    "error_e": ("Err", tables.Error, 8), "queue_e": ("Queue", tables.Queue, 2),
+    "register_e": ("Reg", Register, ADDRESS_BITS),
     "counter_e": ("Count", tables.Counter, 8),
 }  # fmt: skip
 CONSTANTS = (
-    "WORD_BITS PAYLOAD_WORDS PAYLOAD_BITS BEAT_BYTES DESCRIPTORS LOOP_DEPTH LOOP_WORDS NO_WAIT WINDOW TABLES FACTOR_ROWS ACCUMULATORS FACTOR_BYTES "
-    "TABLE_BYTES"
+    "WORD_BITS PAYLOAD_WORDS PAYLOAD_BITS BEAT_BYTES DESCRIPTORS LOOP_DEPTH LOOP_WORDS NO_WAIT WINDOW TABLES "
+    "FACTOR_ROWS ACCUMULATORS FACTOR_BYTES TABLE_BYTES"
 ).split()
 LAYOUTS = {
     "describe_t": tables.DESCRIBE, "run_t": tables.RUN, "loop_t": tables.LOOP, "plain_t": tables.PLAIN,
@@ -34,11 +37,21 @@ WORDS_OF_C = ("abort", "queue")  # that Verilator does not accept as names
 
 def package() -> str:
     """The text of lf_isa_pkg.sv."""
-    lines = ["// The instruction set of the accelerator. Made from lfopt.isa: do not edit.", "package lf_isa_pkg;"]
+    lines = [
+        "// The instruction set of the accelerator. Made from lfopt.isa: do not edit.",
+        "package lf_isa_pkg;",
+    ]
     lines += [f"  parameter int unsigned {_camel(name)} = {getattr(tables, name)};" for name in CONSTANTS]
-    lines += [f"  parameter int unsigned Counters = {len(tables.Counter)};", f"  parameter int unsigned PageBytes = {PAGE_BYTES};", *_constants()]
+    lines += [
+        f"  parameter int unsigned Counters = {len(tables.Counter)};",
+        f"  parameter int unsigned PageBytes = {PAGE_BYTES};",
+        *_constants(),
+    ]
     for layout in tables.PAYLOADS.values():
-        lines.append(f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits};  // that are not reserved")
+        lines.append(
+            f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits};  // that are not "
+            "reserved"
+        )
     for name, (prefix, members, bits) in ENUMS.items():
         lines += ["", *_enum(name, prefix, members, bits)]
     for name, layout in LAYOUTS.items():

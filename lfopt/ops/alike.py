@@ -1,4 +1,6 @@
-"""Operators and networks that are planned alike: the same on tensors of the same shapes, joined in the same way, whatever their names and weights."""
+"""Operators and networks that are planned alike: the same on tensors of the same shapes, joined in the same
+way, whatever their names and weights.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class Numbers(dict[object, int]):
 
 
 def structure(graph: Graph) -> Hashable:
-    """A key that two networks share only if they differ in names alone, and in the values of constants that are data.
+    """A key that two networks share only if they differ in names alone, and in the values of constants that
+    are data.
 
     What is quantised differently has another key, and so has what stands in another order.
     """
@@ -33,7 +36,9 @@ def operator_key(call: Call, names: Numbers) -> Hashable:
     """The same of an operator; `names`: numbers of the tensors that were named so far."""
     op = call.operator
     attributes = tuple((name, _plain(value)) for name, value in sorted(op.attributes.items()))
-    ends = tuple(tuple(names[name] if name else -1 for name in tensors) for tensors in (op.inputs, op.outputs))
+    ends = tuple(
+        tuple(names[name] if name else -1 for name in tensors) for tensors in (op.inputs, op.outputs)
+    )
     tensors = tuple(t and (t.shape, t.dtype, t.quantization) for t in (*call.tensors, *call.result_tensors))
     return op.kind, op.domain, attributes, ends, tensors, call.constant, tuple(_values(call))
 
@@ -43,7 +48,12 @@ def _values(call: Call) -> Iterator[Hashable]:
     parameters = spec(call.operator.kind, call.operator.domain).parameters
     for index, values in enumerate(call.values):
         if values is not None:
-            yield index, _plain(values) if index in parameters or values.size <= 1 or values.dtype == np.int64 else None
+            yield (
+                index,
+                _plain(values)
+                if index in parameters or values.size <= 1 or values.dtype == np.int64
+                else None,
+            )
 
 
 def _plain(value: object) -> Hashable:

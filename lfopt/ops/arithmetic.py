@@ -1,4 +1,6 @@
-"""Which arithmetic an operator on quantised maps has: see `lfopt.ops.integer`, which says what each of them is."""
+"""Which arithmetic an operator on quantised maps has:
+see `lfopt.ops.integer`, which says what each of them is.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,12 @@ def arithmetics(row: OpSpec) -> tuple[Arithmetic, ...]:
 
 def in_bytes(tensor: Tensor | None) -> bool:
     """Whether the tensor is of 8 bits, with one scale."""
-    return tensor is not None and tensor.quantization is not None and tensor.quantization.axis is None and tensor.dtype in BYTES
+    return (
+        tensor is not None
+        and tensor.quantization is not None
+        and tensor.quantization.axis is None
+        and tensor.dtype in BYTES
+    )
 
 
 def _all_in_bytes(call: Call, data: list[int]) -> bool:
@@ -52,7 +59,9 @@ def _first_in_bytes(call: Call, data: list[int]) -> bool:
 
 
 def _reads_one_map(call: Call, data: list[int]) -> bool:
-    """One quantised map, shaped as the result; everything else a constant of one element, with its value at hand."""
+    """One quantised map, shaped as the result; everything else a constant of one element,
+    with its value at hand.
+    """
     maps = [i for i, tensor in enumerate(call.tensors) if tensor is not None and not call.constant[i]]
     others = [i for i, tensor in enumerate(call.tensors) if tensor is not None and call.constant[i]]
     return (
@@ -70,7 +79,10 @@ def _chooses(call: Call, data: list[int]) -> bool:
 
 
 def _moves(call: Call, data: list[int]) -> bool:
-    nearest = call.attribute("mode", "nearest") == "nearest" and call.attribute("coordinate_transformation_mode", "") != "tf_crop_and_resize"
+    nearest = (
+        call.attribute("mode", "nearest") == "nearest"
+        and call.attribute("coordinate_transformation_mode", "") != "tf_crop_and_resize"
+    )
     return in_bytes(call.tensors[0]) and (call.operator.kind != "Resize" or nearest)
 
 
@@ -83,7 +95,9 @@ def _is_contraction_in_bytes(call: Call, data: list[int]) -> bool:
         return False
     if call.has(2) and not call.constant[2]:
         return False
-    return by.axis is None or (call.constant[1] and len(second.shape) > 1 and by.axis == channel_axes(call)[1])
+    return by.axis is None or (
+        call.constant[1] and len(second.shape) > 1 and by.axis == channel_axes(call)[1]
+    )
 
 
 APPLIES: dict[Arithmetic, Callable[[Call, list[int]], bool]] = {
@@ -92,7 +106,9 @@ APPLIES: dict[Arithmetic, Callable[[Call, list[int]], bool]] = {
     TERMS: _all_in_bytes,
     PRODUCT: _all_in_bytes,
     SLOPES: lambda call, data: in_bytes(call.tensors[0]) and call.values[1] is not None,
-    MEAN: lambda call, data: in_bytes(call.tensors[0]) and (row_of(call).slides or reduced_axes(call) is not None),
+    MEAN: lambda call, data: (
+        in_bytes(call.tensors[0]) and (row_of(call).slides or reduced_axes(call) is not None)
+    ),
     EXTREME: _first_in_bytes,
     CHOICE: _chooses,
     MOVE: _moves,

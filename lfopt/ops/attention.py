@@ -1,15 +1,21 @@
-"""Attention, softmax(Q K' s + mask) V, as one operator over blocks of keys, in whatever form exporters write it.
+"""Attention, softmax(Q K' s + mask) V, as one operator over blocks of keys, in whatever form exporters write
+it.
 
-Its *parts* are the product of queries and keys, elementwise operators on the scores (a scale, a mask), the softmax, what guards it against rows
-without keys, the product with the values, and what only lays queries, keys, values and the result out: transposes, splits, views, the heads that
-share keys. Nothing else reads what they make, so that of scores only those of one block of keys exist at a time:
+Its *parts* are the product of queries and keys, elementwise operators on the scores (a scale, a mask), the
+softmax, what guards it against rows without keys, the product with the values, and what only lays queries,
+keys, values and the result out: transposes, splits, views, the heads that share keys. Nothing else reads what
+they make, so that of scores only those of one block of keys exist at a time:
 
-    m' = max(m, max_j s_j)      l' = l e^(m - m') + sum_j e^(s_j - m')      a' = a e^(m - m') + sum_j e^(s_j - m') v_j      result = a / l
+    m' = max(m, max_j s_j)
+    l' = l e^(m - m') + sum_j e^(s_j - m')
+    a' = a e^(m - m') + sum_j e^(s_j - m') v_j      result = a / l
 
-Source: Milakov and Gimelshein, arXiv 1805.02867, algorithm 3; Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1.
+Source: Milakov and Gimelshein, arXiv 1805.02867, algorithm 3; Dao et al. (FlashAttention), arXiv 2205.14135,
+algorithm 1.
 
-Rounding: every block adds two factors e^(m - m') of at most one, each with a relative error of a few units in the last place u, to those of a sum in
-one pass. Over n keys in b blocks the result is within (n + O(b)) u of sum_j p_j |v_j| of the exact one, as a softmax and a product, n u each, are.
+Rounding: every block adds two factors e^(m - m') of at most one, each with a relative error of a few units in
+the last place u, to those of a sum in one pass. Over n keys in b blocks the result is within (n + O(b)) u of
+sum_j p_j |v_j| of the exact one, as a softmax and a product, n u each, are.
 """
 
 from __future__ import annotations
@@ -30,9 +36,13 @@ from lfopt.ops.part import Operands, Part, hull, is_empty, take
 from lfopt.ops.rows import RowReads
 
 KIND = "Attention"
-HIDDEN = -1e4  # scores of hidden keys are at most that: in float32 e^(HIDDEN - m) is 0 if the largest score m that is seen is above -9,896
-Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]  # what a part computes: `lfopt.ops.compute.compute`
-Use = tuple[str, str]  # a tensor from outside, and what it is there: queries, keys, values, scores (a mask), or the result
+# scores of hidden keys are at most that: in float32 e^(HIDDEN - m) is 0 if the largest score m that is seen
+# is above -9,896
+HIDDEN = -1e4
+# what a part computes: `lfopt.ops.compute.compute`
+Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]
+# a tensor from outside, and what it is there: queries, keys, values, scores (a mask), or the result
+Use = tuple[str, str]
 Needs = Callable[[Call, int, Box, int, Span | None], Box]  # what a part reads: `lfopt.ops.footprint.needs`
 
 
@@ -48,16 +58,21 @@ class Attention:
     softmax: Call
     mixing: Call  # the product with the values
     needs: Needs
-    guard: str = ""  # what makes the result of a row 0: "Equal": it sees no key; "IsNaN": that, or its weights are NaN
-    window: tuple[np.ndarray, np.ndarray] | None = None  # per query: first key that it sees, and the first behind; None: it sees all
+    # what makes the result of a row 0: "Equal": it sees no key; "IsNaN": that, or its weights are NaN
+    guard: str = ""
+    # per query: first key that it sees, and the first behind; None: it sees all
+    window: tuple[np.ndarray, np.ndarray] | None = None
     mask: str = ""  # the constant that says so, which need not be loaded
     uses: tuple[Use, ...] = ()  # by operand
-    core: tuple[Call, ...] = ()  # of the parts: the products, and what is between them; others lay operands or the result out
+    # of the parts: the products, and what is between them; others lay operands or the result out
+    core: tuple[Call, ...] = ()
 
     @cached_property
     def makers(self) -> dict[str, tuple[Call, int]]:
         """Per tensor that a part makes: the part, and which of its ONNX outputs it is."""
-        return {name: (part, k) for part in self.parts for k, name in enumerate(part.operator.outputs) if name}
+        return {
+            name: (part, k) for part in self.parts for k, name in enumerate(part.operator.outputs) if name
+        }
 
     @cached_property
     def before(self) -> tuple[Call, ...]:
@@ -75,7 +90,7 @@ class Attention:
         """The product with the values, by name: [..., queries, width of a head], before it is laid out."""
         return self.mixing.operator.outputs[0]
 
-    # -- boxes -------------------------------------------------------------------------------------------------------------------------------
+    # -- boxes -----------------------------------------------------------------------------------------------
 
     def seen(self, mixed: Box) -> Span:
         """Keys that some query of a box of the product sees."""
@@ -92,7 +107,8 @@ class Attention:
         return name, box
 
     def regions(self, name: str, box: Box, keys: Span | None = None, stop: str = "") -> dict[Use, Box]:
-        """What a box of a tensor needs of every tensor from outside, through the tensor `stop` no further: the smallest boxes around it.
+        """What a box of a tensor needs of every tensor from outside, through the tensor `stop` no further:
+        the smallest boxes around it.
 
         `keys`: of which block; None: of all that are seen.
         """
@@ -100,7 +116,9 @@ class Attention:
         self._spread(name, box, "result", keys, stop, needed)
         return {use: hull(boxes) for use, boxes in needed.items()}
 
-    def _spread(self, name: str, box: Box, use: str, keys: Span | None, stop: str, needed: dict[Use, list[Box]]) -> None:
+    def _spread(
+        self, name: str, box: Box, use: str, keys: Span | None, stop: str, needed: dict[Use, list[Box]]
+    ) -> None:
         name, box = self.behind(name, box)
         if name == stop or name not in self.makers:
             needed.setdefault((name, use), []).append(box)
@@ -108,7 +126,9 @@ class Attention:
         part, k = self.makers[name]
         for i, operand in enumerate(part.operator.inputs):
             if operand and operand != self.mask and i not in self.parameters[part.operator.name]:
-                self._spread(operand, self._read(part, i, box, k, keys), self.use(part, i, use), keys, stop, needed)
+                self._spread(
+                    operand, self._read(part, i, box, k, keys), self.use(part, i, use), keys, stop, needed
+                )
 
     def use(self, part: Call, index: int, use: str) -> str:
         """What an operand of a part is, whose result is used so."""
@@ -124,7 +144,7 @@ class Attention:
             return box
         return self.needs(part, index, box, k, (keys or self.seen(box)) if part is self.mixing else None)
 
-    # -- values ------------------------------------------------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def value(self, name: str, box: Box, use: str, given: Mapping[Use, Part], run: Run) -> np.ndarray:
         """A box of a tensor that is used so, from those that are given."""
@@ -134,16 +154,24 @@ class Attention:
         else:
             maker, k = self.makers[source]
             boxes = tuple(part if j == k else (NOTHING,) * len(shape) for j, shape in self._results(maker))
-            operands = [self._operand(maker, i, part, k, use, given, run) for i in range(len(maker.operator.inputs))]
+            operands = [
+                self._operand(maker, i, part, k, use, given, run) for i in range(len(maker.operator.inputs))
+            ]
             values = run(maker, operands, boxes)[[j for j, _ in self._results(maker)].index(k)]
-        return values if source == name else viewed(values, part, self.tensors[source].shape, box, self.tensors[name].shape)
+        return (
+            values
+            if source == name
+            else viewed(values, part, self.tensors[source].shape, box, self.tensors[name].shape)
+        )
 
     @staticmethod
     def _results(part: Call) -> list[tuple[int, Shape]]:
         """(ONNX output, shape) of those that are requested."""
         return [*zip((k for k, name in enumerate(part.operator.outputs) if name), part.results, strict=True)]
 
-    def _operand(self, part: Call, index: int, box: Box, k: int, use: str, given: Mapping[Use, Part], run: Run) -> Part | None:
+    def _operand(
+        self, part: Call, index: int, box: Box, k: int, use: str, given: Mapping[Use, Part], run: Run
+    ) -> Part | None:
         name = part.operator.inputs[index]
         if not name or index in self.parameters[part.operator.name]:
             return None
@@ -155,7 +183,7 @@ class Attention:
         return Part(self.value(name, need, self.use(part, index, use), given, run), need)
 
 
-# -- what the operator table says of it ------------------------------------------------------------------------------------------------------
+# -- what the operator table says of it ----------------------------------------------------------------------
 
 
 def form_of(call: Call) -> Attention:
@@ -167,7 +195,9 @@ def form_of(call: Call) -> Attention:
 def box_rule(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """What a box of the result needs of an operand, for a block of keys."""
     form = form_of(call)
-    return form.regions(call.operator.outputs[0], out, inputs).get(form.uses[index]) or (NOTHING,) * len(call.shape(index))
+    return form.regions(call.operator.outputs[0], out, inputs).get(form.uses[index]) or (NOTHING,) * len(
+        call.shape(index)
+    )
 
 
 def row_rule(call: Call, index: int) -> RowReads:
@@ -185,7 +215,13 @@ def row_reads(call: Call) -> tuple[RowReads, ...]:
         for k, use in enumerate(form.uses):
             box = needed.get(use)
             own = None if box is None else row_axis(call.shape(k))
-            taps[k].append(() if box is None or is_empty(box) else (0,) if own is None else (box[own][0], box[own][1] - 1))
+            taps[k].append(
+                ()
+                if box is None or is_empty(box)
+                else (0,)
+                if own is None
+                else (box[own][0], box[own][1] - 1)
+            )
     return tuple(rows.reads(row_count(call.shape(k)), spans) for k, spans in enumerate(taps))
 
 
@@ -196,7 +232,9 @@ def mixed_box(call: Call, out: Box) -> Box:
 
 
 def result_box(call: Call, mixed: Box) -> Box | None:
-    """The box of the result that a box of the product with the values becomes; None where it becomes no box."""
+    """The box of the result that a box of the product with the values becomes; None where it becomes no
+    box.
+    """
     form, box, name = form_of(call), mixed, form_of(call).mixed
     for part in form.parts[form.parts.index(form.mixing) + 1 :]:
         box = through_view(box, form.tensors[name].shape, part.shape(0))
@@ -205,7 +243,9 @@ def result_box(call: Call, mixed: Box) -> Box | None:
 
 
 def state_shape(call: Call) -> Shape:
-    """Of what is kept of every query between two blocks of keys: the weighted sum of values, the largest score, the sum of the weights."""
+    """Of what is kept of every query between two blocks of keys:
+    the weighted sum of values, the largest score, the sum of the weights.
+    """
     *stack, width = form_of(call).mixing.result
     return (*stack, width + 2)
 
@@ -215,7 +255,7 @@ def state_box(call: Call, out: Box) -> Box:
     return cut(mixed_box(call, out), -1, (0, state_shape(call)[-1]))
 
 
-# -- what it computes --------------------------------------------------------------------------------------------------------------------------
+# -- what it computes ----------------------------------------------------------------------------------------
 
 
 def _given(call: Call, operands: Operands) -> dict[Use, Part]:
@@ -226,13 +266,19 @@ def accumulate(call: Call, operands: Operands, out: Box, inputs: Span | None, ru
     """What is kept of a block of keys: see `state_shape`."""
     form, given, box = form_of(call), _given(call, operands), mixed_box(call, out)
     keys = inputs or form.seen(box)
-    scores = form.value(form.softmax.operator.inputs[0], cut(_weights_box(form, box), -1, keys), "scores", given, run)
-    values = form.value(form.mixing.operator.inputs[1], form.needs(form.mixing, 1, box, 0, keys), "values", given, run)
+    scores = form.value(
+        form.softmax.operator.inputs[0], cut(_weights_box(form, box), -1, keys), "scores", given, run
+    )
+    values = form.value(
+        form.mixing.operator.inputs[1], form.needs(form.mixing, 1, box, 0, keys), "values", given, run
+    )
     scores = scores.astype(np.float64 if scores.dtype == np.float64 else np.float32, copy=False)
     most = scores.max(axis=-1, keepdims=True)
     weights = _scaled(scores, most)
     mixed = np.matmul(weights.reshape(*box_shape(box)[:-1], -1), values.astype(weights.dtype, copy=False))
-    beside = (np.concatenate([most, weights.sum(axis=-1, keepdims=True)], axis=-1)).reshape(*box_shape(box)[:-1], 2)
+    beside = (np.concatenate([most, weights.sum(axis=-1, keepdims=True)], axis=-1)).reshape(
+        *box_shape(box)[:-1], 2
+    )
     return np.concatenate([mixed, beside], axis=-1)
 
 
@@ -264,27 +310,43 @@ def finish(call: Call, sums: np.ndarray, out: Box, run: Run) -> np.ndarray:
         mixed = sums[..., :-2] / total
     if form.guard:
         mixed = np.where((total == 0) | (np.isnan(total) & (form.guard == "IsNaN")), 0, mixed)
-    return form.value(call.operator.outputs[0], out, "result", {(form.mixed, "result"): Part(mixed, mixed_box(call, out))}, run)
+    return form.value(
+        call.operator.outputs[0],
+        out,
+        "result",
+        {(form.mixed, "result"): Part(mixed, mixed_box(call, out))},
+        run,
+    )
 
 
 def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
-    """A step as one for each part that computes something, in order, each on what the step needs of its result."""
+    """A step as one for each part that computes something, in order,
+    each on what the step needs of its result.
+    """
     form, (out,) = form_of(call), step.boxes
     mixed = mixed_box(call, out)
     keys = step.inputs or form.seen(mixed)
     scores = cut(_weights_box(form, mixed), -1, keys)
     last = form.parts.index(form.mixing)
     for k, part in enumerate(form.parts[:last]):
-        if part is form.product or (k > form.parts.index(form.product) and prod(part.result) == prod(form.softmax.result)):
-            yield Compute(part.operator.name, (through_view(scores, form.softmax.result, part.result),), (-1,))
-    yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.accumulator, step.first, step.last)
+        if part is form.product or (
+            k > form.parts.index(form.product) and prod(part.result) == prod(form.softmax.result)
+        ):
+            yield Compute(
+                part.operator.name, (through_view(scores, form.softmax.result, part.result),), (-1,)
+            )
+    yield Compute(
+        form.mixing.operator.name, (mixed,), step.places, step.inputs, step.accumulator, step.first, step.last
+    )
 
 
-# -- views -------------------------------------------------------------------------------------------------------------------------------------
+# -- views ---------------------------------------------------------------------------------------------------
 
 
 def _groups(one: Shape, other: Shape) -> Iterator[tuple[Span, Span]]:
-    """Runs of axes of two shapes of one size that hold equally many elements, as short as they can be; axes of one element join their neighbours."""
+    """Runs of axes of two shapes of one size that hold equally many elements, as short as they can be; axes
+    of one element join their neighbours.
+    """
     i = j = 0
     while i < len(one) or j < len(other):
         a, b = i, j
@@ -331,6 +393,10 @@ def viewed(values: np.ndarray, box: Box, shape: Shape, part: Box, seen: Shape) -
         return values.reshape(box_shape(part))
     if is_empty(part):
         return np.empty(box_shape(part), values.dtype)
-    flat = np.ravel_multi_index(np.ix_(*(np.arange(start, stop) for start, stop in part)), seen) if seen else np.zeros((), np.intp)
+    flat = (
+        np.ravel_multi_index(np.ix_(*(np.arange(start, stop) for start, stop in part)), seen)
+        if seen
+        else np.zeros((), np.intp)
+    )
     index = np.unravel_index(flat, shape)
     return values[tuple(i - start for i, (start, _) in zip(index, box, strict=True))]

@@ -1,6 +1,7 @@
 """Box rules of the operators: which part of an operand the arithmetic of a box of a result reads.
 
-The largest box that is certain where values decide. Of contractions, `inputs` narrows what is summed over to a span of it.
+The largest box that is certain where values decide. Of contractions, `inputs` narrows what is summed over to
+a span of it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,23 @@ from collections.abc import Callable
 
 from lfopt.ir import Box, Span, cut, whole
 from lfopt.ops.call import Call, Shape
-from lfopt.ops.parameters import einsum_terms, lrn_reach, pad_amounts, pad_sources, permutation, reduced_axes, slice_steps, split_sizes
+from lfopt.ops.parameters import (
+    einsum_terms,
+    lrn_reach,
+    pad_amounts,
+    pad_sources,
+    permutation,
+    reduced_axes,
+    slice_steps,
+    split_sizes,
+)
 from lfopt.ops.part import is_empty
 from lfopt.ops.resizing import tap_span
 from lfopt.ops.windows import read_span, windows
 
 NOTHING = (0, 0)
-BoxRule = Callable[[Call, int, Box, int, Span | None], Box]  # (call, input, box, ONNX output that the box is of, span of what is folded)
+# (call, input, box, ONNX output that the box is of, span of what is folded)
+BoxRule = Callable[[Call, int, Box, int, Span | None], Box]
 
 
 def broadcast_box(shape: Shape, out: Box) -> Box:
@@ -43,7 +54,7 @@ def group_span(span: Span, per_group: int) -> Span:
     return span[0] // per_group, -(-span[1] // per_group)
 
 
-# -- contractions --------------------------------------------------------------------------------------------------------------------------
+# -- contractions --------------------------------------------------------------------------------------------
 
 
 def _channels(groups: Span, per_group: int, inputs: Span | None) -> Span:
@@ -136,24 +147,38 @@ def pool(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> 
 
 
 def einsum(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
-    """Labels that the result has: its spans; those that are summed over: all. Source: ONNX operator Einsum."""
+    """Labels that the result has: its spans; those that are summed over: all.
+
+    Source: ONNX operator Einsum.
+    """
     terms, labels = einsum_terms(call)
     if "." in terms[index] + labels:
         return whole(call.shape(index))
     spans = dict(zip(labels, out, strict=True))
-    return tuple(spans.get(label, (0, extent)) for label, extent in zip(terms[index], call.shape(index), strict=True))
+    return tuple(
+        spans.get(label, (0, extent)) for label, extent in zip(terms[index], call.shape(index), strict=True)
+    )
 
 
 def reduce(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """Axes that are folded whole, the others the same."""
     axes = reduced_axes(call)
-    return whole(call.shape(0)) if axes is None else _around(call.shape(0), axes, out, kept=call.attribute("keepdims", 1) == 1)
+    return (
+        whole(call.shape(0))
+        if axes is None
+        else _around(call.shape(0), axes, out, kept=call.attribute("keepdims", 1) == 1)
+    )
 
 
 def arg_reduce(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """One axis whole, the others the same."""
     shape = call.shape(0)
-    return _around(shape, frozenset({call.attribute("axis", 0) % len(shape)}), out, kept=call.attribute("keepdims", 1) == 1)
+    return _around(
+        shape,
+        frozenset({call.attribute("axis", 0) % len(shape)}),
+        out,
+        kept=call.attribute("keepdims", 1) == 1,
+    )
 
 
 def _around(shape: Shape, axes: frozenset[int], out: Box, *, kept: bool) -> Box:
@@ -178,7 +203,9 @@ def along(default: int) -> BoxRule:
 
 
 def normalized(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
-    """LayerNormalization, RMSNormalization: whole from the axis on; scale and bias are broadcast against the first result."""
+    """LayerNormalization, RMSNormalization: whole from the axis on;
+    scale and bias are broadcast against the first result.
+    """
     shape = call.shape(0)
     axis = call.attribute("axis", -1) % len(shape)
     if index == 0:
@@ -205,7 +232,9 @@ def group_normalization(call: Call, index: int, out: Box, result: int, inputs: S
 def mean_variance(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """Axes that are averaged over whole, the others the same."""
     shape = call.shape(0)
-    return _around(shape, frozenset(axis % len(shape) for axis in call.attribute("axes", (0, 2, 3))), out, kept=True)
+    return _around(
+        shape, frozenset(axis % len(shape) for axis in call.attribute("axes", (0, 2, 3))), out, kept=True
+    )
 
 
 def cumulative(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
@@ -222,7 +251,9 @@ def concat(call: Call, index: int, out: Box, result: int, inputs: Span | None) -
     """What of the box lies in the operand; it may be nothing."""
     axis = call.attribute("axis", 0) % len(out)
     offset = sum(call.shape(i)[axis] for i in range(index))
-    return _or_nothing(cut(out, axis, clipped((out[axis][0] - offset, out[axis][1] - offset), call.shape(index)[axis])))
+    return _or_nothing(
+        cut(out, axis, clipped((out[axis][0] - offset, out[axis][1] - offset), call.shape(index)[axis]))
+    )
 
 
 def _or_nothing(box: Box) -> Box:
@@ -259,7 +290,10 @@ def pad(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> B
         return whole(call.shape(0))
     mode = call.attribute("mode", "constant")
     return _or_nothing(
-        tuple(_padded(span, size, *amount, mode) for span, size, amount in zip(out, call.shape(0), amounts, strict=True)),
+        tuple(
+            _padded(span, size, *amount, mode)
+            for span, size, amount in zip(out, call.shape(0), amounts, strict=True)
+        ),
     )
 
 

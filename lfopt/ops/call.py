@@ -23,8 +23,9 @@ R = TypeVar("R")
 class Call:
     """What the rules of the operator table see of an operator.
 
-    Elementwise operators may follow it in flight: each element of its result goes through them at once, and only the last result is kept. Inputs are
-    then numbered on through them: first the operator's own, then those of each that follows.
+    Elementwise operators may follow it in flight: each element of its result goes through them at once, and
+    only the last result is kept. Inputs are then numbered on through them: first the operator's own, then
+    those of each that follows.
     """
 
     operator: Operator
@@ -32,7 +33,8 @@ class Call:
     values: tuple[np.ndarray | None, ...]  # of the inputs; None unless constant and at hand
     constant: tuple[bool, ...]  # which inputs are constants
     results: tuple[Shape, ...]  # shapes of the outputs that are requested
-    tensors: tuple[Tensor | None, ...]  # of the inputs, with element type and quantization; None where an optional input is absent
+    # of the inputs, with element type and quantization; None where an optional input is absent
+    tensors: tuple[Tensor | None, ...]
     result_tensors: tuple[Tensor, ...]  # of the outputs that are requested
     then: tuple[Call, ...] = ()  # what follows in flight, in order
     attention: Attention | None = None  # the operators that it stands for, where they are attention
@@ -43,7 +45,9 @@ class Call:
         return cls.over(operator, graph.tensors.__getitem__, graph.constants)
 
     @classmethod
-    def over(cls, operator: Operator, tensor: Callable[[str], Tensor], constants: Mapping[str, np.ndarray | None]) -> Call:
+    def over(
+        cls, operator: Operator, tensor: Callable[[str], Tensor], constants: Mapping[str, np.ndarray | None]
+    ) -> Call:
         """The operator over tensors and constants by name."""
         inputs = tuple(tensor(name) if name else None for name in operator.inputs)
         results = tuple(tensor(name) for name in operator.outputs if name)
@@ -69,7 +73,9 @@ class Call:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of all inputs, those of what follows in flight included; "" is one that is absent, or made in flight."""
+        """Names of all inputs, those of what follows in flight included;
+        "" is one that is absent, or made in flight.
+        """
         if not self.then:
             return self.operator.inputs
         flying = {name for part in (self, *self.then[:-1]) for name in part.operator.outputs}
@@ -101,7 +107,9 @@ class Call:
         return index < len(self.shapes) and self.shapes[index] is not None
 
     def ints(self, index: int, attribute: str | None = None) -> tuple[int, ...] | None:
-        """Constant integers given as an input; failing that, as an attribute; None if neither, or if the values are absent."""
+        """Constant integers given as an input; failing that, as an attribute;
+        None if neither, or if the values are absent.
+        """
         if self.has(index):
             value = self.values[index]
             return None if value is None else tuple(int(x) for x in value.reshape(-1))

@@ -1,4 +1,6 @@
-"""Columns of feature maps: which columns of an operand each column of an operator's results needs, by the box rules of the operator table."""
+"""Columns of feature maps: which columns of an operand each column of an operator's results needs,
+by the box rules of the operator table.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ def column_count(shape: Shape) -> int:
 
 
 def column_reads(call: Call, index: int) -> RowReads | None:
-    """Columns of input `index` that each column of the results needs; None where these cannot be made a strip of columns at a time.
+    """Columns of input `index` that each column of the results needs; None where these cannot be made a strip
+    of columns at a time.
 
-    That is so where the results have no columns, or not equally many; where every column needs all columns of an operand that has several, or a
-    single one any of those; where the columns needed do not come in order.
+    That is so where the results have no columns, or not equally many; where every column needs all columns of
+    an operand that has several, or a single one any of those; where the columns needed do not come in order.
     """
     if call.attention is not None:
         return None
@@ -39,7 +42,15 @@ def column_reads(call: Call, index: int) -> RowReads | None:
         return all_rows(1, count) if not shape or shape[-1] == 1 else None
     boxes = [whole(result) for result in call.results]
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
-    spans = [hull([needs(call, index, cut(box, -1, (k, k + 1)), result) for result, box in zip(asked, boxes, strict=True)])[-1] for k in range(count)]
+    spans = [
+        hull(
+            [
+                needs(call, index, cut(box, -1, (k, k + 1)), result)
+                for result, box in zip(asked, boxes, strict=True)
+            ]
+        )[-1]
+        for k in range(count)
+    ]
     read = [span for span in spans if span[0] < span[1]]
     if width > 1 and (count == 1 or not read or all(span == (0, width) for span in spans)):
         return None

@@ -1,4 +1,6 @@
-"""What every operator computes, on any box of its results: the one definition that execution and the reference share."""
+"""What every operator computes, on any box of its results:
+the one definition that execution and the reference share.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ Folding = Literal["input channels", "rows", "keys"]
 
 
 def folding(call: Call) -> Folding | None:
-    """What the operator folds that may come in parts, with partial sums kept in between; None if it has no partial sums.
+    """What the operator folds that may come in parts, with partial sums kept in between; None if it has no
+    partial sums.
 
-    Input channels of a contraction (Conv, ConvTranspose, Gemm, MatMul); rows of a reduction or global pool over them: then a partial sum may be a
-    maximum, a minimum or a product. Not where a quantised result could depend, in its last bit, on what the parts are.
+    Input channels of a contraction (Conv, ConvTranspose, Gemm, MatMul); rows of a reduction or global pool
+    over them: then a partial sum may be a maximum, a minimum or a product. Not where a quantised result could
+    depend, in its last bit, on what the parts are.
     """
     if call.attention is not None:
         return "keys"
@@ -41,15 +45,21 @@ def folding(call: Call) -> Folding | None:
     return "rows" if call.result_tensors[0].quantization is None or integer.adds_up(call) else None
 
 
-def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
-    """Values of a box of each output that is requested, in the types of `call.result_tensors`: integers if the first has a quantization.
+def compute(
+    call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], opset: int
+) -> tuple[np.ndarray, ...]:
+    """Values of a box of each output that is requested, in the types of `call.result_tensors`: integers if
+    the first has a quantization.
 
-    `operands[i]` covers at least `footprints(call, i, out)`; None where an optional input is absent. Inputs that are parameters (axes, shapes, ...)
-    are given whole. An empty box gives an empty array. Results may be views of the operands. Operators that no box rule describes (GatherND,
-    ScatterND, operators that lfopt does not list) are evaluated whole by ONNX's own reference and cut.
+    `operands[i]` covers at least `footprints(call, i, out)`; None where an optional input is absent. Inputs
+    that are parameters (axes, shapes, ...) are given whole. An empty box gives an empty array. Results may be
+    views of the operands. Operators that no box rule describes (GatherND, ScatterND, operators that lfopt
+    does not list) are evaluated whole by ONNX's own reference and cut.
 
-    Raises IndexError if an operand does not cover what is read, UnsupportedModel if ONNX has no reference for the operator.
-    Source: the ONNX operator specifications, in their newest version; where they leave open what happens (AveragePool with ceil_mode), ONNX Runtime.
+    Raises IndexError if an operand does not cover what is read, UnsupportedModel if ONNX has no reference for
+    the operator.
+    Source: the ONNX operator specifications, in their newest version; where they leave open what happens
+    (AveragePool with ceil_mode), ONNX Runtime.
     """
     if call.attention is not None:
         return (finish(call, accumulate(call, operands, out[0], opset), operands, out[0]),)
@@ -63,21 +73,28 @@ def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], o
         return (finish(call, accumulate(call, operands, box, opset), operands, box),)
     row = row_of(call)
     if row is OPAQUE or row.family is Family.INDEX:
-        return tuple(value[slices(box)] for value, box in zip(_whole(call, operands, opset), out, strict=True))
+        return tuple(
+            value[slices(box)] for value, box in zip(_whole(call, operands, opset), out, strict=True)
+        )
     kernel, asked = floating.KERNELS[row.kind], [k for k, name in enumerate(call.operator.outputs) if name]
     with np.errstate(all="ignore"):
         return tuple(
-            _empty(call, k, box) if is_empty(box) else _typed(kernel(call, operands, box, result), call.result_tensors[k].dtype)
+            _empty(call, k, box)
+            if is_empty(box)
+            else _typed(kernel(call, operands, box, result), call.result_tensors[k].dtype)
             for k, (result, box) in enumerate(zip(asked, out, strict=True))
         )
 
 
-def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int, inputs: Span | None = None) -> np.ndarray:
+def accumulate(
+    call: Call, operands: Sequence[Part | None], out: Box, opset: int, inputs: Span | None = None
+) -> np.ndarray:
     """Partial sums of box `out`, over as much of what is folded as is at hand (see `folding`); no bias.
 
-    That is, the input channels that operands 0 and 1 both cover (of several groups, within each group: `footprint(..., inputs=...)`), or the rows of
-    operand 0. The sums over disjoint spans `merge` to what `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the
-    operands' own type for integers). Of attention: what `lfopt.ops.attention.state_shape` says of the keys `inputs`.
+    That is, the input channels that operands 0 and 1 both cover (of several groups, within each group:
+    `footprint(..., inputs=...)`), or the rows of operand 0. The sums over disjoint spans `merge` to what
+    `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the operands' own
+    type for integers). Of attention: what `lfopt.ops.attention.state_shape` says of the keys `inputs`.
     """
     if call.attention is not None:
         return attention.accumulate(call, operands, out, inputs, partial(_part, opset))
@@ -96,7 +113,9 @@ def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
-    """Values of box `out` from finished sums: bias, alpha and beta, division by a count, the type of the result. Reads only operand 2."""
+    """Values of box `out` from finished sums: bias, alpha and beta, division by a count,
+    the type of the result. Reads only operand 2.
+    """
     if call.attention is not None:
         return _typed(attention.finish(call, sums, out, partial(_part, 0)), call.result_tensors[0].dtype)
     if call.result_tensors[0].quantization is not None:
@@ -105,7 +124,9 @@ def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: B
         return floating.finish(call, sums, operands, out)
 
 
-def _part(opset: int, call: Call, operands: Sequence[Part | None], boxes: tuple[Box, ...]) -> tuple[np.ndarray, ...]:
+def _part(
+    opset: int, call: Call, operands: Sequence[Part | None], boxes: tuple[Box, ...]
+) -> tuple[np.ndarray, ...]:
     """What a part of an attention computes."""
     return compute(call, operands, boxes, opset)
 
@@ -115,7 +136,10 @@ def _with_values(call: Call, operands: Sequence[Part | None]) -> Call:
     parameters = row_of(call).parameters
     if not any(i < len(operands) and operands[i] is not None and call.values[i] is None for i in parameters):
         return call
-    given = tuple(part.values if i in parameters and part is not None else call.values[i] for i, part in enumerate(operands))
+    given = tuple(
+        part.values if i in parameters and part is not None else call.values[i]
+        for i, part in enumerate(operands)
+    )
     return replace(call, values=given)
 
 
@@ -131,13 +155,20 @@ def _empty(call: Call, k: int, box: Box) -> np.ndarray:
 def _whole(call: Call, operands: Sequence[Part | None], opset: int) -> tuple[np.ndarray, ...]:
     """All results, by ONNX's own reference, from whole operands."""
     operator = call.operator
-    named = f"node {operator.name!r} ({operator.kind}{f', domain {operator.domain}' if operator.domain else ''})"
+    named = (
+        f"node {operator.name!r} ({operator.kind}{f', domain {operator.domain}' if operator.domain else ''})"
+    )
     if operator.domain not in ("", "ai.onnx") or not onnx.defs.has(operator.kind):
         raise UnsupportedModel(f"{named}: lfopt cannot compute it: the operator is not one of ONNX's own")
     for part, shape in zip(operands, call.shapes, strict=True):
         if part is not None and part.values.shape != shape:
-            raise IndexError(f"{named}: is evaluated whole, and only {part.box} of an operand of shape {shape} is at hand")
+            raise IndexError(
+                f"{named}: is evaluated whole, and only {part.box} of an operand of shape {shape} is at hand"
+            )
     try:
         return evaluate(operator, [None if part is None else part.values for part in operands], opset)
     except (NotImplementedError, RuntimeError) as error:
-        raise UnsupportedModel(f"{named}: ONNX's reference cannot compute it: {str(error).splitlines()[0] if str(error) else error!r}") from error
+        raise UnsupportedModel(
+            f"{named}: ONNX's reference cannot compute it: "
+            f"{str(error).splitlines()[0] if str(error) else error!r}"
+        ) from error

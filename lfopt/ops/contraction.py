@@ -1,4 +1,5 @@
-"""Conv, ConvTranspose, Gemm and MatMul on boxes: partial sums over some of the input channels, and what is added to finished sums.
+"""Conv, ConvTranspose, Gemm and MatMul on boxes: partial sums over some of the input channels, and what is
+added to finished sums.
 
 Source: ONNX operators Conv, ConvTranspose, Gemm, MatMul.
 """
@@ -19,7 +20,8 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.windows import Window, windows
 
-MAX_COLUMNS = 1 << 21  # elements of the matrix that a convolution unfolds its windows into: more are done in turns
+# elements of the matrix that a convolution unfolds its windows into: more are done in turns
+MAX_COLUMNS = 1 << 21
 
 
 def present(operands: Operands, index: int) -> Part:
@@ -39,17 +41,23 @@ def wide(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32) if values.dtype.kind in "fV" and values.dtype.itemsize < 4 else values
 
 
-# -- sums ----------------------------------------------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------------------
 
 
 def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[n, channels, *spatial] of box `out`; groups one at a time where the box cuts one of them, all at once otherwise."""
+    """[n, channels, *spatial] of box `out`; groups one at a time where the box cuts one of them,
+    all at once otherwise.
+    """
     data, weight = present(operands, 0), present(operands, 1)
     filters, per_group = call.shape(1)[:2]
     of_group = filters // call.attribute("group", 1)
     groups, sliding = group_span(out[1], of_group), windows(call)
     inputs = _inputs(data.box[1], groups, per_group, weight.box[1])
-    runs = [groups] if inputs == (0, per_group) and out[1] == (groups[0] * of_group, groups[1] * of_group) else _each(groups)
+    runs = (
+        [groups]
+        if inputs == (0, per_group) and out[1] == (groups[0] * of_group, groups[1] * of_group)
+        else _each(groups)
+    )
     blocks: list[np.ndarray] = []
     for run in runs:
         box = cut(out, 1, (max(out[1][0], run[0] * of_group), min(out[1][1], run[1] * of_group)))
@@ -70,24 +78,34 @@ def _inputs(channels: Span, groups: Span, per_group: int, weights: Span) -> Span
     """Span of the input channels within each group that both the data and the weights at hand cover."""
     low = max(channels[0] - groups[0] * per_group, weights[0], 0)
     high = min(channels[1] - (groups[1] - 1) * per_group, weights[1], per_group)
-    assert low < high, f"input channels {channels} and weights {weights} have nothing in common for groups {groups}"
+    assert low < high, (
+        f"input channels {channels} and weights {weights} have nothing in common for groups {groups}"
+    )
     return low, high
 
 
 def padded(data: Part, box: Box, out: Box, sliding: tuple[Window, ...], fill: float = 0.0) -> np.ndarray:
-    """Everything that the windows of box `out` cover, padding included; `box` is what of it lies within the map."""
+    """Everything that the windows of box `out` cover, padding included;
+    `box` is what of it lies within the map.
+    """
     extents = [window.extent(span) for window, span in zip(sliding, out[2:], strict=True)]
     values = wide(take(data, box))
     if all(inner == outer for inner, outer in zip(box[2:], extents, strict=True)):
         return values
     padded = np.full((*values.shape[:2], *(stop - start for start, stop in extents)), fill, values.dtype)
     if not is_empty(box):
-        padded[(..., *(slice(i - o, j - o) for (i, j), (o, _) in zip(box[2:], extents, strict=True)))] = values
+        padded[(..., *(slice(i - o, j - o) for (i, j), (o, _) in zip(box[2:], extents, strict=True)))] = (
+            values
+        )
     return padded
 
 
-def correlate(patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]) -> np.ndarray:
-    """[n, g, m, *size] from patch [n, g, c, *extent] and kernel [g, m, c, *k]: what each window covers, times the kernel, summed."""
+def correlate(
+    patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]
+) -> np.ndarray:
+    """[n, g, m, *size] from patch [n, g, c, *extent] and kernel [g, m, c, *k]:
+    what each window covers, times the kernel, summed.
+    """
     batch, groups, channels = patch.shape[:3]
     filters, taps = kernel.shape[1], prod(kernel.shape[3:])
     if channels == 1:
@@ -98,12 +116,18 @@ def correlate(patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...]
         rows = (min(limit, size[0] - start), *size[1:])
         iteration = patch[:, :, :, start * sliding[0].stride :] if start else patch
         columns = _unfolded(iteration, sliding, rows).reshape(batch, groups, channels * taps, prod(rows))
-        iterations.append(np.matmul(kernel.reshape(groups, filters, channels * taps), columns).reshape(batch, groups, filters, *rows))
+        iterations.append(
+            np.matmul(kernel.reshape(groups, filters, channels * taps), columns).reshape(
+                batch, groups, filters, *rows
+            )
+        )
     return iterations[0] if len(iterations) == 1 else np.concatenate(iterations, axis=3)
 
 
 def _unfolded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]) -> np.ndarray:
-    """View [n, g, c, *k, *size] of patch [n, g, c, *extent]: element (j, o) of an axis is patch[o * stride + j * dilation]."""
+    """View [n, g, c, *k, *size] of patch [n, g, c, *extent]:
+    element (j, o) of an axis is patch[o * stride + j * dilation].
+    """
     spatial = patch.strides[3:]
     return as_strided(
         patch,
@@ -117,18 +141,29 @@ def _unfolded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, .
     )
 
 
-def _depthwise(patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]) -> np.ndarray:
+def _depthwise(
+    patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]
+) -> np.ndarray:
     """One input channel per group: tap by tap."""
     shape = (patch.shape[0], *kernel.shape[:2], *size)
-    total, product_ = np.zeros(shape, np.result_type(patch, kernel)), np.empty(shape, np.result_type(patch, kernel))
+    total, product_ = (
+        np.zeros(shape, np.result_type(patch, kernel)),
+        np.empty(shape, np.result_type(patch, kernel)),
+    )
     for tap in product(*(range(window.kernel) for window in sliding)):
         weights = kernel[(slice(None), slice(None), 0, *tap)]  # [g, m]
-        np.multiply(tapped(patch, sliding, tap, size), weights.reshape(*weights.shape, *(1,) * len(size)), out=product_)
+        np.multiply(
+            tapped(patch, sliding, tap, size),
+            weights.reshape(*weights.shape, *(1,) * len(size)),
+            out=product_,
+        )
         total += product_
     return total
 
 
-def tapped(patch: np.ndarray, sliding: tuple[Window, ...], tap: tuple[int, ...], size: tuple[int, ...]) -> np.ndarray:
+def tapped(
+    patch: np.ndarray, sliding: tuple[Window, ...], tap: tuple[int, ...], size: tuple[int, ...]
+) -> np.ndarray:
     """View [..., *size]: the element that one tap of every window covers."""
     where = (
         slice(j * window.dilation, j * window.dilation + (count - 1) * window.stride + 1, window.stride)
@@ -138,7 +173,9 @@ def tapped(patch: np.ndarray, sliding: tuple[Window, ...], tap: tuple[int, ...],
 
 
 def conv_transpose_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[n, channels, *spatial] of box `out`: every input element is scattered to the window that it owns, and what falls into the box is kept."""
+    """[n, channels, *spatial] of box `out`: every input element is scattered to the window that it owns,
+    and what falls into the box is kept.
+    """
     data, weight = present(operands, 0), present(operands, 1)
     of_group, per_group = call.shape(1)[1], call.shape(1)[0] // call.attribute("group", 1)
     groups, sliding = group_span(out[1], of_group), windows(call)
@@ -158,7 +195,14 @@ def _within_group(channels: Span, groups: Span, per_group: int) -> Span:
     return channels[0] - groups[0] * per_group, channels[1] - (groups[1] - 1) * per_group
 
 
-def _scatter(patch: np.ndarray, source: Box, kernel: np.ndarray, sums: np.ndarray, out: Box, sliding: tuple[Window, ...]) -> None:
+def _scatter(
+    patch: np.ndarray,
+    source: Box,
+    kernel: np.ndarray,
+    sums: np.ndarray,
+    out: Box,
+    sliding: tuple[Window, ...],
+) -> None:
     """Add patch [n, c, *extent] (box `source`) times kernel [c, m, *k] to sums [n, m, *size] (box `out`)."""
     batch, channels = patch.shape[:2]
     for tap in product(*(range(window.kernel) for window in sliding)):
@@ -168,7 +212,9 @@ def _scatter(patch: np.ndarray, source: Box, kernel: np.ndarray, sums: np.ndarra
         read = patch[(slice(None), slice(None), *(place[0] for place in places if place))]
         weights = kernel[(slice(None), slice(None), *tap)].T  # [m, c]
         product_of_tap = np.matmul(weights, np.ascontiguousarray(read).reshape(batch, channels, -1))
-        sums[(slice(None), slice(None), *(place[1] for place in places if place))] += product_of_tap.reshape(batch, -1, *read.shape[2:])
+        sums[(slice(None), slice(None), *(place[1] for place in places if place))] += product_of_tap.reshape(
+            batch, -1, *read.shape[2:]
+        )
 
 
 def _meeting(window: Window, tap: int, source: Span, out: Span) -> tuple[slice, slice] | None:
@@ -179,7 +225,9 @@ def _meeting(window: Window, tap: int, source: Span, out: Span) -> tuple[slice, 
     if low >= high:
         return None
     first = low * window.stride + shift - out[0]
-    return slice(low - source[0], high - source[0]), slice(first, first + (high - low - 1) * window.stride + 1, window.stride)
+    return slice(low - source[0], high - source[0]), slice(
+        first, first + (high - low - 1) * window.stride + 1, window.stride
+    )
 
 
 def gemm_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
@@ -195,7 +243,9 @@ def matmul_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
     """[..., m, n] of box `out`."""
     left, right = present(operands, 0), present(operands, 1)
     inputs = _common(left.box[-1], right.box[-2 if len(right.box) > 1 else 0])
-    a, b = (_blas_ready(wide(take(part, needs(call, i, out, 0, inputs)))) for i, part in enumerate((left, right)))
+    a, b = (
+        _blas_ready(wide(take(part, needs(call, i, out, 0, inputs)))) for i, part in enumerate((left, right))
+    )
     return np.asarray(np.matmul(a, b))
 
 
@@ -206,11 +256,13 @@ def _blas_ready(values: np.ndarray) -> np.ndarray:
 
 def _common(a: Span, b: Span) -> Span:
     low, high = max(a[0], b[0]), min(a[1], b[1])
-    assert low < high, f"the operands at hand have nothing in common along the axis that is summed over: {a} and {b}"
+    assert low < high, (
+        f"the operands at hand have nothing in common along the axis that is summed over: {a} and {b}"
+    )
     return low, high
 
 
-# -- from sums to results ------------------------------------------------------------------------------------------------------------------
+# -- from sums to results ------------------------------------------------------------------------------------
 
 
 def _with_channel_bias(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:

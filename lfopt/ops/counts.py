@@ -1,9 +1,10 @@
-"""How many operations an operator takes: multiply-accumulates of contractions, floating-point operations of the others.
+"""How many operations an operator takes: multiply-accumulates of contractions, floating-point operations of
+the others.
 
-Floating-point operations are counted as DNNFusion (PLDI'21, arXiv 2108.13342, table of rewriting rules) counts them: an
-elementwise operator is one per element of its result, a reduction one per element that it folds; moving elements is
-free. An operator that stands for several (Gelu, LayerNormalization) counts as those do, so that recognising it is no
-saving by itself.
+Floating-point operations are counted as DNNFusion (PLDI'21, arXiv 2108.13342, table of rewriting rules)
+counts them: an elementwise operator is one per element of its result, a reduction one per element that it
+folds; moving elements is free. An operator that stands for several (Gelu, LayerNormalization) counts as those
+do, so that recognising it is no saving by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def none(call: Call) -> int:
     return 0
 
 
-# -- multiply-accumulates ------------------------------------------------------------------------------------------------------------------
+# -- multiply-accumulates ------------------------------------------------------------------------------------
 
 
 def conv_macs(call: Call) -> int:
@@ -46,7 +47,7 @@ def matmul_macs(call: Call) -> int:
     return prod(call.result) * call.shape(0)[-1]
 
 
-# -- floating-point operations -------------------------------------------------------------------------------------------------------------
+# -- floating-point operations -------------------------------------------------------------------------------
 
 
 def per_result(count: int) -> Count:

@@ -1,7 +1,9 @@
-"""A graph as fusion sees it: operators by index, views looked through, row dependences attached, sets of operators as bit masks.
+"""A graph as fusion sees it: operators by index, views looked through, row dependences attached, sets of
+operators as bit masks.
 
-A *map* is a tensor that a plan can move: a graph input or something that a non-view operator makes. What a view makes is the same bytes under
-another name, so reading it is reading the map behind it. A set of operators is a Python int: bit i is operator i.
+A *map* is a tensor that a plan can move: a graph input or something that a non-view operator makes. What a
+view makes is the same bytes under another name, so reading it is reading the map behind it. A set of
+operators is a Python int: bit i is operator i.
 """
 
 from __future__ import annotations
@@ -33,8 +35,11 @@ class Weight:
 
     name: str
     elements: int  # that one load moves: the whole tensor, or for a Gather the rows gathered
-    bias: bool  # stored as one: every operator that reads it adds it; of wider or narrower elements than weights
-    gathered: bool = False  # rows go straight into the result's ring: nothing is shared with other readers, and no buffer of its own is needed
+    # stored as one: every operator that reads it adds it; of wider or narrower elements than weights
+    bias: bool
+    # rows go straight into the result's ring: nothing is shared with other readers, and no buffer of its own
+    # is needed
+    gathered: bool = False
     pieces: int = 1  # in which they lie in DRAM: of what is gathered, see `gathered_pieces`
 
 
@@ -52,7 +57,8 @@ class Dataflow:
     operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
     results: tuple[tuple[int, ...], ...]  # per operator: the maps it makes
     weights: tuple[tuple[Weight, ...], ...]  # per operator, in ONNX input order
-    running: int = 0  # mask of reductions that take the rows of their operand one at a time, where rows pass through rings
+    # mask of reductions that take the rows of their operand one at a time, where rows pass through rings
+    running: int = 0
 
     @classmethod
     def of(cls, graph: Graph) -> Dataflow:
@@ -93,18 +99,28 @@ class Dataflow:
 
     @cached_property
     def least_rows(self) -> tuple[int, ...]:
-        """Per operator: rows that it computes in whatever group: all of a result of the network, else what the least demanding reader needs."""
+        """Per operator: rows that it computes in whatever group:
+        all of a result of the network, else what the least demanding reader needs.
+        """
         least = list(self.heights)
         for i in reversed(range(len(self))):
             if not any(self.is_output[m] for m in self.results[i]):
-                readers = ((o.reads, least[c]) for c in bits(self.succs[i]) for o in self.operands[c] if o.map in self.results[i])
+                readers = (
+                    (o.reads, least[c])
+                    for c in bits(self.succs[i])
+                    for o in self.operands[c]
+                    if o.map in self.results[i]
+                )
                 least[i] = min([least[i], *(reads.need[rows - 1] if rows else 0 for reads, rows in readers)])
         return tuple(least)
 
     @cached_property
     def preds(self) -> tuple[int, ...]:
         """Per operator: the mask of operators whose results it reads."""
-        return tuple(_union(1 << self.producer[o.map] for o in operands if self.producer[o.map] >= 0) for operands in self.operands)
+        return tuple(
+            _union(1 << self.producer[o.map] for o in operands if self.producer[o.map] >= 0)
+            for operands in self.operands
+        )
 
     @cached_property
     def succs(self) -> tuple[int, ...]:
@@ -129,18 +145,25 @@ class Dataflow:
 
     @cached_property
     def neighbours(self) -> tuple[int, ...]:
-        """Per operator: operators joined to it by an edge or by reading the same map. Opaque operators have none."""
+        """Per operator: operators joined to it by an edge or by reading the same map.
+
+        Opaque operators have none.
+        """
         opaque = _union(1 << i for i, row in enumerate(self.specs) if row is OPAQUE)
         masks: list[int] = []
         for i in range(len(self)):
             shared = _union(self.readers[o.map] for o in self.operands[i])
-            masks.append(0 if opaque >> i & 1 else (self.preds[i] | self.succs[i] | shared) & ~opaque & ~(1 << i))
+            masks.append(
+                0 if opaque >> i & 1 else (self.preds[i] | self.succs[i] | shared) & ~opaque & ~(1 << i)
+            )
         return tuple(masks)
 
     @cached_property
     def macs(self) -> tuple[int, ...]:
         """Per operator: multiply-accumulates of one inference."""
-        return tuple(sum(spec(p.operator.kind, p.operator.domain).macs(p) for p in call.parts) for call in self.calls)
+        return tuple(
+            sum(spec(p.operator.kind, p.operator.domain).macs(p) for p in call.parts) for call in self.calls
+        )
 
     @cached_property
     def biases(self) -> frozenset[str]:
@@ -159,7 +182,12 @@ class Dataflow:
 
     def names(self, mask: int) -> tuple[str, ...]:
         """Names of the operators in a mask, in topological order."""
-        return tuple(sorted((part.operator.name for i in bits(mask) for part in self.calls[i].parts), key=self._rank.__getitem__))
+        return tuple(
+            sorted(
+                (part.operator.name for i in bits(mask) for part in self.calls[i].parts),
+                key=self._rank.__getitem__,
+            )
+        )
 
     @cached_property
     def _rank(self) -> dict[str, int]:
@@ -173,15 +201,23 @@ class Dataflow:
 
     def touched(self, mask: int) -> frozenset[int]:
         """Maps that the operators of the set read or make."""
-        return frozenset(m for i in bits(mask) for m in (*(o.map for o in self.operands[i]), *self.results[i]))
+        return frozenset(
+            m for i in bits(mask) for m in (*(o.map for o in self.operands[i]), *self.results[i])
+        )
 
     def leaving(self, mask: int) -> tuple[int, ...]:
         """Maps that the operators of the set make and that are needed outside it (or are graph outputs)."""
-        return tuple(m for i in bits(mask) for m in self.results[i] if self.is_output[m] or self.readers[m] & ~mask)
+        return tuple(
+            m for i in bits(mask) for m in self.results[i] if self.is_output[m] or self.readers[m] & ~mask
+        )
 
     def sinks(self, mask: int) -> int:
         """Operators of the set with a result needed outside it (or a graph output)."""
-        return _union(1 << i for i in bits(mask) if any(self.is_output[m] or self.readers[m] & ~mask for m in self.results[i]))
+        return _union(
+            1 << i
+            for i in bits(mask)
+            if any(self.is_output[m] or self.readers[m] & ~mask for m in self.results[i])
+        )
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -270,7 +306,8 @@ class _Builder:
 
 
 def keeps_rows(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Whether a view leaves each row where it was: same row count, same product of the dims before the row axis.
+    """Whether a view leaves each row where it was: same row count, same product of the dims before the row
+    axis.
 
     >>> keeps_rows((1, 128, 768), (1, 128, 12, 64)), keeps_rows((1, 128, 768), (1, 1, 128, 768))
     (False, True)
@@ -287,9 +324,17 @@ def _row_split(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
-    """Constants of more than one element that are data. A Gather from a constant moves only the rows that it gathers."""
+    """Constants of more than one element that are data.
+
+    A Gather from a constant moves only the rows that it gathers.
+    """
     for index, name in enumerate(call.operator.inputs):
-        if not name or not call.constant[index] or index in row.parameters or graph.tensors[name].elements <= 1:
+        if (
+            not name
+            or not call.constant[index]
+            or index in row.parameters
+            or graph.tensors[name].elements <= 1
+        ):
             continue
         gathered = row.kind == "Gather" and index == 0
         elements = prod(call.result) if gathered else graph.tensors[name].elements
@@ -298,16 +343,21 @@ def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
 
 
 def _stored(weights: Iterable[Iterable[Weight]]) -> tuple[tuple[Weight, ...], ...]:
-    """The weights of every operator; a constant that is also read as a weight is stored as one, wherever it is a bias."""
+    """The weights of every operator; a constant that is also read as a weight is stored as one,
+    wherever it is a bias.
+    """
     per_operator = [tuple(own) for own in weights]
     data = {w.name for own in per_operator for w in own if not w.bias}
     return tuple(tuple(replace(w, bias=w.bias and w.name not in data) for w in own) for own in per_operator)
 
 
 def gathered_pieces(call: Call, box: Box) -> int:
-    """Pieces in which a box of the result of a Gather from a constant lies in DRAM: runs along the last axis, where that is not gathered along.
+    """Pieces in which a box of the result of a Gather from a constant lies in DRAM: runs along the last axis,
+    where that is not gathered along.
 
     However the box is parted along other axes, the pieces stay the same.
     """
     rank = len(call.shape(0))
-    return box_elements(box[:-1] if call.attribute("axis", 0) % rank < rank - 1 and box_elements(box) else box)
+    return box_elements(
+        box[:-1] if call.attribute("axis", 0) % rank < rank - 1 and box_elements(box) else box
+    )

@@ -42,9 +42,15 @@ def same_or_everything(call: Call, index: int, *, kept: bool) -> RowReads:
 
 
 def broadcast(call: Call, index: int) -> RowReads:
-    """Elementwise, with NumPy broadcasting: the same row, or the one row that is held until its last reader."""
+    """Elementwise, with NumPy broadcasting: the same row, or the one row that is held until its last
+    reader.
+    """
     shape = call.shape(index)
-    if _from_right(shape) is not None and _from_right(shape) == _from_right(call.result) and call.rows_in(index) == call.rows_out:
+    if (
+        _from_right(shape) is not None
+        and _from_right(shape) == _from_right(call.result)
+        and call.rows_in(index) == call.rows_out
+    ):
         return rows.same_row(call.rows_out)
     return everything(call, index)
 
@@ -55,7 +61,9 @@ def first_input_broadcast(call: Call, index: int) -> RowReads:
 
 
 def convolution(call: Call, index: int) -> RowReads:
-    """Conv and pooling slide a window along the first spatial axis of rank 4 and 5; on [n, c, l] the row axis is the channel axis: all rows."""
+    """Conv and pooling slide a window along the first spatial axis of rank 4 and 5;
+    on [n, c, l] the row axis is the channel axis: all rows.
+    """
     if index != 0 or len(call.shape(0)) not in (4, 5):
         return everything(call, index)
     return spatial_window(call, 0)
@@ -96,7 +104,9 @@ def along_axis(default: int, *, to_the_end: bool = False) -> RowRule:
 
 
 def matmul(call: Call, index: int) -> RowReads:
-    """[..., m, k] x [..., k, n]: a row of the first operand gives a row of the result; the second is needed whole."""
+    """[..., m, k] x [..., k, n]: a row of the first operand gives a row of the result;
+    the second is needed whole.
+    """
     rows_are_m = _from_right(call.result) == 2 and len(call.shape(1)) >= 2
     return broadcast(call, 0) if index == 0 and rows_are_m else everything(call, index)
 
@@ -111,7 +121,9 @@ def concat(call: Call, index: int) -> RowReads:
 
 
 def split(call: Call, index: int) -> RowReads:
-    """Along rows, row r of every output is made at once, so the row at each output's offset is read; else the same row."""
+    """Along rows, row r of every output is made at once, so the row at each output's offset is read;
+    else the same row.
+    """
     axis = call.attribute("axis", 0) % len(call.shape(0))
     if index != 0 or row_axis(call.shape(0)) != axis:
         return same_or_everything(call, index, kept=index == 0)
@@ -119,7 +131,9 @@ def split(call: Call, index: int) -> RowReads:
     if len(heights) != len(call.operator.outputs):
         return everything(call, 0)  # an output that is omitted hides its height
     offsets = [sum(heights[:k]) for k in range(len(heights))]
-    taps = tuple(tuple(o + r for o, h in zip(offsets, heights, strict=True) if r < h) for r in range(call.rows_out))
+    taps = tuple(
+        tuple(o + r for o, h in zip(offsets, heights, strict=True) if r < h) for r in range(call.rows_out)
+    )
     return rows.mapped(call.rows_in(0), taps)
 
 
@@ -159,7 +173,9 @@ def pad(call: Call, index: int) -> RowReads:
     if mode == "constant" or (before == 0 and after == 0):
         return rows.shifted(height, call.rows_out, -before)
     if mode == "edge":
-        return rows.mapped(height, tuple((min(max(r - before, 0), height - 1),) for r in range(call.rows_out)))
+        return rows.mapped(
+            height, tuple((min(max(r - before, 0), height - 1),) for r in range(call.rows_out))
+        )
     return everything(call, 0)
 
 
@@ -176,7 +192,9 @@ def space_to_depth(call: Call, index: int) -> RowReads:
 
 
 def resize(call: Call, index: int) -> RowReads:
-    """Interpolation windows along rows (see `lfopt.ops.interpolation`); all rows where the values that decide are not at hand."""
+    """Interpolation windows along rows (see `lfopt.ops.interpolation`);
+    all rows where the values that decide are not at hand.
+    """
     axis = row_axis(call.shape(0))
     if index != 0 or axis is None or not _along_row_axis(call, 0) or not known(call):
         return everything(call, index)

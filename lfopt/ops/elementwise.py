@@ -1,4 +1,5 @@
-"""Operators that compute every element from the elements at the same place: NumPy functions with ONNX's attributes.
+"""Operators that compute every element from the elements at the same place: NumPy functions with ONNX's
+attributes.
 
 Source: the ONNX operators of the same names.
 """
@@ -27,7 +28,10 @@ def elementwise(call: Call, operands: Operands, out: Box, result: int) -> Values
     kind = call.operator.kind
     if kind in CASTS:
         return _cast(call, operands, out)
-    values = [None if part is None else part.values if part.box == out else take(part, needs(call, i, out)) for i, part in enumerate(operands)]
+    values = [
+        None if part is None else part.values if part.box == out else take(part, needs(call, i, out))
+        for i, part in enumerate(operands)
+    ]
     given = [value for value in values if value is not None]
     if kind in REAL and given[0].dtype.itemsize < 4:
         given = [value.astype(np.float32) for value in given]  # as ONNX Runtime does for half precision
@@ -40,7 +44,7 @@ def elementwise(call: Call, operands: Operands, out: Box, result: int) -> Values
     return SPECIAL[kind](call, values)
 
 
-# -- one real operand ----------------------------------------------------------------------------------------------------------------------
+# -- one real operand ----------------------------------------------------------------------------------------
 
 
 def _sigmoid(x: Values) -> Values:
@@ -114,7 +118,7 @@ REAL: dict[str, Callable[[Call, Values], Values]] = {
 }
 
 
-# -- any type ------------------------------------------------------------------------------------------------------------------------------
+# -- any type ------------------------------------------------------------------------------------------------
 
 
 def _divide(call: Call, a: Values, b: Values) -> Values:
@@ -136,7 +140,9 @@ def _shifted(call: Call, a: Values, b: Values) -> Values:
 
 
 def _is_infinite(call: Call, x: Values) -> Values:
-    return np.isinf(x) & np.where(x > 0, bool(call.attribute("detect_positive", 1)), bool(call.attribute("detect_negative", 1)))
+    return np.isinf(x) & np.where(
+        x > 0, bool(call.attribute("detect_positive", 1)), bool(call.attribute("detect_negative", 1))
+    )
 
 
 PLAIN: dict[str, Callable[..., Values]] = {
@@ -191,16 +197,20 @@ def _clip(call: Call, values: list[Values | None]) -> Values:
 SPECIAL: dict[str, Callable[[Call, list[Values | None]], Values]] = {"Clip": _clip}
 
 
-# -- change of type ------------------------------------------------------------------------------------------------------------------------
+# -- change of type ------------------------------------------------------------------------------------------
 
 
 def _cast(call: Call, operands: Operands, out: Box) -> Values:
-    """Between NumPy's own types; anything else (8-bit floats, 4-bit integers, strings) as ONNX's reference has it."""
+    """Between NumPy's own types; anything else (8-bit floats, 4-bit integers, strings) as ONNX's reference
+    has it.
+    """
     x = take(present(operands, 0), needs(call, 0, out))
     dtype = call.result_tensors[0].dtype
     if x.dtype.kind in "biuf" and dtype != "string" and np.dtype(dtype).kind in "biuf":
         return x.astype(dtype)
-    return evaluate(call.operator, [x, *(part and part.values for part in operands[1:])], onnx.defs.onnx_opset_version())[0]
+    return evaluate(
+        call.operator, [x, *(part and part.values for part in operands[1:])], onnx.defs.onnx_opset_version()
+    )[0]
 
 
 CASTS = ("Cast", "CastLike")

@@ -19,12 +19,17 @@ def evaluate(operator: Operator, inputs: Sequence[np.ndarray | None], opset: int
     if operator.kind == "GatherElements" and not operator.domain:
         return (_gather_elements(operator, *inputs),)
     node = to_node(operator)
-    present = {name: value for name, value in zip(operator.inputs, inputs, strict=True) if name and value is not None}
+    present = {
+        name: value for name, value in zip(operator.inputs, inputs, strict=True) if name and value is not None
+    }
     outputs = [name for name in operator.outputs if name]
     graph = onnx.helper.make_graph(
         [node],
         "single",
-        [onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in present.items()],
+        [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for n, v in present.items()
+        ],
         [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
@@ -48,7 +53,11 @@ def to_node(operator: Operator) -> onnx.NodeProto:
     node.output.extend(operator.outputs)
     for name, value in operator.attributes.items():
         stored = onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-        node.attribute.append(onnx.helper.make_attribute(name, stored, attr_type=_type_of_empty(operator, name) if stored == () else None))
+        node.attribute.append(
+            onnx.helper.make_attribute(
+                name, stored, attr_type=_type_of_empty(operator, name) if stored == () else None
+            )
+        )
     return node
 
 

@@ -9,7 +9,9 @@ from lfopt.ops.dataflow import Dataflow
 
 
 def excerpt(flow: Dataflow, mask: int) -> Graph:
-    """The operators of a group, and the views between them: its inputs are the maps read from outside, its outputs those that are needed outside."""
+    """The operators of a group, and the views between them: its inputs are the maps read from outside, its
+    outputs those that are needed outside.
+    """
     graph, behind = flow.graph, flow.behind
     own, moving = set(flow.names(mask)), flow.position  # of all operators but views
     kept: list[Operator] = []
@@ -19,7 +21,9 @@ def excerpt(flow: Dataflow, mask: int) -> Graph:
             kept.append(operator)
             wanted.update(operator.inputs)
     produced = {name for operator in kept for name in operator.outputs}
-    read = dict.fromkeys(behind[name] for operator in reversed(kept) for name in operator.inputs if name in behind)
+    read = dict.fromkeys(
+        behind[name] for operator in reversed(kept) for name in operator.inputs if name in behind
+    )
     return replace(
         graph,
         operators=tuple(reversed(kept)),

@@ -1,19 +1,22 @@
-"""Fixed-point arithmetic of quantised networks, defined once: the executor, the C code and the accelerator give the same bits.
+"""Fixed-point arithmetic of quantised networks, defined once: the executor, the C code and the accelerator
+give the same bits.
 
-A *fixed-point multiplier* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v by it takes one multiplication, one
-addition and one arithmetic shift to the right:
+A *fixed-point multiplier* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v
+by it takes one multiplication, one addition and one arithmetic shift to the right:
 
     scale(v) = (v * multiplier + 2**(shift - 1)) >> shift          = floor(v * multiplier / 2**shift + 1/2)
 
-That is the one rounding rule of lfopt: to nearest, and halves go up (toward plus infinity), for negative sums as well. It costs a constant at the
-adder's carry; rounding halves away from zero would cost a look at the sign, and half to even a look at all bits that are shifted out.
+That is the one rounding rule of lfopt: to nearest, and halves go up (toward plus infinity), for negative sums
+as well. It costs a constant at the adder's carry; rounding halves away from zero would cost a look at the
+sign, and half to even a look at all bits that are shifted out.
 
-Multipliers have 31 bits (2**30 <= multiplier < 2**31), so they fit an int32, and a product with an int32 sum fits an int64 with the rounding
-constant added. The multiplier then is off by at most 2**-31 of itself: on an output of 8 bits that decides a rounding only if the exact value lies
-within 2**-22 of a half. (16 bits would do with a quarter of the multiplier, and would round one value in a few hundred to the other side.)
+Multipliers have 31 bits (2**30 <= multiplier < 2**31), so they fit an int32, and a product with an int32 sum
+fits an int64 with the rounding constant added. The multiplier then is off by at most 2**-31 of itself: on an
+output of 8 bits that decides a rounding only if the exact value lies within 2**-22 of a half. (16 bits would
+do with a quarter of the multiplier, and would round one value in a few hundred to the other side.)
 
-Everything that maps one byte to another, with no sum in between, is a table of 256 bytes, and tables hold the real function's value as QuantizeLinear
-rounds it: halves to even.
+Everything that maps one byte to another, with no sum in between, is a table of 256 bytes, and tables hold the
+real function's value as QuantizeLinear rounds it: halves to even.
 """
 
 from __future__ import annotations
@@ -42,27 +45,33 @@ class Multipliers(NamedTuple):
 def multipliers(real: Sequence[float] | np.ndarray) -> Multipliers:
     """The nearest fixed-point multipliers of positive real ones.
 
-    Raises UnsupportedModel for a multiplier that is not finite, or is 2**29 or more. What is below 2**-32 loses bits, and below 2**-63 it is 0: such
-    a multiplier takes every int32 sum to 0 or nearly so.
+    Raises UnsupportedModel for a multiplier that is not finite, or is 2**29 or more. What is below 2**-32
+    loses bits, and below 2**-63 it is 0: such a multiplier takes every int32 sum to 0 or nearly so.
 
     >>> multipliers([0.75, 3.0])
     Multipliers(multiplier=array([1610612736, 1610612736]), shift=array([31, 29]))
     """
     ratios = np.asarray(real, np.float64)
     if not (fit := (ratios >= 0) & (ratios < 2.0**29)).all():
-        raise UnsupportedModel(f"a ratio of scales is {ratios.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29")
+        raise UnsupportedModel(
+            f"a ratio of scales is {ratios.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29"
+        )
     mantissa, exponent = np.frexp(ratios)  # mantissa in [1/2, 1)
     multiplier = np.rint(np.ldexp(mantissa, MULTIPLIER_BITS)).astype(np.int64)
     shift = MULTIPLIER_BITS - exponent.astype(np.int64)
     full = multiplier == 1 << MULTIPLIER_BITS  # rounded up to the next power of two
     multiplier, shift = np.where(full, multiplier >> 1, multiplier), np.where(full, shift - 1, shift)
     excess = np.clip(shift - MAX_SHIFT, 0, MAX_SHIFT)
-    multiplier = np.where(excess > 0, (multiplier + (np.int64(1) << np.maximum(excess, 1) - 1)) >> excess, multiplier)
+    multiplier = np.where(
+        excess > 0, (multiplier + (np.int64(1) << np.maximum(excess, 1) - 1)) >> excess, multiplier
+    )
     return Multipliers(multiplier, shift - np.maximum(shift - MAX_SHIFT, 0))
 
 
 def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
-    """Integers times fixed-point multipliers, rounded once (see the module): int64. The sums lie in the range of int32.
+    """Integers times fixed-point multipliers, rounded once (see the module): int64.
+
+    The sums lie in the range of int32.
 
     >>> scaled(np.array([1, 2, 3, -1, -2, -3]), multipliers(0.5)).tolist()
     [1, 1, 2, 0, -1, -1]
@@ -106,14 +115,17 @@ def reach(dtype: str, zero_point: int) -> int:
 
 
 class SumMultipliers(NamedTuple):
-    """Multipliers of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift."""
+    """Multipliers of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] -
+    zero[i]) + 2**(shift - 1)) >> shift.
+    """
 
     multipliers: tuple[int, ...]  # signed, one per operand
     shift: int  # 1 .. 31
 
 
 def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
-    """Fixed-point multipliers of a sum of a few operands whose magnitudes are at most `reaches`: the finest for which the sum fits an int32.
+    """Fixed-point multipliers of a sum of a few operands whose magnitudes are at most `reaches`: the finest
+    for which the sum fits an int32.
 
     With two 8-bit operands the larger factor has 21 or 22 bits.
 
@@ -124,11 +136,15 @@ def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
         multipliers = tuple(round(Fraction(f) * 2**shift) for f in real)
         if sum(abs(m) * r for m, r in zip(multipliers, reaches, strict=True)) + 2 ** (shift - 1) <= SUM_MAX:
             return SumMultipliers(multipliers, shift)
-    raise UnsupportedModel(f"ratios of scales {', '.join(f'{f:g}' for f in real)}: sums of {len(real)} operands so scaled leave int32")
+    raise UnsupportedModel(
+        f"ratios of scales {', '.join(f'{f:g}' for f in real)}: sums of {len(real)} operands so scaled leave "
+        "int32"
+    )
 
 
 def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
-    """Stored integers nearest to real numbers: saturate(round(real / scale) + zero_point), halves to even, in the precision of `real`.
+    """Stored integers nearest to real numbers: saturate(round(real / scale) + zero_point), halves to even, in
+    the precision of `real`.
 
     What is not a number becomes the zero point. Source: ONNX operator QuantizeLinear.
 
@@ -143,18 +159,26 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
 
 
 def dequantized(stored: np.ndarray, by: Quantization, dtype: str = "float32") -> np.ndarray:
-    """Real numbers that stored integers stand for: (stored - zero_point) * scale. Source: ONNX operator DequantizeLinear.
+    """Real numbers that stored integers stand for: (stored - zero_point) * scale.
+
+    Source: ONNX operator DequantizeLinear.
 
     >>> dequantized(np.array([10, 12], np.int8), Quantization((0.5,), (10,))).tolist()
     [0.0, 1.0]
     """
     scale, zero_point = _along(by, stored.ndim)
     if zero_point.any():
-        stored = stored.astype(np.int16 if stored.itemsize == 1 else np.int64) - zero_point.astype(np.int16 if stored.itemsize == 1 else np.int64)
+        stored = stored.astype(np.int16 if stored.itemsize == 1 else np.int64) - zero_point.astype(
+            np.int16 if stored.itemsize == 1 else np.int64
+        )
     return stored.astype(dtype) * scale.astype(dtype)
 
 
 def _along(by: Quantization, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """(scale, zero point), shaped to broadcast against a tensor of that rank."""
-    shape = () if by.axis is None else tuple(len(by.scale) if axis == by.axis % rank else 1 for axis in range(rank))
+    shape = (
+        ()
+        if by.axis is None
+        else tuple(len(by.scale) if axis == by.axis % rank else 1 for axis in range(rank))
+    )
     return np.array(by.scale, np.float64).reshape(shape), np.array(by.zero_point, np.int64).reshape(shape)

@@ -1,7 +1,9 @@
-"""Elementwise operators in flight: computed on each element as it is made, so that of a chain only the last result needs a place.
+"""Elementwise operators in flight: computed on each element as it is made, so that of a chain only the last
+result needs a place.
 
-A *flight* is an operator with the elementwise operators behind it whose results, but for one, nothing else reads: a convolution with its activation,
-a product with its gate, the addition that ends a residual block. What goes on in it needs a few elements, not rows of maps.
+A *flight* is an operator with the elementwise operators behind it whose results, but for one, nothing else
+reads: a convolution with its activation, a product with its gate, the addition that ends a residual block.
+What goes on in it needs a few elements, not rows of maps.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ LONGEST = 16  # operators in a flight
 Fits = Callable[[Call], bool]  # of an operator with others in flight
 
 
-def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None, *, running: bool = True) -> Dataflow:
-    """The dataflow with its flights as operators: in the place of their last operator, they read what their operators read, in order.
+def in_flight(
+    flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None, *, running: bool = True
+) -> Dataflow:
+    """The dataflow with its flights as operators: in the place of their last operator, they read what their
+    operators read, in order.
 
-    `owner`: groups of operators by name; a flight lies in one of them. `fits`: whether the chip can run operators in one flight. `running`: whether
-    reductions take the rows of their operand one at a time.
+    `owner`: groups of operators by name; a flight lies in one of them. `fits`: whether the chip can run
+    operators in one flight. `running`: whether reductions take the rows of their operand one at a time.
     """
     flights = _flights(flow, owner, fits or (lambda _: True))
     kept = [flights[i] for i in range(len(flow)) if i in flights]
@@ -45,13 +50,18 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
         is_output=tuple(flow.is_output[m] for m in maps),
         operands=tuple(_operands(flow, members, number) for members in kept),
         results=tuple(tuple(number[m] for m in flow.results[members[-1]]) for members in kept),
-        weights=tuple(tuple({w.name: w for i in members for w in flow.weights[i]}.values()) for members in kept),
+        weights=tuple(
+            tuple({w.name: w for i in members for w in flow.weights[i]}.values()) for members in kept
+        ),
         running=sum(1 << k for k, members in enumerate(kept) if running and _runs(flow, members[0])),
     )
 
 
 def attending(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None) -> Dataflow:
-    """The dataflow with its attentions as operators, each in the place of its last part. For `owner` and `fits` see `in_flight`."""
+    """The dataflow with its attentions as operators, each in the place of its last part.
+
+    For `owner` and `fits` see `in_flight`.
+    """
     by_last = {one.members[-1]: one for one in attentions(flow, owner) if fits is None or fits(one.call)}
     inside = {i for one in by_last.values() for i in one.members}
     kept = [i for i in range(len(flow)) if i in by_last or i not in inside]
@@ -82,25 +92,35 @@ def _operands(flow: Dataflow, members: tuple[int, ...], number: dict[int, int]) 
     operands: list[MapRead] = []
     before = 0
     for i in members:
-        operands += [replace(o, map=number[o.map], input=before + o.input) for o in flow.operands[i] if o.map in number]
+        operands += [
+            replace(o, map=number[o.map], input=before + o.input) for o in flow.operands[i] if o.map in number
+        ]
         before += len(flow.operators[i].inputs)
     return tuple(operands)
 
 
 def _runs(flow: Dataflow, op: int) -> bool:
-    """Whether the operator folds the rows of a map, which may come one at a time, into what is read: a window may lie in its padding alone."""
+    """Whether the operator folds the rows of a map, which may come one at a time, into what is read:
+    a window may lie in its padding alone.
+    """
     call, reads = flow.calls[op], flow.operands[op]
     if folding(call) != "rows" or call.rows_in(0) < 2 or call.rows_out > 1 or [o.input for o in reads] != [0]:
         return False
     (result,) = flow.results[op]
-    read = (o.reads for reader in bits(flow.readers[result]) for o in flow.operands[reader] if o.map == result)
-    seen = flow.is_output[result] or any(low <= high for rows in read for low, high in zip(rows.first, rows.last, strict=True))
+    read = (
+        o.reads for reader in bits(flow.readers[result]) for o in flow.operands[reader] if o.map == result
+    )
+    seen = flow.is_output[result] or any(
+        low <= high for rows in read for low, high in zip(rows.first, rows.last, strict=True)
+    )
     return seen and flow.maps[reads[0].map].shape == call.shape(0)
 
 
 def _flights(flow: Dataflow, owner: Mapping[str, int] | None, fits: Fits) -> dict[int, tuple[int, ...]]:
     """By last operator: the operators of every flight in order; most are alone."""
-    makers = _Flights(flow, [0 if owner is None else owner[operator.name] for operator in flow.operators], fits)
+    makers = _Flights(
+        flow, [0 if owner is None else owner[operator.name] for operator in flow.operators], fits
+    )
     for head in reversed(range(len(flow))):
         makers.extend(head)
     return {members[-1]: members for members in makers.of.values()}
@@ -118,7 +138,11 @@ class _Flights:
         """Let an operator, the last that has no flight yet, take what follows it."""
         flow = self.flow
         self.of[head], self.home[head] = (head,), head
-        if flow.specs[head] is OPAQUE or len(flow.results[head]) != 1 or any(w.gathered for w in flow.weights[head]):
+        if (
+            flow.specs[head] is OPAQUE
+            or len(flow.results[head]) != 1
+            or any(w.gathered for w in flow.weights[head])
+        ):
             return
         while (more := self._following(head)) is not None:
             members = tuple(sorted((*self.of[head], *(i for first in more for i in self.of[first]))))
@@ -130,7 +154,9 @@ class _Flights:
             self.home.update(dict.fromkeys(members, head))
 
     def _following(self, head: int) -> set[int] | None:
-        """First operators of flights that may join as one, so that one result of all of them is read elsewhere; None if there are no such."""
+        """First operators of flights that may join as one, so that one result of all of them is read
+        elsewhere; None if there are no such.
+        """
         flow, members = self.flow, self.of[head]
         (last,) = flow.results[members[-1]]
         inside, joined = set(members), set[int]()
@@ -149,7 +175,13 @@ class _Flights:
             if len(inside) > LONGEST:
                 return None
             finals = [last, *(flow.results[self.of[first][-1]][0] for first in joined)]
-            live = [m for m in finals if flow.is_output[m] or not flow.readers[m] or any(r not in inside for r in bits(flow.readers[m]))]
+            live = [
+                m
+                for m in finals
+                if flow.is_output[m]
+                or not flow.readers[m]
+                or any(r not in inside for r in bits(flow.readers[m]))
+            ]
             if not live:
                 return None
         return joined if self._may_follow(head, inside - set(members), inside) else None
@@ -160,17 +192,27 @@ class _Flights:
         maps = [flow.maps[flow.results[i][0]] for i in (head, *self.of[first])]
         if self.group[first] != self.group[head]:
             return False
-        return flow.specs[first].elementwise and len({(m.shape, _size(m.dtype)) for m in maps}) == 1 and len(flow.results[first]) == 1
+        return (
+            flow.specs[first].elementwise
+            and len({(m.shape, _size(m.dtype)) for m in maps}) == 1
+            and len(flow.results[first]) == 1
+        )
 
     def _may_follow(self, head: int, joining: set[int], inside: set[int]) -> bool:
         """Whether operators can be computed on the elements of what is made in flight, as they are made."""
         flow, rows = self.flow, self.flow.maps[self.flow.results[head][0]].rows
-        others = any(flow.weights[i] or any(flow.producer[o.map] not in inside for o in flow.operands[i]) for i in joining)
+        others = any(
+            flow.weights[i] or any(flow.producer[o.map] not in inside for o in flow.operands[i])
+            for i in joining
+        )
         if others and folding(flow.calls[head]) == "rows":
             return False  # what else is read would have to wait for the last of the rows
         for i in joining:
             within = [o for o in flow.operands[i] if flow.producer[o.map] in inside]
-            direct = (o.reads is same_row(rows) and flow.operators[i].inputs[o.input] == flow.maps[o.map].name for o in within)
+            direct = (
+                o.reads is same_row(rows) and flow.operators[i].inputs[o.input] == flow.maps[o.map].name
+                for o in within
+            )
             if not within or not all(direct):
                 return False
         return True

@@ -1,4 +1,6 @@
-"""Arithmetic in the tensors' own types (floats, plain integers, booleans): the NumPy function of every operator."""
+"""Arithmetic in the tensors' own types (floats, plain integers, booleans):
+the NumPy function of every operator.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from lfopt.ops.elementwise import KINDS, elementwise
 from lfopt.ops.part import Operands
 from lfopt.ops.resizing import resize
 
-Kernel = Callable[[Call, Operands, Box, int], np.ndarray]  # (call, operands, box of the ONNX output, index of that output) -> values of the box
+# (call, operands, box of the ONNX output, index of that output) -> values of the box
+Kernel = Callable[[Call, Operands, Box, int], np.ndarray]
 
 KERNELS: dict[str, Kernel] = {
     **dict.fromkeys(KINDS, elementwise),
@@ -54,7 +57,9 @@ KERNELS: dict[str, Kernel] = {
     "TopK": reducing.top_k,
     "Transpose": moving.transpose,
     "Trilu": moving.trilu,
-}  # contractions: SUMS and RESULTS of `lfopt.ops.contraction`; those of the family INDEX are evaluated whole, by ONNX's own reference
+    # contractions: SUMS and RESULTS of `lfopt.ops.contraction`; those of the family INDEX are evaluated
+    # whole, by ONNX's own reference
+}
 
 
 def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:

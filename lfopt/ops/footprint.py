@@ -1,8 +1,9 @@
 """Which part of each operand a box of an operator's result needs: footprints.
 
-`needs` is what the arithmetic of `lfopt.ops.compute` reads, by the box rules of the operator table (`lfopt.ops.boxes`).
-`footprint` is what a schedule has to provide of a feature map: the same, except that along the row axis it follows the
-row rules of the table (`lfopt.ops.dependence`), which say "all rows" more often.
+`needs` is what the arithmetic of `lfopt.ops.compute` reads, by the box rules of the operator table
+(`lfopt.ops.boxes`). `footprint` is what a schedule has to provide of a feature map: the same, except that
+along the row axis it follows the row rules of the table (`lfopt.ops.dependence`), which say "all rows" more
+often.
 """
 
 from __future__ import annotations
@@ -21,37 +22,57 @@ from lfopt.ops.windows import read_span
 def footprint(call: Call, index: int, out: Box, *, inputs: Span | None = None) -> Box:
     """Part of input `index` that box `out` of the operator's first output needs, in the axes of that input.
 
-    `inputs` narrows what is folded to a span of `folded_axis` (of a convolution: within each group). Along the row axis of a feature map it is the
-    hull of `RowReads` over the rows of `out`, unless axes are permuted; a constant is only needed where it is used. Where nothing is needed a span
-    has start == stop.
+    `inputs` narrows what is folded to a span of `folded_axis` (of a convolution: within each group). Along
+    the row axis of a feature map it is the hull of `RowReads` over the rows of `out`, unless axes are
+    permuted; a constant is only needed where it is used. Where nothing is needed a span has start == stop.
     """
     return footprints(call, index, (out,), inputs=inputs)
 
 
 def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | None = None) -> Box:
-    """Hull of what boxes of all outputs need of input `index`; `outs` has one box for each output that is requested, or for the first few."""
+    """Hull of what boxes of all outputs need of input `index`;
+    `outs` has one box for each output that is requested, or for the first few.
+    """
     if call.then and index >= len(call.operator.inputs):
-        call, index = call.part_of(index)  # the boxes of a result that is made in flight are those of the last
+        # the boxes of a result that is made in flight are those of the last
+        call, index = call.part_of(index)
     shape = call.shape(index)
     if call.attention is not None:
         return needs(call, index, outs[0], 0, inputs)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
-    needed = [(k, shape_out, out) for k, shape_out, out in zip(asked, call.results, outs, strict=False) if not is_empty(out)]
+    needed = [
+        (k, shape_out, out)
+        for k, shape_out, out in zip(asked, call.results, outs, strict=False)
+        if not is_empty(out)
+    ]
     if not needed:
         return (NOTHING,) * len(shape)
     box = hull([needs(call, index, out, k, inputs) for k, _, out in needed])
     axis, reads = row_axis(shape), _row_rules(call)[index]
     if axis is None or reads is None or (inputs is not None and axis == folded_axis(call, index)):
         return box
-    rows = [(0, call.rows_out) if row_axis(shape_out) is None else out[row_axis(shape_out) or 0] for _, shape_out, out in needed]
-    return cut(box, axis, read_span(reads, rows[0] if len(rows) == 1 else (min(start for start, _ in rows), max(stop for _, stop in rows))))
+    rows = [
+        (0, call.rows_out) if row_axis(shape_out) is None else out[row_axis(shape_out) or 0]
+        for _, shape_out, out in needed
+    ]
+    return cut(
+        box,
+        axis,
+        read_span(
+            reads,
+            rows[0] if len(rows) == 1 else (min(start for start, _ in rows), max(stop for _, stop in rows)),
+        ),
+    )
 
 
 @once_per_call
 def _row_rules(call: Call) -> tuple[RowReads | None, ...]:
     """Per input: rows that each output row reads; None where the box rule alone says what is read."""
     row = row_of(call)
-    free = [shape is None or row_axis(shape) is None or constant or row.permutes for shape, constant in zip(call.shapes, call.constant, strict=True)]
+    free = [
+        shape is None or row_axis(shape) is None or constant or row.permutes
+        for shape, constant in zip(call.shapes, call.constant, strict=True)
+    ]
     return tuple(None if without else row.reads(call, index) for index, without in enumerate(free))
 
 
@@ -70,7 +91,8 @@ def needs(call: Call, index: int, out: Box, result: int = 0, inputs: Span | None
 def folded_axis(call: Call, index: int) -> int | None:
     """Axis of an input that the operator folds and that may come in parts, if it has one.
 
-    Input channels, which a contraction (Conv, ConvTranspose, Gemm, MatMul) sums over; rows, if a reduction or a global pool folds them.
+    Input channels, which a contraction (Conv, ConvTranspose, Gemm, MatMul) sums over; rows, if a reduction or
+    a global pool folds them.
     """
     shape, row = call.shape(index), row_of(call)
     if row.tiling is Tiling.FOLD and index == 0:

@@ -1,22 +1,31 @@
-"""Arithmetic of operators on quantised maps, in integers: what execution, the C code and the accelerator all compute, bit for bit.
+"""Arithmetic of operators on quantised maps, in integers: what execution, the C code and the accelerator all
+compute, bit for bit.
 
-An operator belongs here if its first result has a quantization. How it is computed, its row says, and `arithmetic` whether its operands allow it:
+An operator belongs here if its first result has a quantization. How it is computed, its row says, and
+`arithmetic` whether its operands allow it:
 
-    SUMS     Conv, ConvTranspose, Gemm, MatMul: int32 sums of (x - zero) * (w - zero), bias added, scaled per channel, rounded once, zero point added,
-             saturated. That no sum leaves int32 is proven from the weights beforehand.
-    TABLE    any function of one byte: 256 entries, indexed by the byte; computed in float64, rounded as QuantizeLinear rounds (halves to even)
+    SUMS     Conv, ConvTranspose, Gemm, MatMul: int32 sums of (x - zero) * (w - zero), bias added, scaled per
+             channel, rounded once, zero point added, saturated. That no sum leaves int32 is proven from the
+             weights beforehand.
+    TABLE    any function of one byte: 256 entries, indexed by the byte; computed in float64, rounded as
+             QuantizeLinear rounds (halves to even)
     TERMS    Add, Sub, Sum, Mean: operands over a common fixed point, an int32 sum, rounded once
     PRODUCT  Mul: (a - zero) * (b - zero), scaled, rounded once
-    SLOPES   PRelu: x - zero, scaled by one factor where it is positive and by its channel's where it is negative
-    MEAN     AveragePool, GlobalAveragePool, ReduceMean, ReduceSum: int32 sum of (x - zero), scaled by a factor that holds the count of the window
-    EXTREME  MaxPool, GlobalMaxPool, ReduceMax, ReduceMin: on the integers, then a table where the scale changes
-    CHOICE   Max, Min, Where, Concat, Pad: every operand through a table to the result's scale, then chosen or laid side by side
+    SLOPES   PRelu: x - zero, scaled by one factor where it is positive and by its channel's where it is
+             negative
+    MEAN     AveragePool, GlobalAveragePool, ReduceMean, ReduceSum: int32 sum of (x - zero), scaled by a
+             factor that holds the count of the window
+    EXTREME  MaxPool, GlobalMaxPool, ReduceMax, ReduceMin: on the integers, then a table where the scale
+             changes
+    CHOICE   Max, Min, Where, Concat, Pad: every operand through a table to the result's scale, then chosen or
+             laid side by side
     MOVE     everything else that only moves elements: moved as bytes, then a table where the scale changes
-    FLOAT    all others (Softmax, LayerNormalization, Div of maps, linear Resize, ...): dequantised, computed in float64, quantised. The accelerator
-             does not do these.
+    FLOAT    all others (Softmax, LayerNormalization, Div of maps, linear Resize, ...): dequantised, computed
+             in float64, quantised. The accelerator does not do these.
 
-Rounding of sums, and the width of multipliers, are those of `lfopt.ops.fixed_point`. All but FLOAT is exactly associative, so a result is the same
-bits whether it is made whole or piece by piece. Source: the ONNX operators of the same names, QuantizeLinear and DequantizeLinear.
+Rounding of sums, and the width of multipliers, are those of `lfopt.ops.fixed_point`. All but FLOAT is exactly
+associative, so a result is the same bits whether it is made whole or piece by piece. Source: the ONNX
+operators of the same names, QuantizeLinear and DequantizeLinear.
 """
 
 from __future__ import annotations
@@ -27,7 +36,19 @@ import numpy as np
 
 from lfopt.ir import Box, box_shape, slices
 from lfopt.ops import floating
-from lfopt.ops.arithmetic import CHOICE, EXTREME, FLOAT, MEAN, MOVE, PRODUCT, SLOPES, TABLE, TERMS, arithmetic, in_bytes
+from lfopt.ops.arithmetic import (
+    CHOICE,
+    EXTREME,
+    FLOAT,
+    MEAN,
+    MOVE,
+    PRODUCT,
+    SLOPES,
+    TABLE,
+    TERMS,
+    arithmetic,
+    in_bytes,
+)
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import present
 from lfopt.ops.evaluate import evaluate
@@ -56,18 +77,22 @@ from lfopt.ops.windows import windows
 Method = Callable[[Call, Operands, tuple[Box, ...], int], tuple[np.ndarray, ...]]
 
 
-# -- the three functions of `lfopt.ops.compute` --------------------------------------------------------------------------------------------
+# -- the three functions of `lfopt.ops.compute` --------------------------------------------------------------
 
 
 def compute(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
     """Stored integers of a box of each output; see `lfopt.ops.compute.compute`.
 
-    Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what multipliers hold.
+    Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what multipliers
+    hold.
     """
     if row_of(call).tiling is Tiling.CONTRACT and not is_empty(out[0]):
         return (finish(call, accumulate(call, operands, out[0], opset), operands, out[0]),)
     if all(map(is_empty, out)):
-        return tuple(np.empty(box_shape(box), tensor.dtype) for box, tensor in zip(out, call.result_tensors, strict=False))
+        return tuple(
+            np.empty(box_shape(box), tensor.dtype)
+            for box, tensor in zip(out, call.result_tensors, strict=False)
+        )
     return METHODS[arithmetic(call)](call, operands, out, opset)
 
 
@@ -77,10 +102,11 @@ def adds_up(call: Call) -> bool:
 
 
 def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:
-    """int32 partial sums of (x - zero) * (w - zero) over the input channels at hand, without bias; float64 where `arithmetic` is FLOAT.
+    """int32 partial sums of (x - zero) * (w - zero) over the input channels at hand, without bias; float64
+    where `arithmetic` is FLOAT.
 
-    Sums over disjoint spans of the input channels add up to the same integers in any order. Of a reduction: int32 partial sums of (x - zero), or
-    extremes of x, over the rows at hand.
+    Sums over disjoint spans of the input channels add up to the same integers in any order. Of a reduction:
+    int32 partial sums of (x - zero), or extremes of x, over the rows at hand.
     """
     how = arithmetic(call)
     if how is FLOAT:
@@ -90,7 +116,9 @@ def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarr
     if how is MEAN:
         return partial_reduction(call, [centred(operands[0], call.tensors[0], "int32")], out).astype(np.int32)
     scaling = requantization(call)
-    centred_operands = [centred(part, tensor, scaling.exact) for part, tensor in zip(operands[:2], call.tensors, strict=False)]
+    centred_operands = [
+        centred(part, tensor, scaling.exact) for part, tensor in zip(operands[:2], call.tensors, strict=False)
+    ]
     return floating.accumulate(call, centred_operands, out, opset).astype(np.int32)
 
 
@@ -98,16 +126,26 @@ def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.nda
     """Stored integers from finished sums: bias, scaling, rounding, zero point, saturation."""
     result, how = call.result_tensors[0], arithmetic(call)
     if how is FLOAT:
-        return quantized(floating.finish(in_floats(call), sums, real_operands(call, operands), out), quantization(result), result.dtype)
+        return quantized(
+            floating.finish(in_floats(call), sums, real_operands(call, operands), out),
+            quantization(result),
+            result.dtype,
+        )
     if how is EXTREME:
         assert call.tensors[0] is not None
         return _recoded(sums, recoding(call.tensors[0], result))
     if how is MEAN:
         return _mean(call, sums, np.array(folded_elements(call)))
     scaling = requantization(call)
-    total = sums.astype(np.int64) + bias_in_units(call, operands[2] if len(operands) > 2 else None, out, scaling.unit)
+    total = sums.astype(np.int64) + bias_in_units(
+        call, operands[2] if len(operands) > 2 else None, out, scaling.unit
+    )
     axis, _ = channel_axes(call)
-    by = scaling.by if scaling.by.shift.ndim == 0 else Multipliers(*(_column(f, out, axis) for f in scaling.by))
+    by = (
+        scaling.by
+        if scaling.by.shift.ndim == 0
+        else Multipliers(*(_column(f, out, axis) for f in scaling.by))
+    )
     return requantized(total, by, scaling.zero_point, result.dtype)
 
 
@@ -121,7 +159,7 @@ def _recoded(values: np.ndarray, by: np.ndarray | None) -> np.ndarray:
     return values if by is None else by[values.view(np.uint8)]
 
 
-# -- the other kinds -----------------------------------------------------------------------------------------------------------------------
+# -- the other kinds -----------------------------------------------------------------------------------------
 
 
 def _single(make: Callable[[Call, Operands, Box], np.ndarray]) -> Method:
@@ -174,10 +212,17 @@ def _mean(call: Call, total: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def _window_sums(call: Call, x: np.ndarray, box: Box, out: Box) -> tuple[np.ndarray, np.ndarray]:
-    """(sums of each window, elements of each window that count), axis by axis. What a window holds of the padding is 0."""
+    """(sums of each window, elements of each window that count), axis by axis.
+
+    What a window holds of the padding is 0.
+    """
     total = x.astype(np.float64)  # exact: far below 2**53
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
-        taps = np.arange(*span)[:, None] * window.stride - window.pad + np.arange(window.kernel) * window.dilation
+        taps = (
+            np.arange(*span)[:, None] * window.stride
+            - window.pad
+            + np.arange(window.kernel) * window.dilation
+        )
         inside = np.zeros((len(taps), x.shape[axis]))
         outs, places = np.nonzero((taps >= box[axis][0]) & (taps < box[axis][1]))
         np.add.at(inside, (outs, taps[outs, places] - box[axis][0]), 1)
@@ -191,7 +236,9 @@ def _moved(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> 
     assert source is not None
     moved = _on_integers(call, operands, out, opset)
     return tuple(
-        _recoded(values, recoding(source, result)) if result.quantization is not None else values.astype(result.dtype, copy=False)
+        _recoded(values, recoding(source, result))
+        if result.quantization is not None
+        else values.astype(result.dtype, copy=False)
         for values, result in zip(moved, call.result_tensors, strict=False)
     )
 
@@ -211,10 +258,16 @@ def _chosen(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) ->
 def _by_floats(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
     """Dequantised, computed in float64, quantised."""
     real = real_operands(call, operands)
-    computed = (present(real, 0).values[slices(out[0], present(real, 0).box)],) if call.operator.kind == "QuantizeLinear" else None
+    computed = (
+        (present(real, 0).values[slices(out[0], present(real, 0).box)],)
+        if call.operator.kind == "QuantizeLinear"
+        else None
+    )
     computed = computed or _on_integers(in_floats(call), real, out, opset)
     return tuple(
-        values.astype(result.dtype, copy=False) if result.quantization is None else quantized(values, result.quantization, result.dtype)
+        values.astype(result.dtype, copy=False)
+        if result.quantization is None
+        else quantized(values, result.quantization, result.dtype)
         for values, result in zip(computed, call.result_tensors, strict=False)
     )
 
@@ -224,11 +277,15 @@ def _on_integers(call: Call, operands: Operands, out: tuple[Box, ...], opset: in
     kernel = floating.KERNELS.get(call.operator.kind)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     if kernel is None:
-        evaluated = evaluate(call.operator, [None if part is None else part.values for part in operands], opset)
+        evaluated = evaluate(
+            call.operator, [None if part is None else part.values for part in operands], opset
+        )
         return tuple(values[slices(box)] for values, box in zip(evaluated, out, strict=True))
     with np.errstate(all="ignore"):
         return tuple(
-            np.empty(box_shape(box), present(operands, 0).values.dtype) if is_empty(box) else kernel(call, operands, box, result)
+            np.empty(box_shape(box), present(operands, 0).values.dtype)
+            if is_empty(box)
+            else kernel(call, operands, box, result)
             for result, box in zip(asked, out, strict=False)
         )
 

@@ -1,11 +1,14 @@
-"""Interpolation along one axis of a Resize: which input elements each output element is made of, and with which weights.
+"""Interpolation along one axis of a Resize: which input elements each output element is made of, and with
+which weights.
 
-Positions are exact: every coordinate transformation is affine in the output index, with rational coefficients, so a position is an integer over a
-denominator that the whole axis shares. What is rounded, floored or found to lie outside the map is decided on these integers; weights alone become
-floating-point numbers, each from an exact distance. Where ONNX Runtime and ONNX's reference, which compute positions in floating point, differ from
-this and from each other: docs/resize.md.
+Positions are exact: every coordinate transformation is affine in the output index, with rational
+coefficients, so a position is an integer over a denominator that the whole axis shares. What is rounded,
+floored or found to lie outside the map is decided on these integers; weights alone become floating-point
+numbers, each from an exact distance. Where ONNX Runtime and ONNX's reference, which compute positions in
+floating point, differ from this and from each other: docs/resize.md.
 
-Source: ONNX operator Resize, attributes coordinate_transformation_mode, nearest_mode, mode, antialias, exclude_outside.
+Source: ONNX operator Resize, attributes coordinate_transformation_mode, nearest_mode, mode, antialias,
+exclude_outside.
 """
 
 from __future__ import annotations
@@ -71,7 +74,9 @@ def taps(axis: ResizedAxis) -> AxisTaps:
 def reads(axis: ResizedAxis) -> RowReads:
     """Rows that the taps of the row axis read, all between the outermost two."""
     indices = taps(axis).indices
-    return rows.mapped(axis.size, tuple(zip(indices.min(axis=1).tolist(), indices.max(axis=1).tolist(), strict=True)))
+    return rows.mapped(
+        axis.size, tuple(zip(indices.min(axis=1).tolist(), indices.max(axis=1).tolist(), strict=True))
+    )
 
 
 def _positions(axis: ResizedAxis) -> tuple[list[int], int]:
@@ -89,7 +94,8 @@ def _weighed(axis: ResizedAxis, positions: list[int], unit: int) -> tuple[np.nda
     offsets = range(1 - reach, reach + 1)
     places = np.array([[p // unit + k for k in offsets] for p in positions])
     above, below = stretch.numerator, stretch.denominator * unit
-    distances = np.array([[(k * unit - p % unit) * above / below for k in offsets] for p in positions])  # each rounded once
+    # each rounded once
+    distances = np.array([[(k * unit - p % unit) * above / below for k in offsets] for p in positions])
     weights = _hat(distances) if axis.mode == "linear" else _cubic(distances, axis.cubic_coefficient)
     if axis.antialias:
         weights /= weights.sum(axis=1, keepdims=True)
@@ -111,7 +117,7 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
     return np.where(x <= 1, near, np.where(x < 2, ((x - 5) * x + 8) * x * a - 4 * a, 0.0))
 
 
-# -- positions -------------------------------------------------------------------------------------------------------------------------------
+# -- positions -----------------------------------------------------------------------------------------------
 
 _HALF = Fraction(1, 2)
 
@@ -143,7 +149,11 @@ def _tf_half_pixel_for_nn(axis: ResizedAxis) -> Line:
 
 def _tf_crop_and_resize(axis: ResizedAxis) -> Line:
     start, end = (place * (axis.size - 1) for place in axis.region)
-    return Line(start, (end - start) / (axis.size_out - 1)) if axis.size_out > 1 else Line((start + end) / 2, Fraction(0))
+    return (
+        Line(start, (end - start) / (axis.size_out - 1))
+        if axis.size_out > 1
+        else Line((start + end) / 2, Fraction(0))
+    )
 
 
 COORDINATES: dict[str, Callable[[ResizedAxis], Line]] = {

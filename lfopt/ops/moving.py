@@ -1,4 +1,5 @@
-"""Operators that move elements without arithmetic, on boxes; and the change between integers and what they stand for.
+"""Operators that move elements without arithmetic, on boxes; and the change between integers and what they
+stand for.
 
 Source: the ONNX operators of the same names.
 """
@@ -80,7 +81,8 @@ def gather(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     shape = call.shape(0)
     axis = call.attribute("axis", 0) % len(shape)
     data, indices = (take(present(operands, i), needs(call, i, out)) for i in (0, 1))
-    return data[(*(slice(None),) * axis, np.where(indices < 0, indices + shape[axis], indices))]  # `take` would copy all of a slice of channels first
+    # `take` would copy all of a slice of channels first
+    return data[(*(slice(None),) * axis, np.where(indices < 0, indices + shape[axis], indices))]
 
 
 def transpose(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -97,7 +99,11 @@ def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.
         laid = values.reshape(n, block, block, c // block**2, h, w).transpose(0, 3, 4, 1, 5, 2)
     else:
         laid = values.reshape(n, c // block**2, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
-    origin = ((out[0][0], out[0][1]), (0, c // block**2), *((start * block, stop * block) for start, stop in box[2:]))
+    origin = (
+        (out[0][0], out[0][1]),
+        (0, c // block**2),
+        *((start * block, stop * block) for start, stop in box[2:]),
+    )
     return laid.reshape(n, c // block**2, h * block, w * block)[slices(out, origin)]
 
 
@@ -127,21 +133,32 @@ def einsum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
 
 def bit_cast(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """The same bits as another type of the same width."""
-    return take(present(operands, 0), needs(call, 0, out)).view(onnx.helper.tensor_dtype_to_np_dtype(call.attribute("to", 0)))
+    return take(present(operands, 0), needs(call, 0, out)).view(
+        onnx.helper.tensor_dtype_to_np_dtype(call.attribute("to", 0))
+    )
 
 
 def same_width(call: Call) -> None:
     """Raises InvalidModel for a BitCast between types of different widths."""
     source, target = call.tensors[0], call.result_tensors[0]
-    if source is None or "string" in (source.dtype, target.dtype) or np.dtype(source.dtype).itemsize != np.dtype(target.dtype).itemsize:
-        raise InvalidModel(f"node {call.operator.name!r} (BitCast): from {source and source.dtype} to {target.dtype}; accepted: types of one width")
+    if (
+        source is None
+        or "string" in (source.dtype, target.dtype)
+        or np.dtype(source.dtype).itemsize != np.dtype(target.dtype).itemsize
+    ):
+        raise InvalidModel(
+            f"node {call.operator.name!r} (BitCast): from {source and source.dtype} to {target.dtype}; "
+            "accepted: types of one width"
+        )
 
 
-# -- integers and what they stand for ------------------------------------------------------------------------------------------------------
+# -- integers and what they stand for ------------------------------------------------------------------------
 
 
 def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """round(x / scale) + zero point, saturated; halves to even. Raises UnsupportedModel for 4-bit and floating results.
+    """round(x / scale) + zero point, saturated; halves to even.
+
+    Raises UnsupportedModel for 4-bit and floating results.
 
     Source: ONNX operator QuantizeLinear.
     """
@@ -150,7 +167,10 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
     assert scale is not None
     target = np.dtype(call.result_tensors[0].dtype)
     if target.kind not in "iu":
-        raise UnsupportedModel(f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; lfopt computes integers of 8 bits and more")
+        raise UnsupportedModel(
+            f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; lfopt computes integers of 8 "
+            "bits and more"
+        )
     limits = np.iinfo(target)
     zero = _along_axis(call, operands, 2, out)
     levels = np.rint(values / scale.astype(values.dtype)).astype(np.float64) + (0 if zero is None else zero)
@@ -162,12 +182,18 @@ def dequantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
     values = take(present(operands, 0), out)
     scale, zero = _along_axis(call, operands, 1, out), _along_axis(call, operands, 2, out)
     assert scale is not None
-    centred = values.astype(np.int64) - (0 if zero is None else zero.astype(np.int64)) if values.dtype.kind in "iu" else values
+    centred = (
+        values.astype(np.int64) - (0 if zero is None else zero.astype(np.int64))
+        if values.dtype.kind in "iu"
+        else values
+    )
     return centred.astype(scale.dtype) * scale
 
 
 def _along_axis(call: Call, operands: Operands, index: int, out: Box) -> np.ndarray | None:
-    """Scale or zero point as it meets the box: one for the tensor, one per index of an axis, or one per block along it."""
+    """Scale or zero point as it meets the box: one for the tensor, one per index of an axis,
+    or one per block along it.
+    """
     if not has(operands, index):
         return None
     values, shape = present(operands, index).values, call.shape(0)

@@ -1,14 +1,17 @@
-"""What a quantised operator needs beside its operands: multipliers of its channels, and tables, as the bytes that an accelerator loads.
+"""What a quantised operator needs beside its operands: multipliers of its channels, and tables, as the bytes
+that an accelerator loads.
 
-    SUMS      one row for every `channels` output channels (columns of a Gemm or MatMul), a multiplier of 5 bytes for each of them
+    SUMS      one row for every `channels` output channels (columns of a Gemm or MatMul), a multiplier of 5
+              bytes for each of them
     TABLE     256 bytes; none where the table only clamps the byte
     EXTREME   256 bytes where the scale changes
     CHOICE    256 bytes for each operand that has to be brought to the result's scale
     MOVE      256 bytes for each result whose scale is not the operand's
 
-All others have what they need in their commands (TERMS, PRODUCT, MEAN), or are not done by the accelerator (SLOPES, FLOAT). A multiplier is 40 bits,
-the lowest byte first: its multiplier in bits 0 to 30, its shift in bits 32 to 37; both are 0 where a row has more multipliers than there are
-channels. How many bytes there are needs no weights; what they are does.
+All others have what they need in their commands (TERMS, PRODUCT, MEAN), or are not done by the accelerator
+(SLOPES, FLOAT). A multiplier is 40 bits, the lowest byte first: its multiplier in bits 0 to 30, its shift in
+bits 32 to 37; both are 0 where a row has more multipliers than there are channels. How many bytes there are
+needs no weights; what they are does.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ def parameter_bytes(call: Call, channels: int = 16) -> int:
 
 
 def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
-    """The parameters themselves, uint8: rows of multipliers, or tables. Raises what `lfopt.ops.scaling.requantization` raises."""
+    """The parameters themselves, uint8: rows of multipliers, or tables.
+
+    Raises what `lfopt.ops.scaling.requantization` raises.
+    """
     how = _arithmetic(call)
     if how is not SUMS:
         return tuple(np.ascontiguousarray(entries).view(np.uint8) for entries in _tables(call, how))
@@ -51,10 +57,13 @@ def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
 
 
 def clamps(entries: np.ndarray, dtype: str) -> bool:
-    """Whether a table of 256 stored integers does no more than clamp what it is asked for, an integer of this type.
+    """Whether a table of 256 stored integers does no more than clamp what it is asked for, an integer of this
+    type.
 
-    >>> clamps(np.arange(256, dtype=np.uint8).view(np.int8).clip(0, 100), "int8"), clamps(np.zeros(256, np.int8), "int8")
-    (True, True)
+    >>> clamps(np.arange(256, dtype=np.uint8).view(np.int8).clip(0, 100), "int8")
+    True
+    >>> clamps(np.zeros(256, np.int8), "int8")
+    True
     >>> clamps(np.arange(256, dtype=np.uint8) // 2, "uint8")
     False
     """
@@ -74,16 +83,27 @@ def _channels(call: Call) -> int:
 
 def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
     """Tables of an operator that has no multipliers."""
-    first, results = call.tensors[0], [tensor for tensor in call.result_tensors if tensor.quantization is not None]
+    first, results = (
+        call.tensors[0],
+        [tensor for tensor in call.result_tensors if tensor.quantization is not None],
+    )
     pairs: list[tuple[Tensor | None, Tensor]] = []
     if how is TABLE:
-        operand = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
+        operand = next(
+            tensor
+            for tensor, constant in zip(call.tensors, call.constant, strict=True)
+            if tensor is not None and not constant
+        )
         if not clamps(entries := table(call), operand.dtype):
             yield entries
     elif how is CHOICE:
         parameters = row_of(call).parameters
         operands = [tensor for i, tensor in enumerate(call.tensors) if i not in parameters]
-        pairs = [(tensor, results[0]) for tensor in operands if tensor is not None and tensor.quantization is not None and tensor.dtype in BYTES]
+        pairs = [
+            (tensor, results[0])
+            for tensor in operands
+            if tensor is not None and tensor.quantization is not None and tensor.dtype in BYTES
+        ]
     elif how in (EXTREME, MOVE):
         pairs = [(first, result) for result in results]
     for before, after in pairs:

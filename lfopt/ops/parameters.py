@@ -1,4 +1,5 @@
-"""What the attributes and parameter inputs of an operator say, with defaults filled in: axes from 0, starts within the map, extents of all parts.
+"""What the attributes and parameter inputs of an operator say, with defaults filled in: axes from 0, starts
+within the map, extents of all parts.
 
 Where a parameter's values are not at hand (they are computed, or absent from the model) the answer is None.
 """
@@ -36,13 +37,18 @@ def reduced_axes(call: Call) -> frozenset[int] | None:
 
 
 def lrn_reach(call: Call) -> tuple[int, int]:
-    """Channels below and above that LRN sums over. Source: ONNX operator LRN: floor and ceil of (size - 1) / 2."""
+    """Channels below and above that LRN sums over.
+
+    Source: ONNX operator LRN: floor and ceil of (size - 1) / 2.
+    """
     size = call.attribute("size", 1)
     return (size - 1) // 2, size // 2
 
 
 def split_sizes(call: Call) -> tuple[int, ...] | None:
-    """Extents of all outputs along the axis, also of those that are omitted; None if their values are not at hand."""
+    """Extents of all outputs along the axis, also of those that are omitted;
+    None if their values are not at hand.
+    """
     axis, count = call.attribute("axis", 0) % len(call.shape(0)), len(call.operator.outputs)
     if len(call.results) == count:
         return tuple(shape[axis] for shape in call.results)
@@ -54,7 +60,10 @@ def split_sizes(call: Call) -> tuple[int, ...] | None:
 
 
 def slice_steps(call: Call) -> list[tuple[int, int]] | None:
-    """(start, step) along every axis: result index i reads start + i * step. None if the values are not at hand. Source: ONNX operator Slice."""
+    """(start, step) along every axis: result index i reads start + i * step.
+
+    None if the values are not at hand. Source: ONNX operator Slice.
+    """
     shape, starts = call.shape(0), call.ints(1)
     axes = call.ints(3) if call.has(3) else tuple(range(len(starts or ())))
     steps = call.ints(4) if call.has(4) else (1,) * len(starts or ())
@@ -69,7 +78,9 @@ def slice_steps(call: Call) -> list[tuple[int, int]] | None:
 
 
 def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
-    """(before, after) along every axis, negative where elements are cut off; None if the values are not at hand. Source: ONNX operator Pad."""
+    """(before, after) along every axis, negative where elements are cut off;
+    None if the values are not at hand. Source: ONNX operator Pad.
+    """
     rank, pads = len(call.shape(0)), call.ints(1)
     axes = call.ints(3) if call.has(3) else tuple(range(rank))
     if pads is None or axes is None:
@@ -81,7 +92,8 @@ def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
 
 
 def pad_sources(span: Span, size: int, before: int, after: int, mode: str) -> list[int]:
-    """Input index that each padded index of a span repeats: edge, reflect or wrap, about what negative amounts leave of the map.
+    """Input index that each padded index of a span repeats: edge, reflect or wrap, about what negative
+    amounts leave of the map.
 
     >>> pad_sources((0, 7), 4, 2, 1, "reflect")
     [2, 1, 0, 1, 2, 3, 2]

@@ -41,7 +41,10 @@ def hull(boxes: list[Box]) -> Box:
     if len(boxes) == 1:
         return boxes[0]
     real = [box for box in boxes if not is_empty(box)] or boxes[:1]
-    return tuple((min(start for start, _ in spans), max(stop for _, stop in spans)) for spans in zip(*real, strict=True))
+    return tuple(
+        (min(start for start, _ in spans), max(stop for _, stop in spans))
+        for spans in zip(*real, strict=True)
+    )
 
 
 def take(part: Part, box: Box) -> np.ndarray:

@@ -1,32 +1,41 @@
-"""What contractions move between DRAM and a buffer of S bytes in any schedule that computes nothing twice: in whatever order, groups and modes.
+"""What contractions move between DRAM and a buffer of S bytes in any schedule that computes nothing twice: in
+whatever order, groups and modes.
 
-The argument is that of Hong and Kung (phases) with the inequality of Loomis and Whitney, of all contractions of a network at once, whatever is fused
-around them. A contraction by weights adds products of row p (a position of the window), inner index l (input channel and tap) and column j (output
-channel): M x K x N in all. In a stretch of time in which it does F of them, let the elements that it touches be
+The argument is that of Hong and Kung (phases) with the inequality of Loomis and Whitney, of all contractions
+of a network at once, whatever is fused around them. A contraction by weights adds products of row p (a
+position of the window), inner index l (input channel and tap) and column j (output channel): M x K x N in
+all. In a stretch of time in which it does F of them, let the elements that it touches be
 
-* a of its operand, b weights and c partial sums that were on chip when the stretch began, are there when it ends, or cross to or from DRAM meanwhile;
-* other elements of the operand: they are made and forgotten within the stretch, so all N products of each are done in it: F / N pairs (p, l) at most;
-* other sums: they are begun and finished within the stretch, so all K products of each are done in it: F / K of them at most.
+* a of its operand, b weights and c partial sums that were on chip when the stretch began, are there when it
+  ends, or cross to or from DRAM meanwhile;
+* other elements of the operand: they are made and forgotten within the stretch, so all N products of each are
+  done in it: F / N pairs (p, l) at most;
+* other sums: they are begun and finished within the stretch, so all K products of each are done in it: F / K
+  of them at most.
 
-Weights are never made. One element of the operand stands for as many pairs (p, l) as windows tap it: u = product of ceil(kernel / stride) over the
-axes (dilated: kernel over stride / gcd(stride, dilation)); such reuse of a window is the subject of Demmel and Dinh, arXiv 1802.06905. A transposed
-convolution has the same factor v on the side of its sums. By Loomis and Whitney F^2 <= pairs (p, l) x pairs (l, j) x pairs (p, j):
+Weights are never made. One element of the operand stands for as many pairs (p, l) as windows tap it: u =
+product of ceil(kernel / stride) over the axes (dilated: kernel over stride / gcd(stride, dilation)); such
+reuse of a window is the subject of Demmel and Dinh, arXiv 1802.06905. A transposed convolution has the same
+factor v on the side of its sums. By Loomis and Whitney F^2 <= pairs (p, l) x pairs (l, j) x pairs (p, j):
 
     F^2  <=  (u a + F / N)  b  (v c + F / K)
 
-Let r(F) be the fewest bytes of such a, b and c: element_bytes, bytes of a weight, and accumulator_bytes each. What satisfies the inequality for some
-F does so for every smaller F, too; and what does so for some F does so for every larger F, in proportion. So r(F) does not fall, r(F) / F does not
-rise, and r(F) <= the bytes of all K N weights: where R is above those there is no bound.
+Let r(F) be the fewest bytes of such a, b and c: element_bytes, bytes of a weight, and accumulator_bytes each.
+What satisfies the inequality for some F does so for every smaller F, too; and what does so for some F does so
+for every larger F, in proportion. So r(F) does not fall, r(F) / F does not rise, and r(F) <= the bytes of all
+K N weights: where R is above those there is no bound.
 
-Cut the schedule where the sum over contractions of (products done) / F_k has risen by 1, with F_k such that r_k(F_k) >= R. A part in which
-contraction k does f_k products touches at least sum r_k(f_k) >= R sum f_k / F_k >= R bytes of these kinds, of which S at most were there when it
-began, and S when it ended. So each part moves R - 2 S bytes of operands, weights and sums of these contractions. Compulsory bytes of other tensors
+Cut the schedule where the sum over contractions of (products done) / F_k has risen by 1, with F_k such that
+r_k(F_k) >= R. A part in which contraction k does f_k products touches at least sum r_k(f_k) >= R sum f_k /
+F_k >= R bytes of these kinds, of which S at most were there when it began, and S when it ended. So each part
+moves R - 2 S bytes of operands, weights and sums of these contractions. Compulsory bytes of other tensors
 come on top.
 
-Counted are windows that lie in the map with all of their taps, so that all rows have K products. Left out are contractions whose weights others read
-too, and those whose operand is laid out from elements of others (Concat, Resize, ...), which one byte might serve twice; what is only transposed is
-the map before. Of contractions that read one map, those of alike shapes are one with all their columns; of others, the largest counts.
-Products of two maps are left out: both may be made and forgotten part by part.
+Counted are windows that lie in the map with all of their taps, so that all rows have K products. Left out are
+contractions whose weights others read too, and those whose operand is laid out from elements of others
+(Concat, Resize, ...), which one byte might serve twice; what is only transposed is the map before. Of
+contractions that read one map, those of alike shapes are one with all their columns; of others, the largest
+counts. Products of two maps are left out: both may be made and forgotten part by part.
 """
 
 from __future__ import annotations
@@ -75,16 +84,28 @@ class MapContraction(NamedTuple):
 
 
 def beyond_compulsory(uses: Iterable[MapContraction], hardware: Hardware, on_chip: int) -> int:
-    """Bytes that any schedule with these contractions moves beyond the compulsory ones, if it computes nothing twice. `on_chip`: S."""
+    """Bytes that any schedule with these contractions moves beyond the compulsory ones,
+    if it computes nothing twice. `on_chip`: S.
+    """
     contractions = _by_map(uses)
-    return max((_beyond(contractions, hardware, on_chip, factor) for factor in FACTORS), default=0) if contractions else 0
+    return (
+        max((_beyond(contractions, hardware, on_chip, factor) for factor in FACTORS), default=0)
+        if contractions
+        else 0
+    )
 
 
 def keeps_elements(row: OpSpec) -> bool | None:
-    """Of what makes a map: whether its elements are those of its operand, each once; None: they may be the same ones several times."""
+    """Of what makes a map: whether its elements are those of its operand, each once; None:
+    they may be the same ones several times.
+    """
     if row.permutes:
         return True
-    return None if row.family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW) else False
+    return (
+        None
+        if row.family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW)
+        else False
+    )
 
 
 def _beyond(contractions: list[ContractionProducts], hardware: Hardware, on_chip: int, factor: float) -> int:
@@ -97,7 +118,11 @@ def _beyond(contractions: list[ContractionProducts], hardware: Hardware, on_chip
             parts[key] = _products_within(products, hardware, touched)
         done = products.macs / parts[key]
         if done * moved > products.compulsory:
-            progress, compulsory, least = progress + done, compulsory + products.compulsory, min(least, parts[key])
+            progress, compulsory, least = (
+                progress + done,
+                compulsory + products.compulsory,
+                min(least, parts[key]),
+            )
     return max(floor(progress / (1 + 1 / least) * SAFE) * moved - compulsory, 0) if progress else 0
 
 
@@ -112,32 +137,43 @@ def _products_within(products: ContractionProducts, hardware: Hardware, touched:
             return inf
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (low, middle) if _touched(products, hardware, middle, touched) >= touched else (middle, high)
+        low, high = (
+            (low, middle) if _touched(products, hardware, middle, touched) >= touched else (middle, high)
+        )
         if high - low < 1e-3 * high:
             break
     return high
 
 
 def _touched(products: ContractionProducts, hardware: Hardware, macs: float, most: float) -> float:
-    """A lower bound of r(F), `most` at the most: of every interval of pairs (p, l), its low end for the operand, its high end for the rest."""
+    """A lower bound of r(F), `most` at the most: of every interval of pairs (p, l), its low end for the
+    operand, its high end for the rest.
+    """
     per_pair, per_sum = hardware.element_bytes / products.reads, hardware.accumulator_bytes / products.adds
     weight = hardware.constant_bits(bias=False) / 8
     rows, begun = macs / products.columns, macs / products.inner
     count = ceil(np.log(1 + most / (per_pair * rows)) / np.log(RATIO)) + 1
     pairs = rows * RATIO ** np.arange(count + 1)
     sums = np.maximum(np.sqrt(weight / per_sum / pairs[1:]) * macs, begun)
-    least = per_pair * (pairs[:-1] - rows) + weight * macs / pairs[1:] * (macs / sums) + per_sum * (sums - begun)
+    least = (
+        per_pair * (pairs[:-1] - rows) + weight * macs / pairs[1:] * (macs / sums) + per_sum * (sums - begun)
+    )
     return min(float(least.min()) * SAFE, most)
 
 
 def _by_map(uses: Iterable[MapContraction]) -> list[ContractionProducts]:
-    """Per map that contractions read: those of alike shapes as one, or one of the others; whichever has the most products."""
+    """Per map that contractions read: those of alike shapes as one, or one of the others;
+    whichever has the most products.
+    """
     by_map, loaded = dict[str, dict[object, list[ContractionProducts]]](), dict[str, int]()
     for number, (root, size, products) in enumerate(uses):
         alike = (0, products.rows, products.inner) if products[3:6] == (1, 1, 1) else (1, number)
         by_map.setdefault(root, {}).setdefault(alike, []).append(products)
         loaded[root] = size
-    best = {root: max(map(_merged, kinds.values()), key=lambda products: products.macs) for root, kinds in by_map.items()}
+    best = {
+        root: max(map(_merged, kinds.values()), key=lambda products: products.macs)
+        for root, kinds in by_map.items()
+    }
     return [kind._replace(compulsory=kind.compulsory + loaded[root]) for root, kind in best.items()]
 
 
@@ -149,14 +185,23 @@ def _merged(same: list[ContractionProducts]) -> ContractionProducts:
 def products_of(call: Call, elements: int, compulsory: int) -> ContractionProducts | None:
     """Of a contraction by weights; None for others, and where no window lies in the map with all of its taps.
 
-    `elements`: of the map that it reads, behind views; `compulsory`: bytes of its constants, and of its result if that is one of the network.
+    `elements`: of the map that it reads, behind views; `compulsory`: bytes of its constants, and of its
+    result if that is one of the network.
     """
     row = row_of(call)
-    if row.tiling is not Tiling.CONTRACT or not call.constant[1] or call.constant[0] or len(call.shape(1)) < 2:
+    if (
+        row.tiling is not Tiling.CONTRACT
+        or not call.constant[1]
+        or call.constant[0]
+        or len(call.shape(1)) < 2
+    ):
         return None
     if row.family is Family.CONVOLUTION:
         axes, groups = windows(call), call.attribute("group", 1)
-        taps, rows = prod(axis.kernel for axis in axes), call.shape(0)[0] * prod(_inside(axis) for axis in axes)
+        taps, rows = (
+            prod(axis.kernel for axis in axes),
+            call.shape(0)[0] * prod(_inside(axis) for axis in axes),
+        )
         reuse = prod(ceil(axis.kernel * gcd(axis.stride, axis.dilation) / axis.stride) for axis in axes)
         channels, filters = call.shape(0)[1] // groups, call.result[1] // groups
         if not rows:
@@ -172,11 +217,17 @@ def products_of(call: Call, elements: int, compulsory: int) -> ContractionProduc
 
 
 def _inner(call: Call) -> int:
-    return call.shape(0)[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else call.shape(0)[-1]
+    return (
+        call.shape(0)[0]
+        if call.operator.kind == "Gemm" and call.attribute("transA", 0)
+        else call.shape(0)[-1]
+    )
 
 
 def _inside(axis: Window) -> int:
-    """Positions of a window all of whose taps lie in the map; of a transposed one, elements all of whose products do."""
+    """Positions of a window all of whose taps lie in the map;
+    of a transposed one, elements all of whose products do.
+    """
     wide, within, places = (axis.kernel - 1) * axis.dilation, axis.size, axis.size_out
     if axis.transposed:
         within, places = places, within

@@ -1,7 +1,8 @@
 """Pools on boxes. Padding is worked out from where the box lies in the map.
 
-Source: ONNX operators MaxPool, AveragePool, LpPool. Windows that ceil_mode lets reach past the padded map are cut off at its end; what
-count_include_pad counts is the window within the padded map, as in ONNX Runtime. Global pools are in `lfopt.ops.reducing`.
+Source: ONNX operators MaxPool, AveragePool, LpPool. Windows that ceil_mode lets reach past the padded map are
+cut off at its end; what count_include_pad counts is the window within the padded map, as in ONNX Runtime.
+Global pools are in `lfopt.ops.reducing`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ Fold = Callable[..., np.ndarray]
 
 
 def max_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """[n, c, *spatial]: the largest element of each window, or (result 1) its index in the whole input, flattened."""
+    """[n, c, *spatial]: the largest element of each window,
+    or (result 1) its index in the whole input, flattened.
+    """
     if result == 1:
         return _max_indices(call, operands, out)
     data, sliding = present(operands, 0), _trimmed(call, out)
@@ -43,7 +46,16 @@ def _folded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...
     for axis, (window, count) in enumerate(zip(sliding, size, strict=True)):
         lead = (slice(None),) * (2 + axis)
         taps = (
-            patch[(*lead, slice(j * window.dilation, j * window.dilation + (count - 1) * window.stride + 1, window.stride))]
+            patch[
+                (
+                    *lead,
+                    slice(
+                        j * window.dilation,
+                        j * window.dilation + (count - 1) * window.stride + 1,
+                        window.stride,
+                    ),
+                )
+            ]
             for j in range(window.kernel)
         )
         total = next(taps)
@@ -56,17 +68,25 @@ def _folded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...
 
 
 def _max_indices(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """The first of the largest elements, in the order of the window's elements. Source: MaxPool, storage_order (1: columns first)."""
+    """The first of the largest elements, in the order of the window's elements.
+
+    Source: MaxPool, storage_order (1: columns first).
+    """
     data, sliding, size = present(operands, 0), _trimmed(call, out), box_shape(out)[2:]
     patch = padded(data, needs(call, 0, out), out, sliding, _lowest(data.values.dtype))
     valid = padded(Part(np.ones(box_shape(data.box), bool), data.box), needs(call, 0, out), out, sliding)
-    best, taken = np.full(box_shape(out), _lowest(data.values.dtype), data.values.dtype), np.zeros(box_shape(out), bool)
+    best, taken = (
+        np.full(box_shape(out), _lowest(data.values.dtype), data.values.dtype),
+        np.zeros(box_shape(out), bool),
+    )
     shape = call.shape(0)
     order = range(2, len(shape)) if call.attribute("storage_order", 0) else range(len(shape) - 1, 1, -1)
     steps, step = {0: shape[1] * int(np.prod(shape[2:])), 1: int(np.prod(shape[2:]))}, 1
     for axis in order:
         steps[axis], step = step, step * shape[axis]
-    origin = sum(np.arange(*out[axis]).reshape(-1, *(1,) * (len(shape) - axis - 1)) * steps[axis] for axis in (0, 1))
+    origin = sum(
+        np.arange(*out[axis]).reshape(-1, *(1,) * (len(shape) - axis - 1)) * steps[axis] for axis in (0, 1)
+    )
     # Of a window that lies in padding alone: index -1 along every spatial axis, as ONNX Runtime has it.
     place = np.broadcast_to(origin - sum(steps[axis] for axis in range(2, len(shape))), box_shape(out))
     for tap in product(*(range(window.kernel) for window in sliding)):

@@ -1,4 +1,6 @@
-"""Find attention in a network: softmax(Q K' s + mask) V among its operators, in whatever form exporters write it."""
+"""Find attention in a network: softmax(Q K' s + mask) V among its operators,
+in whatever form exporters write it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.table import row_of
 
-LAID_OUT = frozenset({"Concat", "Expand", "Slice", "Split", "Transpose"})  # what may stand between a product of attention and its operands
+# what may stand between a product of attention and its operands
+LAID_OUT = frozenset({"Concat", "Expand", "Slice", "Split", "Transpose"})
 MOST_PARTS = 64
 FLOATS = ("bool", "float16", "bfloat16", "float32", "float64")  # types of what its parts make
 ORDER = ("queries", "keys", "values", "scores", "result")  # of operands; maps come before constants
@@ -35,14 +38,20 @@ class RecognisedAttention(NamedTuple):
 
 
 def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[RecognisedAttention, ...]:
-    """The attentions of a network, none of which share operators; `owner`: groups of operators by name, each lies in one of them.
+    """The attentions of a network, none of which share operators; `owner`: groups of operators by name, each
+    lies in one of them.
 
-    Left alone is what has its scores read elsewhere, what is quantised, and a softmax that is no operand of a product.
+    Left alone is what has its scores read elsewhere, what is quantised, and a softmax that is no operand of a
+    product.
     """
     taken, views = set[int](), _views(flow)
     recognised: list[RecognisedAttention] = []
     for op, row in enumerate(flow.specs):
-        if row.kind == "Softmax" and (core := _core(flow, op)) is not None and _together(flow, core.members, owner):
+        if (
+            row.kind == "Softmax"
+            and (core := _core(flow, op)) is not None
+            and _together(flow, core.members, owner)
+        ):
             members = _widened(flow, core, owner)
             if taken.isdisjoint(members) and len(members) <= MOST_PARTS and _plain(flow, members):
                 taken |= members
@@ -51,7 +60,9 @@ def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[
 
 
 class Attentions:
-    """The attentions of a network, as steps name them: by the names of all their parts, before those of what follows in flight."""
+    """The attentions of a network, as steps name them:
+    by the names of all their parts, before those of what follows in flight.
+    """
 
     def __init__(self, flow: Dataflow) -> None:
         self.flow, self.recognised = flow, attentions(flow)
@@ -59,8 +70,12 @@ class Attentions:
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """Constants that say which keys they see, and that nothing else reads: no attention has to load them."""
-        named = {form.mask for one in self.recognised if (form := one.call.attention) is not None and form.mask}
+        """Constants that say which keys they see, and that nothing else reads: no attention has to load
+        them.
+        """
+        named = {
+            form.mask for one in self.recognised if (form := one.call.attention) is not None and form.mask
+        }
         kept = {name for one in self.recognised for name in one.call.operator.inputs}
         inside = {i for one in self.recognised for i in one.members}
         kept |= {w.name for i, weights in enumerate(self.flow.weights) if i not in inside for w in weights}
@@ -70,7 +85,11 @@ class Attentions:
         """The attention that a step computes, if it does; and what follows in flight."""
         one = self.by_head.get(step.operator)
         names = () if one is None else tuple(part.operator.name for part in one.call.parts[1:])
-        return (None, step.then) if one is None or step.then[: len(names)] != names else (one, step.then[len(names) :])
+        return (
+            (None, step.then)
+            if one is None or step.then[: len(names)] != names
+            else (one, step.then[len(names) :])
+        )
 
 
 @lru_cache(maxsize=16)
@@ -95,7 +114,7 @@ def _plain(flow: Dataflow, members: set[int]) -> bool:
     return all(tensor.quantization is None and tensor.dtype in FLOATS for tensor in tensors)
 
 
-# -- the products and what is between them -----------------------------------------------------------------------------------------------------
+# -- the products and what is between them -------------------------------------------------------------------
 
 
 @dataclass
@@ -138,13 +157,23 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
             alone = len(flow.results[maker]) == 1 and _only_reader(flow, flow.results[maker][0]) == op
             direct = [o.input for o in flow.operands[op] if o.map in flow.results[maker]]
             seen = flow.calls[op].shape(direct[0]) if direct else ()
-            if not alone or len(direct) != 1 or seen[-2:] != wanted[-2:] or flow.calls[maker].result[-2:] != wanted[-2:]:
+            if (
+                not alone
+                or len(direct) != 1
+                or seen[-2:] != wanted[-2:]
+                or flow.calls[maker].result[-2:] != wanted[-2:]
+            ):
                 continue
             product = flow.specs[maker].kind == "MatMul" and [o.input for o in flow.operands[maker]] == [0, 1]
             if product and min(len(flow.calls[maker].shape(i)) for i in (0, 1)) > 1:
-                return _Core((maker, mixing), softmax, tuple(before), guard, rounding) if _hides_rows(flow, guard, before) else None
+                return (
+                    _Core((maker, mixing), softmax, tuple(before), guard, rounding)
+                    if _hides_rows(flow, guard, before)
+                    else None
+                )
             reached = flow.calls[maker].result
-            if flow.specs[maker].elementwise and prod(reached) == prod(wanted):  # by way of a view, as of the windows of a batch (Swin)
+            # by way of a view, as of the windows of a batch (Swin)
+            if flow.specs[maker].elementwise and prod(reached) == prod(wanted):
                 before.append(maker)
                 op, wanted = maker, reached
                 break
@@ -160,27 +189,46 @@ def _only_reader(flow: Dataflow, m: int) -> int | None:
 
 
 def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
-    """What makes rows without keys 0: Where, and before it IsNaN, or what looks for rows of -inf in a mask, as ONNX defines Attention."""
+    """What makes rows without keys 0: Where, and before it IsNaN,
+    or what looks for rows of -inf in a mask, as ONNX defines Attention.
+    """
     *tests, chosen = [*bits(flow.readers[weights])] or [-1]
     if chosen < 0 or flow.is_output[weights] or flow.specs[chosen].kind != "Where":
         return ()
     zero, (condition, *others) = flow.calls[chosen].values[1], flow.operands[chosen]
     alike = condition.input == 0 and [(o.map, o.input) for o in others] == [(weights, 2)]
-    if not alike or _only_reader(flow, condition.map) != chosen or zero is None or zero.size != 1 or float(zero.reshape(-1)[0]) != 0:
+    if (
+        not alike
+        or _only_reader(flow, condition.map) != chosen
+        or zero is None
+        or zero.size != 1
+        or float(zero.reshape(-1)[0]) != 0
+    ):
         return ()
     test = flow.producer[condition.map]
     if tests or test < 0:
         return (test, chosen) if tests == [test] and flow.specs[test].kind == "IsNaN" else ()
     highest = flow.producer[flow.operands[test][0].map] if flow.operands[test] else -1
     call, least = flow.calls[highest], flow.calls[test].values
-    hidden = flow.specs[test].kind == "Equal" and any(value is not None and value.size == 1 and np.isneginf(value).all() for value in least)
-    along = hidden and highest >= 0 and flow.specs[highest].kind == "ReduceMax" and reduced_axes(call) == {len(call.shape(0)) - 1}
-    alone = along and call.attribute("keepdims", 1) == 1 and _only_reader(flow, flow.results[highest][0]) == test
+    hidden = flow.specs[test].kind == "Equal" and any(
+        value is not None and value.size == 1 and np.isneginf(value).all() for value in least
+    )
+    along = (
+        hidden
+        and highest >= 0
+        and flow.specs[highest].kind == "ReduceMax"
+        and reduced_axes(call) == {len(call.shape(0)) - 1}
+    )
+    alone = (
+        along and call.attribute("keepdims", 1) == 1 and _only_reader(flow, flow.results[highest][0]) == test
+    )
     return (highest, test, chosen) if alone else ()
 
 
 def _hides_rows(flow: Dataflow, guard: tuple[int, ...], before: list[int]) -> bool:
-    """Whether the mask in which a guard looks for rows of -inf is added to the scores, and nothing but other sums follows."""
+    """Whether the mask in which a guard looks for rows of -inf is added to the scores,
+    and nothing but other sums follows.
+    """
     if len(guard) < 3:
         return True
     mask = flow.calls[guard[0]].operator.inputs[0]
@@ -189,7 +237,7 @@ def _hides_rows(flow: Dataflow, guard: tuple[int, ...], before: list[int]) -> bo
     return ("Add", True) in sums
 
 
-# -- what lays operands and result out ---------------------------------------------------------------------------------------------------------
+# -- what lays operands and result out -----------------------------------------------------------------------
 
 
 def _widened(flow: Dataflow, core: _Core, owner: Mapping[str, int] | None) -> set[int]:
@@ -199,21 +247,34 @@ def _widened(flow: Dataflow, core: _Core, owner: Mapping[str, int] | None) -> se
 
     def may(op: int) -> bool:
         same = owner is None or owner[flow.operators[op].name] == group
-        return same and not any(flow.is_output[m] for m in flow.results[op]) and not any(w.gathered for w in flow.weights[op])
+        return (
+            same
+            and not any(flow.is_output[m] for m in flow.results[op])
+            and not any(w.gathered for w in flow.weights[op])
+        )
 
     changed = True
     while changed:
         changed = False
-        for maker in sorted({flow.producer[o.map] for i in members for o in flow.operands[i]} - members - {-1}, reverse=True):
+        for maker in sorted(
+            {flow.producer[o.map] for i in members for o in flow.operands[i]} - members - {-1}, reverse=True
+        ):
             readers = {r for m in flow.results[maker] for r in bits(flow.readers[m])}
-            if readers <= members and may(maker) and (flow.specs[maker].kind in LAID_OUT or _scales(flow, maker)):
+            if (
+                readers <= members
+                and may(maker)
+                and (flow.specs[maker].kind in LAID_OUT or _scales(flow, maker))
+            ):
                 members.add(maker)
                 changed = True
     lays = {i for i in members - kept if flow.specs[i].kind in LAID_OUT}
-    scales = {i for i in members - kept - lays if any(flow.ancestors[i] >> j & 1 for j in lays)}  # others belong to what makes their operand
+    # others belong to what makes their operand
+    scales = {i for i in members - kept - lays if any(flow.ancestors[i] >> j & 1 for j in lays)}
     members = kept | lays | scales
     last = core.products[1]
-    while (reader := _only_reader(flow, flow.results[last][0])) is not None and flow.specs[reader].kind == "Transpose":
+    while (reader := _only_reader(flow, flow.results[last][0])) is not None and flow.specs[
+        reader
+    ].kind == "Transpose":
         if owner is not None and owner[flow.operators[reader].name] != group:
             break
         last = reader
@@ -223,19 +284,27 @@ def _widened(flow: Dataflow, core: _Core, owner: Mapping[str, int] | None) -> se
 
 def _scales(flow: Dataflow, op: int) -> bool:
     """Whether it is a function of single elements of one map."""
-    return flow.specs[op].elementwise and len(flow.operands[op]) == 1 and not flow.weights[op] and len(flow.results[op]) == 1
+    return (
+        flow.specs[op].elementwise
+        and len(flow.operands[op]) == 1
+        and not flow.weights[op]
+        and len(flow.results[op]) == 1
+    )
 
 
-# -- as one operator ---------------------------------------------------------------------------------------------------------------------------
+# -- as one operator -----------------------------------------------------------------------------------------
 
 
-def _recognised(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> RecognisedAttention:
+def _recognised(
+    flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]
+) -> RecognisedAttention:
     members = tuple(sorted(chosen))
     parts = tuple(flow.calls[i] for i in members)
     window, mask = _window(flow, core)
     parameters = {part.operator.name: row_of(part).parameters for part in parts}
     if core.guard:
-        parameters[flow.operators[core.guard[-1]].name] |= {0}  # which rows are without keys is seen by the scores themselves
+        # which rows are without keys is seen by the scores themselves
+        parameters[flow.operators[core.guard[-1]].name] |= {0}
     form = Attention(
         parts,
         views,
@@ -254,10 +323,20 @@ def _recognised(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[st
     regions = form.regions(result, whole(flow.graph.shape(result)))
     uses = sorted(regions, key=lambda use: (use[0] in flow.graph.constants, ORDER.index(use[1])))
     form = replace(form, uses=tuple(uses))
-    operator = Operator(parts[0].operator.name, KIND, tuple(name for name, _ in uses), (result,), origin=parts[0].operator.origin)
+    operator = Operator(
+        parts[0].operator.name,
+        KIND,
+        tuple(name for name, _ in uses),
+        (result,),
+        origin=parts[0].operator.origin,
+    )
     call = replace(Call.of(flow.graph, operator), attention=form)
     reads = row_reads(call)
-    operands = tuple(MapRead(flow.map_index[name], reads[k], k) for k, (name, _) in enumerate(uses) if name in flow.map_index)
+    operands = tuple(
+        MapRead(flow.map_index[name], reads[k], k)
+        for k, (name, _) in enumerate(uses)
+        if name in flow.map_index
+    )
     weights = {w.name: w for i in members for w in flow.weights[i] if w.name != mask}
     return RecognisedAttention(members, call, operands, tuple(weights.values()))
 
@@ -265,14 +344,20 @@ def _recognised(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[st
 def _views(flow: Dataflow) -> dict[str, str]:
     """Per view of a network: its operand."""
     produced = {name for operator in flow.operators for name in operator.outputs}
-    return {name: op.inputs[0] for op in flow.graph.operators for name in op.outputs if name and name not in produced}
+    return {
+        name: op.inputs[0]
+        for op in flow.graph.operators
+        for name in op.outputs
+        if name and name not in produced
+    }
 
 
-# -- masks -------------------------------------------------------------------------------------------------------------------------------------
+# -- masks ---------------------------------------------------------------------------------------------------
 
 
 def _window(flow: Dataflow, core: _Core) -> tuple[tuple[np.ndarray, np.ndarray] | None, str]:
-    """Which keys each query sees, and the constant that says so: a mask that hides all but one run of keys of every row, and changes no other score.
+    """Which keys each query sees, and the constant that says so: a mask that hides all but one run of keys of
+    every row, and changes no other score.
 
     None for all keys, "" where there is no such mask.
     """
@@ -280,18 +365,29 @@ def _window(flow: Dataflow, core: _Core) -> tuple[tuple[np.ndarray, np.ndarray] 
         call = flow.calls[op]
         for index, name in enumerate(call.operator.inputs):
             hides = _hides(call, index)
-            if hides is None or hides.ndim < 2 or max(hides.shape[:-2], default=1) > 1 or len(call.result) < 2:
+            if (
+                hides is None
+                or hides.ndim < 2
+                or max(hides.shape[:-2], default=1) > 1
+                or len(call.result) < 2
+            ):
                 continue
             rows = np.broadcast_to(hides.reshape(hides.shape[-2:]), call.result[-2:])
             seen = ~rows
             first, stop = seen.argmax(axis=-1), rows.shape[-1] - seen[:, ::-1].argmax(axis=-1)
-            if seen.any(axis=-1).all() and seen.any(axis=0).all() and (seen.sum(axis=-1) == stop - first).all():
+            if (
+                seen.any(axis=-1).all()
+                and seen.any(axis=0).all()
+                and (seen.sum(axis=-1) == stop - first).all()
+            ):
                 return (None if seen.all() else (first, stop)), name
     return None, ""
 
 
 def _hides(call: Call, index: int) -> np.ndarray | None:
-    """Where a constant operand of an operator on scores hides keys, if it does nothing else; None where that is not known."""
+    """Where a constant operand of an operator on scores hides keys, if it does nothing else;
+    None where that is not known.
+    """
     value, kind = call.values[index], call.operator.kind
     if value is None or value.size < 2:
         return None
@@ -302,6 +398,11 @@ def _hides(call: Call, index: int) -> np.ndarray | None:
     if kind == "Where" and index == 0:
         for branch, when in ((1, value.astype(bool)), (2, ~value.astype(bool))):
             other = call.values[branch]
-            if other is not None and other.size == 1 and other.dtype.kind == "f" and other.reshape(-1)[0] <= max(HIDDEN, np.finfo(other.dtype).min):
+            if (
+                other is not None
+                and other.size == 1
+                and other.dtype.kind == "f"
+                and other.reshape(-1)[0] <= max(HIDDEN, np.finfo(other.dtype).min)
+            ):
                 return when
     return None

@@ -28,10 +28,15 @@ def _data(call: Call, operands: Operands, out: Box, result: int = 0) -> np.ndarr
 
 def _within(call: Call, out: Box, values: np.ndarray) -> np.ndarray:
     """Of values that hold some axes of the result whole, the part that box `out` is."""
-    return values[tuple(slice(None) if n == stop - start else slice(start, stop) for n, (start, stop) in zip(values.shape, out, strict=True))]
+    return values[
+        tuple(
+            slice(None) if n == stop - start else slice(start, stop)
+            for n, (start, stop) in zip(values.shape, out, strict=True)
+        )
+    ]
 
 
-# -- reductions ----------------------------------------------------------------------------------------------------------------------------
+# -- reductions ----------------------------------------------------------------------------------------------
 
 
 Each = Callable[[Call, np.ndarray], np.ndarray]  # done with every element
@@ -66,7 +71,9 @@ def _root(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 class Reduction(NamedTuple):
-    """A reduction as a function that folds elements in any order, and what is done with them before, and with the result after."""
+    """A reduction as a function that folds elements in any order, and what is done with them before,
+    and with the result after.
+    """
 
     fold: np.ufunc
     before: Each = _same
@@ -142,12 +149,14 @@ def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.n
     values = _data(call, operands, out)
     axis = call.attribute("axis", 0) % values.ndim
     last = bool(call.attribute("select_last_index", 0))
-    indices = (np.argmax if call.operator.kind == "ArgMax" else np.argmin)(np.flip(values, axis) if last else values, axis)
+    indices = (np.argmax if call.operator.kind == "ArgMax" else np.argmin)(
+        np.flip(values, axis) if last else values, axis
+    )
     indices = values.shape[axis] - 1 - indices if last else indices
     return np.expand_dims(indices, axis) if call.attribute("keepdims", 1) else indices
 
 
-# -- along one axis ------------------------------------------------------------------------------------------------------------------------
+# -- along one axis ------------------------------------------------------------------------------------------
 
 
 def softmax(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -160,7 +169,9 @@ def softmax(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray
     shifted = values - values.max(axis=axis, keepdims=True)
     powers = np.exp(shifted)
     total = powers.sum(axis=axis, keepdims=True)
-    return _within(call, out, shifted - np.log(total) if call.operator.kind == "LogSoftmax" else powers / total)
+    return _within(
+        call, out, shifted - np.log(total) if call.operator.kind == "LogSoftmax" else powers / total
+    )
 
 
 def lp_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -171,7 +182,9 @@ def lp_normalization(call: Call, operands: Operands, out: Box, result: int) -> n
 
 
 def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """CumSum, CumProd: from the start of the axis, or (reverse) from its end; exclusive: without the element itself."""
+    """CumSum, CumProd: from the start of the axis, or (reverse) from its end; exclusive:
+    without the element itself.
+    """
     values, axes = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
     assert axes is not None
     axis = axes[0] % values.ndim
@@ -186,11 +199,14 @@ def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
     return np.flip(total, axis) if reverse else total
 
 
-CUMULATIVE: dict[str, tuple[np.ufunc, int]] = {"CumProd": (np.multiply, 1), "CumSum": (np.add, 0)}  # and what is before the first element
+# and what is before the first element
+CUMULATIVE: dict[str, tuple[np.ufunc, int]] = {"CumProd": (np.multiply, 1), "CumSum": (np.add, 0)}
 
 
 def top_k(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """The k largest (smallest) elements along an axis, best first, or (result 1) their indices; of equal ones, the lower index first."""
+    """The k largest (smallest) elements along an axis, best first, or (result 1) their indices;
+    of equal ones, the lower index first.
+    """
     values = take(present(operands, 0), needs(call, 0, out))
     axis = call.attribute("axis", -1) % values.ndim
     if call.attribute("largest", 1):  # the order of the flipped array, flipped: equal elements stay in order
@@ -201,11 +217,13 @@ def top_k(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     return order if result == 1 else np.take_along_axis(values, order, axis)
 
 
-# -- normalizations ------------------------------------------------------------------------------------------------------------------------
+# -- normalizations ------------------------------------------------------------------------------------------
 
 
 def layer_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """(x - mean) / deviation * scale + bias from an axis to the end; results 1 and 2 are the mean and 1 / deviation."""
+    """(x - mean) / deviation * scale + bias from an axis to the end;
+    results 1 and 2 are the mean and 1 / deviation.
+    """
     values = _data(call, operands, out, result)
     axes = tuple(range(call.attribute("axis", -1) % values.ndim, values.ndim))
     mean = values.mean(axis=axes, keepdims=True, dtype=np.float64)
@@ -213,7 +231,11 @@ def layer_normalization(call: Call, operands: Operands, out: Box, result: int) -
         return mean
     centred = values - mean.astype(values.dtype)
     inverse = _inverse_deviation(centred, axes, call.attribute("epsilon", 1e-5))
-    return inverse if result == 2 else _scaled(call, operands, out, _within(call, out, centred * inverse.astype(values.dtype)))
+    return (
+        inverse
+        if result == 2
+        else _scaled(call, operands, out, _within(call, out, centred * inverse.astype(values.dtype)))
+    )
 
 
 def rms_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -234,23 +256,33 @@ def _inverse_deviation(centred: np.ndarray, axes: Axes, epsilon: float) -> np.nd
 
 def _scaled(call: Call, operands: Operands, out: Box, values: np.ndarray) -> np.ndarray:
     values = values * wide(take(present(operands, 1), broadcast_box(call.shape(1), out)))
-    return values + wide(take(present(operands, 2), broadcast_box(call.shape(2), out))) if has(operands, 2) else values
+    return (
+        values + wide(take(present(operands, 2), broadcast_box(call.shape(2), out)))
+        if has(operands, 2)
+        else values
+    )
 
 
 def batch_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias per channel, with given statistics."""
-    scale, bias, mean, variance = (take(present(operands, i), (out[1],)).astype(np.float64) for i in range(1, 5))
+    scale, bias, mean, variance = (
+        take(present(operands, i), (out[1],)).astype(np.float64) for i in range(1, 5)
+    )
     values = _data(call, operands, out)
     factor = scale / np.sqrt(variance + call.attribute("epsilon", 1e-5))
     column = (-1, *(1,) * (values.ndim - 2))
-    return values * factor.astype(values.dtype).reshape(column) + (bias - mean * factor).astype(values.dtype).reshape(column)
+    return values * factor.astype(values.dtype).reshape(column) + (bias - mean * factor).astype(
+        values.dtype
+    ).reshape(column)
 
 
 def instance_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Each channel of each image normalized over its spatial axes, scaled per channel."""
     values = _data(call, operands, out)
     axes = tuple(range(2, values.ndim))
-    return _within(call, out, _per_channel(operands, out, _normalized(values, axes, call.attribute("epsilon", 1e-5))))
+    return _within(
+        call, out, _per_channel(operands, out, _normalized(values, axes, call.attribute("epsilon", 1e-5)))
+    )
 
 
 def group_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -259,8 +291,12 @@ def group_normalization(call: Call, operands: Operands, out: Box, result: int) -
     values = wide(take(present(operands, 0), box))
     per_group = call.shape(0)[1] // call.attribute("num_groups", 1)
     grouped = values.reshape(values.shape[0], -1, per_group, *values.shape[2:])
-    normal = _normalized(grouped, tuple(range(2, grouped.ndim)), call.attribute("epsilon", 1e-5)).reshape(values.shape)
-    return _within(call, out, _per_channel(operands, out, normal[:, out[1][0] - box[1][0] : out[1][1] - box[1][0]]))
+    normal = _normalized(grouped, tuple(range(2, grouped.ndim)), call.attribute("epsilon", 1e-5)).reshape(
+        values.shape
+    )
+    return _within(
+        call, out, _per_channel(operands, out, normal[:, out[1][0] - box[1][0] : out[1][1] - box[1][0]])
+    )
 
 
 def _normalized(values: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
@@ -289,8 +325,11 @@ def local_response(call: Call, operands: Operands, out: Box, result: int) -> np.
     values = wide(take(present(operands, 0), box))
     size, (low, high) = call.attribute("size", 1), lrn_reach(call)
     count = out[1][1] - out[1][0]
-    missing = box[1][0] - (out[1][0] - low), out[1][1] + high - box[1][1]  # channels that the map does not have
+    # channels that the map does not have
+    missing = box[1][0] - (out[1][0] - low), out[1][1] + high - box[1][1]
     squares = np.pad(values * values, [(0, 0), missing, *[(0, 0)] * (values.ndim - 2)])
     around = sum(squares[:, i : i + count] for i in range(size))
-    factor = (call.attribute("bias", 1.0) + call.attribute("alpha", 1e-4) / size * around) ** -call.attribute("beta", 0.75)
+    factor = (call.attribute("bias", 1.0) + call.attribute("alpha", 1e-4) / size * around) ** -call.attribute(
+        "beta", 0.75
+    )
     return values[:, out[1][0] - box[1][0] : out[1][1] - box[1][0]] * factor

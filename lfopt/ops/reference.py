@@ -13,16 +13,22 @@ from lfopt.ops.compute import compute
 from lfopt.ops.part import Part
 
 Results = tuple[np.ndarray, ...]
-Adjust = Callable[[Call, Sequence[Part | None], Results], Results]  # (operator, whole operands, results) -> what its readers get in their place
+# (operator, whole operands, results) -> what its readers get in their place
+Adjust = Callable[[Call, Sequence[Part | None], Results], Results]
 
 
-def reference(graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: bool = False, adjust: Adjust | None = None) -> dict[str, np.ndarray]:
-    """Graph outputs by name, for graph inputs by name; with `everything` all tensors that operators make as well, views included.
+def reference(
+    graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: bool = False, adjust: Adjust | None = None
+) -> dict[str, np.ndarray]:
+    """Graph outputs by name, for graph inputs by name; with `everything` all tensors that operators make as
+    well, views included.
 
-    Maps are dropped after their last reader. `adjust` may replace the results of each operator before anything reads them.
+    Maps are dropped after their last reader. `adjust` may replace the results of each operator before
+    anything reads them.
 
-    Raises InvalidConfig if the inputs are not the graph's (one line: which, what was found, what is accepted), MissingValues if a constant that an
-    operator reads has no values, UnsupportedModel for an operator that nothing defines.
+    Raises InvalidConfig if the inputs are not the graph's (one line: which, what was found, what is
+    accepted), MissingValues if a constant that an operator reads has no values, UnsupportedModel for an
+    operator that nothing defines.
     """
     for name in graph.inputs:
         _check(graph.tensors[name], inputs.get(name))
@@ -43,7 +49,9 @@ def reference(graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: boo
             if left[name] == 0:
                 values.pop(name, None)
     if everything:
-        return {name: value for name, value in values.items() if name not in graph.inputs or name in graph.outputs}
+        return {
+            name: value for name, value in values.items() if name not in graph.inputs or name in graph.outputs
+        }
     return {name: _operand(graph, values, name).values for name in graph.outputs}
 
 
@@ -51,7 +59,10 @@ def _operand(graph: Graph, values: Mapping[str, np.ndarray], name: str) -> Part:
     data = values.get(name) if name not in graph.constants else graph.constants[name]
     if data is None:
         shape = list(graph.shape(name))
-        raise MissingValues(f"constant {name!r} of shape {shape}: its values are absent from the model; give a model with weights")
+        raise MissingValues(
+            f"constant {name!r} of shape {shape}: its values are absent from the model; give a model with "
+            "weights"
+        )
     return Part(data, whole(graph.shape(name)))
 
 

@@ -1,4 +1,7 @@
-"""Resize on boxes. What an output element is made of is decided axis by axis, in `lfopt.ops.interpolation`: row rules, footprints and values agree.
+"""Resize on boxes.
+
+What an output element is made of is decided axis by axis, in `lfopt.ops.interpolation`: row rules, footprints
+and values agree.
 
 Source: ONNX operator Resize.
 """
@@ -77,7 +80,10 @@ def known(call: Call) -> bool:
 
 
 def axis_taps(call: Call, axis: int) -> AxisTaps | None:
-    """Taps of one axis; None if the axis stays as it is. Raises InvalidModel, naming the node, if an attribute or the region is not legal."""
+    """Taps of one axis; None if the axis stays as it is.
+
+    Raises InvalidModel, naming the node, if an attribute or the region is not legal.
+    """
     resized = _axis(call, axis)
     return None if resized is None else interpolation.taps(resized)
 
@@ -116,19 +122,32 @@ def _axis(call: Call, axis: int) -> ResizedAxis | None:
     )
 
 
-def extents(attributes: Mapping[str, Attribute], shape: tuple[int, ...], scales: np.ndarray | None, sizes: Sequence[int] | None) -> tuple[int, ...]:
-    """Shape of the result: exact products, rounded down where scales are given, and to nearest (halves up) where an aspect ratio is kept.
+def extents(
+    attributes: Mapping[str, Attribute],
+    shape: tuple[int, ...],
+    scales: np.ndarray | None,
+    sizes: Sequence[int] | None,
+) -> tuple[int, ...]:
+    """Shape of the result: exact products, rounded down where scales are given, and to nearest (halves up)
+    where an aspect ratio is kept.
 
-    One of `scales` (positive numbers) and `sizes` is given, for each of the axes. ONNX's inference and ONNX Runtime round the products first.
+    One of `scales` (positive numbers) and `sizes` is given, for each of the axes. ONNX's inference and ONNX
+    Runtime round the products first.
     """
-    shape_out, kept = list(shape), scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+    shape_out, kept = (
+        list(shape),
+        scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch",
+    )
     for axis, ratio in _ratios(attributes, shape, scales, sizes).items():
         shape_out[axis] = floor(ratio * shape[axis] + Fraction(kept, 2))
     return tuple(shape_out)
 
 
 def _ratios(
-    attributes: Mapping[str, Attribute], shape: tuple[int, ...], scales: np.ndarray | None, sizes: Sequence[int] | None
+    attributes: Mapping[str, Attribute],
+    shape: tuple[int, ...],
+    scales: np.ndarray | None,
+    sizes: Sequence[int] | None,
 ) -> dict[int, Fraction]:
     """Scale of every axis that is listed: as it is stored, or as the sizes say; never rounded."""
     listed: tuple[int, ...] = attributes.get("axes", tuple(range(len(shape))))  # type: ignore[assignment]
@@ -147,14 +166,22 @@ def _ratios_of(call: Call) -> dict[int, Fraction]:
     if call.has(2) and call.shape(2) != (0,):
         return _ratios(attributes, shape, call.values[2], None)
     axes: tuple[int, ...] = attributes.get("axes", tuple(range(len(shape))))  # type: ignore[assignment]
-    return _ratios(attributes, shape, None, [call.result[axis] for axis in axes] if _policy(call) == "stretch" else call.ints(3))
+    return _ratios(
+        attributes,
+        shape,
+        None,
+        [call.result[axis] for axis in axes] if _policy(call) == "stretch" else call.ints(3),
+    )
 
 
 def _region(call: Call, place: int, axes: int) -> tuple[Fraction, Fraction]:
     """Start and end of the region of interest along the axis that is listed at `place` of so many."""
     values = call.values[1].reshape(-1) if call.has(1) and call.values[1] is not None else np.empty(0)
     if len(values) != 2 * axes or not all(isfinite(value) for value in values):
-        raise InvalidModel(f"node {call.operator.name!r} (Resize): roi {values.tolist()}; tf_crop_and_resize takes {2 * axes} finite numbers")
+        raise InvalidModel(
+            f"node {call.operator.name!r} (Resize): roi {values.tolist()}; tf_crop_and_resize takes "
+            f"{2 * axes} finite numbers"
+        )
     return Fraction(float(values[place])), Fraction(float(values[place + axes]))
 
 
@@ -169,5 +196,7 @@ def _policy(call: Call) -> str:
 def _one_of(call: Call, attribute: str, default: str, accepted: Collection[str]) -> str:
     value = call.attribute(attribute, default)
     if value not in accepted:
-        raise InvalidModel(f"node {call.operator.name!r} (Resize): {attribute} {value!r}; accepted: {', '.join(accepted)}")
+        raise InvalidModel(
+            f"node {call.operator.name!r} (Resize): {attribute} {value!r}; accepted: {', '.join(accepted)}"
+        )
     return value

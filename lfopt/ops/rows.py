@@ -1,7 +1,8 @@
 """Which rows of an input each output row reads.
 
-`RowReads` is the one description of a data dependence at row granularity: the ring sizes of the line-buffer schedule, the monotone lower bound of
-the exact search and the recount all read it. Every constructor returns an interned object: equal reads are the same object.
+`RowReads` is the one description of a data dependence at row granularity: the ring sizes of the line-buffer
+schedule, the monotone lower bound of the exact search and the recount all read it. Every constructor returns
+an interned object: equal reads are the same object.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ class RowReads:
     first: tuple[int, ...]  # lowest row read; rows_in where none is read
     last: tuple[int, ...]  # highest row read; -1 where none is read
     need: tuple[int, ...]  # rows 0 .. need[r] - 1 must exist before output row r is computed
-    keep: tuple[int, ...]  # lowest row that output rows r, r+1, ... may still read; one entry more than `first`
-    widest: tuple[int, ...]  # widest[m]: rows held at once for this reader alone while it computes its first m rows
+    # lowest row that output rows r, r+1, ... may still read; one entry more than `first`
+    keep: tuple[int, ...]
+    # widest[m]: rows held at once for this reader alone while it computes its first m rows
+    widest: tuple[int, ...]
 
     @property
     def rows_out(self) -> int:
@@ -38,7 +41,8 @@ def _interned(rows_in: int, first: tuple[int, ...], last: tuple[int, ...]) -> Ro
 
 
 def reads(rows_in: int, taps: Iterable[Iterable[int]]) -> RowReads:
-    """Reads given as the rows that each output row taps; taps outside 0 .. rows_in - 1 are padding and read nothing.
+    """Reads given as the rows that each output row taps; taps outside 0 .. rows_in - 1 are padding and read
+    nothing.
 
     >>> reads(4, [(-1, 0, 1), (1, 2, 3)]).first
     (0, 1)
@@ -53,20 +57,35 @@ def reads(rows_in: int, taps: Iterable[Iterable[int]]) -> RowReads:
 
 
 @cache
-def window(rows_in: int, rows_out: int, kernel: int, stride: int = 1, dilation: int = 1, pad: int = 0) -> RowReads:
+def window(
+    rows_in: int, rows_out: int, kernel: int, stride: int = 1, dilation: int = 1, pad: int = 0
+) -> RowReads:
     """Sliding window: output row r taps rows r * stride - pad + i * dilation for i in 0 .. kernel - 1.
 
     >>> window(5, 5, kernel=3, pad=1).need
     (2, 3, 4, 5, 5)
     """
-    return reads(rows_in, (range(r * stride - pad, r * stride - pad + (kernel - 1) * dilation + 1, dilation) for r in range(rows_out)))
+    return reads(
+        rows_in,
+        (
+            range(r * stride - pad, r * stride - pad + (kernel - 1) * dilation + 1, dilation)
+            for r in range(rows_out)
+        ),
+    )
 
 
 @cache
-def transposed_window(rows_in: int, rows_out: int, kernel: int, stride: int, dilation: int, pad: int) -> RowReads:
-    """Transposed window: output row r taps every input row i with i * stride - pad + j * dilation = r for some j in 0 .. kernel - 1."""
+def transposed_window(
+    rows_in: int, rows_out: int, kernel: int, stride: int, dilation: int, pad: int
+) -> RowReads:
+    """Transposed window: output row r taps every input row i with i * stride - pad + j * dilation = r for
+    some j in 0 .. kernel - 1.
+    """
     offsets = range(0, kernel * dilation, dilation)
-    return reads(rows_in, (((r + pad - j) // stride for j in offsets if (r + pad - j) % stride == 0) for r in range(rows_out)))
+    return reads(
+        rows_in,
+        (((r + pad - j) // stride for j in offsets if (r + pad - j) % stride == 0) for r in range(rows_out)),
+    )
 
 
 @cache
@@ -77,7 +96,10 @@ def mapped(rows_in: int, taps: tuple[tuple[int, ...], ...]) -> RowReads:
 
 @cache
 def all_rows(rows_in: int, rows_out: int) -> RowReads:
-    """Every output row reads the whole input. A one-row operand is of this kind: it is held until its last reader."""
+    """Every output row reads the whole input.
+
+    A one-row operand is of this kind: it is held until its last reader.
+    """
     return _interned(rows_in, (0,) * rows_out, (rows_in - 1,) * rows_out)
 
 

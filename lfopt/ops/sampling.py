@@ -1,4 +1,6 @@
-"""Maps read between their elements, at places that are computed: DeformConv and RoiAlign. All is computed in float64.
+"""Maps read between their elements, at places that are computed: DeformConv and RoiAlign.
+
+All is computed in float64.
 
 Source: the ONNX operators of the same names.
 """
@@ -28,7 +30,10 @@ class Deformed(NamedTuple):
     def of(cls, call: Call) -> Deformed:
         """Raises UnsupportedModel for other dimensions."""
         if len(call.shape(0)) != 4:
-            raise UnsupportedModel(f"node {call.operator.name!r} (DeformConv): {len(call.shape(0)) - 2} spatial axes; lfopt computes 2")
+            raise UnsupportedModel(
+                f"node {call.operator.name!r} (DeformConv): {len(call.shape(0)) - 2} spatial axes; lfopt "
+                "computes 2"
+            )
         ones = (1, 1)
         return cls(
             call.attribute("strides", ones),
@@ -40,16 +45,29 @@ class Deformed(NamedTuple):
 
 
 def deform_conv(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """[n, m, oh, ow]: a convolution of [n, c, h, w] whose taps are moved by offsets [n, g * kh * kw * 2, oh, ow] and weighed by a mask."""
+    """[n, m, oh, ow]: a convolution of [n, c, h, w] whose taps are moved by offsets
+    [n, g * kh * kw * 2, oh, ow] and weighed by a mask.
+    """
     strides, dilations, pads, groups, offset_groups = Deformed.of(call)
     _, _, high, wide = out
     x, weights, offset = (present(operands, i).values.astype(np.float64) for i in range(3))
     offset = offset[:, :, slice(*high), slice(*wide)]
     (n, c, h, w), (m, per_group, kh, kw), (oh, ow) = x.shape, weights.shape, offset.shape[2:]
     moved = offset.reshape(n, offset_groups, kh, kw, 2, oh, ow)
-    rows = np.arange(kh)[:, None, None, None] * dilations[0] + np.arange(*high)[:, None] * strides[0] - pads[0] + moved[:, :, :, :, 0]
-    columns = np.arange(kw)[:, None, None] * dilations[1] + np.arange(*wide) * strides[1] - pads[1] + moved[:, :, :, :, 1]
-    taps = _between(x.reshape(n, offset_groups, c // offset_groups, h, w), rows, columns)  # [n, g, c / g, kh, kw, oh, ow]
+    rows = (
+        np.arange(kh)[:, None, None, None] * dilations[0]
+        + np.arange(*high)[:, None] * strides[0]
+        - pads[0]
+        + moved[:, :, :, :, 0]
+    )
+    columns = (
+        np.arange(kw)[:, None, None] * dilations[1]
+        + np.arange(*wide) * strides[1]
+        - pads[1]
+        + moved[:, :, :, :, 1]
+    )
+    # Axes: n, g, c / g, kh, kw, oh, ow.
+    taps = _between(x.reshape(n, offset_groups, c // offset_groups, h, w), rows, columns)
     if has(operands, 4):
         mask = present(operands, 4).values[:, :, slice(*high), slice(*wide)]
         taps = taps * mask.reshape(n, offset_groups, 1, kh, kw, oh, ow)
@@ -61,7 +79,9 @@ def deform_conv(call: Call, operands: Operands, out: Box, result: int) -> np.nda
 
 
 def _between(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """[n, g, c, *points]: elements of maps [n, g, c, h, w] at real places [n, g, *points], by linear interpolation; nothing lies outside of a map."""
+    """[n, g, c, *points]: elements of maps [n, g, c, h, w] at real places [n, g, *points], by linear
+    interpolation; nothing lies outside of a map.
+    """
     (n, g, _, h, w), points = maps.shape, (1,) * (rows.ndim - 2)
     inside = (rows > -1) & (rows < h) & (columns > -1) & (columns < w)
     rows, columns = np.where(inside, rows, 0), np.where(inside, columns, 0)
@@ -72,12 +92,17 @@ def _between(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndar
         for column in (first_column, first_column + 1):
             there = inside & (row >= 0) & (row < h) & (column >= 0) & (column < w)
             share = np.where(there, (1 - np.abs(rows - row)) * (1 - np.abs(columns - column)), 0)
-            total = total + maps[image, group, :, np.clip(row, 0, h - 1), np.clip(column, 0, w - 1)] * share[..., None]
+            total = (
+                total
+                + maps[image, group, :, np.clip(row, 0, h - 1), np.clip(column, 0, w - 1)] * share[..., None]
+            )
     return np.moveaxis(total, -1, 2)
 
 
 def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """[k, c, ph, pw]: regions [k, 4] (left, top, right, bottom) of [n, c, h, w], each bin the mean or maximum of samples between elements."""
+    """[k, c, ph, pw]: regions [k, 4] (left, top, right, bottom) of [n, c, h, w],
+    each bin the mean or maximum of samples between elements.
+    """
     x, regions = (present(operands, i).values.astype(np.float64) for i in (0, 1))
     images, (_, c, high, wide) = present(operands, 2).values, call.result
     corner = 0.5 if half_pixel(call) else 0.0
@@ -96,7 +121,9 @@ def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
         ]
         there = rows.inside[:, None] & columns.inside
         average = call.attribute("mode", "avg") == "avg"
-        samples = np.where(there, sum(parts) if average else np.max(parts, axis=0), 0).reshape(c, high, -1, wide, columns.first.size // wide)
+        samples = np.where(there, sum(parts) if average else np.max(parts, axis=0), 0).reshape(
+            c, high, -1, wide, columns.first.size // wide
+        )
         pooled[k] = samples.mean(axis=(2, 4)) if average else samples.max(axis=(2, 4))
     return pooled[slices(out)]
 
@@ -119,7 +146,9 @@ def _samples(call: Call, start: float, stop: float, bins: int, extent: int) -> _
     length = stop - start if half_pixel(call) else max(stop - start, 1.0)
     size = length / bins
     count = call.attribute("sampling_ratio", 0) or max(int(np.ceil(size)) if np.isfinite(size) else 0, 0)
-    places = (start + np.arange(bins)[:, None] * size + (np.arange(count) + 0.5) * size / max(count, 1)).reshape(-1)
+    places = (
+        start + np.arange(bins)[:, None] * size + (np.arange(count) + 0.5) * size / max(count, 1)
+    ).reshape(-1)
     inside = (places >= -1) & (places <= extent)
     places = np.clip(np.where(inside, places, 0), 0, extent - 1)
     first = np.floor(places).astype(np.int64)

@@ -1,4 +1,6 @@
-"""What operators on quantised maps scale by, add and look up: the constants with which execution, the C code and the accelerator all compute."""
+"""What operators on quantised maps scale by, add and look up:
+the constants with which execution, the C code and the accelerator all compute.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ import numpy as np
 from lfopt.ir import Box, MissingValues, Quantization, Tensor, UnsupportedModel, whole
 from lfopt.ops.call import Call, once_per_call
 from lfopt.ops.elementwise import elementwise
-from lfopt.ops.fixed_point import SUM_MAX, Multipliers, SumMultipliers, dequantized, multipliers, quantized, reach, terms
+from lfopt.ops.fixed_point import (
+    SUM_MAX,
+    Multipliers,
+    SumMultipliers,
+    dequantized,
+    multipliers,
+    quantized,
+    reach,
+    terms,
+)
 from lfopt.ops.part import Part
 from lfopt.ops.stored import in_floats, minus_zero, quantization, scale_of, scales, zero_of
 from lfopt.ops.table import row_of
@@ -22,12 +33,14 @@ from lfopt.ops.windows import windows
 EXACT_IN_FLOAT32 = 1 << 24  # sums of integers below this are exact in float32, whatever the order
 
 
-# -- sums of products ----------------------------------------------------------------------------------------------------------------------
+# -- sums of products ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requantization:
-    """What a contraction scales its sums by; the parameters of its channels on the accelerator are `by` and the bias in units of the sums."""
+    """What a contraction scales its sums by; the parameters of its channels on the accelerator are `by` and
+    the bias in units of the sums.
+    """
 
     by: Multipliers  # (channels,) or (): from sums to the result
     zero_point: int  # of the result
@@ -45,8 +58,14 @@ def requantization(call: Call) -> Requantization:
     first, second, result = call.tensors[0], call.tensors[1], call.result_tensors[0]
     assert first is not None
     assert second is not None
-    if missing := [t.name for t, c, v in zip(call.tensors, call.constant, call.values, strict=True) if t is not None and c and v is None]:
-        raise MissingValues(f"constant {missing[0]!r}: its values are absent from the model; give a model with weights")
+    if missing := [
+        t.name
+        for t, c, v in zip(call.tensors, call.constant, call.values, strict=True)
+        if t is not None and c and v is None
+    ]:
+        raise MissingValues(
+            f"constant {missing[0]!r}: its values are absent from the model; give a model with weights"
+        )
     left, right, by = quantization(first), quantization(second), quantization(result)
     scales = np.array(right.scale if right.axis is not None else right.scale[0])
     if row_of(call).transposed and scales.ndim:
@@ -54,11 +73,16 @@ def requantization(call: Call) -> Requantization:
     unit = left.scale[0] * scales * (call.attribute("alpha", 1.0) if call.operator.kind == "Gemm" else 1.0)
     products = largest_products(call, first, second)
     biases = np.abs(_whole_bias(call, unit))
-    biases = biases.reshape(-1) if call.operator.kind != "Gemm" else np.broadcast_to(biases, call.result).max(axis=0)
+    biases = (
+        biases.reshape(-1)
+        if call.operator.kind != "Gemm"
+        else np.broadcast_to(biases, call.result).max(axis=0)
+    )
     largest = int(np.max(products + biases))
     if largest > SUM_MAX:
         raise UnsupportedModel(
-            f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; accumulators are int32, up to {SUM_MAX}"
+            f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; accumulators "
+            f"are int32, up to {SUM_MAX}"
         )
     exact = "float32" if np.max(products) < EXACT_IN_FLOAT32 else "float64"
     return Requantization(named_factors(call, unit / by.scale[0]), by.zero_point[0], unit, largest, exact)
@@ -81,7 +105,9 @@ def channel_axes(call: Call) -> tuple[int, int]:
 
 
 def largest_products(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
-    """Bound on the magnitude of any sum of products, per channel of the result or for all: the most of |x - zero| times the sum of |w - zero|."""
+    """Bound on the magnitude of any sum of products, per channel of the result or for all:
+    the most of |x - zero| times the sum of |w - zero|.
+    """
     by = quantization(second)
     if not call.constant[1]:
         inner = call.shape(0)[0 if call.operator.kind == "Gemm" and call.attribute("transA", 0) else -1]
@@ -93,7 +119,9 @@ def largest_products(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
     weights = np.abs(minus_zero(Part(value, whole(value.shape)), by))
     if call.operator.kind == "ConvTranspose":  # [c, m / g, *k]
         group = call.attribute("group", 1)
-        sums = weights.reshape(group, -1, weights.shape[1], prod(weights.shape[2:])).sum(axis=(1, 3)).reshape(-1)
+        sums = (
+            weights.reshape(group, -1, weights.shape[1], prod(weights.shape[2:])).sum(axis=(1, 3)).reshape(-1)
+        )
     elif call.operator.kind == "MatMul":
         sums = weights.sum(axis=-2 if weights.ndim > 1 else -1)
         sums = sums.reshape(-1, sums.shape[-1]).max(axis=0) if sums.ndim else sums
@@ -104,19 +132,24 @@ def largest_products(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
 
 
 def bias(call: Call) -> np.ndarray:
-    """int64 bias of a contraction in units of its sums, shaped to broadcast against its result; 0 if there is none."""
+    """int64 bias of a contraction in units of its sums, shaped to broadcast against its result;
+    0 if there is none.
+    """
     return _whole_bias(call, requantization(call).unit)
 
 
 def _whole_bias(call: Call, unit: np.ndarray) -> np.ndarray:
     value = call.values[2] if call.has(2) else None
-    return bias_in_units(call, None if value is None else Part(value, whole(value.shape)), whole(call.result), unit)
+    return bias_in_units(
+        call, None if value is None else Part(value, whole(value.shape)), whole(call.result), unit
+    )
 
 
 def bias_in_units(call: Call, part: Part | None, out: Box, unit: np.ndarray) -> np.ndarray:
     """int64 bias of box `out` in units of the sums, shaped to broadcast against it; 0 if there is none.
 
-    A bias whose scale is that of the sums (as QDQ has it) is taken as stored; any other, or one of real numbers, is rounded to the nearest unit.
+    A bias whose scale is that of the sums (as QDQ has it) is taken as stored; any other, or one of real
+    numbers, is rounded to the nearest unit.
     """
     beta = call.attribute("beta", 1.0) if call.operator.kind == "Gemm" else 1.0
     tensor = call.tensors[2] if call.has(2) else None
@@ -135,22 +168,32 @@ def bias_in_units(call: Call, part: Part | None, out: Box, unit: np.ndarray) -> 
     return in_units if call.operator.kind == "Gemm" else in_units.reshape(-1, *(1,) * (len(out) - 2))
 
 
-# -- bytes to bytes ------------------------------------------------------------------------------------------------------------------------
+# -- bytes to bytes ------------------------------------------------------------------------------------------
 
 
 @once_per_call
 def table(call: Call) -> np.ndarray:
-    """256 stored results of an operator whose arithmetic is TABLE, indexed by the byte of its operand (int8: as two's complement)."""
-    tensor = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
+    """256 stored results of an operator whose arithmetic is TABLE,
+    indexed by the byte of its operand (int8: as two's complement).
+    """
+    tensor = next(
+        tensor
+        for tensor, constant in zip(call.tensors, call.constant, strict=True)
+        if tensor is not None and not constant
+    )
     result = call.result_tensors[0]
     if call.operator.kind == "QuantizeLinear":
         return _recoding(tensor.dtype, quantization(tensor), result.dtype, quantization(result))
     real = dequantized(np.arange(256, dtype=np.uint8).view(tensor.dtype), quantization(tensor), "float64")
     operands = [None if operand is None else Part(real, ((0, 256),)) for operand in call.tensors]
-    for i, (operand, constant, value) in enumerate(zip(call.tensors, call.constant, call.values, strict=True)):
+    for i, (operand, constant, value) in enumerate(
+        zip(call.tensors, call.constant, call.values, strict=True)
+    ):
         if operand is not None and constant and value is not None:
             by = operand.quantization
-            operands[i] = Part(np.reshape(value if by is None else dequantized(value, by, "float64"), (1,)), ((0, 1),))
+            operands[i] = Part(
+                np.reshape(value if by is None else dequantized(value, by, "float64"), (1,)), ((0, 1),)
+            )
     shapes = tuple(None if part is None else part.values.shape for part in operands)
     twin = replace(in_floats(call), shapes=shapes, results=((256,),))
     with np.errstate(all="ignore"):
@@ -166,7 +209,9 @@ def _recoding(before: str, stands: Quantization, after: str, shall_stand: Quanti
 
 
 def recoding(before: Tensor, after: Tensor) -> np.ndarray | None:
-    """Table of 256 bytes that brings the integers of one map to the type, scale and zero point of another; None if those are the same."""
+    """Table of 256 bytes that brings the integers of one map to the type,
+    scale and zero point of another; None if those are the same.
+    """
     if (before.dtype, before.quantization) == (after.dtype, after.quantization):
         return None
     return _recoding(before.dtype, quantization(before), after.dtype, quantization(after))
@@ -175,10 +220,12 @@ def recoding(before: Tensor, after: Tensor) -> np.ndarray | None:
 def padding(call: Call) -> np.ndarray:
     """The stored integer that a Pad on integers adds."""
     fill, result = call.values[2] if call.has(2) else None, call.result_tensors[0]
-    return quantized(np.zeros((), np.float32) if fill is None else fill.reshape(()), quantization(result), result.dtype)
+    return quantized(
+        np.zeros((), np.float32) if fill is None else fill.reshape(()), quantization(result), result.dtype
+    )
 
 
-# -- the other kinds -----------------------------------------------------------------------------------------------------------------------
+# -- the other kinds -----------------------------------------------------------------------------------------
 
 
 @once_per_call
@@ -186,7 +233,10 @@ def sum_terms(call: Call) -> SumMultipliers:
     """Multipliers of the operands of an operator whose arithmetic is TERMS."""
     result, kind = call.result_tensors[0], call.operator.kind
     tensors = [tensor for tensor in call.tensors if tensor is not None]
-    signs = [-1.0 if kind == "Sub" and i else 1.0 / len(tensors) if kind == "Mean" else 1.0 for i in range(len(tensors))]
+    signs = [
+        -1.0 if kind == "Sub" and i else 1.0 / len(tensors) if kind == "Mean" else 1.0
+        for i in range(len(tensors))
+    ]
     ratios = [sign * scale_of(tensor) / scale_of(result) for sign, tensor in zip(signs, tensors, strict=True)]
     try:
         return terms(ratios, [reach(tensor.dtype, zero_of(tensor)) for tensor in tensors])
@@ -200,7 +250,9 @@ def product_factors(call: Call) -> Multipliers:
     first, second = call.tensors[:2]
     assert first is not None
     assert second is not None
-    return named_factors(call, np.array(scale_of(first) * scale_of(second) / scale_of(call.result_tensors[0])))
+    return named_factors(
+        call, np.array(scale_of(first) * scale_of(second) / scale_of(call.result_tensors[0]))
+    )
 
 
 class Slopes(NamedTuple):
@@ -218,21 +270,35 @@ def slopes(call: Call) -> Slopes:
     assert x is not None
     assert slope is not None
     assert value is not None
-    real = value.astype(np.float64) if slope.quantization is None else dequantized(value, slope.quantization, "float64")
+    real = (
+        value.astype(np.float64)
+        if slope.quantization is None
+        else dequantized(value, slope.quantization, "float64")
+    )
     ratio = scale_of(x) / scale_of(call.result_tensors[0])
-    return Slopes(named_factors(call, np.array(ratio)), named_factors(call, np.abs(real) * ratio), np.where(real < 0, -1, 1))
+    return Slopes(
+        named_factors(call, np.array(ratio)),
+        named_factors(call, np.abs(real) * ratio),
+        np.where(real < 0, -1, 1),
+    )
 
 
 def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
-    """What an operator whose arithmetic is MEAN scales sums of so many elements by; shaped as the counts, or one for all.
+    """What an operator whose arithmetic is MEAN scales sums of so many elements by; shaped as the counts, or
+    one for all.
 
     Raises UnsupportedModel where such a sum could leave int32.
     """
     first, result, kind = call.tensors[0], call.result_tensors[0], call.operator.kind
     assert first is not None
     if (most := int(np.max(count)) * reach(first.dtype, zero_of(first))) > SUM_MAX:
-        raise UnsupportedModel(f"node {call.operator.name!r} ({kind}): a sum may reach {most}; accumulators are int32, up to {SUM_MAX}")
-    return named_factors(call, np.asarray(scale_of(first) / scale_of(result) / (1 if kind == "ReduceSum" else count)))
+        raise UnsupportedModel(
+            f"node {call.operator.name!r} ({kind}): a sum may reach {most}; accumulators are int32, up to "
+            f"{SUM_MAX}"
+        )
+    return named_factors(
+        call, np.asarray(scale_of(first) / scale_of(result) / (1 if kind == "ReduceSum" else count))
+    )
 
 
 def window_counts(call: Call, out: Box) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""A flight on quantised maps as stages: an operator, and behind it one table for everything that is a function of the byte it makes.
+"""A flight on quantised maps as stages: an operator, and behind it one table for everything that is a
+function of the byte it makes.
 
-Composing is exact: a byte has 256 values, each of which goes through the operators one at a time, rounded as it is alone. A convolution, its Sigmoid
-and the product of both are a convolution and one table. An operator that reads another map begins the next stage.
+Composing is exact: a byte has 256 values, each of which goes through the operators one at a time, rounded as
+it is alone. A convolution, its Sigmoid and the product of both are a convolution and one table. An operator
+that reads another map begins the next stage.
 
     conv > sigmoid > mul > mul by a gate > tanh        conv, table | mul, table
 """
@@ -29,12 +31,16 @@ MOVED = (TABLE, EXTREME, MOVE)  # their own table is the first that a byte of th
 
 @dataclass(frozen=True, slots=True)
 class TableStage:
-    """An operator, and those behind it whose results are functions of the byte that it makes. `table` is what that byte goes through."""
+    """An operator, and those behind it whose results are functions of the byte that it makes.
+
+    `table` is what that byte goes through.
+    """
 
     call: Call  # the operator, nothing in flight
     behind: tuple[Call, ...] = ()
     table: np.ndarray | None = None  # 256 stored integers; None: the byte is the result
-    holder: str = ""  # whose parameter the table is: the first operator that does more than clamp; "": there is none
+    # whose parameter the table is: the first operator that does more than clamp; "": there is none
+    holder: str = ""
 
     @property
     def result(self) -> str:
@@ -67,7 +73,10 @@ class TableStage:
 
 @once_per_call
 def stages(call: Call) -> tuple[TableStage, ...]:
-    """The stages of an operator and what follows it in flight, in order. Each but the first reads what the one before it made."""
+    """The stages of an operator and what follows it in flight, in order.
+
+    Each but the first reads what the one before it made.
+    """
     groups: list[list[Call]] = []
     for part in (replace(call, then=()) if call.then else call, *call.then):
         if groups and _composes(groups[-1], part):
@@ -78,13 +87,20 @@ def stages(call: Call) -> tuple[TableStage, ...]:
 
 
 def one_by_one(call: Call) -> bool:
-    """Whether one value is in flight at a time: each stage reads, of what is made in flight, what the stage before it made, and nothing older."""
+    """Whether one value is in flight at a time: each stage reads, of what is made in flight,
+    what the stage before it made, and nothing older.
+    """
     sequence, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
-    return all(flying.isdisjoint({*after.call.operator.inputs} - {before.result}) for before, after in pairwise(sequence))
+    return all(
+        flying.isdisjoint({*after.call.operator.inputs} - {before.result})
+        for before, after in pairwise(sequence)
+    )
 
 
 def parameter_sizes(call: Call, channels: int) -> list[tuple[str, int]]:
-    """(operator, bytes) of the parameters of an operator and of what follows it in flight, where there are any."""
+    """(operator, bytes) of the parameters of an operator and of what follows it in flight,
+    where there are any.
+    """
     return [(name, size) for stage in stages(call) for name, size in stage.parameter_bytes(channels) if size]
 
 
@@ -96,13 +112,18 @@ def table_count(call: Call) -> int:
 
 def parameters(call: Call, channels: int) -> dict[str, tuple[np.ndarray, ...]]:
     """The same, themselves, by operator: rows of multipliers, or tables."""
-    return {name: blocks for stage in stages(call) for name, blocks in stage.parameter_blocks(channels) if blocks}
+    return {
+        name: blocks for stage in stages(call) for name, blocks in stage.parameter_blocks(channels) if blocks
+    }
 
 
 def least_parameters(calls: Sequence[Call], channels: int, behind: Mapping[str, str]) -> int:
-    """Bytes of parameters that no flights of these operators come below. `behind`: the map that each tensor is, or is a view of.
+    """Bytes of parameters that no flights of these operators come below.
 
-    Operators may share a table if they are linked: an elementwise one reads what another makes, a map of the shape that it makes itself.
+    `behind`: the map that each tensor is, or is a view of.
+
+    Operators may share a table if they are linked: an elementwise one reads what another makes, a map of the
+    shape that it makes itself.
     """
     maker = {call.result_tensors[0].name: call for call in calls if len(call.results) == 1}
     first = {name: name for name in maker}  # one of those that a map's maker is linked with
@@ -115,7 +136,11 @@ def least_parameters(calls: Sequence[Call], channels: int, behind: Mapping[str, 
     total, sharing = 0, set[str]()
     for call in calls:
         name, size = call.result_tensors[0].name, parameter_bytes(call, channels)
-        for operand in (behind.get(seen) for seen in call.operator.inputs) if row_of(call).elementwise and name in maker else ():
+        for operand in (
+            (behind.get(seen) for seen in call.operator.inputs)
+            if row_of(call).elementwise and name in maker
+            else ()
+        ):
             if operand in maker and maker[operand].result == call.result:
                 first[root(name)] = root(operand)
         if size and name in maker and arithmetic(call) is not SUMS:
@@ -126,7 +151,10 @@ def least_parameters(calls: Sequence[Call], channels: int, behind: Mapping[str, 
 
 
 def calls_of(names: Sequence[str], steps: Sequence[Node], calls: Mapping[str, Call]) -> dict[str, Call]:
-    """The operators of a group as its steps compute them, by the first of each flight. Raises KeyError for what `calls` lacks."""
+    """The operators of a group as its steps compute them, by the first of each flight.
+
+    Raises KeyError for what `calls` lacks.
+    """
     flights = {step.operator: step.then for step in computations(steps) if step.then}
     following = {name for then in flights.values() for name in then}
     return {name: flown(calls, name, flights.get(name, ())) for name in names if name not in following}
@@ -138,7 +166,10 @@ def flown(calls: Mapping[str, Call], name: str, then: Sequence[str]) -> Call:
 
 
 def stage_steps(step: Compute, sequence: Sequence[TableStage]) -> Iterator[Compute]:
-    """A step as one for each stage, what its table holds in flight. All put their result where the step does; sums are those of the first."""
+    """A step as one for each stage, what its table holds in flight.
+
+    All put their result where the step does; sums are those of the first.
+    """
     names = [tuple(part.operator.name for part in stage.parts) for stage in sequence]
     yield replace(step, operator=names[0][0], then=names[0][1:])
     for first, *behind in names[1:] if step.last else ():
@@ -146,7 +177,7 @@ def stage_steps(step: Compute, sequence: Sequence[TableStage]) -> Iterator[Compu
         yield Compute(first, step.boxes, step.places, then=tuple(behind), strides=strides)
 
 
-# -- one stage -----------------------------------------------------------------------------------------------------------------------------
+# -- one stage -----------------------------------------------------------------------------------------------
 
 
 def _composes(stage: Sequence[Call], part: Call) -> bool:
@@ -155,7 +186,11 @@ def _composes(stage: Sequence[Call], part: Call) -> bool:
     if not in_bytes(first) or not in_bytes(part.result_tensors[0]) or arithmetic(stage[0]) is CHOICE:
         return False
     produced = {member.result_tensors[0].name for member in stage}
-    maps = [name for name, constant in zip(part.operator.inputs, part.constant, strict=True) if name and not constant]
+    maps = [
+        name
+        for name, constant in zip(part.operator.inputs, part.constant, strict=True)
+        if name and not constant
+    ]
     how = arithmetic(part)
     chooses = how is CHOICE and part.operator.kind in ("Max", "Min")
     alike = how is TABLE or ((how in (PRODUCT, TERMS) or chooses) and not any(part.constant))
@@ -165,13 +200,21 @@ def _composes(stage: Sequence[Call], part: Call) -> bool:
 def _stage(call: Call, behind: tuple[Call, ...]) -> TableStage:
     if not in_bytes(call.result_tensors[0]):
         return TableStage(call, behind)
-    how, source = arithmetic(call), call.result_tensors[0].dtype  # what the operator does, and the type of the byte that its table takes
+    # what the operator does, and the type of the byte that its table takes
+    how, source = arithmetic(call), call.result_tensors[0].dtype
     own = None
     if how in MOVED:
-        operand = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
+        operand = next(
+            tensor
+            for tensor, constant in zip(call.tensors, call.constant, strict=True)
+            if tensor is not None and not constant
+        )
         if len(call.results) > 1:
             return TableStage(call)
-        source, own = operand.dtype, table(call) if how is TABLE else recoding(operand, call.result_tensors[0])
+        source, own = (
+            operand.dtype,
+            table(call) if how is TABLE else recoding(operand, call.result_tensors[0]),
+        )
     entries = _composed(call, own, behind) if behind else own
     if entries is None:
         return TableStage(call)
@@ -188,7 +231,9 @@ def _composed(call: Call, own: np.ndarray | None, behind: tuple[Call, ...]) -> n
     for part in behind:
         operands = [Part(produced[name], box) if name in produced else None for name in part.operator.inputs]
         if arithmetic(part) is TABLE:
-            entries = table(part)[next(operand.values for operand in operands if operand is not None).view(np.uint8)]
+            entries = table(part)[
+                next(operand.values for operand in operands if operand is not None).view(np.uint8)
+            ]
         else:
             alike = replace(part, shapes=tuple((BYTES,) for _ in operands), results=((BYTES,),))
             (entries,) = integer.compute(alike, operands, (box,), 0)

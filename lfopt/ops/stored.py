@@ -39,7 +39,9 @@ def _cut_to(by: Quantization, box: Box) -> Quantization:
 
 
 def _along(values: Sequence[float], by: Quantization, rank: int) -> np.ndarray:
-    return np.reshape(values, () if by.axis is None else tuple(-1 if axis == by.axis else 1 for axis in range(rank)))
+    return np.reshape(
+        values, () if by.axis is None else tuple(-1 if axis == by.axis else 1 for axis in range(rank))
+    )
 
 
 def minus_zero(part: Part, by: Quantization, dtype: str = "int64") -> np.ndarray:
@@ -76,7 +78,12 @@ def real_operands(call: Call, operands: Operands) -> list[Part | None]:
     return [
         part
         if part is None or tensor is None or tensor.quantization is None
-        else Part(np.asarray(dequantized(part.values, _cut_to(tensor.quantization, part.box), "float64"), order="C"), part.box)
+        else Part(
+            np.asarray(
+                dequantized(part.values, _cut_to(tensor.quantization, part.box), "float64"), order="C"
+            ),
+            part.box,
+        )
         for part, tensor in zip(operands, call.tensors, strict=True)
     ]
 

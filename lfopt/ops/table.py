@@ -1,10 +1,10 @@
 """The operator table: one row per ONNX operator that lfopt knows.
 
-A row says everything that fusion, planning, rewriting and execution ask of an operator: how output rows and boxes
-depend on input rows and boxes, what it costs, which inputs are parameters rather than data, how a single operator may
-be tiled, and traits by which operators are treated alike. Other modules read the row and keep no sets of operators of
-their own. Shapes come from ONNX's own inference (`lfopt.frontend`); values from `lfopt.ops.compute`, C and commands
-from the tables of the back ends (docs/adding-an-operator.md).
+A row says everything that fusion, planning, rewriting and execution ask of an operator: how output rows and
+boxes depend on input rows and boxes, what it costs, which inputs are parameters rather than data, how a
+single operator may be tiled, and traits by which operators are treated alike. Other modules read the row and
+keep no sets of operators of their own. Shapes come from ONNX's own inference (`lfopt.frontend`); values from
+`lfopt.ops.compute`, C and commands from the tables of the back ends (docs/adding-an-operator.md).
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ class OpSpec:
     box: b.BoxRule
     tiling: Tiling = Tiling.SPLIT
     pattern: Pattern = Pattern.OPAQUE
-    integers: Arithmetic = Arithmetic.FLOAT  # on quantised maps, where operands allow it (see `integer.arithmetic`)
+    # on quantised maps, where operands allow it (see `integer.arithmetic`)
+    integers: Arithmetic = Arithmetic.FLOAT
     macs: n.Count = n.none  # multiply-accumulates of one inference
     flops: n.Count = n.none  # floating-point operations of one inference, of what has no multiply-accumulates
     parameters: frozenset[int] = frozenset()  # inputs that are shapes, axes, scales or bounds, never data
     bias: int | None = None  # index of the bias operand
-    channel_axis: int | None = None  # axis of the channels that it works on or makes: 1 of [n, c, ...], -1 of the columns of a matrix
-    transposed: bool = False  # each input element is scattered over the window, instead of each output element being gathered from it
+    # axis of the channels that it works on or makes: 1 of [n, c, ...], -1 of the columns of a matrix
+    channel_axis: int | None = None
+    # each input element is scattered over the window, instead of each output element being gathered from it
+    transposed: bool = False
     passes: int = 1  # over the elements, on vector lanes
     range: Range | None = None  # of all elements of the result
     looped: bool = False  # ONNX's reference implementation loops over elements in Python
@@ -63,11 +66,15 @@ class OpSpec:
     @property
     def picks(self) -> bool:
         """Whether every element of the result is an element of operand 0."""
-        return self.integers in (Arithmetic.MOVE, Arithmetic.EXTREME) and self.family is not Family.INTERPOLATION
+        return (
+            self.integers in (Arithmetic.MOVE, Arithmetic.EXTREME) and self.family is not Family.INTERPOLATION
+        )
 
     @property
     def permutes(self) -> bool:
-        """Whether it puts axes in another order: a box of the result needs just that box of the operand, also where rows become something else."""
+        """Whether it puts axes in another order: a box of the result needs just that box of the operand,
+        also where rows become something else.
+        """
         return self.kind == "Transpose"
 
     def reads(self, call: Call, index: int) -> RowReads:
@@ -79,7 +86,9 @@ O2O, O2M, M2M, REORGANIZE, SHUFFLE = Mapping
 SPLIT, FOLD, CONTRACT, ATTEND, WHOLE = Tiling
 UNARY, BROADCAST, INJECTIVE, REDUCING, COMPLEX, NOT_FUSED = Pattern
 SUMS, TABLED, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arithmetic
-ELEMENTWISE, CONVOLUTION, MATRICES, POOL, REDUCTION, ARG, NORMAL, MOVES, INDEX, INTERPOLATION, VIEW, OTHER = Family
+ELEMENTWISE, CONVOLUTION, MATRICES, POOL, REDUCTION, ARG, NORMAL, MOVES, INDEX, INTERPOLATION, VIEW, OTHER = (
+    Family
+)
 ONE, TWO = n.per_result(1), n.per_result(2)
 POSITIVE, SYMMETRIC = Range(0, inf, zero_at_zero=True), Range(-1, 1, zero_at_zero=True)
 
@@ -88,14 +97,29 @@ def _inputs(*indices: int) -> frozenset[int]:
     return frozenset(indices)
 
 
-def _unary(kinds: str, flops: n.Count = ONE, bounds: Range | None = None, parameters: frozenset[int] = frozenset()) -> OpSpec:
+def _unary(
+    kinds: str, flops: n.Count = ONE, bounds: Range | None = None, parameters: frozenset[int] = frozenset()
+) -> OpSpec:
     """One operand that elements are functions of."""
-    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=UNARY, flops=flops, integers=TABLED, range=bounds, parameters=parameters)
+    return OpSpec(
+        kinds,
+        ELEMENTWISE,
+        O2O,
+        d.broadcast,
+        b.broadcast,
+        pattern=UNARY,
+        flops=flops,
+        integers=TABLED,
+        range=bounds,
+        parameters=parameters,
+    )
 
 
 def _binary(kinds: str, flops: n.Count = ONE, integers: Arithmetic = FLOAT) -> OpSpec:
     """Several operands, broadcast."""
-    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=BROADCAST, flops=flops, integers=integers)
+    return OpSpec(
+        kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=BROADCAST, flops=flops, integers=integers
+    )
 
 
 _ROWS = (  # several operators in one row differ in their values alone
@@ -144,7 +168,8 @@ _ROWS = (  # several operators in one row differ in their values alone
     ),
     OpSpec(
         "DequantizeLinear",
-        ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST, flops=ONE, parameters=_inputs(1, 2),
+        ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST, flops=ONE,
+        parameters=_inputs(1, 2),
     ),
     # contractions
     OpSpec(
@@ -287,8 +312,10 @@ _ROWS = (  # several operators in one row differ in their values alone
     OpSpec("Dropout", VIEW, O2O, d.everything, b.everything, integers=MOVE, parameters=_inputs(1, 2)),
 )  # fmt: skip
 TABLE: dict[str, OpSpec] = {kind: replace(row, kind=kind) for row in _ROWS for kind in row.kind.split()}
-ATTENTION = OpSpec(a.KIND, OTHER, M2M, a.row_rule, a.box_rule, ATTEND)  # operators that stand for one: see `lfopt.ops.recognise`
-OPAQUE = OpSpec("opaque", OTHER, M2M, d.everything, b.everything, WHOLE)  # an operator that lfopt does not know: all rows, always alone
+# operators that stand for one: see `lfopt.ops.recognise`
+ATTENTION = OpSpec(a.KIND, OTHER, M2M, a.row_rule, a.box_rule, ATTEND)
+# an operator that lfopt does not know: all rows, always alone
+OPAQUE = OpSpec("opaque", OTHER, M2M, d.everything, b.everything, WHOLE)
 
 
 def spec(kind: str, domain: str = "") -> OpSpec:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 class Family(Enum):
     """What an operator does, as far as planning, timing and code generation treat operators alike."""
 
-    ELEMENTWISE = "elementwise"  # every element from the elements at the same place; may end an epilogue group
+    # every element from the elements at the same place; may end an epilogue group
+    ELEMENTWISE = "elementwise"
     CONVOLUTION = "convolution"  # sums products over a window that slides, and over input channels
     PRODUCT = "product"  # of matrices
     POOL = "pool"  # folds a window that slides
@@ -25,7 +26,10 @@ class Family(Enum):
 
 
 class Mapping(Enum):
-    """Mapping type between input and output elements. Source: DNNFusion (PLDI'21, arXiv 2108.13342), table 2."""
+    """Mapping type between input and output elements.
+
+    Source: DNNFusion (PLDI'21, arXiv 2108.13342), table 2.
+    """
 
     ONE_TO_ONE = "one-to-one"
     ONE_TO_MANY = "one-to-many"
@@ -39,7 +43,8 @@ class Tiling(Enum):
 
     SPLIT = "split"  # by channel or by element: every byte moves once, whatever the buffer
     FOLD = "fold"  # as split; rows that it folds may also come in bands, with partial results kept in between
-    CONTRACT = "contract"  # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
+    # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
+    CONTRACT = "contract"
     ATTEND = "attend"  # heads, bands of queries and blocks of keys (see `lfopt.planning.attention`)
     WHOLE = "whole"  # nothing is known: counted once, never executed piecewise
 
@@ -47,9 +52,9 @@ class Tiling(Enum):
 class Pattern(IntEnum):
     """How elements of a result depend on elements of operands, as TVM's fusion rules have it, simplest first.
 
-    Source: the pass FuseOps of TVM (Chen et al., OSDI 2018, section 3, has its idea), and what Relax of TVM 0.27 makes
-    of small networks. It reads the kind of an operator off its loops; those of ONNX operators are as its importer
-    translates them; one that it takes apart is opaque.
+    Source: the pass FuseOps of TVM (Chen et al., OSDI 2018, section 3, has its idea), and what Relax of TVM
+    0.27 makes of small networks. It reads the kind of an operator off its loops; those of ONNX operators are
+    as its importer translates them; one that it takes apart is opaque.
     """
 
     ELEMENTWISE = 0  # one on one

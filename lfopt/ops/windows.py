@@ -20,7 +20,9 @@ SAME = ("SAME_UPPER", "SAME_LOWER")  # of auto_pad
 
 
 class Window(NamedTuple):
-    """One spatial axis. Output index o taps input indices o * stride - pad + j * dilation for j in 0 .. kernel - 1.
+    """One spatial axis.
+
+    Output index o taps input indices o * stride - pad + j * dilation for j in 0 .. kernel - 1.
 
     Transposed, it taps every input index i with i * stride - pad + j * dilation = o for some j.
     """
@@ -38,13 +40,19 @@ class Window(NamedTuple):
     def reads(self) -> RowReads:
         """Input indices per output index, cut off at the ends of the map."""
         if self.transposed:
-            return rows.transposed_window(self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad)
+            return rows.transposed_window(
+                self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad
+            )
         return rows.window(self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad)
 
     def extent(self, span: Span) -> Span:
-        """Input indices from the first tap of the first output to the last tap of the last, padding included."""
+        """Input indices from the first tap of the first output to the last tap of the last, padding
+        included.
+        """
         start, stop = span
-        return start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + (self.kernel - 1) * self.dilation + 1
+        return start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + (
+            self.kernel - 1
+        ) * self.dilation + 1
 
     def covered(self, span: Span, *, padded: bool = False) -> np.ndarray:  # (stop - start,) int64
         """Elements of the windows of outputs start .. stop - 1 that lie in the map, or in the padded map."""
@@ -53,7 +61,9 @@ class Window(NamedTuple):
         return ((taps >= low) & (taps < high)).sum(axis=1)
 
     def trimmed(self, span: Span) -> Window:
-        """Without the taps that meet the map in no output of the span (kernels may be much larger than the map); at least one tap is left."""
+        """Without the taps that meet the map in no output of the span (kernels may be much larger than the
+        map); at least one tap is left.
+        """
         start, stop = span
         first = max(-(((stop - 1) * self.stride - self.pad) // self.dilation), 0)
         last = min((self.size - 1 - start * self.stride + self.pad) // self.dilation, self.kernel - 1)
@@ -76,7 +86,10 @@ def read_span(reads: RowReads, span: Span) -> Span:
 
 
 def windows(call: Call) -> tuple[Window, ...]:
-    """One window per spatial axis. Raises UnsupportedModel, naming the node, for pads on which ONNX and ONNX Runtime do not agree."""
+    """One window per spatial axis.
+
+    Raises UnsupportedModel, naming the node, for pads on which ONNX and ONNX Runtime do not agree.
+    """
     attributes = call.operator.attributes
     try:
         return _windows(
@@ -96,9 +109,11 @@ def windows(call: Call) -> tuple[Window, ...]:
 
 
 def transposed_extents(attributes: Mapping[str, Attribute], size: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Spatial extents of a ConvTranspose's result where its attributes say them, whatever the kernel; None: the pads do.
+    """Spatial extents of a ConvTranspose's result where its attributes say them, whatever the kernel; None:
+    the pads do.
 
-    ONNX's shape inference adds output_padding to what auto_pad says; its specification, its reference and ONNX Runtime do not.
+    ONNX's shape inference adds output_padding to what auto_pad says; its specification, its reference and
+    ONNX Runtime do not.
     """
     if output_shape := attributes.get("output_shape"):
         return output_shape  # type: ignore[return-value]
@@ -129,21 +144,29 @@ def _windows(
         before, after = (pads[axis], pads[axis + rank]) if pads and auto_pad == "NOTSET" else (0, 0)
         if same or (transposed and output_shape):
             if transposed:
-                total = stride * (size[axis] - 1) + (output_padding or (0,) * rank)[axis] + reach - size_out[axis]
+                total = (
+                    stride * (size[axis] - 1) + (output_padding or (0,) * rank)[axis] + reach - size_out[axis]
+                )
                 _refuse_disputed(axis, total, auto_pad, output_shape=output_shape)
             else:
                 total = max((-(-size[axis] // stride) - 1) * stride + reach - size[axis], 0)
             small, large = total // 2, total - total // 2
             before, after = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-        per_axis.append(Window(size[axis], size_out[axis], kernel[axis], stride, dilation, before, after, transposed))
+        per_axis.append(
+            Window(size[axis], size_out[axis], kernel[axis], stride, dilation, before, after, transposed)
+        )
     return tuple(per_axis)
 
 
 def _refuse_disputed(axis: int, total: int, auto_pad: str, *, output_shape: bool) -> None:
-    """Negative padding adds zeros: the specification on both sides, ONNX Runtime behind alone. Of one zero they say the same but for SAME_UPPER."""
+    """Negative padding adds zeros: the specification on both sides, ONNX Runtime behind alone.
+
+    Of one zero they say the same but for SAME_UPPER.
+    """
     if total < -1 or (total == -1 and (auto_pad == "SAME_UPPER" or not output_shape)):
         cause = "output_shape" if output_shape else f"auto_pad {auto_pad}"
         raise UnsupportedModel(
-            f"{cause} makes axis {axis + 2} longer by {-total} than kernel and output_padding reach; where zeros are added ONNX and ONNX Runtime "
-            f"do not agree; accepted: no longer than they reach{'' if auto_pad == 'SAME_UPPER' or not output_shape else ', or by 1'}"
+            f"{cause} makes axis {axis + 2} longer by {-total} than kernel and output_padding reach; where "
+            "zeros are added ONNX and ONNX Runtime do not agree; accepted: no longer than they "
+            f"reach{'' if auto_pad == 'SAME_UPPER' or not output_shape else ', or by 1'}"
         )

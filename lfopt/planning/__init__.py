@@ -7,7 +7,16 @@ from lfopt.planning.costs import GroupCosts, Traffic
 from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, masks_of, plan, recompute_left
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
-from lfopt.planning.outlines import Outline, dram_at_port, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
+from lfopt.planning.outlines import (
+    Outline,
+    dram_at_port,
+    memory_map,
+    outline,
+    plan_groups,
+    total_dram,
+    totals_of,
+    with_steps,
+)
 from lfopt.planning.second_level import in_levels
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""Where things lie in a buffer that are there for a part of the time each: addresses, so that no two that are there together overlap."""
+"""Where things lie in a buffer that are there for a part of the time each:
+addresses, so that no two that are there together overlap.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ TRIES = 32  # address maps per order that are drawn up to find one without gaps
 
 
 class Life(NamedTuple):
-    """Something on chip while operators, or nodes of a schedule, run: those from `first` to `last`, both included."""
+    """Something on chip while operators, or nodes of a schedule, run:
+    those from `first` to `last`, both included.
+    """
 
     bytes: int
     first: int
@@ -28,8 +32,9 @@ def peak_bytes(lives: Iterable[Life]) -> int:
 def allocate(lives: Sequence[Life]) -> tuple[list[int], int]:
     """An address for each, so that no two that are alive together overlap; and the end of the highest.
 
-    First fit in several orders; then, as long as something reaches above the most bytes alive at once, what reaches highest comes first in the next
-    try. The lowest end wins, the earlier try on a tie. (Dynamic storage allocation is NP-hard: Garey and Johnson, problem SR2.)
+    First fit in several orders; then, as long as something reaches above the most bytes alive at once, what
+    reaches highest comes first in the next try. The lowest end wins, the earlier try on a tie. (Dynamic
+    storage allocation is NP-hard: Garey and Johnson, problem SR2.)
     """
     least, everything = peak_bytes(lives), range(len(lives))
     together = _together(lives)
@@ -53,8 +58,9 @@ def allocate(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 
 def from_both_ends(lives: Sequence[Life], staying: Collection[int], limit: int) -> tuple[list[int], int]:
-    """An address for each, and the end of the highest, as `allocate` has them: those that stay by turns at the lowest address that is free, and at
-    the highest below a limit, so that what is free between them lies in one piece.
+    """An address for each, and the end of the highest, as `allocate` has them: those that stay by turns at
+    the lowest address that is free, and at the highest below a limit, so that what is free between them lies
+    in one piece.
     """
     held = sorted(staying, key=lambda k: lives[k].first)
     others = sorted(set(range(len(lives))).difference(held), key=lambda k: -lives[k].bytes)
@@ -77,9 +83,15 @@ def _together(lives: Sequence[Life]) -> list[list[int]]:
 
 
 def _first_fit(
-    lives: Sequence[Life], together: Sequence[Sequence[int]], order: Iterable[int], high: Container[int] = (), limit: int = 0
+    lives: Sequence[Life],
+    together: Sequence[Sequence[int]],
+    order: Iterable[int],
+    high: Container[int] = (),
+    limit: int = 0,
 ) -> list[int]:
-    """First byte after each, placed in this order at the lowest address that is free throughout its life; for some, at the highest below a limit."""
+    """First byte after each, placed in this order at the lowest address that is free throughout its life; for
+    some, at the highest below a limit.
+    """
     ends = [0] * len(lives)  # 0: not placed yet
     for k in order:
         size, at, topmost = lives[k].bytes, 0, -1

@@ -1,4 +1,5 @@
-"""Groups that are planned alike: one costs what another of the same structure costs, in the same or in another network, and has its steps.
+"""Groups that are planned alike: one costs what another of the same structure costs, in the same or in
+another network, and has its steps.
 
 Networks with other copies differ in a few blocks, and many blocks of a network are alike.
 """
@@ -23,8 +24,12 @@ class Structures:
         self.flow = flow
         self._numbers: dict[Hashable, int] = {} if numbers is None else numbers
         self._operators: dict[int, int] = {}
-        uses = Counter(name for weights in flow.weights for name in {w.name for w in weights if not w.gathered})
-        self._shared = [tuple(dict.fromkeys(w.name for w in weights if uses[w.name] > 1)) for weights in flow.weights]
+        uses = Counter(
+            name for weights in flow.weights for name in {w.name for w in weights if not w.gathered}
+        )
+        self._shared = [
+            tuple(dict.fromkeys(w.name for w in weights if uses[w.name] > 1)) for weights in flow.weights
+        ]
         self._read = [tuple(self._maps_read(i)) for i in range(len(flow))]
 
     def _maps_read(self, op: int) -> Iterator[Hashable]:
@@ -37,7 +42,9 @@ class Structures:
                 yield inputs[operand.input]
 
     def key(self, group: int) -> Hashable:
-        """Equal for groups of the same structure: they differ in names alone, and in values of constants that are data."""
+        """Equal for groups of the same structure: they differ in names alone,
+        and in values of constants that are data.
+        """
         flow, maps, constants = self.flow, Numbers(), Numbers()
         key: list[Hashable] = []
         for i in bits(group):
@@ -75,7 +82,10 @@ class Prices:
         self.groups: dict[Hashable, Cost | None] = {}
 
     def of(self, costs: GroupCosts) -> Alike:
-        """The same costs, with these prices. All that is given here is of one chip, one kind of traffic, and epilogues or none."""
+        """The same costs, with these prices.
+
+        All that is given here is of one chip, one kind of traffic, and epilogues or none.
+        """
         return Alike(costs, self)
 
 
@@ -118,7 +128,11 @@ def _operator(flow: Dataflow, op: int) -> Hashable:
     operands = tuple((o.input, _tensor(flow.maps[o.map]), o.reads) for o in flow.operands[op])
     results = tuple(_tensor(flow.maps[m]) for m in flow.results[op])
     weights = tuple((w.elements, w.bias, w.gathered, w.pieces) for w in flow.weights[op])
-    seen = None if call.attention is None or call.attention.window is None else tuple(ends.tobytes() for ends in call.attention.window)
+    seen = (
+        None
+        if call.attention is None or call.attention.window is None
+        else tuple(ends.tobytes() for ends in call.attention.window)
+    )
     return parts, operands, results, weights, flow.running >> op & 1, seen
 
 

@@ -1,17 +1,23 @@
-"""Attention that does not fit the buffer whole: heads, bands of queries and blocks of keys, with a running maximum and sum between the blocks.
+"""Attention that does not fit the buffer whole: heads, bands of queries and blocks of keys, with a running
+maximum and sum between the blocks.
 
-    for each block of heads                                      (or bands of queries outside, where heads share a mask that is loaded)
+    for each block of heads                                      (or bands of queries outside, where heads
+                                                                 share a mask that is loaded)
         for each band of queries: load them
-            for each block of keys that some of them see: load keys and values, and what is added to the scores
+            for each block of keys that some of them see: load keys and values, and what is added to the
+            scores
                 the attention of the band to the block: no score is stored
             what follows in the group, and the store
 
-    F_beta = queries + keys and values of a block + (width + 2) accumulators for every query and head, if there are several blocks + result, which
-             takes the place of the queries where heads come one at a time: a query is done with when its result is written
-    F_D    = queries and result once each; keys and values once where one block holds all keys of a head, else once for every band of queries
+    F_beta = queries + keys and values of a block + (width + 2) accumulators for every query and head, if
+             there are several blocks + result, which takes the place of the queries where heads come one at a
+             time: a query is done with when its result is written
+    F_D    = queries and result once each; keys and values once where one block holds all keys of a head, else
+           once for every band of queries
 
-Source: Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1, with bands of queries outside (as its section 3.1 has it the other way round, sums
-would leave the buffer); Kao et al. (FLAT), arXiv 2107.06419, section 4, keeps rows of scores instead.
+Source: Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1, with bands of queries outside (as its
+section 3.1 has it the other way round, sums would leave the buffer); Kao et al. (FLAT), arXiv 2107.06419,
+section 4, keeps rows of scores instead.
 """
 
 from __future__ import annotations
@@ -60,10 +66,13 @@ class AttentionTiling:
         *stack, self.queries, self.width = self.form.mixing.result
         self.stack, self.keys = tuple(stack), self.form.keys
         self.finish = Finish(region, range(len(self.call.operator.inputs)))
-        self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)  # axis that is cut into blocks of heads
+        # axis that is cut into blocks of heads
+        self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)
         weights = {w.name for w in region.flow.weights[region.anchor]}
         maps = {o.input: o.source.name for o in region.operands if o.op == region.anchor}
-        names = [(k, name) for k, name in enumerate(self.call.operator.inputs) if k in maps or name in weights]
+        names = [
+            (k, name) for k, name in enumerate(self.call.operator.inputs) if k in maps or name in weights
+        ]
         self.operands = [k for k, _ in names]
         self.constant = {k: k not in maps for k in self.operands}
         self.places: dict[int, str] = {}  # per operand: one of its own, though others may be the same map
@@ -77,9 +86,10 @@ class AttentionTiling:
         self._stacks: dict[int, list[Box]] = {}
         self._changes: dict[tuple[int, int], int] = {}
         self._ends: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
-        self.even = not any(part.operator.kind == "Concat" for part in self.form.parts)  # whether blocks of equal size read equally much
+        # whether blocks of equal size read equally much
+        self.even = not any(part.operator.kind == "Concat" for part in self.form.parts)
 
-    # -- what there is to choose -------------------------------------------------------------------------------------------------------------
+    # -- what there is to choose -----------------------------------------------------------------------------
 
     def head_sizes(self) -> list[int]:
         """Heads in a block, so that all blocks have equally many."""
@@ -89,7 +99,8 @@ class AttentionTiling:
     def choices(self, beta: int) -> Iterator[AttentionBlocks]:
         """Blocks worth trying that fit.
 
-        Several heads at a time spare bytes only of what they share. Without windows larger bands never move more, and blocks of keys all the same.
+        Several heads at a time spare bytes only of what they share. Without windows larger bands never move
+        more, and blocks of keys all the same.
         """
         shared = any(self.changes(k, 1) < len(self.stacks(1)) for k in self.operands)
         outsides: tuple[Literal["heads", "queries"], ...] = ("heads", "queries") if shared else ("heads",)
@@ -101,7 +112,11 @@ class AttentionTiling:
         sizes, windows = even_sizes(self.queries), self.form.window is not None
         if windows:
             sizes = sorted({*sizes[:FEW_BANDS], *powers(self.queries)}, reverse=True)
-        fitting = sizes[bisect_left(range(len(sizes)), x=True, key=lambda k: self.fits(replace(blocks, queries=sizes[k]), beta)) :]
+        fitting = sizes[
+            bisect_left(
+                range(len(sizes)), x=True, key=lambda k: self.fits(replace(blocks, queries=sizes[k]), beta)
+            ) :
+        ]
         yield from (replace(blocks, queries=queries) for queries in (fitting if windows else fitting[:1]))
 
     def fits(self, blocks: AttentionBlocks, beta: int) -> bool:
@@ -114,17 +129,23 @@ class AttentionTiling:
         for name, sizes in (("keys", even_sizes(self.keys)), ("heads", self.head_sizes()[::-1])):
             for size in sizes:
                 larger = replace(blocks, **{name: size})
-                if size > getattr(blocks, name) and self.fits(larger, beta) and self.dram(larger).total == moved:
+                if (
+                    size > getattr(blocks, name)
+                    and self.fits(larger, beta)
+                    and self.dram(larger).total == moved
+                ):
                     blocks = larger
                     break
         return blocks
 
-    # -- boxes -------------------------------------------------------------------------------------------------------------------------------
+    # -- boxes -----------------------------------------------------------------------------------------------
 
     def stacks(self, heads: int) -> list[Box]:
         """The blocks of heads, as boxes of the axes before the queries."""
         if heads not in self._stacks:
-            axes = [spans(0, extent, heads if axis == self.along else 1) for axis, extent in enumerate(self.stack)]
+            axes = [
+                spans(0, extent, heads if axis == self.along else 1) for axis, extent in enumerate(self.stack)
+            ]
             self._stacks[heads] = [tuple(box) for box in product(*axes)]
         return self._stacks[heads]
 
@@ -132,7 +153,10 @@ class AttentionTiling:
         """How often an operand differs from one block of heads to the next, the first one counted."""
         if (k, heads) not in self._changes:
             blocks = AttentionBlocks(heads, 1, 1)
-            boxes = [self.box(k, blocks, head, 0, (0, self.keys)) for head in range(len(self.stacks(heads)) if self._depends(k)[0] else 1)]
+            boxes = [
+                self.box(k, blocks, head, 0, (0, self.keys))
+                for head in range(len(self.stacks(heads)) if self._depends(k)[0] else 1)
+            ]
             self._changes[k, heads] = 1 + sum(one != other for one, other in pairwise(boxes))
         return self._changes[k, heads]
 
@@ -179,9 +203,18 @@ class AttentionTiling:
     def box(self, k: int, blocks: AttentionBlocks, head: int, band: int, keys: Span) -> Box:
         """What they read of an operand, for a block of keys."""
         heads, queries, _ = self._depends(k)
-        key = (k, blocks.heads, blocks.queries if queries else 0, head if heads else 0, band if queries else 0, keys)
+        key = (
+            k,
+            blocks.heads,
+            blocks.queries if queries else 0,
+            head if heads else 0,
+            band if queries else 0,
+            keys,
+        )
         if key not in self._boxes:
-            self._boxes[key] = footprint(self.call, k, self.out(blocks, head if heads else 0, band if queries else 0), inputs=keys)
+            self._boxes[key] = footprint(
+                self.call, k, self.out(blocks, head if heads else 0, band if queries else 0), inputs=keys
+            )
         return self._boxes[key]
 
     def _depends(self, k: int) -> tuple[bool, bool, bool]:
@@ -200,30 +233,52 @@ class AttentionTiling:
         first, later = read(mixed), read(cut(mixed, -2, (self.queries - 1, self.queries)))
         heads = [read((*box, *mixed[-2:])) for box in self.stacks(1)]
         for n, k in enumerate(self.operands):
-            varies[k] = any(one[n] != first[n] for one in heads), later[n] != first[n], first[n][0] != first[n][1]
+            varies[k] = (
+                any(one[n] != first[n] for one in heads),
+                later[n] != first[n],
+                first[n][0] != first[n][1],
+            )
         return varies
 
     def _bytes(self, k: int, box: Box) -> int:
         if box_elements(box) == 0:
             return 0
-        return self.layout.constant_bytes(self.call.operator.inputs[k], box) if self.constant[k] else self.layout.map_bytes(box)
+        return (
+            self.layout.constant_bytes(self.call.operator.inputs[k], box)
+            if self.constant[k]
+            else self.layout.map_bytes(box)
+        )
 
-    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     def entries(self, blocks: AttentionBlocks) -> list[AllocationRequest]:
         """The places."""
         layout, entries = self.layout, list[AllocationRequest]()
         for k in self.operands:
-            keys = [(0, blocks.keys)] if self.even or not self._depends(k)[2] else spans(0, self.keys, blocks.keys)
-            boxes = {box_shape(box): box for box in (self.box(k, blocks, 0, 0, span) for span in keys)}.values()
+            keys = (
+                [(0, blocks.keys)]
+                if self.even or not self._depends(k)[2]
+                else spans(0, self.keys, blocks.keys)
+            )
+            boxes = {
+                box_shape(box): box for box in (self.box(k, blocks, 0, 0, span) for span in keys)
+            }.values()
             if self.constant[k]:
-                entries.append(AllocationRequest(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes)))
+                entries.append(
+                    AllocationRequest(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes))
+                )
             else:
-                entries.append(AllocationRequest(self.places[k], "map", max(map(row_count, boxes)), max(map(layout.row_on_chip, boxes))))
+                entries.append(
+                    AllocationRequest(
+                        self.places[k], "map", max(map(row_count, boxes)), max(map(layout.row_on_chip, boxes))
+                    )
+                )
         out = self.out(blocks, 0, 0)
         if self._several(blocks):
             state = state_box(self.call, out)
-            entries.append(AllocationRequest(self.sums_place, "sum", row_count(state), layout.sums_row(state)))
+            entries.append(
+                AllocationRequest(self.sums_place, "sum", row_count(state), layout.sums_row(state))
+            )
         return entries + self.finish.entries(out)
 
     def _several(self, blocks: AttentionBlocks) -> bool:
@@ -240,7 +295,11 @@ class AttentionTiling:
     def _apart(self, blocks: AttentionBlocks) -> list[AllocationRequest]:
         """Places that share no bytes."""
         entries = self.entries(blocks)
-        return [entry for entry in entries if entry.name != self.finish.results[0]] if self._in_place(blocks, entries) else entries
+        return (
+            [entry for entry in entries if entry.name != self.finish.results[0]]
+            if self._in_place(blocks, entries)
+            else entries
+        )
 
     def _stacked(self, blocks: AttentionBlocks) -> tuple[Place, ...]:
         """The places, with their addresses."""
@@ -248,10 +307,15 @@ class AttentionTiling:
         if len(places) == len(entries):
             return places
         result = next(entry for entry in entries if entry.name == self.finish.results[0])
-        return (*places, Place(result.name, result.purpose, places[0].address, result.slots, result.slot_bytes))
+        return (
+            *places,
+            Place(result.name, result.purpose, places[0].address, result.slots, result.slot_bytes),
+        )
 
     def _in_place(self, blocks: AttentionBlocks, entries: Sequence[AllocationRequest]) -> bool:
-        """Whether the result of a query may lie where that was: it is no longer, and queries are loaded anew for every block of the result."""
+        """Whether the result of a query may lie where that was:
+        it is no longer, and queries are loaded anew for every block of the result.
+        """
         first = self.operands[0]
         if self.constant[first] or self.form.uses[first][1] != "queries" or self.queries < 2:
             return False
@@ -260,7 +324,10 @@ class AttentionTiling:
         by_head, by_query, _ = self._depends(first)
         renewed = (by_head or len(self.stacks(1)) == 1) and (by_query or self.bands(blocks) == 1)
         result = next(entry for entry in entries if entry.name == self.finish.results[0])
-        short = self.width <= self.form.product.shape(0)[-1] and result.slots * result.slot_bytes <= entries[0].slots * entries[0].slot_bytes
+        short = (
+            self.width <= self.form.product.shape(0)[-1]
+            and result.slots * result.slot_bytes <= entries[0].slots * entries[0].slot_bytes
+        )
         return renewed and short and self._query_by_query
 
     @cached_property
@@ -268,13 +335,21 @@ class AttentionTiling:
         """Whether queries of a head lie one behind the other, and so do their results."""
         mixed = [(*((0, 1) for _ in self.stack), (query, query + 1), (0, self.width)) for query in (0, 1)]
         results = [result_box(self.call, box) for box in mixed]
-        reads = [self.form.regions(self.form.mixed, box, (0, 1))[self.form.uses[self.operands[0]]] for box in mixed]
+        reads = [
+            self.form.regions(self.form.mixed, box, (0, 1))[self.form.uses[self.operands[0]]] for box in mixed
+        ]
         if results[0] is None or results[1] is None:
             return False
         for one, other in ((results[0], results[1]), (reads[0], reads[1])):
             moved = [axis for axis, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
             own = row_axis(box_shape(one))
-            before = [] if own in moved else [*one[: moved[0]], *([one[own]] if own is not None else [])] if moved else [(0, 2)]
+            before = (
+                []
+                if own in moved
+                else [*one[: moved[0]], *([one[own]] if own is not None else [])]
+                if moved
+                else [(0, 2)]
+            )
             if len(moved) != 1 or any(stop - start > 1 for start, stop in before):
                 return False
         return True
@@ -310,11 +385,18 @@ class AttentionTiling:
     def _moved(self, k: int, blocks: AttentionBlocks) -> int:
         """Bytes of one operand: what is there since the iteration before is not loaded again."""
         by_head, by_query, by_key = self._depends(k)
-        heads, bands, changes = len(self.stacks(blocks.heads)), self.bands(blocks), self.changes(k, blocks.heads)
+        heads, bands, changes = (
+            len(self.stacks(blocks.heads)),
+            self.bands(blocks),
+            self.changes(k, blocks.heads),
+        )
         again = bands if by_query else 1  # different parts of it, if it is the same for every block of keys
         if by_key and self._several(blocks):
             return self._passing(k, blocks)
-        each = sum(times * self._bytes(k, self.box(k, blocks, 0, band, self._first(blocks, band))) for band, times in self._alike(blocks))
+        each = sum(
+            times * self._bytes(k, self.box(k, blocks, 0, band, self._first(blocks, band)))
+            for band, times in self._alike(blocks)
+        )
         each = each if by_query else self._bytes(k, self.box(k, blocks, 0, 0, self._first(blocks, 0)))
         if blocks.outside == "heads":
             return each * (heads if again > 1 else changes)
@@ -330,13 +412,19 @@ class AttentionTiling:
         """Bytes of an operand that comes block by block of keys."""
         heads = len(self.stacks(blocks.heads))
         if self.form.window is None:
-            return heads * sum(times * self._all_blocks(k, blocks, band) for band, times in self._alike(blocks))
+            return heads * sum(
+                times * self._all_blocks(k, blocks, band) for band, times in self._alike(blocks)
+            )
         same_heads = self.changes(k, blocks.heads) == 1
         total, stays = 0, 0  # bytes of one block of heads; of what the first iteration need not load
         before: Box | None = None
         ends: list[tuple[Box, int]] = []
-        for band, seen in enumerate(zip(*(blocks_read.tolist() for blocks_read in self._seen(blocks)), strict=True)):
-            first, last = (self.box(k, blocks, 0, band, self._block(blocks, number)) for number in (seen[0], seen[1] - 1))
+        for band, seen in enumerate(
+            zip(*(blocks_read.tolist() for blocks_read in self._seen(blocks)), strict=True)
+        ):
+            first, last = (
+                self.box(k, blocks, 0, band, self._block(blocks, number)) for number in (seen[0], seen[1] - 1)
+            )
             size, one, only = self._bytes(k, first), self._sum(k, blocks, band, seen), seen[1] - seen[0] == 1
             ends += [(first, size), (last, self._bytes(k, last))]
             if blocks.outside == "heads":
@@ -356,10 +444,15 @@ class AttentionTiling:
     def _sum(self, k: int, blocks: AttentionBlocks, band: int, seen: Span) -> int:
         """Bytes of the blocks of these numbers."""
         if self._depends(k)[1]:
-            return sum(self._bytes(k, self.box(k, blocks, 0, band, self._block(blocks, number))) for number in range(*seen))
+            return sum(
+                self._bytes(k, self.box(k, blocks, 0, band, self._block(blocks, number)))
+                for number in range(*seen)
+            )
         key = (k, blocks.heads, blocks.keys)
         if key not in self._sums:
-            sizes = (self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(0, self.keys, blocks.keys))
+            sizes = (
+                self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(0, self.keys, blocks.keys)
+            )
             self._sums[key] = [0, *accumulate(sizes)]
         upto = self._sums[key]
         return upto[seen[1]] - upto[seen[0]]
@@ -369,10 +462,12 @@ class AttentionTiling:
         key_spans = spans(0, self.keys, blocks.keys)
         if not self.even:
             return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in key_spans)
-        first, last = (self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (key_spans[0], key_spans[-1]))
+        first, last = (
+            self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (key_spans[0], key_spans[-1])
+        )
         return (len(key_spans) - 1) * first + last
 
-    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def schedule(self, blocks: AttentionBlocks, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
@@ -385,9 +480,15 @@ class AttentionTiling:
             return fold([*limit.allowed(self._tile(blocks, head, band, at))])
 
         if blocks.outside == "heads":
-            nodes = rolled([self._key(blocks, head, 0) for head in heads], lambda head: fold([tile(head, band) for band in bands]))
+            nodes = rolled(
+                [self._key(blocks, head, 0) for head in heads],
+                lambda head: fold([tile(head, band) for band in bands]),
+            )
             return places, tuple(nodes)
-        rows = [tuple(rolled([self._key(blocks, head, band) for head in heads], lambda head: tile(head, band))) for band in bands]  # noqa: B023
+        rows = [
+            tuple(rolled([self._key(blocks, head, band) for head in heads], lambda head: tile(head, band)))  # noqa: B023
+            for band in bands
+        ]
         return places, fold(rows)
 
     def _before(self, blocks: AttentionBlocks, head: int, band: int) -> BlockNumbers | None:
@@ -400,18 +501,29 @@ class AttentionTiling:
         return None if head < 0 or band < 0 else (head, band, self._count(blocks, band) - 1)
 
     def _key(self, blocks: AttentionBlocks, head: int, band: int) -> object:
-        """What is alike in heads whose iterations differ only in where they are, by as much as those of the heads before them do."""
+        """What is alike in heads whose iterations differ only in where they are,
+        by as much as those of the heads before them do.
+        """
         span = self._first(blocks, band)
         before = self._before(blocks, head, band)
         loaded = tuple(self._loads(k, blocks, (head, band, 0), before) for k in self.operands)
         if head == 0:
             return head, loaded
-        boxes = [(self.box(k, blocks, head, band, span), self.box(k, blocks, head - 1, band, span)) for k in self.operands]
+        boxes = [
+            (self.box(k, blocks, head, band, span), self.box(k, blocks, head - 1, band, span))
+            for k in self.operands
+        ]
         boxes.append((self.out(blocks, head, band), self.out(blocks, head - 1, band)))
-        return loaded, tuple(tuple((s - t, e - f) for (s, e), (t, f) in zip(one, other, strict=True)) for one, other in boxes)
+        return loaded, tuple(
+            tuple((s - t, e - f) for (s, e), (t, f) in zip(one, other, strict=True)) for one, other in boxes
+        )
 
-    def _loads(self, k: int, blocks: AttentionBlocks, tile: BlockNumbers, before: BlockNumbers | None) -> bool:
-        """Whether an iteration loads an operand: it reads something, and something else than the iteration before."""
+    def _loads(
+        self, k: int, blocks: AttentionBlocks, tile: BlockNumbers, before: BlockNumbers | None
+    ) -> bool:
+        """Whether an iteration loads an operand: it reads something,
+        and something else than the iteration before.
+        """
         box = self._at(k, blocks, tile)
         return bool(box_elements(box)) and (before is None or self._at(k, blocks, before) != box)
 
@@ -419,7 +531,9 @@ class AttentionTiling:
         head, band, number = tile
         return self.box(k, blocks, head, band, self._block(blocks, int(self._seen(blocks)[0][band]) + number))
 
-    def _tile(self, blocks: AttentionBlocks, head: int, band: int, at: dict[str, int]) -> Iterator[list[Step]]:
+    def _tile(
+        self, blocks: AttentionBlocks, head: int, band: int, at: dict[str, int]
+    ) -> Iterator[list[Step]]:
         """The iterations of a block of heads and a band of queries."""
         out, seen = self.out(blocks, head, band), self.blocks_of(blocks, band)
         before = self._before(blocks, head, band)
@@ -429,15 +543,29 @@ class AttentionTiling:
             tile = (head, band, number)
             for k in self.operands:
                 if self._loads(k, blocks, tile, before):
-                    name, box, place = self.call.operator.inputs[k], self._at(k, blocks, tile), at[self.places[k]]
-                    steps.append(self.layout.load_constant(name, box, place) if self.constant[k] else self.layout.load(name, box, place))
+                    name, box, place = (
+                        self.call.operator.inputs[k],
+                        self._at(k, blocks, tile),
+                        at[self.places[k]],
+                    )
+                    steps.append(
+                        self.layout.load_constant(name, box, place)
+                        if self.constant[k]
+                        else self.layout.load(name, box, place)
+                    )
             before, last = tile, number == len(seen) - 1
             if last:
                 steps += self.finish.before(out, at)
             alone = len(seen) == 1
             steps.append(
                 self.layout.compute(
-                    self.region.anchor, (out,), (result,), None if alone else span, -1 if alone else at[self.sums_place], first=not number, last=last
+                    self.region.anchor,
+                    (out,),
+                    (result,),
+                    None if alone else span,
+                    -1 if alone else at[self.sums_place],
+                    first=not number,
+                    last=last,
                 )
             )
             if last:
@@ -446,7 +574,9 @@ class AttentionTiling:
 
 
 def best(region: TilingRegion, beta: int) -> tuple[AttentionBlocks, DramBytes, int] | None:
-    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes, of equals in the fewest iterations."""
+    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes,
+    of equals in the fewest iterations.
+    """
     attending = AttentionTiling(region)
     candidates = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]
     if not candidates:

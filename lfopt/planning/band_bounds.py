@@ -1,15 +1,21 @@
 """What every group in bands of rows (mode brr) pays that holds some operators, wherever else it reaches.
 
-Words are those of `lfopt.planning.brr` and `lfopt.planning.slices`. Let a group hold the operators, and run in T bands or fewer.
+Words are those of `lfopt.planning.brr` and `lfopt.planning.slices`. Let a group hold the operators, and run
+in T bands or fewer.
 
-* An operator that computes L rows in whatever group, from the first on without gaps, computes n = ceil(L / T) new ones in some band. If a map that it
-  makes is full, n rows of it are there at once; if one that it reads is full, as many as any n rows in succession read, at the least.
-* Maps made between contractions are all full or all sliced where an operator joins them: one *class*. What cannot be taken slice by slice is full.
-* Of the two maps around a contraction one is full. So if each class has the bytes of its maps, those of the full ones are no less than what can be
-  given to contractions, to each an amount that is taken from both classes around it.
-* A contraction whose input is not full has partial sums of the n rows beside that. So there are such sums, or all contractions have full inputs.
+* An operator that computes L rows in whatever group, from the first on without gaps, computes n = ceil(L / T)
+  new ones in some band. If a map that it makes is full, n rows of it are there at once; if one that it reads
+  is full, as many as any n rows in succession read, at the least.
+* Maps made between contractions are all full or all sliced where an operator joins them: one *class*. What
+  cannot be taken slice by slice is full.
+* Of the two maps around a contraction one is full. So if each class has the bytes of its maps, those of the
+  full ones are no less than what can be given to contractions, to each an amount that is taken from both
+  classes around it.
+* A contraction whose input is not full has partial sums of the n rows beside that. So there are such sums, or
+  all contractions have full inputs.
 
-The bytes that maps take by this count do not rise with T. The fewest bands with which they fit bound how often weights are loaded that do not stay.
+The bytes that maps take by this count do not rise with T. The fewest bands with which they fit bound how
+often weights are loaded that do not stay.
 """
 
 from __future__ import annotations
@@ -27,7 +33,8 @@ from lfopt.planning.banding import Ints
 from lfopt.planning.brr_schedule import SLOTS
 from lfopt.planning.slices import SliceSizes
 
-FINE, STEP = 24, 1.1  # numbers of bands that are tried: every one up to here, and so many times more than the one before
+# numbers of bands that are tried: every one up to here, and so many times more than the one before
+FINE, STEP = 24, 1.1
 
 
 class BandBounds:
@@ -39,9 +46,17 @@ class BandBounds:
         flow = slices.dataflow
         self._counts = np.array([*_counts(max(flow.heights, default=1))], np.int64)
         self._alone = [_alone(slices, i) for i in range(len(flow))]
-        self._own = [sum(slices.constant_bytes[s.name] for s in f.streamed) if a else 0 for f, a in zip(slices.facts, self._alone, strict=True)]
+        self._own = [
+            sum(slices.constant_bytes[s.name] for s in f.streamed) if a else 0
+            for f, a in zip(slices.facts, self._alone, strict=True)
+        ]
         self._block = [
-            min(slices.block_bytes(i, sums=sums) for sums in ((False, True) if slices.facts[i].sums else (False,))) if self._alone[i] else 0
+            min(
+                slices.block_bytes(i, sums=sums)
+                for sums in ((False, True) if slices.facts[i].sums else (False,))
+            )
+            if self._alone[i]
+            else 0
             for i in range(len(flow))
         ]
         self._written = [tuple(m for m in results if slices.needed(m)) for results in flow.results]
@@ -49,19 +64,25 @@ class BandBounds:
         self._touches = [[(m, self._row_of(i, m)) for m in self._touched(i)] for i in range(len(flow))]
         self._table = np.array(self._bytes, np.int64).reshape(-1, len(self._counts))
         self._around = [  # per contraction: the maps around it
-            tuple((o.map, m) for o in flow.operands[i] if o.input == 0 for m in self._written[i]) if facts.contracts else ()
+            tuple((o.map, m) for o in flow.operands[i] if o.input == 0 for m in self._written[i])
+            if facts.contracts
+            else ()
             for i, facts in enumerate(slices.facts)
         ]
         self._sums = [  # per contraction: bytes of partial sums, if its input is not full, by number of bands
-            -(-facts.least_rows // self._counts) * slices.sum_bytes(i) if facts.contracts and facts.computes else np.zeros_like(self._counts)
+            -(-facts.least_rows // self._counts) * slices.sum_bytes(i)
+            if facts.contracts and facts.computes
+            else np.zeros_like(self._counts)
             for i, facts in enumerate(slices.facts)
         ]
         self._joined = [  # per operator that is none: the maps that it reads
-            () if facts.contracts else tuple(o.map for o in operands) for facts, operands in zip(slices.facts, flow.operands, strict=True)
+            () if facts.contracts else tuple(o.map for o in operands)
+            for facts, operands in zip(slices.facts, flow.operands, strict=True)
         ]
         self._full = [frozenset(self._always_full(i)) for i in range(len(flow))]
         self._spread = [  # per operator: maps of one row that it spreads over many
-            frozenset(o.map for o in operands if flow.heights[i] > 1 and flow.maps[o.map].rows == 1) for i, operands in enumerate(flow.operands)
+            frozenset(o.map for o in operands if flow.heights[i] > 1 and flow.maps[o.map].rows == 1)
+            for i, operands in enumerate(flow.operands)
         ]
 
     def _touched(self, op: int) -> list[int]:
@@ -75,7 +96,12 @@ class BandBounds:
         rows = new if m in self._written[op] else np.zeros_like(new)
         for o in flow.operands[op]:
             if o.map == m:
-                rows = np.maximum(rows, new if o.reads is same_row(o.reads.rows_in) else [_rows_read(o.reads, n) for n in new.tolist()])
+                rows = np.maximum(
+                    rows,
+                    new
+                    if o.reads is same_row(o.reads.rows_in)
+                    else [_rows_read(o.reads, n) for n in new.tolist()],
+                )
         self._bytes.append(rows * self.slices.row_bytes[m])
         return len(self._bytes) - 1
 
@@ -89,13 +115,17 @@ class BandBounds:
             yield from self._written[op]
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """Bytes of weights that a group which holds these operators loads beyond once, at the least; NEVER if none is valid on this buffer."""
+        """Bytes of weights that a group which holds these operators loads beyond once, at the least;
+        NEVER if none is valid on this buffer.
+        """
         slices, hardware = self.slices, self.slices.hardware
         operators = [*bits(mask)]
         written = {m for i in operators for m in self._written[i]}
         if any(slices.facts[i].never or self._spread[i] & written for i in operators):
             return NEVER
-        held = sum(slices.constant_bytes[name] for name in {name for i in operators for name in slices.facts[i].held})
+        held = sum(
+            slices.constant_bytes[name] for name in {name for i in operators for name in slices.facts[i].held}
+        )
         own = sum(self._own[i] for i in operators)
         maps = self._map_bytes(operators, written)
         if hardware.buffer_need(int(maps[-1]), held + own) < beta:
@@ -123,7 +153,9 @@ class BandBounds:
             members.setdefault(root, []).append(m)
         position = {root: k for k, root in enumerate(members)}
         maps = [m for alike in members.values() for m in alike]
-        sizes = np.maximum.reduceat(self._table[[row for m in maps for row in touches[m]]], _starts([len(touches[m]) for m in maps]))
+        sizes = np.maximum.reduceat(
+            self._table[[row for m in maps for row in touches[m]]], _starts([len(touches[m]) for m in maps])
+        )
         sizes = np.add.reduceat(sizes, _starts([len(alike) for alike in members.values()]))
         full = [*{position[of[m]] for m in always}]
         total = sizes[full].sum(axis=0)
@@ -142,7 +174,10 @@ class BandBounds:
         return np.minimum(total + np.minimum.reduce(sums), no_sums) if sums else total
 
     def _classes(self, operators: list[int], written: set[int], maps: Iterable[int]) -> dict[int, int]:
-        """Per map: a map that stands for its class. What the operators do not make may come from outside the group: it is in a class of its own."""
+        """Per map: a map that stands for its class.
+
+        What the operators do not make may come from outside the group: it is in a class of its own.
+        """
         of = dict(zip(maps, maps, strict=True))
         for i in operators:
             inside = [m for m in self._joined[i] if m in written]
@@ -171,14 +206,18 @@ def _counts(most: int) -> Iterator[int]:
 
 
 def _alone(slices: SliceSizes, op: int) -> bool:
-    """Whether the weights of an operator pass block by block in whatever group: no other operator reads them."""
+    """Whether the weights of an operator pass block by block in whatever group: no other operator reads
+    them.
+    """
     own = {s.name for s in slices.facts[op].streamed}
     return bool(own) and not own & slices.read_by_several
 
 
 @cache
 def _rows_read(reads: RowReads, rows: int) -> int:
-    """Rows of the input between the lowest and the highest that so many rows of the reader, one after the other, read at the least."""
+    """Rows of the input between the lowest and the highest that so many rows of the reader,
+    one after the other, read at the least.
+    """
     if not rows:
         return 0
     return min(max(need - keep, 0) for need, keep in zip(reads.need[rows - 1 :], reads.keep, strict=False))

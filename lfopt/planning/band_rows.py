@@ -1,7 +1,8 @@
-"""How many rows of its results a group makes at a time: a caller proposes, the first height that fits is taken.
+"""How many rows of its results a group makes at a time: a caller proposes, the first height that fits is
+taken.
 
-More rows take more buffer and move no fewer bytes, so a search has no use for them. Whoever runs the plan may: weights are read from the buffer once
-per band, and some kernels make several rows at once or none.
+More rows take more buffer and move no fewer bytes, so a search has no use for them. Whoever runs the plan
+may: weights are read from the buffer once per band, and some kernels make several rows at once or none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ Propose = Callable[[int], Iterable[int]]  # group -> heights of bands to try, be
 
 
 def heights(costs: GroupCosts, group: int) -> Sequence[int]:
-    """All heights that make a difference in the mode that the group runs in, the highest first; none where there is no choice."""
+    """All heights that make a difference in the mode that the group runs in, the highest first;
+    none where there is no choice.
+    """
     mode = costs.chosen(group)
     return () if mode is None else mode.heights(group)
 
@@ -25,7 +28,10 @@ def up_to(costs: GroupCosts, rows: int | None = None) -> Propose:
 
 
 def chosen(costs: GroupCosts, group: int, propose: Propose | None) -> int:
-    """The first height proposed in which the group fits; 1 if none does. What lies between two heights that make a difference counts as the lower."""
+    """The first height proposed in which the group fits; 1 if none does.
+
+    What lies between two heights that make a difference counts as the lower.
+    """
     mode, beta, possible = costs.chosen(group), costs.hardware.buffer_bytes, heights(costs, group)
     for rows in propose(group) if propose else ():
         height = rows if rows in possible else next((height for height in possible if height <= rows), 1)

@@ -1,7 +1,9 @@
-"""Rows that operators compute when the results of a group are made in bands of rows, for many numbers of bands at once.
+"""Rows that operators compute when the results of a group are made in bands of rows, for many numbers of
+bands at once.
 
-In band b of T, a result of H rows gets its rows ceil(b H / T) up to ceil((b + 1) H / T). What is kept from band to band is computed once; what is not
-(slices of channels) is computed again from the lowest row that a band needs.
+In band b of T, a result of H rows gets its rows ceil(b H / T) up to ceil((b + 1) H / T). What is kept from
+band to band is computed once; what is not (slices of channels) is computed again from the lowest row that a
+band needs.
 """
 
 from __future__ import annotations
@@ -71,12 +73,17 @@ class ComputedRows(NamedTuple):
 
 
 def computed_rows(
-    flow: Dataflow, mask: int, grid: BandGrid, repeats: Container[int], operands: Sequence[Sequence[MapRead]], heights: Sequence[int]
+    flow: Dataflow,
+    mask: int,
+    grid: BandGrid,
+    repeats: Container[int],
+    operands: Sequence[Sequence[MapRead]],
+    heights: Sequence[int],
 ) -> dict[int, ComputedRows]:
     """Rows that every operator of a group computes in every band, by operator, consumers first.
 
-    `repeats`: the maps of which no rows are kept from band to band. `operands`, `heights`: per operator of the dataflow, what it reads and the rows
-    in which it advances.
+    `repeats`: the maps of which no rows are kept from band to band. `operands`, `heights`: per operator of
+    the dataflow, what it reads and the rows in which it advances.
     """
     readers: dict[int, list[tuple[ComputedRows, RowReads]]] = {}  # per operator
     computed: dict[int, ComputedRows] = {}
@@ -95,7 +102,9 @@ def computed_rows(
                 lows.append(low)
                 active.append(stop > new)
             low = lows[0] if len(lows) == 1 else np.minimum.reduce(lows)
-            start = np.where(active[0] if len(active) == 1 else np.logical_or.reduce(active), np.minimum(low, stop), stop)
+            start = np.where(
+                active[0] if len(active) == 1 else np.logical_or.reduce(active), np.minimum(low, stop), stop
+            )
         computed[i] = ComputedRows(start, stop, new, low)
         for o in operands[i]:
             producer = flow.producer[o.map]

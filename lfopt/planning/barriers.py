@@ -1,8 +1,10 @@
-"""Barriers of a CPU's schedule, kept where threads would meet without them: a map's rows that one wrote and another reads or writes, or the reverse.
+"""Barriers of a CPU's schedule, kept where threads would meet without them: a map's rows that one wrote and
+another reads or writes, or the reverse.
 
-The schedule is followed call by call, every iteration of every loop, with what all threads did since the last barrier. Where a call meets that, the
-last barrier before it is needed; in a loop it is needed in every iteration. Maps in memory meet row by row, or as a whole with others that lie over
-them; rows in rings meet in their slots.
+The schedule is followed call by call, every iteration of every loop, with what all threads did since the last
+barrier. Where a call meets that, the last barrier before it is needed; in a loop it is needed in every
+iteration. Maps in memory meet row by row, or as a whole with others that lie over them; rows in rings meet in
+their slots.
 """
 
 from __future__ import annotations
@@ -14,7 +16,18 @@ from operator import and_, or_
 from typing import NamedTuple
 
 from lfopt.ir import Plan, PlannedGroup, Span
-from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSection, cpu_calls, share
+from lfopt.ir.cpu import (
+    CpuBarrier,
+    CpuCall,
+    CpuFunction,
+    CpuGroup,
+    CpuLoop,
+    CpuMap,
+    CpuNode,
+    CpuSection,
+    cpu_calls,
+    share,
+)
 from lfopt.ops import Dataflow
 from lfopt.planning.partitioning import reach
 
@@ -29,16 +42,30 @@ class _Touch(NamedTuple):
     written: bool
 
 
-def needed_barriers(groups: Sequence[CpuGroup], plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int) -> tuple[CpuGroup, ...]:
+def needed_barriers(
+    groups: Sequence[CpuGroup], plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int
+) -> tuple[CpuGroup, ...]:
     """The same groups without barriers that no two threads need."""
-    kept = {id(node) for group in groups for section in group.sections for nodes in section.threads for node in _barriers(nodes)}
+    kept = {
+        id(node)
+        for group in groups
+        for section in group.sections
+        for nodes in section.threads
+        for node in _barriers(nodes)
+    }
     epochs = _Epochs(plan, flow, maps, threads)
     while True:
         needed = epochs.needed(groups, kept)
-        if len(needed) == len(kept):  # others are left out where later iterations of a loop made them superfluous
+        # others are left out where later iterations of a loop made them superfluous
+        if len(needed) == len(kept):
             break
         kept = needed
-    sections = [tuple(CpuSection(tuple(_with(nodes, kept) for nodes in section.threads)) for section in group.sections) for group in groups]
+    sections = [
+        tuple(
+            CpuSection(tuple(_with(nodes, kept) for nodes in section.threads)) for section in group.sections
+        )
+        for group in groups
+    ]
     return tuple(replace(group, sections=parts) for group, parts in zip(groups, sections, strict=True))
 
 
@@ -67,7 +94,8 @@ class _Epochs:
         self.maps = {cpu_map.name: cpu_map for cpu_map in maps}
         self.memory = _overlaps({m.holder: (m.address, m.address + m.bytes) for m in maps if m.address >= 0})
         self.idle: set[int] = set()  # operators, of all groups so far
-        self.touched: dict[str, dict[bool, Rows]] = defaultdict(dict)  # since the last barrier, by whether it was written
+        # since the last barrier, by whether it was written
+        self.touched: dict[str, dict[bool, Rows]] = defaultdict(dict)
         self.slots: dict[str, int] = {}  # of the group
         self.rings: Mapping[str, frozenset[str]] = {}  # of the group: what lies over them
         self.calls: dict[tuple[str, Span], list[_Touch]] = {}  # of the group
@@ -96,7 +124,9 @@ class _Epochs:
                         self.touched.clear()
                     for name, rows, written in touches:
                         before = self.touched[name].get(written)
-                        self.touched[name][written] = rows if before is None else tuple(map(or_, before, rows))
+                        self.touched[name][written] = (
+                            rows if before is None else tuple(map(or_, before, rows))
+                        )
         if any(True in by_access for by_access in self.touched.values()):
             crossed.add(last)  # what the network gives is copied by all threads
         return crossed
@@ -105,35 +135,59 @@ class _Epochs:
         self.idle |= {self.index[name] for name in group.idle}
         places = planned.places if group.rings else ()
         self.slots = {place.name: place.slots for place in places}
-        self.rings = _overlaps({place.name: (place.address, place.address + place.slots * place.slot_bytes) for place in places})
+        self.rings = _overlaps(
+            {place.name: (place.address, place.address + place.slots * place.slot_bytes) for place in places}
+        )
         self.calls.clear()
 
-    # -- one call ----------------------------------------------------------------------------------------------------------------------------
+    # -- one call --------------------------------------------------------------------------------------------
 
     def _touches(self, function: CpuFunction, step: CpuCall) -> list[_Touch]:
         key = function.name, step.rows
         if key not in self.calls:
-            parts = [step.rows] * self.threads if function.split else [share(step.rows, k, self.threads) for k in range(self.threads)]
+            parts = (
+                [step.rows] * self.threads
+                if function.split
+                else [share(step.rows, k, self.threads) for k in range(self.threads)]
+            )
             operators = [self.index[name] for name in function.operators]
             results = self.flow.results[operators[-1]]
             inside = {m for i in operators[:-1] for m in self.flow.results[i]}
             self.calls[key] = [
-                *(touch for i in operators for touch in self._read(i, parts, inside, whole=function.makes == "map")),
-                *(self._touch(m, [(first, min(stop, self.flow.maps[m].rows)) for first, stop in parts], written=True) for m in results),
+                *(
+                    touch
+                    for i in operators
+                    for touch in self._read(i, parts, inside, whole=function.makes == "map")
+                ),
+                *(
+                    self._touch(
+                        m, [(first, min(stop, self.flow.maps[m].rows)) for first, stop in parts], written=True
+                    )
+                    for m in results
+                ),
             ]
         return self.calls[key]
 
     def _read(self, i: int, parts: Sequence[Span], inside: set[int], *, whole: bool) -> Iterator[_Touch]:
-        """What an operator reads for such rows; of what lies within other maps already, all that it is made of."""
+        """What an operator reads for such rows; of what lies within other maps already,
+        all that it is made of.
+        """
         for operand in self.flow.operands[i]:
-            if operand.map in inside or self.flow.maps[operand.map].name not in self.maps:  # what lies nowhere has no row that anybody reads
+            # what lies nowhere has no row that anybody reads
+            if operand.map in inside or self.flow.maps[operand.map].name not in self.maps:
                 continue
             rows = self.flow.maps[operand.map].rows
             maker = self.flow.producer[operand.map]
             if maker in self.idle:
-                yield from self._read(maker, [(0, self.flow.heights[maker])] * self.threads, set(), whole=True)
+                yield from self._read(
+                    maker, [(0, self.flow.heights[maker])] * self.threads, set(), whole=True
+                )
             else:
-                yield self._touch(operand.map, [(0, rows) if whole else reach(operand.reads, part) for part in parts], written=False)
+                yield self._touch(
+                    operand.map,
+                    [(0, rows) if whole else reach(operand.reads, part) for part in parts],
+                    written=False,
+                )
 
     def _touch(self, m: int, parts: Sequence[Span], *, written: bool) -> _Touch:
         name = self.flow.maps[m].name
@@ -146,8 +200,13 @@ class _Epochs:
         for before, touched in self.touched[name].items() if name in self.touched else ():
             if (written or before) and any(map(and_, rows, _of_others(touched))):
                 return True
-        over = (self.memory if self.maps[name].address >= 0 else self.rings).get(self.maps[name].holder, frozenset())
-        return any((written or True in by_access) and self.maps[other].holder in over for other, by_access in self.touched.items())
+        over = (self.memory if self.maps[name].address >= 0 else self.rings).get(
+            self.maps[name].holder, frozenset()
+        )
+        return any(
+            (written or True in by_access) and self.maps[other].holder in over
+            for other, by_access in self.touched.items()
+        )
 
 
 def _of_others(rows: Rows) -> Iterator[int]:

@@ -12,7 +12,9 @@ def layer_by_layer_bytes(costs: GroupCosts) -> int:
 
 
 def epilogue_fused_bytes(costs: GroupCosts) -> int:
-    """Every epilogue group that can be had in topological order, every tensor once: what today's compilers fuse, whatever the buffer."""
+    """Every epilogue group that can be had in topological order, every tensor once:
+    what today's compilers fuse, whatever the buffer.
+    """
     return once_bytes(costs, epilogue_groups(costs))
 
 
@@ -23,7 +25,9 @@ def once_bytes(costs: GroupCosts, groups: tuple[int, ...]) -> int:
 
 
 def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
-    """Greedy: each elementwise operator joins the group of an operand, the latest first, where that makes an epilogue group and no cycle."""
+    """Greedy: each elementwise operator joins the group of an operand, the latest first,
+    where that makes an epilogue group and no cycle.
+    """
     flow = costs.dataflow
     groups: list[int] = []
     waits: list[int] = []  # per group: mask of the groups that it depends on

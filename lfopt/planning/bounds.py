@@ -1,4 +1,6 @@
-"""Lower bounds on the DRAM bytes of whole schemes, and which operators may meet: what lets a search prove its plan."""
+"""Lower bounds on the DRAM bytes of whole schemes, and which operators may meet:
+what lets a search prove its plan.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ from lfopt.planning.stretches import stretches
 class Bounds:
     """Bounds for one scheme on one buffer.
 
-    `whole`: the modes of the scheme; `anywhere`: those that run on any buffer; `counted`: the operators that are not excluded; `flights`: whether
-    the scheme has operators in flight.
+    `whole`: the modes of the scheme; `anywhere`: those that run on any buffer; `counted`: the operators that
+    are not excluded; `flights`: whether the scheme has operators in flight.
     """
 
     def __init__(
@@ -38,18 +40,29 @@ class Bounds:
         epilogue: bool,
         flights: bool,
     ) -> None:
-        self.groups, self.whole, self.anywhere, self.beta, self.counted, self.epilogue = groups, whole, anywhere, beta, counted, epilogue
+        self.groups, self.whole, self.anywhere, self.beta, self.counted, self.epilogue = (
+            groups,
+            whole,
+            anywhere,
+            beta,
+            counted,
+            epilogue,
+        )
         self.flights = flights
         self._rereads: dict[int, int] = {}
 
     @cached_property
     def compulsory_bytes(self) -> int:
-        """Weights, parameters, graph inputs and outputs once, of the operators that are not excluded: no plan moves less, whatever is in flight."""
+        """Weights, parameters, graph inputs and outputs once, of the operators that are not excluded:
+        no plan moves less, whatever is in flight.
+        """
         return self._compulsory - self.shareable_bytes
 
     @cached_property
     def shareable_bytes(self) -> int:
-        """Bytes of parameters that other flights than those at hand might save; none where the scheme has no flights."""
+        """Bytes of parameters that other flights than those at hand might save;
+        none where the scheme has no flights.
+        """
         return self.groups.shareable_bytes(self.counted) if self.flights else 0
 
     @cached_property
@@ -59,25 +72,37 @@ class Bounds:
         moved = [
             size
             for m, size in enumerate(groups.map_bytes)
-            if flow.producer[m] < 0 and flow.readers[m] & counted or flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1
+            if flow.producer[m] < 0
+            and flow.readers[m] & counted
+            or flow.is_output[m]
+            and flow.producer[m] >= 0
+            and counted >> flow.producer[m] & 1
         ]
-        return sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted) - self._mask_bytes
+        return (
+            sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted) - self._mask_bytes
+        )
 
     @cached_property
     def _mask_bytes(self) -> int:
-        """Of constants that only say which keys attention sees: where it is one operator, it does not load them."""
+        """Of constants that only say which keys attention sees:
+        where it is one operator, it does not load them.
+        """
         flow, hardware = self.groups.dataflow, self.groups.hardware
         if not self.flights:
             return 0
-        return sum(hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases) for name in attentions_of(flow).masks)
+        return sum(
+            hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases)
+            for name in attentions_of(flow).masks
+        )
 
     @cached_property
     def without_recompute_bytes(self) -> int:
         """No schedule that computes nothing twice moves less, in whatever groups and modes.
 
-        Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it (squeeze-and-excite), all must have existed before any
-        of it can be used. What the buffer (and the second level) does not hold at that moment is stored to DRAM and loaded. Or, where that is more:
-        what contractions move whose weights do not fit (`lfopt.ops.phases`).
+        Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it
+        (squeeze-and-excite), all must have existed before any of it can be used. What the buffer (and the
+        second level) does not hold at that moment is stored to DRAM and loaded. Or, where that is more: what
+        contractions move whose weights do not fit (`lfopt.ops.phases`).
         """
         groups, flow, beta = self.groups, self.groups.dataflow, self.beta + self.groups.hardware.l2_bytes
         moved = 0
@@ -86,22 +111,30 @@ class Bounds:
                 excess = max(tensor.elements * groups.hardware.element_bytes - (beta - 1), 0)
                 moved += excess * (1 if flow.is_output[m] else 2)
         on_chip = beta + groups.hardware.weight_buffer_bytes
-        return self.compulsory_bytes + max(moved, beyond_compulsory(uses(flow, groups.hardware, self.counted), groups.hardware, on_chip))
+        return self.compulsory_bytes + max(
+            moved, beyond_compulsory(uses(flow, groups.hardware, self.counted), groups.hardware, on_chip)
+        )
 
     @cached_property
     def least_bytes(self) -> int:
-        """What no scheme can avoid: the compulsory bound, what groups pay that reach far or end early, and re-reads of what always must be tiled."""
+        """What no scheme can avoid: the compulsory bound, what groups pay that reach far or end early, and
+        re-reads of what always must be tiled.
+        """
         return self._compulsory + sum(self.apart)
 
     @cached_property
     def recomputing_bytes(self) -> int:
-        """As `least_bytes`, whatever operators are copied: a map whose readers cannot meet its maker may then be made again."""
+        """As `least_bytes`, whatever operators are copied:
+        a map whose readers cannot meet its maker may then be made again.
+        """
         return self.compulsory_bytes + sum(self._retiled)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
-        """Bytes that the operators outside a downset must move at the very least, once `group` has joined it; `before` is that figure without.
+        """Bytes that the operators outside a downset must move at the very least, once `group` has joined it;
+        `before` is that figure without.
 
-        Their weights and parameters, the graph outputs that they make, each map that they need but do not make, once, and what `least_bytes` adds.
+        Their weights and parameters, the graph outputs that they make, each map that they need but do not
+        make, once, and what `least_bytes` adds.
         """
         groups, flow = self.groups, self.groups.dataflow
         counted = self.counted & ~executed
@@ -141,7 +174,8 @@ class Bounds:
 
     @cached_property
     def apart(self) -> list[int]:
-        """Per operator: bytes that no partition avoids because those which depend on it are too far from it, or it moves some more than once.
+        """Per operator: bytes that no partition avoids because those which depend on it are too far from it,
+        or it moves some more than once.
 
         See `lfopt.planning.stretches`, `lfopt.planning.multicut`.
         """
@@ -149,26 +183,34 @@ class Bounds:
         extra = stretches(flow, self._extra_bytes)
         costs: list[CutCosts] = []
         for m, size in enumerate(self.groups.map_bytes):
-            written = flow.producer[m] >= 0 and bool(counted >> flow.producer[m] & 1) and not flow.is_output[m]
+            written = (
+                flow.producer[m] >= 0 and bool(counted >> flow.producer[m] & 1) and not flow.is_output[m]
+            )
             loaded = not flow.readers[m] & ~counted
             costs.append(CutCosts(size * written, size * loaded, served(flow, extra, self.compatible, m)))
         return unavoidable(flow, extra, costs)
 
     def _extra_bytes(self, first: int, last: int, between: int) -> int:
-        """E of a stretch: bytes beyond once in whatever group holds two operators and all between them; NEVER if none does."""
+        """E of a stretch: bytes beyond once in whatever group holds two operators and all between them;
+        NEVER if none does.
+        """
         if not self.groups.parameters_fit(between):
             return NEVER
         least = NEVER
         for mode, compatible in zip((*self.anywhere, *self.whole), self._compatible, strict=True):
             if least and compatible[first] >> last & 1:
-                least = min(least, mode.extra_bytes(between, self.beta) or (0 if mode.whole else self._reread_bytes(first)))
+                least = min(
+                    least,
+                    mode.extra_bytes(between, self.beta) or (0 if mode.whole else self._reread_bytes(first)),
+                )
         return least
 
     def _reread_bytes(self, op: int) -> int:
-        """Bytes that an operator reads again when it is alone or heads an epilogue group, in the modes that run on any buffer.
+        """Bytes that an operator reads again when it is alone or heads an epilogue group, in the modes that
+        run on any buffer.
 
-        An epilogue only adds to what its tiles must hold, unless they share weights. What may stand in an epilogue itself is left out: there it
-        reads nothing again.
+        An epilogue only adds to what its tiles must hold, unless they share weights. What may stand in an
+        epilogue itself is left out: there it reads nothing again.
         """
         if op not in self._rereads:
             self._rereads[op] = self._reread_alone(op)
@@ -186,12 +228,19 @@ class Bounds:
 
     @cached_property
     def _retiled(self) -> list[int]:
-        """Per operator: bytes that it reads again in whatever group, because even the lower bound of its buffer does not fit in any other mode."""
-        return [0 if any(mode.least(i) < self.beta for mode in self.whole) else self._reread_bytes(i) for i in range(len(self.groups.dataflow))]
+        """Per operator: bytes that it reads again in whatever group, because even the lower bound of its
+        buffer does not fit in any other mode.
+        """
+        return [
+            0 if any(mode.least(i) < self.beta for mode in self.whole) else self._reread_bytes(i)
+            for i in range(len(self.groups.dataflow))
+        ]
 
     @cached_property
     def forced(self) -> list[int]:
-        """Per map: bytes beyond the compulsory bound, because no group holds its producer and all of its readers: it is written and read again."""
+        """Per map: bytes beyond the compulsory bound, because no group holds its producer and all of its
+        readers: it is written and read again.
+        """
         flow = self.groups.dataflow
         spilled: list[int] = []
         for m, size in enumerate(self.groups.map_bytes):
@@ -203,21 +252,36 @@ class Bounds:
 
 
 def _gates(flow: Dataflow, m: int) -> Iterator[int]:
-    """Elementwise operators that read all of a map, and every element of whose result depends on all of that map through its mean."""
+    """Elementwise operators that read all of a map,
+    and every element of whose result depends on all of that map through its mean.
+    """
     for i in bits(flow.readers[m]):
-        if flow.specs[i].tiling is not Tiling.FOLD or not folds_rows(flow.calls[i], 0) or len(flow.operands[i]) > 1:
+        if (
+            flow.specs[i].tiling is not Tiling.FOLD
+            or not folds_rows(flow.calls[i], 0)
+            or len(flow.operands[i]) > 1
+        ):
             continue
         channels = flow.calls[i].result_tensors[0].elements
         if channels != flow.maps[m].shape[1]:
             continue
-        mixed = 0  # operators every element of whose result depends on all of the mean; in `apart`, on its own channel
+        # operators every element of whose result depends on all of the mean; in `apart`, on its own channel
+        mixed = 0
         apart = 1 << i
         for j in bits(flow.descendants[i]):
             single = flow.specs[j].elementwise
             contracts = flow.specs[j].tiling is Tiling.CONTRACT
             if not single and not contracts:
                 continue
-            makers = reduce(or_, (1 << p for o in flow.operands[j] if (p := flow.producer[o.map]) >= 0 and (single or o.input == 0)), 0)
+            makers = reduce(
+                or_,
+                (
+                    1 << p
+                    for o in flow.operands[j]
+                    if (p := flow.producer[o.map]) >= 0 and (single or o.input == 0)
+                ),
+                0,
+            )
             if makers & mixed:
                 mixed |= 1 << j
             elif makers & apart:
@@ -225,6 +289,8 @@ def _gates(flow: Dataflow, m: int) -> Iterator[int]:
                     apart |= 1 << j
                 elif input_channels(flow.calls[j]) == channels:
                     mixed |= 1 << j
-            reads_all = flow.readers[m] >> j & 1 and flow.calls[j].result_tensors[0].elements == flow.maps[m].elements
+            reads_all = (
+                flow.readers[m] >> j & 1 and flow.calls[j].result_tensors[0].elements == flow.maps[m].elements
+            )
             if single and reads_all and mixed >> j & 1:
                 yield j

@@ -1,7 +1,9 @@
-"""The steps of a group that runs in bands (mode brr): band by band, in each the full operators and the segments in the order of the graph.
+"""The steps of a group that runs in bands (mode brr): band by band, in each the full operators and the
+segments in the order of the graph.
 
-A segment runs slice by slice: its contraction makes one slice of channels from a full map, operators follow on the slice, contractions add it to
-their sums, and with the last slice write their results. What leaves the group is stored as soon as its rows of the band are complete.
+A segment runs slice by slice: its contraction makes one slice of channels from a full map, operators follow
+on the slice, contractions add it to their sums, and with the last slice write their results. What leaves the
+group is stored as soon as its rows of the band are complete.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ SLOTS = 2  # of the place that weight blocks pass through
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
 
 
-BandRows = tuple[int, int, int, int]  # first row computed, first not computed, first that no band before computed, lowest from this band on
+# first row computed, first not computed, first that no band before computed, lowest from this band on
+BandRows = tuple[int, int, int, int]
 
 
 class ChosenBands(NamedTuple):
@@ -64,10 +67,12 @@ class BandScheduler:
         self.inputs = self._inputs()
         self.number = 0  # of the next weight block
 
-    # -- places ------------------------------------------------------------------------------------------------------------------------------
+    # -- places ----------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        """Rings, constants and the place of weight blocks one after the other, then one stretch that all segments use in turn."""
+        """Rings, constants and the place of weight blocks one after the other,
+        then one stretch that all segments use in turn.
+        """
         slices, maps, draft = self.slices, self.flow.maps, self.draft
         for m, rows in sorted(self.run.rings.items()):
             self.at[maps[m].name] = self._place(maps[m].name, "map", rows, slices.row_bytes[m])
@@ -80,9 +85,13 @@ class BandScheduler:
         for head in sorted(set(draft.head.values())):
             self.ends["buffer"] = base
             for m in (m for m in self.run.slices if draft.head[m] == head):
-                self.at[maps[m].name] = self._place(maps[m].name, "map", self.run.slices[m], slices.slice_bytes(m))
+                self.at[maps[m].name] = self._place(
+                    maps[m].name, "map", self.run.slices[m], slices.slice_bytes(m)
+                )
             for i in (i for i in self.run.sums if draft.segment[i] == head):
-                self.sums[i] = self._place(self.layout.sums_name(i), "sum", self.run.sums[i], slices.sum_bytes(i))
+                self.sums[i] = self._place(
+                    self.layout.sums_name(i), "sum", self.run.sums[i], slices.sum_bytes(i)
+                )
 
     def _place(self, name: str, purpose: Purpose, slots: int, slot_bytes: int) -> int:
         """Index of a new place, behind the last one in the buffer that it lies in."""
@@ -94,7 +103,7 @@ class BandScheduler:
     def _is_summing(self, op: int) -> bool:
         return bool(self.draft.summing >> op & 1)
 
-    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
@@ -122,7 +131,10 @@ class BandScheduler:
                 yield from self._loads(m, [(self.inputs[m][-1][-1][1], self.flow.maps[m].rows)])
 
     def _inputs(self) -> dict[int, list[list[Span]]]:
-        """Per external map, in the order of their readers, and per band: rows to load in turns. Rows that nothing will read go first."""
+        """Per external map, in the order of their readers, and per band: rows to load in turns.
+
+        Rows that nothing will read go first.
+        """
         flow = self.flow
         readers: dict[int, list[tuple[int, tuple[int, ...], tuple[int, ...]]]] = {}
         for i in bits(self.mask):
@@ -157,7 +169,10 @@ class BandScheduler:
         start, stop, *_ = self.rows[op][band]
         if op in self.passing:
             first, spans = self.number, self.slices.spans(self.flow.calls[op].result)
-            yield from _rolled(spans, lambda k, span: [*self._block(op, first + k, span), *self._computes(op, (start, stop), span)])
+            yield from _rolled(
+                spans,
+                lambda k, span: [*self._block(op, first + k, span), *self._computes(op, (start, stop), span)],
+            )
             self.number += len(spans)
         else:
             yield from self._computes(op, (start, stop))
@@ -199,8 +214,12 @@ class BandScheduler:
             return 0
         return len(self.slices.blocks(op, sums=True)) if self._is_summing(op) else 1
 
-    def _sum(self, op: int, band: int, number: int, inputs: Span, *, first: bool, last: bool) -> Iterator[Node]:
-        """Add one slice to the sums of a contraction: all output channels at once, or block by block as its weights pass."""
+    def _sum(
+        self, op: int, band: int, number: int, inputs: Span, *, first: bool, last: bool
+    ) -> Iterator[Node]:
+        """Add one slice to the sums of a contraction:
+        all output channels at once, or block by block as its weights pass.
+        """
         start, stop, *_ = self.rows[op][band]
 
         def compute(span: Span | None) -> Iterator[Step]:
@@ -211,10 +230,16 @@ class BandScheduler:
             yield from compute(None)
             return
         spans = self.slices.blocks(op, sums=True)
-        yield from _rolled(spans, lambda k, span: [*self._block(op, number + k, span, inputs, late=last), *compute(span)])
+        yield from _rolled(
+            spans, lambda k, span: [*self._block(op, number + k, span, inputs, late=last), *compute(span)]
+        )
 
-    def _block(self, op: int, number: int, span: Span, inputs: Span | None = None, *, late: bool = True) -> Iterator[Step]:
-        """Load the weights of some output channels, of some input channels if `inputs` says so; a bias only where sums are finished."""
+    def _block(
+        self, op: int, number: int, span: Span, inputs: Span | None = None, *, late: bool = True
+    ) -> Iterator[Step]:
+        """Load the weights of some output channels, of some input channels if `inputs` says so;
+        a bias only where sums are finished.
+        """
         out, offset = self.slices.result_box(op, span), 0
         for s in self.passing[op]:
             if late or not s.late:
@@ -235,7 +260,9 @@ class BandScheduler:
         for m in self.flow.results[op]:
             if rows[0] < rows[1] and self.slices.leaves(m, self.mask):
                 tensor = self.flow.maps[m]
-                yield self.layout.store(tensor.name, self._box(tensor.shape, rows, channels), self.at[tensor.name])
+                yield self.layout.store(
+                    tensor.name, self._box(tensor.shape, rows, channels), self.at[tensor.name]
+                )
 
     @staticmethod
     def _box(shape: tuple[int, ...], rows: Span, channels: Span | None) -> Box:

@@ -1,13 +1,17 @@
 """Chains: stages that run one after the other, with maps that stay on chip between them (mode chained).
 
-    F_beta = top of the address map of all that the stages take, each while it is needed: maps that stay from the stage that makes or loads them to
-             the last one that reads them, and what each stage takes in its own mode
-    F_D    = what the stages move in their modes, but for maps that are on chip: those are not loaded, nor stored unless needed elsewhere
+    F_beta = top of the address map of all that the stages take, each while it is needed: maps that stay from
+             the stage that makes or loads them to the last one that reads them, and what each stage takes in
+             its own mode
+    F_D    = what the stages move in their modes, but for maps that are on chip: those are not loaded, nor
+           stored unless needed elsewhere
 
-Which stages there are, and what stays between them, is a shortest path over (operators done, maps on chip), for one order of the operators: that of
-the groups that a search has found, which are stages themselves. Within them operators are cut apart where few maps cross, of which one fits the
-buffer. What a stage costs with maps on chip is reckoned from its price at first, and worked out once a shortest path runs through it, until nothing
-on the path is reckoned any more. A scheme never moves more with its chains than without. Nothing is proven of other orders, or of other cuts.
+Which stages there are, and what stays between them, is a shortest path over (operators done, maps on chip),
+for one order of the operators: that of the groups that a search has found, which are stages themselves.
+Within them operators are cut apart where few maps cross, of which one fits the buffer. What a stage costs
+with maps on chip is reckoned from its price at first, and worked out once a shortest path runs through it,
+until nothing on the path is reckoned any more. A scheme never moves more with its chains than without.
+Nothing is proven of other orders, or of other cuts.
 
 Parameters of a stage are loaded before it, in the place of those of the stage before.
 """
@@ -49,8 +53,12 @@ class Edge(NamedTuple):
     leave: Kept
 
 
-def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False) -> tuple[int, ...]:
-    """The groups of a legal scheme, given in an executable order, chained where that moves fewer bytes. The costs learn of the chains.
+def link(
+    costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False
+) -> tuple[int, ...]:
+    """The groups of a legal scheme, given in an executable order, chained where that moves fewer bytes.
+
+    The costs learn of the chains.
 
     `late`: whether the time is over, given how many stages were worked out; then those are joined that were.
     """
@@ -58,13 +66,17 @@ def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] =
 
 
 def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
-    """Let the costs learn which of these groups are chains, whose operators may be cut apart anywhere: nothing says of which stages they were."""
+    """Let the costs learn which of these groups are chains, whose operators may be cut apart anywhere:
+    nothing says of which stages they were.
+    """
     for group in groups:
         if not is_single(group):
             _linked(costs, (group,), lambda _: False, everywhere=True)
 
 
-def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool = False) -> tuple[int, ...]:
+def _linked(
+    costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool = False
+) -> tuple[int, ...]:
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return tuple(groups)
     linked: list[Linked | int] = []
@@ -78,31 +90,50 @@ def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool
 
 
 class _Linking:
-    def __init__(self, costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool) -> None:
+    def __init__(
+        self, costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool
+    ) -> None:
         self.costs, self.flow, self.sizes = costs, costs.dataflow, costs.groups
         self.late = lambda: late(len(self.known))
-        self.most_crossing, self.longest = (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
+        self.most_crossing, self.longest = (
+            (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
+        )
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
         self.layout = BufferLayout(self.flow, costs.hardware)
-        self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]  # whole on chip
+        # whole on chip
+        self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]
         order = [i for group in groups for i in bits(group)]
         at = {i: k for k, i in enumerate(order)}
         inside = sum(1 << i for i in order)
-        self.stored = [out or bool(readers & ~inside) for out, readers in zip(self.flow.is_output, self.flow.readers, strict=True)]  # in any case
-        self.last = [max((at[i] for i in bits(readers) if i in at), default=-1) for readers in self.flow.readers]  # position of the last reader
+        # in any case
+        self.stored = [
+            out or bool(readers & ~inside)
+            for out, readers in zip(self.flow.is_output, self.flow.readers, strict=True)
+        ]
+        # position of the last reader
+        self.last = [
+            max((at[i] for i in bits(readers) if i in at), default=-1) for readers in self.flow.readers
+        ]
         self.cuts = self._cuts(order, at)
-        self.masks = [sum(1 << i for i in order[low:high]) for low, high in zip(self.cuts, self.cuts[1:], strict=False)]  # of what is between cuts
+        # of what is between cuts
+        self.masks = [
+            sum(1 << i for i in order[low:high]) for low, high in zip(self.cuts, self.cuts[1:], strict=False)
+        ]
         ends = [0, *accumulate(group.bit_count() for group in self.given)]
         cut = {position: k for k, position in enumerate(self.cuts)}
-        self.whole = {cut[low]: (cut[high], group) for low, high, group in zip(ends, ends[1:], self.given, strict=False)}  # by first cut
+        # by first cut
+        self.whole = {
+            cut[low]: (cut[high], group) for low, high, group in zip(ends, ends[1:], self.given, strict=False)
+        }
         self.edges: dict[int, list[tuple[int, int]]] = {}  # by first cut
         self.reckoning = True  # whether a path may run through stages that were not worked out
         self.reckoned: dict[Edge, int] = {}
         self.known: dict[Edge, tuple[int, ChainStage | None]] = {}
-        self.less: dict[Edge, int] = {}  # bytes of the buffer that a stage must do without, since maps that stay are in its way
+        # bytes of the buffer that a stage must do without, since maps that stay are in its way
+        self.less: dict[Edge, int] = {}
         self._next: dict[tuple[int, Kept], list[tuple[Edge, int]]] = {}
 
-    # -- the graph ---------------------------------------------------------------------------------------------------------------------------
+    # -- the graph -------------------------------------------------------------------------------------------
 
     def _cuts(self, order: Sequence[int], at: dict[int, int]) -> list[int]:
         """Positions in the order at which a stage may begin or end."""
@@ -116,7 +147,9 @@ class _Linking:
         fit = (
             maps_across
             for maps_across in enumerate(crossing)
-            if maps_across[1] and min(maps_across[1]) < self.beta and len(maps_across[1]) <= self.most_crossing
+            if maps_across[1]
+            and min(maps_across[1]) < self.beta
+            and len(maps_across[1]) <= self.most_crossing
         )
         return sorted(ends | {position for position, _ in fit})
 
@@ -127,7 +160,11 @@ class _Linking:
             if self.late():
                 break
             mask |= self.masks[k]
-            if mask != known[1] and connected(self.flow.neighbours, mask) and self.costs.price(mask) is not None:
+            if (
+                mask != known[1]
+                and connected(self.flow.neighbours, mask)
+                and self.costs.price(mask) is not None
+            ):
                 yield k + 1, mask
         if known[1]:
             yield known
@@ -138,11 +175,17 @@ class _Linking:
         if key not in self._next:
             if first not in self.edges:
                 self.edges[first] = [*self._ahead(first)]
-            self._next[key] = [(Edge(first, stop, kept, leave), mask) for stop, mask in self.edges[first] for leave in self._leaves(mask, stop, kept)]
+            self._next[key] = [
+                (Edge(first, stop, kept, leave), mask)
+                for stop, mask in self.edges[first]
+                for leave in self._leaves(mask, stop, kept)
+            ]
         return self._next[key]
 
     def _leaves(self, mask: int, stop: int, enter: Kept) -> Iterator[Kept]:
-        """What may be on chip when a stage has run: what DRAM does not have must stay as long as it is needed."""
+        """What may be on chip when a stage has run:
+        what DRAM does not have must stay as long as it is needed.
+        """
         here, end = {m for m, _ in enter}, self.cuts[stop]
         staying = {(m, stored) for m, stored in enter if self.last[m] >= end}
         must = frozenset(pair for pair in staying if not pair[1])
@@ -167,7 +210,7 @@ class _Linking:
             mask |= self.masks[k]
         return mask
 
-    # -- shortest path -----------------------------------------------------------------------------------------------------------------------
+    # -- shortest path ---------------------------------------------------------------------------------------
 
     def run(self) -> list[Linked | int]:
         """Chains, and groups that are in none, in an executable order."""
@@ -186,8 +229,13 @@ class _Linking:
         return [*self.given]
 
     def _joined(self) -> list[Linked | int] | None:
-        """The stages of the cheapest path, joined; None where a chain does not come about: then its stages cost more."""
-        chains = [self._mask(edges[0]) if not edges[-1].enter else self._join(edges) for edges in _chains(self._path())]
+        """The stages of the cheapest path, joined; None where a chain does not come about:
+        then its stages cost more.
+        """
+        chains = [
+            self._mask(edges[0]) if not edges[-1].enter else self._join(edges)
+            for edges in _chains(self._path())
+        ]
         return None if None in chains else [chain for chain in chains if chain is not None]
 
     def _path(self) -> list[Edge]:
@@ -232,29 +280,40 @@ class _Linking:
         enter, leave = {m for m, _ in edge.enter}, {m for m, _ in edge.leave}
         read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
         written = {m for i in bits(mask) for m in self.flow.results[i]}
-        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - written) + sum(self.sizes.map_bytes[m] for m in leave & written)
+        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - written) + sum(
+            self.sizes.map_bytes[m] for m in leave & written
+        )
         if (enter | leave) & read - written:
             total -= dram.input - self.sizes.once(mask).input
         return total
 
-    # -- stages ------------------------------------------------------------------------------------------------------------------------------
+    # -- stages ----------------------------------------------------------------------------------------------
 
     def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
-        """The stage that moves the fewest bytes, of all modes, each as it runs on what the maps leave of the buffer."""
+        """The stage that moves the fewest bytes, of all modes,
+        each as it runs on what the maps leave of the buffer.
+        """
         costs, mask = self.costs, self._mask(edge)
         enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
         touched = self.flow.touched(mask)
         left = self.beta - sum(self.bytes[m] for m in (enter & leave) - touched) - self.less.get(edge, 0)
         before, after = (sum(self.bytes[m] for m in maps & touched) for maps in (enter, leave))
-        budgets = dict.fromkeys((left, left - min(before, after), left - max(before, after), left - before - after))
+        budgets = dict.fromkeys(
+            (left, left - min(before, after), left - max(before, after), left - before - after)
+        )
         once = self.sizes.once(mask).total
-        tried: dict[tuple[str, int, int], tuple[int, list[int]]] = {}  # (mode, bytes, buffer) to (bytes that it moves at the least, budgets)
+        # (mode, bytes, buffer) to (bytes that it moves at the least, budgets)
+        tried: dict[tuple[str, int, int], tuple[int, list[int]]] = {}
         for name in SCHEMES[costs.scheme].modes:
             for budget in budgets:
                 price = costs.modes[name].price(mask, budget, once) if budget > 0 else None
                 if price is not None:
-                    least = self._at_least(price.dram_bytes, costs.modes[name].terms(mask, budget).dram, edge, mask)
-                    tried.setdefault((name, price.dram_bytes, price.required_bytes), (least, []))[1].append(budget)
+                    least = self._at_least(
+                        price.dram_bytes, costs.modes[name].terms(mask, budget).dram, edge, mask
+                    )
+                    tried.setdefault((name, price.dram_bytes, price.required_bytes), (least, []))[1].append(
+                        budget
+                    )
         best: tuple[int, ChainStage | None] = NEVER, None
         for (name, _, _), (least, same) in sorted(tried.items(), key=lambda item: item[1][0]):
             if least >= best[0]:
@@ -266,9 +325,13 @@ class _Linking:
                     break
         return best if best[1] is None else (best[0] + self.sizes.parameter_bytes(mask), best[1])
 
-    def _stage(self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]) -> ChainStage | None:
+    def _stage(
+        self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]
+    ) -> ChainStage | None:
         mode = self.costs.modes[name]
-        scheduled = mode.schedule(mask, budget, mode.terms(mask, budget).band_rows if not mode.heights(mask) else 1)
+        scheduled = mode.schedule(
+            mask, budget, mode.terms(mask, budget).band_rows if not mode.heights(mask) else 1
+        )
         if isinstance(scheduled.make, str):
             return None
         try:
@@ -277,7 +340,8 @@ class _Linking:
             return None
         if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
             return None
-        return stage if stage.used.keys() == stage.held.keys() else None  # of a map without elements, no step says when it is used
+        # of a map without elements, no step says when it is used
+        return stage if stage.used.keys() == stage.held.keys() else None
 
     def _fits(self, stage: ChainStage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
         """Whether a stage fits by itself, with the maps that are on chip around it."""
@@ -289,11 +353,18 @@ class _Linking:
             if m in stage.over.values():
                 continue
             start = 0 if m in enter or m in stage.over else first
-            lives.setdefault("buffer", []).append(Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last))
-        return all(allocate(live)[1] < (left if store == "buffer" else hardware.stores[store]) for store, live in lives.items())
+            lives.setdefault("buffer", []).append(
+                Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last)
+            )
+        return all(
+            allocate(live)[1] < (left if store == "buffer" else hardware.stores[store])
+            for store, live in lives.items()
+        )
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
-        """The chain of stages; None where it is not connected, or does not fit: then the stage that reaches highest must do with less."""
+        """The chain of stages; None where it is not connected, or does not fit:
+        then the stage that reaches highest must do with less.
+        """
         stages = [self.known[edge][1] for edge in edges]
         assert all(stage is not None for stage in stages), "a path runs through no stage that does not fit"
         mask = sum(stage.mask for stage in stages if stage is not None)
@@ -303,13 +374,19 @@ class _Linking:
         joined = _Joining(self.flow, self.layout, mask)
         for edge, stage in zip(edges, stages, strict=True):
             assert stage is not None
-            loads = [self.layout.load_parameters(*pair) for i in bits(stage.mask) for pair in self.sizes.parameters_of(i)]
+            loads = [
+                self.layout.load_parameters(*pair)
+                for i in bits(stage.mask)
+                for pair in self.sizes.parameters_of(i)
+            ]
             joined.add(stage, loads, {m for m, _ in edge.enter}, {m for m, _ in edge.leave})
         outcome = joined.build(self.beta)
         if isinstance(outcome, Linked):
             return outcome
         number, excess = outcome
-        self.less[edges[number]] = self.less.get(edges[number], 0) + max(excess, self.less.get(edges[number], 0))
+        self.less[edges[number]] = self.less.get(edges[number], 0) + max(
+            excess, self.less.get(edges[number], 0)
+        )
         self.known.pop(edges[number])
         return None
 
@@ -320,7 +397,8 @@ class _Joining:
     def __init__(self, flow: Dataflow, layout: BufferLayout, mask: int) -> None:
         self.layout, self.mask = layout, mask
         inside = {m for i in bits(mask) for m in flow.results[i]}
-        self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}  # maps that nothing else needs
+        # maps that nothing else needs
+        self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}
         self.places: list[Place] = []
         self.nodes: list[Node] = []
         self.lives: list[Life] = []
@@ -332,7 +410,10 @@ class _Joining:
         self.held: list[int] = []  # places of maps that stay
 
     def add(self, stage: ChainStage, parameters: Sequence[Node], enter: set[int], leave: set[int]) -> None:
-        """Append a stage, behind the loads of its parameters. `enter`, `leave`: maps that are on chip before and after it."""
+        """Append a stage, behind the loads of its parameters.
+
+        `enter`, `leave`: maps that are on chip before and after it.
+        """
         self.nodes += parameters
         base, number = len(self.nodes), dict[int, int]()
         for m, k in stage.held.items():
@@ -388,7 +469,9 @@ class _Joining:
             addresses_here, top = allocate(lives)
             if top >= size:
                 held = {self.at[k][0] for k in self.held}
-                other = from_both_ends(lives, {j for j, k in enumerate(own) if k in held}, (size - 1) // ALIGN * ALIGN)
+                other = from_both_ends(
+                    lives, {j for j, k in enumerate(own) if k in held}, (size - 1) // ALIGN * ALIGN
+                )
                 addresses_here, top = other if other[1] < top else (addresses_here, top)
             if top >= size:
                 ends = [address + life.bytes for address, life in zip(addresses_here, lives, strict=True)]
@@ -396,9 +479,14 @@ class _Joining:
                 return bisect_right(self.ends, highest.first), top - size + 1
             for k, address in zip(own, addresses_here, strict=True):
                 addresses[k] = address
-        places = tuple(replace(place, address=addresses[life] + offset) for place, (life, offset) in zip(self.places, self.at, strict=True))
+        places = tuple(
+            replace(place, address=addresses[life] + offset)
+            for place, (life, offset) in zip(self.places, self.at, strict=True)
+        )
         nodes = tuple(self.nodes)
-        spilled = sorted({node.tensor for node in leaves(nodes) if isinstance(node, Transfer) and node.kind == "spill"})
+        spilled = sorted(
+            {node.tensor for node in leaves(nodes) if isinstance(node, Transfer) and node.kind == "spill"}
+        )
         end = store_ends(places, self.layout.hardware)["buffer"]
         return Linked(self.mask, places, nodes, end, dram_bytes(nodes), tuple(spilled))
 

@@ -1,15 +1,18 @@
-"""How a Compute becomes commands of the accelerator: by which operation, in which parts, over which window; and what becomes none.
+"""How a Compute becomes commands of the accelerator: by which operation, in which parts, over which window;
+and what becomes none.
 
-The cycle model (`simulator.model.timing`) and the encoder (`codegen.accel`) both go by this. How many lanes, accumulators and columns side by side
-there are, the caller says: a Hardware has them, and for the chip in RTL so has `lfopt.isa.tables`.
+The cycle model (`simulator.model.timing`) and the encoder (`codegen.accel`) both go by this. How many lanes,
+accumulators and columns side by side there are, the caller says: a Hardware has them, and for the chip in RTL
+so has `lfopt.isa.tables`.
 
-A Compute becomes commands of whole rows, as many at a time as the accumulators hold (`bands`). A command passes over its pixels for every block of
-output channels and
+A Compute becomes commands of whole rows, as many at a time as the accumulators hold (`bands`). A command
+passes over its pixels for every block of output channels and
     a contraction    every block of input channels and every element of the kernel (`contraction_loops`)
     a pool           every element of its window that meets the map (`sliding`)
     everything else  every element read (`vector_passes`).
-What moves channels becomes one for each copy of lanes (`lfopt.planning.lanes`). Two operators the encoder takes apart further, and the cycle model
-does not: AveragePool by the elements that a window counts, Resize by rows and columns of what repeats.
+What moves channels becomes one for each copy of lanes (`lfopt.planning.lanes`). Two operators the encoder
+takes apart further, and the cycle model does not: AveragePool by the elements that a window counts, Resize by
+rows and columns of what repeats.
 """
 
 from __future__ import annotations
@@ -33,14 +36,19 @@ from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 from lfopt.planning.lanes import channel_runs
 
-MOST_STRIDE = COMPUTATION.by_name["o_step"].most  # of what scatters its operand: rows and columns of the result lie so far apart
+# of what scatters its operand: rows and columns of the result lie so far apart
+MOST_STRIDE = COMPUTATION.by_name["o_step"].most
 
-# -- what is done --------------------------------------------------------------------------------------------------------------------------
+# -- what is done --------------------------------------------------------------------------------------------
 
 
 def operation(call: Call) -> Operation:
     """What the commands of an operator do with every element of their window; of one that is not refused."""
-    return Operation.DEPTHWISE if arithmetic(call) is SUMS and is_depthwise(call) else SUPPORTED[arithmetic(call)].operation
+    return (
+        Operation.DEPTHWISE
+        if arithmetic(call) is SUMS and is_depthwise(call)
+        else SUPPORTED[arithmetic(call)].operation
+    )
 
 
 def refusal(call: Call) -> str | None:
@@ -50,7 +58,10 @@ def refusal(call: Call) -> str | None:
     support = SUPPORTED.get(how) if how is not None else None
     if support is None:
         name = how.value if how else f"that of {result.dtype}"
-        return f"its arithmetic is {name}; the accelerator does {', '.join(sorted(done.value for done in SUPPORTED))}"
+        return (
+            f"its arithmetic is {name}; the accelerator does "
+            f"{', '.join(sorted(done.value for done in SUPPORTED))}"
+        )
     return support.refusal(call) if support.does(call.operator.kind) else support.accepted
 
 
@@ -66,10 +77,16 @@ def _refused_sums(call: Call) -> str | None:
 def _refused_scatter(call: Call) -> str | None:
     groups = call.attribute("group", 1)
     if len(call.result) != 4 or groups > 1:
-        return f"found {groups} groups; the accelerator does 1" if len(call.result) == 4 else _refused_window(call)
+        return (
+            f"found {groups} groups; the accelerator does 1"
+            if len(call.result) == 4
+            else _refused_window(call)
+        )
     rows, columns = windows(call)
     if max(rows.dilation, columns.dilation) > 1 or max(rows.stride, columns.stride) > MOST_STRIDE:
-        geometry = f"strides {rows.stride} and {columns.stride}, dilations {rows.dilation} and {columns.dilation}"
+        geometry = (
+            f"strides {rows.stride} and {columns.stride}, dilations {rows.dilation} and {columns.dilation}"
+        )
         return f"found {geometry}; the accelerator does strides up to {MOST_STRIDE}, and no dilation"
     return None
 
@@ -79,7 +96,9 @@ def _refused_window(call: Call) -> str | None:
         return f"found {len(call.result) - 2} spatial axes; the accelerator does 2"
     rows, columns = windows(call)
     if rows.dilation != columns.dilation and min(rows.kernel, columns.kernel) > 1:
-        return f"found dilations {rows.dilation} and {columns.dilation}; the accelerator has one for both axes"
+        return (
+            f"found dilations {rows.dilation} and {columns.dilation}; the accelerator has one for both axes"
+        )
     return None
 
 
@@ -87,7 +106,10 @@ def _refused_terms(call: Call) -> str | None:
     if len(call.tensors) != 2:
         return f"found {len(call.tensors)} operands; the accelerator adds 2"
     if call.shape(0) != call.shape(1):
-        return f"found operands {list(call.shape(0))} and {list(call.shape(1))}; the accelerator adds maps of one shape"
+        return (
+            f"found operands {list(call.shape(0))} and {list(call.shape(1))}; the accelerator adds maps "
+            "of one shape"
+        )
     return None
 
 
@@ -95,7 +117,10 @@ def _refused_product(call: Call) -> str | None:
     shapes = [call.shape(0), call.shape(1)]
     if call.result in shapes and all(shape in (call.result, _one_pixel(call.result)) for shape in shapes):
         return None
-    return f"found operands {[list(shape) for shape in shapes]}; the accelerator multiplies maps of one shape, or a map by a vector of its channels"
+    return (
+        f"found operands {[list(shape) for shape in shapes]}; the accelerator multiplies maps of one "
+        "shape, or a map by a vector of its channels"
+    )
 
 
 def _one_pixel(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -109,12 +134,19 @@ def _refused_fold(call: Call) -> str | None:
         return _refused_window(call)
     if not folds_pixels(call):
         axes = reduced_axes(call)
-        return f"found axes {sorted(axes) if axes is not None else None}; the accelerator folds rows and columns together"
+        return (
+            f"found axes {sorted(axes) if axes is not None else None}; the accelerator folds rows and "
+            "columns together"
+        )
     return None
 
 
 def _refused_extreme(call: Call) -> str | None:
-    return SUPPORTED[EXTREME].accepted if len([name for name in call.operator.outputs if name]) > 1 else _refused_fold(call)
+    return (
+        SUPPORTED[EXTREME].accepted
+        if len([name for name in call.operator.outputs if name]) > 1
+        else _refused_fold(call)
+    )
 
 
 def _refused_choice(call: Call) -> str | None:
@@ -123,22 +155,35 @@ def _refused_choice(call: Call) -> str | None:
 
 def _refused_move(call: Call) -> str | None:
     if call.operator.kind != "Resize":
-        return SUPPORTED[MOVE].accepted if any(channel_runs(call, k) is None for k in range(len(call.results))) else None
+        return (
+            SUPPORTED[MOVE].accepted
+            if any(channel_runs(call, k) is None for k in range(len(call.results)))
+            else None
+        )
     alike = len(call.result) == 4 and call.result[:2] == call.shape(0)[:2]
-    return None if alike and known(call) and _repeats(call, 2) and _repeats(call, 3) else SUPPORTED[MOVE].accepted
+    return (
+        None
+        if alike and known(call) and _repeats(call, 2) and _repeats(call, 3)
+        else SUPPORTED[MOVE].accepted
+    )
 
 
 def _repeats(call: Call, axis: int) -> bool:
     """Whether a Resize to the nearest element makes the same number of elements of each along an axis."""
     size, size_out, taps = call.shape(0)[axis], call.result[axis], axis_taps(call, axis)
-    return taps is None or bool(size and size_out % size == 0 and (taps.indices == np.arange(size_out)[:, None] // (size_out // size)).all())
+    return taps is None or bool(
+        size
+        and size_out % size == 0
+        and (taps.indices == np.arange(size_out)[:, None] // (size_out // size)).all()
+    )
 
 
 class Support(NamedTuple):
     """What the accelerator does of one arithmetic."""
 
     operation: Operation
-    refusal: Callable[[Call], str | None] = lambda call: None  # of an operator that it does, for its shapes and attributes
+    # of an operator that it does, for its shapes and attributes
+    refusal: Callable[[Call], str | None] = lambda call: None
     kinds: frozenset[str] = frozenset()  # operators that it does; empty: all of that arithmetic
     accepted: str = ""  # said of all others
 
@@ -164,22 +209,28 @@ SUPPORTED: dict[Arithmetic, Support] = {
         frozenset({"MaxPool", "GlobalMaxPool", "ReduceMax"}),
         "the accelerator finds the largest elements, without their places",
     ),
-    CHOICE: Support(Operation.COPY, _refused_choice, frozenset({"Concat"}), "the accelerator lays maps side by side by channels"),
+    CHOICE: Support(
+        Operation.COPY,
+        _refused_choice,
+        frozenset({"Concat"}),
+        "the accelerator lays maps side by side by channels",
+    ),
     MOVE: Support(
         Operation.COPY,
         _refused_move,
         frozenset({"Resize", "Split", "Slice", "Gather"}),
-        "the accelerator moves elements by Split, Slice and Gather along channels, and by Resize to the nearest one, where it makes as many rows of "
-        "each row, and columns of each column",
+        "the accelerator moves elements by Split, Slice and Gather along channels, and by Resize to the "
+        "nearest one, where it makes as many rows of each row, and columns of each column",
     ),
 }
 
 
-# -- parts ---------------------------------------------------------------------------------------------------------------------------------
+# -- parts ---------------------------------------------------------------------------------------------------
 
 
 def bands(rows: Span, columns: Span, accumulators: int) -> Sequence[tuple[Span, Span]]:
-    """(rows, columns) of the commands that make a box: as many rows at a time as fit the accumulators; of wider rows, strips one after the other.
+    """(rows, columns) of the commands that make a box: as many rows at a time as fit the accumulators; of
+    wider rows, strips one after the other.
 
     >>> bands((3, 8), (0, 5), accumulators=12)
     [((3, 5), (0, 5)), ((5, 7), (0, 5)), ((7, 8), (0, 5))]
@@ -202,7 +253,7 @@ def blocks(channels: int, lanes: int) -> tuple[int, int]:
     return count, channels - (count - 1) * lanes
 
 
-# -- windows -------------------------------------------------------------------------------------------------------------------------------
+# -- windows -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,41 +272,58 @@ class SpatialWindow:
 def sliding(call: Call, within: tuple[Span, Span] | None = None) -> SpatialWindow:
     """The window of a convolution or pool in two dimensions, with one dilation.
 
-    `within`: (rows, columns) of the result; what of the window meets the map in none of them is left out (kernels may be far larger than maps).
+    `within`: (rows, columns) of the result; what of the window meets the map in none of them is left out
+    (kernels may be far larger than maps).
     """
     rows, columns = windows(call)
     dilation = rows.dilation if rows.kernel > 1 else columns.dilation
-    stride_rows, stride_columns = (axis.stride if axis.size_out > 1 else 1 for axis in (rows, columns))  # a single window does not move
+    # a single window does not move
+    stride_rows, stride_columns = (axis.stride if axis.size_out > 1 else 1 for axis in (rows, columns))
     if within is not None:
         rows, columns = rows.trimmed(within[0]), columns.trimmed(within[1])
-    return SpatialWindow(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
+    return SpatialWindow(
+        rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad
+    )
 
 
 def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: int) -> tuple[int, int]:
-    """(columns of the result, columns of the kernel) that meet in one cycle of a depthwise convolution without dilation.
+    """(columns of the result, columns of the kernel) that meet in one cycle of a depthwise convolution
+    without dilation.
 
-    `kernel`, `width`: columns of the kernel and of the result; `rows`: of the MAC array, each of one column of both; `window`: columns of the operand
-    that are read in one cycle; `most`: columns of the result at most. Each step but the first of a row finds again what its window shares with
-    the one before. In RTL: lf_reach_pkg.
+    `kernel`, `width`: columns of the kernel and of the result; `rows`: of the MAC array, each of one column
+    of both; `window`: columns of the operand that are read in one cycle; `most`: columns of the result at
+    most. Each step but the first of a row finds again what its window shares with the one before. In RTL:
+    lf_reach_pkg.
 
-    >>> reach(3, 1, 56, 16, 4, 4), reach(5, 1, 56, 16, 4, 4), reach(5, 2, 56, 16, 4, 4), reach(3, 3, 56, 16, 4, 4)
-    ((4, 4), (3, 5), (2, 6), (1, 4))
+    >>> reach(3, 1, 56, 16, 4, 4), reach(5, 1, 56, 16, 4, 4)
+    ((4, 4), (3, 5))
+    >>> reach(5, 2, 56, 16, 4, 4), reach(3, 3, 56, 16, 4, 4)
+    ((2, 6), (1, 4))
     """
     kernel_columns = {1: window}
     if width > 1:
-        kernel_columns |= {columns: min(rows // columns, window + stride) for columns in range(2, min(most, window // stride, rows) + 1)}
-    columns = min(kernel_columns, key=lambda columns: (Fraction(-(-kernel // kernel_columns[columns]), columns), -columns))
+        kernel_columns |= {
+            columns: min(rows // columns, window + stride)
+            for columns in range(2, min(most, window // stride, rows) + 1)
+        }
+    columns = min(
+        kernel_columns,
+        key=lambda columns: (Fraction(-(-kernel // kernel_columns[columns]), columns), -columns),
+    )
     return columns, kernel_columns[columns]
 
 
 class TransposedPhase(NamedTuple):
-    """Of the result of a ConvTranspose: every so manieth row and column, which a convolution with some elements of the kernel makes."""
+    """Of the result of a ConvTranspose: every so manieth row and column,
+    which a convolution with some elements of the kernel makes.
+    """
 
     row: int  # the first
     column: int
     down: int  # from one row to the next
     right: int
-    kernel: tuple[tuple[int, ...], tuple[int, ...]]  # rows, columns of the kernel, in the order of those of the operand
+    # rows, columns of the kernel, in the order of those of the operand
+    kernel: tuple[tuple[int, ...], tuple[int, ...]]
     window: SpatialWindow
 
     def inside(self, rows: Span, columns: Span) -> tuple[Span, Span]:
@@ -267,17 +335,28 @@ class TransposedPhase(NamedTuple):
 
 @once_per_call
 def phases(call: Call) -> tuple[TransposedPhase, ...]:
-    """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r + s * j, with r = (o + pad) mod s."""
+    """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r +
+    s * j, with r = (o + pad) mod s.
+    """
     per_axis: list[list[tuple[int, int, tuple[int, ...], int]]] = []
     for axis in windows(call):
         parts: list[tuple[int, int, tuple[int, ...], int]] = []
         for first in range(min(axis.stride, axis.size_out)):
             remainder = (first + axis.pad) % axis.stride
             taps = tuple(range(remainder, axis.kernel, axis.stride))[::-1]
-            parts.append((first, axis.stride, taps, len(taps) - 1 - (first + axis.pad - remainder) // axis.stride))
+            parts.append(
+                (first, axis.stride, taps, len(taps) - 1 - (first + axis.pad - remainder) // axis.stride)
+            )
         per_axis.append(parts)
     return tuple(
-        TransposedPhase(row, column, down, right, (rows, columns), SpatialWindow(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
+        TransposedPhase(
+            row,
+            column,
+            down,
+            right,
+            (rows, columns),
+            SpatialWindow(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns),
+        )
         for row, down, rows, pad_rows in per_axis[0]
         for column, right, columns, pad_columns in per_axis[1]
     )
@@ -289,13 +368,17 @@ def folds_pixels(call: Call) -> bool:
 
 
 def vector_passes(call: Call, maps: int) -> tuple[int, int, bool]:
-    """(rows, columns) of what vector lanes read for one element of the result, and whether lanes may all work on one sum; of no contraction.
+    """(rows, columns) of what vector lanes read for one element of the result, and whether lanes may all work
+    on one sum; of no contraction.
 
     `maps`: operands that are feature maps.
     """
     row = row_of(call)
     if row.family is Family.POOL:
-        kernel = [min(k, size) for k, size in zip(call.attribute("kernel_shape", ()), call.shape(0)[2:], strict=False)]
+        kernel = [
+            min(k, size)
+            for k, size in zip(call.attribute("kernel_shape", ()), call.shape(0)[2:], strict=False)
+        ]
         return prod(kernel[:-1]), kernel[-1], False
     if row.family in (Family.REDUCTION, Family.ARG_REDUCTION):
         if folds_pixels(call):
@@ -304,11 +387,13 @@ def vector_passes(call: Call, maps: int) -> tuple[int, int, bool]:
     return (max(maps - 1, 1) if row.elementwise else row.passes), 1, False
 
 
-# -- contractions --------------------------------------------------------------------------------------------------------------------------
+# -- contractions --------------------------------------------------------------------------------------------
 
 
 class ContractionLoops(NamedTuple):
-    """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of the kernel."""
+    """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of
+    the kernel.
+    """
 
     groups: int
     outer: int
@@ -323,12 +408,15 @@ class ContractionLoops(NamedTuple):
     def narrow(self, lanes: int, window: int) -> bool:
         """Whether so few input channels meet that `window` columns of the kernel fit the lanes side by side.
 
-        Weights are arranged once for all slices of an operator: what is encoded is what holds of the whole one.
+        Weights are arranged once for all slices of an operator: what is encoded is what holds of the whole
+        one.
         """
         return self.side_by_side and not self.depthwise and self.columns > 1 and self.inner * window <= lanes
 
     def passes(self, lanes: int, window: int) -> tuple[tuple[int, int], ...]:
-        """(passes, rows of weights of each) for one row of the kernel and a block of output channels; of one pixel at a time in a depthwise one."""
+        """(passes, rows of weights of each) for one row of the kernel and a block of output channels; of one
+        pixel at a time in a depthwise one.
+        """
         if self.depthwise or self.narrow(lanes, window):
             width = window if self.side_by_side else 1
             full, rest = divmod(self.columns, width)
@@ -340,9 +428,11 @@ class ContractionLoops(NamedTuple):
 
 
 def contraction_loops(call: Call, out: Box | None = None, inputs: Span | None = None) -> ContractionLoops:
-    """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; the whole result where none is given.
+    """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; the whole result
+    where none is given.
 
-    `inputs`: input channels read, None for all. Boxes that cut through groups are taken to begin where a group begins.
+    `inputs`: input channels read, None for all. Boxes that cut through groups are taken to begin where a
+    group begins.
     """
     shape = box_shape(whole(call.result) if out is None else out)
     inner = inputs[1] - inputs[0] if inputs else None
@@ -352,7 +442,9 @@ def contraction_loops(call: Call, out: Box | None = None, inputs: Span | None = 
 def is_depthwise(call: Call) -> bool:
     """Whether a contraction is a convolution of every channel by itself."""
     row = row_of(call)
-    return row.family is Family.CONVOLUTION and _depth(call) == 1 < call.attribute("group", 1) == call.result[1]
+    return (
+        row.family is Family.CONVOLUTION and _depth(call) == 1 < call.attribute("group", 1) == call.result[1]
+    )
 
 
 def _depth(call: Call) -> int:
@@ -379,7 +471,11 @@ def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> Contracti
 
 
 def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> ContractionLoops:
-    """A convolution. Each pixel of a transposed one meets its share of the kernel: as many elements as input pixels are scattered to it."""
+    """A convolution.
+
+    Each pixel of a transposed one meets its share of the kernel: as many elements as input pixels are
+    scattered to it.
+    """
     weight, groups, transposed = call.shape(1), call.attribute("group", 1), row_of(call).transposed
     kernel, pixels, channels = weight[2:], shape[0] * prod(shape[2:]), shape[1]
     taps, depth = prod(kernel), _depth(call)
@@ -390,7 +486,9 @@ def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contr
     rows, columns = taps // kernel[-1], kernel[-1]
     neighbours = set(call.attribute("dilations", (1,))) == {1}
     if is_depthwise(call):
-        return ContractionLoops(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
+        return ContractionLoops(
+            1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours
+        )
     per_group = weight[1] if transposed else weight[0] // groups
     count, outer = max(ceil(channels / per_group), 1), min(channels, per_group)
     return ContractionLoops(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)

@@ -12,12 +12,16 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.slices import SliceSizes
 
 
-def compatible_in_line_buffers(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int) -> list[int]:
-    """Per operator: operators that may share a group that takes less than `limit` bytes of buffer with it, itself included.
+def compatible_in_line_buffers(
+    flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int
+) -> list[int]:
+    """Per operator: operators that may share a group that takes less than `limit` bytes of buffer with it,
+    itself included.
 
-    A group that holds two operators is connected by a path between them, and takes at least the weights on that path and the rows of the maps that
-    join its steps (no map twice: the shortest path in the group has no use for that). `holds` gives, per operator, the rows of each map it reads that
-    are held at once for it in whatever group; `weights` the buffer bytes of weights that the operator alone reads.
+    A group that holds two operators is connected by a path between them, and takes at least the weights on
+    that path and the rows of the maps that join its steps (no map twice: the shortest path in the group has
+    no use for that). `holds` gives, per operator, the rows of each map it reads that are held at once for it
+    in whatever group; `weights` the buffer bytes of weights that the operator alone reads.
     """
     steps: list[dict[int, int]] = []  # per operator: least bytes of a map that joins it to each neighbour
     for i in range(len(flow)):
@@ -32,7 +36,9 @@ def compatible_in_line_buffers(flow: Dataflow, holds: list[dict[int, int]], row_
 
 
 def parts(flow: Dataflow, inside: int) -> list[int]:
-    """Per operator: the operators that it is connected to by a path within the set; itself alone where it is outside."""
+    """Per operator: the operators that it is connected to by a path within the set;
+    itself alone where it is outside.
+    """
     connected = [1 << i for i in range(len(flow))]
     for part in connected_parts(flow.neighbours, inside):
         for i in bits(part):
@@ -41,7 +47,9 @@ def parts(flow: Dataflow, inside: int) -> list[int]:
 
 
 def compatible_in_bands(slices: SliceSizes, limit: int) -> list[int]:
-    """Per operator: operators that may share a group that runs in bands (mode brr) in less than `limit` bytes with it, itself included."""
+    """Per operator: operators that may share a group that runs in bands (mode brr) in less than `limit` bytes
+    with it, itself included.
+    """
     flow = slices.dataflow
     able = [not slices.facts[i].never and band_bytes(slices, i) < limit for i in range(len(flow))]
     compatible = parts(flow, sum(1 << i for i, fits in enumerate(able) if fits))
@@ -54,7 +62,8 @@ def compatible_in_bands(slices: SliceSizes, limit: int) -> list[int]:
 
 
 def band_bytes(slices: SliceSizes, op: int) -> int:
-    """The least that an operator takes in whatever group runs in bands: its maps sliced where they may be, and one block of its weights.
+    """The least that an operator takes in whatever group runs in bands: its maps sliced where they may be,
+    and one block of its weights.
 
     Of a contraction, the map that it reads or the one that it makes is full.
     """
@@ -64,17 +73,26 @@ def band_bytes(slices: SliceSizes, op: int) -> int:
         reading = [o for o in flow.operands[op] if o.map == m]
         rows = max(1, *(o.reads.widest[facts.least_rows] for o in reading))
         full += rows * slices.row_bytes[m]
-        thin += rows * (slices.slice_bytes(m) if all(slices.takes_slices(op, o.input) for o in reading) else slices.row_bytes[m])
+        thin += rows * (
+            slices.slice_bytes(m)
+            if all(slices.takes_slices(op, o.input) for o in reading)
+            else slices.row_bytes[m]
+        )
     written = [m for m in flow.results[op] if slices.needed(m)]
     made_full = sum(slices.row_bytes[m] for m in written)
-    made_thin = sum(slices.slice_bytes(m) if len(flow.maps[m].shape) in CHANNEL_AXIS_OF_RANK else slices.row_bytes[m] for m in written)
+    made_thin = sum(
+        slices.slice_bytes(m) if len(flow.maps[m].shape) in CHANNEL_AXIS_OF_RANK else slices.row_bytes[m]
+        for m in written
+    )
     maps = min(full + made_thin, thin + made_full) if facts.contracts else thin + made_thin
     block = min(slices.block_bytes(op, sums=sums) for sums in ((False, True) if facts.sums else (False,)))
     return slices.hardware.buffer_need(maps, block + sum(slices.constant_bytes[name] for name in facts.held))
 
 
 def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
-    """Of operators that may share a group, those that still may once everything on the paths between them must share it too."""
+    """Of operators that may share a group, those that still may once everything on the paths between them
+    must share it too.
+    """
     kept = list(compatible)
     for i, mask in enumerate(compatible):
         for beyond in (flow.descendants, flow.ancestors):
@@ -90,13 +108,20 @@ def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
 def _both_ways(masks: list[int]) -> list[int]:
     """Of masks of operators, per operator: those in whose masks it is too."""
     count, size = len(masks), -(-len(masks) // 8)
-    rows = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in masks), np.uint8).reshape(count, size)
+    rows = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in masks), np.uint8).reshape(
+        count, size
+    )
     pairs = np.unpackbits(rows, axis=1, count=count, bitorder="little")
-    return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(pairs & pairs.T, axis=1, bitorder="little")]
+    return [
+        int.from_bytes(row.tobytes(), "little")
+        for row in np.packbits(pairs & pairs.T, axis=1, bitorder="little")
+    ]
 
 
 def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int) -> int:
-    """Mask of the nodes whose distance from `start`, counting steps and the weights of both ends and all between, stays below the limit."""
+    """Mask of the nodes whose distance from `start`,
+    counting steps and the weights of both ends and all between, stays below the limit.
+    """
     distance = {start: weights[start]}
     heap = [(weights[start], start)]
     reached = 1 << start

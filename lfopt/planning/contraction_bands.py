@@ -1,4 +1,5 @@
-"""Contractions that do not fit the buffer, run on strips of columns, row band by row band, while weights stream past.
+"""Contractions that do not fit the buffer, run on strips of columns, row band by row band, while weights
+stream past.
 
 An epilogue runs on the finished band.
 """
@@ -22,7 +23,9 @@ from lfopt.planning.tiling_region import TilingRegion, channel_blocks, meet
 
 
 class ContractionBands(ContractionTiling):
-    """Row bands on column strips; the weights pass once per band in blocks of `TilingRegion.width` output channels, double-buffered."""
+    """Row bands on column strips; the weights pass once per band in blocks of `TilingRegion.width` output
+    channels, double-buffered.
+    """
 
     def __init__(self, region: TilingRegion, columns: Sequence[tuple[int, int]]) -> None:
         super().__init__(region)
@@ -35,7 +38,10 @@ class ContractionBands(ContractionTiling):
             self.by_source.setdefault(operand.source.name, []).append(operand)
         loads = frames.source_boxes()
         self.loads = [{name: boxes[name] for name in self.by_source} for boxes in loads]
-        beside = {name: [pair for pair in readers if not region.own(*pair)] for name, readers in frames.constants.items()}
+        beside = {
+            name: [pair for pair in readers if not region.own(*pair)]
+            for name, readers in frames.constants.items()
+        }
         frames.constants = {name: readers for name, readers in beside.items() if readers}
         self.beside = [frames.constant_boxes(strip) for strip in self.strips]
         self.blocks = channel_blocks(self.call, region.width)
@@ -56,7 +62,10 @@ class ContractionBands(ContractionTiling):
         if (name, rows) not in self._held:
             readers, most = self.by_source[name], 1
             for start, stop in spans(0, self.height, rows):
-                most = max(most, max(o.reads.need[stop - 1] for o in readers) - min(o.reads.keep[start] for o in readers))
+                most = max(
+                    most,
+                    max(o.reads.need[stop - 1] for o in readers) - min(o.reads.keep[start] for o in readers),
+                )
             self._held[name, rows] = most
         return self._held[name, rows]
 
@@ -64,10 +73,18 @@ class ContractionBands(ContractionTiling):
         """The places."""
         layout = self.layout
         entries = [
-            AllocationRequest(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]
+            AllocationRequest(
+                name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)
+            )
+            for name in self.beside[0]
         ]
         entries += [
-            AllocationRequest(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads))
+            AllocationRequest(
+                name,
+                "map",
+                self.held(name, rows),
+                max(layout.row_on_chip(boxes[name]) for boxes in self.loads),
+            )
             for name in self.by_source
         ]
         widest = max(layout.row_on_chip(strip) for strip in self.strips)
@@ -75,7 +92,9 @@ class ContractionBands(ContractionTiling):
         if self.constants:
             entries.append(AllocationRequest(self.passing, "weight", 2, self._largest_block_bytes))
         if self.second is not None:
-            entries.append(AllocationRequest(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
+            entries.append(
+                AllocationRequest(self.second_place, "map", 2 * self._second_block[0], self._second_block[1])
+            )
         return entries
 
     def need(self, rows: int) -> int:
@@ -89,7 +108,10 @@ class ContractionBands(ContractionTiling):
     @cached_property
     def weight_bytes(self) -> int:
         """DRAM bytes of the anchor's weights and bias in one pass, block by block."""
-        return sum(times * self.constant_bytes(block) for block, times in Counter(map(extents_of, self.blocks)).items())
+        return sum(
+            times * self.constant_bytes(block)
+            for block, times in Counter(map(extents_of, self.blocks)).items()
+        )
 
     def dram(self, rows: int) -> DramBytes:
         """Bytes that the schedule moves."""
@@ -97,8 +119,14 @@ class ContractionBands(ContractionTiling):
         read = written = weight = 0
         before: dict[str, Box] = {}
         for strip, loads, beside in zip(self.strips, self.loads, self.beside, strict=True):
-            read += sum(layout.map_bytes(box) for name, box in loads.items() if not self._stays(name, box, rows, before))
-            weight += sum(layout.constant_bytes(name, box) for name, box in beside.items() if before.get(name) != box)
+            read += sum(
+                layout.map_bytes(box)
+                for name, box in loads.items()
+                if not self._stays(name, box, rows, before)
+            )
+            weight += sum(
+                layout.constant_bytes(name, box) for name, box in beside.items() if before.get(name) != box
+            )
             written += layout.map_bytes(strip) * len(self.finish.outside)
             before = {**loads, **beside}
         passes = self.passes(rows)
@@ -119,8 +147,15 @@ class ContractionBands(ContractionTiling):
         number = 0  # of the weight block
         strips: list[tuple[Node, ...]] = []
         for strip, loads, beside in zip(self.strips, self.loads, self.beside, strict=True):
-            constants = [self.layout.load_constant(name, box, at[name]) for name, box in beside.items() if before.get(name) != box]
-            loaded = {name: row_span(box)[1] if self._stays(name, box, rows, before) else row_span(box)[0] for name, box in loads.items()}
+            constants = [
+                self.layout.load_constant(name, box, at[name])
+                for name, box in beside.items()
+                if before.get(name) != box
+            ]
+            loaded = {
+                name: row_span(box)[1] if self._stays(name, box, rows, before) else row_span(box)[0]
+                for name, box in loads.items()
+            }
             bands: list[tuple[Node, ...]] = []
             for start, stop in spans(0, self.height, rows):
                 steps: list[Node] = []
@@ -128,16 +163,24 @@ class ContractionBands(ContractionTiling):
                     until = max(o.reads.need[stop - 1] for o in self.by_source[name])
                     steps += self._load(name, box, loaded, until, at)
                 boxes = [with_rows(meet(block, strip), (start, stop)) for block in self.blocks]
-                steps += fold([*limit.allowed(self._block(box, at, number + k) for k, box in enumerate(boxes))])
+                steps += fold(
+                    [*limit.allowed(self._block(box, at, number + k) for k, box in enumerate(boxes))]
+                )
                 number += len(boxes)
                 steps += self.finish.epilogue(with_rows(strip, (start, stop)), at)
                 bands.append(tuple(steps))
-            rest = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
+            rest = [
+                step
+                for name, box in loads.items()
+                for step in self._load(name, box, loaded, row_span(box)[1], at)
+            ]
             strips.append((*constants, *fold(bands), *rest))
             before = {**loads, **beside}
         return places, fold(strips)
 
-    def _load(self, name: str, box: Box, loaded: dict[str, int], until: int, at: dict[str, int]) -> list[Step]:
+    def _load(
+        self, name: str, box: Box, loaded: dict[str, int], until: int, at: dict[str, int]
+    ) -> list[Step]:
         first, loaded[name] = loaded[name], max(loaded[name], until)
         part = with_rows(box, (first, loaded[name]))
         return [self.layout.load(name, part, at[name])] if first < until and box_elements(part) else []

@@ -1,4 +1,5 @@
-"""Contractions that do not fit the buffer, run in tiles of rows x columns x output channels, with partial sums as input channels stream past.
+"""Contractions that do not fit the buffer, run in tiles of rows x columns x output channels, with partial
+sums as input channels stream past.
 
 An epilogue runs on the finished tile.
 """
@@ -24,7 +25,8 @@ from lfopt.planning.streaming import AllocationRequest, with_rows
 from lfopt.planning.tiling_region import TilingRegion, channel_blocks, channel_groups, even_sizes
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
-WALKED = 3  # slices of a tile whose steps are made: of those between them and the last, all but where they are is known
+# slices of a tile whose steps are made: of those between them and the last, all but where they are is known
+WALKED = 3
 
 T = TypeVar("T")
 
@@ -33,19 +35,34 @@ class ContractionTiling:
     """What both schedules share: the anchor's second operand and bias apart, everything else as in frames."""
 
     def __init__(self, region: TilingRegion) -> None:
-        self.region, self.layout, self.flow, self.call, self.anchor = region, region.layout, region.flow, region.call, region.anchor
+        self.region, self.layout, self.flow, self.call, self.anchor = (
+            region,
+            region.layout,
+            region.flow,
+            region.call,
+            region.anchor,
+        )
         held = {w.name for w in self.flow.weights[self.anchor]}
         parameters = self.flow.specs[self.anchor].parameters
-        self.constants = [(i, n) for i, n in enumerate(self.call.operator.inputs) if i > 0 and n in held and i not in parameters]
+        self.constants = [
+            (i, n)
+            for i, n in enumerate(self.call.operator.inputs)
+            if i > 0 and n in held and i not in parameters
+        ]
         self.second = next((o for o in region.operands if o.op == self.anchor and o.input == 1), None)
         self.finish = Finish(region, (0, 1))
         self.results = self.finish.results
         self.passing = self.layout.place_name("weights")
-        self.second_place = self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
+        self.second_place = (
+            self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
+        )
 
     def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
         """Weights, then bias, of a block of the anchor's result."""
-        return [(name, footprint(self.call, i, out, inputs=inputs if i == 1 else None)) for i, name in self.constants]
+        return [
+            (name, footprint(self.call, i, out, inputs=inputs if i == 1 else None))
+            for i, name in self.constants
+        ]
 
     def constant_bytes(self, out: Box, inputs: Span | None = None) -> int:
         """Of all of those, in DRAM."""
@@ -69,11 +86,15 @@ class TileExtents:
     columns: int
     channels: int
     inputs: int  # input channels in a slice
-    finish: int  # rows that the last slice finishes at a time: all of them, or fewer, for which the results then take less space
+    # rows that the last slice finishes at a time: all of them, or fewer, for which the results then take less
+    # space
+    finish: int
 
 
 class ContractionSlices(ContractionTiling):
-    """Tiles of rows x columns x output channels. Input channels come slice by slice, with the weights that meet them; partial sums stay on chip.
+    """Tiles of rows x columns x output channels.
+
+    Input channels come slice by slice, with the weights that meet them; partial sums stay on chip.
 
     A part of the input or of the weights that is the same as before is not loaded again.
     """
@@ -95,17 +116,25 @@ class ContractionSlices(ContractionTiling):
     def grids(self) -> Iterator[TileExtents]:
         """Tiles worth trying, those of some channels and columns from the lowest to the highest."""
         for shape in self.shapes():
-            yield from (self.as_high(shape, rows, by_row=by_row) for by_row in (False, True) for rows in self.heights(shape, by_row=by_row))
+            yield from (
+                self.as_high(shape, rows, by_row=by_row)
+                for by_row in (False, True)
+                for rows in self.heights(shape, by_row=by_row)
+            )
 
     def shapes(self) -> Iterator[TileExtents]:
         """Channels, columns and input channels of the tiles worth trying, one row of each."""
         for inputs in dict.fromkeys((min(self.region.width, self.depth), self.depth)):
             channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
             for strips in powers(self.columns_out):
-                yield from (TileExtents(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
+                yield from (
+                    TileExtents(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels
+                )
 
     def heights(self, shape: TileExtents, *, by_row: bool) -> Sequence[int]:
-        """Rows of tiles of that shape, from the lowest to the highest; `by_row`: of those whose sums are finished row by row, if there are sums."""
+        """Rows of tiles of that shape, from the lowest to the highest; `by_row`: of those whose sums are
+        finished row by row, if there are sums.
+        """
         sizes = even_sizes(self.reads.rows_out)[::-1]
         return sizes if not by_row else sizes[1:] if shape.inputs < self.depth else ()
 
@@ -128,7 +157,7 @@ class ContractionSlices(ContractionTiling):
         least = self.region.groups_together * self.per_group
         return [self.groups * self.per_group] if self.parts else powers(self.groups * self.per_group, least)
 
-    # -- boxes -------------------------------------------------------------------------------------------------------------------------------
+    # -- boxes -----------------------------------------------------------------------------------------------
 
     def _once(self, key: object, make: Callable[[], T]) -> T:
         if key not in self._memo:
@@ -167,28 +196,43 @@ class ContractionSlices(ContractionTiling):
         return cut(block, -1, columns) if self.region.columns else block
 
     def _weight_bytes(self, out: Box, span: Span) -> int:
-        return sum(self.layout.constant_bytes(name, footprint(self.call, i, out, inputs=span)) for i, name in self.weights)
+        return sum(
+            self.layout.constant_bytes(name, footprint(self.call, i, out, inputs=span))
+            for i, name in self.weights
+        )
 
     def _bias_bytes(self, out: Box) -> int:
         return sum(self.layout.constant_bytes(name, footprint(self.call, i, out)) for i, name in self.bias)
 
-    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     def entries(self, grid: TileExtents) -> list[AllocationRequest]:
         """The places."""
         layout = self.layout
         block, span = self._blocks(grid.channels)[0], (0, grid.inputs)
         tile = self._tile(block, (0, grid.rows), (0, grid.columns))
-        tall = self._once(("tall", grid.rows), lambda: max(stop - start for start, stop in self._rows(grid.rows).values()))
-        wide = self._once(("wide", grid.columns), lambda: max(stop - start for start, stop in self._columns(grid.columns).values()))
+        tall = self._once(
+            ("tall", grid.rows), lambda: max(stop - start for start, stop in self._rows(grid.rows).values())
+        )
+        wide = self._once(
+            ("wide", grid.columns),
+            lambda: max(stop - start for start, stop in self._columns(grid.columns).values()),
+        )
         patch = self._once(("patch", grid.channels, grid.inputs), lambda: self._part(block, inputs=span))
         patch = self._patch(patch, (0, tall), (0, wide))
-        entries = [AllocationRequest(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
+        entries = [
+            AllocationRequest(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))
+        ]
         if self.second is not None:
             box = footprint(self.call, 1, tile, inputs=span)
-            entries.append(AllocationRequest(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
+            entries.append(
+                AllocationRequest(self.second_place, "map", row_count(box), layout.row_on_chip(box))
+            )
         if self.constants:
-            size = self._once(("weights", grid.channels, grid.inputs), lambda: self._weight_bytes(block, span) + self._bias_bytes(block))
+            size = self._once(
+                ("weights", grid.channels, grid.inputs),
+                lambda: self._weight_bytes(block, span) + self._bias_bytes(block),
+            )
             entries.append(AllocationRequest(self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
             entries.append(AllocationRequest(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
@@ -204,12 +248,19 @@ class ContractionSlices(ContractionTiling):
         return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
 
     def least_again(self, shape: TileExtents, beta: int, spare: int) -> int:
-        """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they may be as high as their sums allow.
+        """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they
+        may be as high as their sums allow.
 
         Nothing finer is asked where they are at least `spare` anyhow.
         """
         sliced = shape.inputs < self.depth
-        again = (ceil(self.per_group / shape.channels) - 1) * self.data.source.tensor.elements * self.layout.hardware.element_bytes if sliced else 0
+        again = (
+            (ceil(self.per_group / shape.channels) - 1)
+            * self.data.source.tensor.elements
+            * self.layout.hardware.element_bytes
+            if sliced
+            else 0
+        )
         again += self.region.halo_bytes(shape.columns)
         if again >= spare:
             return again
@@ -224,19 +275,29 @@ class ContractionSlices(ContractionTiling):
 
     def iterations(self, grid: TileExtents) -> int:
         """Times that the operator runs on a slice of a tile."""
-        return len(self._rows(grid.rows)) * len(self._columns(grid.columns)) * len(self._blocks(grid.channels)) * ceil(self.depth / grid.inputs)
+        return (
+            len(self._rows(grid.rows))
+            * len(self._columns(grid.columns))
+            * len(self._blocks(grid.channels))
+            * ceil(self.depth / grid.inputs)
+        )
 
     @cached_property
     def weight_bytes(self) -> int:
         """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not each rounded up."""
         box = whole(self.region.shape)
-        return self._weight_bytes(box, (0, self.depth)) + (self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0)
+        return self._weight_bytes(box, (0, self.depth)) + (
+            self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0
+        )
 
     def dram(self, grid: TileExtents) -> DramBytes:
         """Bytes that the schedule moves."""
         rows, columns = self._rows(grid.rows), self._columns(grid.columns)
         passes = self.passes(grid)
-        extents = self._once(("extents", grid.channels), lambda: Counter(extents_of(block) for block in self._blocks(grid.channels)))
+        extents = self._once(
+            ("extents", grid.channels),
+            lambda: Counter(extents_of(block) for block in self._blocks(grid.channels)),
+        )
         heights, widths = (Counter(stop - start for start, stop in along) for along in (rows, columns))
         tiles = {(height, width): m * n for height, m in heights.items() for width, n in widths.items()}
         read = self._input_bytes(grid) + passes * (self._second_bytes(grid) if self.second is not None else 0)
@@ -247,18 +308,30 @@ class ContractionSlices(ContractionTiling):
                 written += times * blocks * end.output
                 read += times * blocks * end.input
                 weight += times * blocks * end.weight
-        weight += passes * self._once(("all weights", grid.channels, grid.inputs), lambda: self._all_weights(extents, grid.inputs))
-        once, each = self._once(("all biases", grid.channels), lambda: self._all_biases(self._blocks(grid.channels)))
+        weight += passes * self._once(
+            ("all weights", grid.channels, grid.inputs), lambda: self._all_weights(extents, grid.inputs)
+        )
+        once, each = self._once(
+            ("all biases", grid.channels), lambda: self._all_biases(self._blocks(grid.channels))
+        )
         weight += once + passes * each
         return DramBytes(input=read, output=written, weight=weight)
 
     def _all_weights(self, blocks: Counter[Box], inputs: int) -> int:
-        """DRAM bytes of operand 1, a constant, in one pass: by blocks of the result, and slices of so many input channels."""
+        """DRAM bytes of operand 1, a constant, in one pass:
+        by blocks of the result, and slices of so many input channels.
+        """
         slices = Counter(stop - start for start, stop in spans(0, self.depth, inputs))
-        return sum(m * n * self._weight_bytes(block, (0, depth)) for (block, m), (depth, n) in product(blocks.items(), slices.items()))
+        return sum(
+            m * n * self._weight_bytes(block, (0, depth))
+            for (block, m), (depth, n) in product(blocks.items(), slices.items())
+        )
 
     def _all_biases(self, blocks: Sequence[Box]) -> tuple[int, int]:
-        """DRAM bytes of the bias: (once, in every pass). One that all blocks share, as that of a Gemm may be, stays on chip."""
+        """DRAM bytes of the bias: (once, in every pass).
+
+        One that all blocks share, as that of a Gemm may be, stays on chip.
+        """
         once = each = 0
         for i, name in self.bias:
             first, last = (footprint(self.call, i, block) for block in (blocks[0], blocks[-1]))
@@ -266,7 +339,10 @@ class ContractionSlices(ContractionTiling):
                 once += self.layout.constant_bytes(name, first)
             else:
                 alike = Counter(map(extents_of, blocks))
-                each += sum(times * self.layout.constant_bytes(name, footprint(self.call, i, block)) for block, times in alike.items())
+                each += sum(
+                    times * self.layout.constant_bytes(name, footprint(self.call, i, block))
+                    for block, times in alike.items()
+                )
         return once, each
 
     def _input_bytes(self, grid: TileExtents) -> int:
@@ -277,24 +353,38 @@ class ContractionSlices(ContractionTiling):
             rows = [(0, 1)] * len(rows)
         loads = [(every, rows, columns)]
         if staying:  # it is there already where the tile before read the same rows and columns
-            turned = [span for k, span in enumerate(rows) if k == 0 or columns[0] != columns[-1] or span != rows[k - 1]]
+            turned = [
+                span
+                for k, span in enumerate(rows)
+                if k == 0 or columns[0] != columns[-1] or span != rows[k - 1]
+            ]
             moved = [span for before, span in pairwise(columns) if span != before]
             loads += [(staying, turned, columns[:1]), (staying, rows, moved)]
         total = 0
         for boxes, *along in loads:
             heights, widths = (Counter(stop - start for start, stop in extents) for extents in along)
             for (height, m), (width, n) in product(heights.items(), widths.items()):
-                total += m * n * sum(times * self.layout.map_bytes(self._patch(box, (0, height), (0, width))) for box, times in boxes.items())
+                total += (
+                    m
+                    * n
+                    * sum(
+                        times * self.layout.map_bytes(self._patch(box, (0, height), (0, width)))
+                        for box, times in boxes.items()
+                    )
+                )
         return total
 
     def _parts(self, grid: TileExtents) -> tuple[Counter[Box], Counter[Box]]:
-        """Operand 0, whole in rows and columns: what every tile loads, by extents; and what it finds first, if the tile before ended with it."""
+        """Operand 0, whole in rows and columns: what every tile loads, by extents;
+        and what it finds first, if the tile before ended with it.
+        """
         blocks, slices = self._blocks(grid.channels), spans(0, self.depth, grid.inputs)
         if len(slices) > 1:  # of blocks inside groups, and groups are alike
             depths = Counter(stop - start for start, stop in slices)
             boxes = {depth: extents_of(self._part(blocks[0], inputs=(0, depth))) for depth in depths}
             return Counter({boxes[depth]: times * len(blocks) for depth, times in depths.items()}), Counter()
-        alike = len(blocks) // self.groups if grid.channels < self.per_group else 1  # blocks of a group read the same
+        # blocks of a group read the same
+        alike = len(blocks) // self.groups if grid.channels < self.per_group else 1
         parts = [part for part, _ in groupby(self._part(block) for block in blocks[::alike])]
         first = parts[:1] if parts[0] == parts[-1] else []
         return Counter(map(extents_of, parts[len(first) :])), Counter(map(extents_of, first))
@@ -306,11 +396,14 @@ class ContractionSlices(ContractionTiling):
             slices = Counter(stop - start for start, stop in spans(0, self.depth, grid.inputs))
             blocks = Counter(extents_of(block) for block in self._blocks(grid.channels))
             pairs = product(blocks.items(), slices.items())
-            return sum(m * n * self.layout.map_bytes(footprint(self.call, 1, block, inputs=(0, depth))) for (block, m), (depth, n) in pairs)
+            return sum(
+                m * n * self.layout.map_bytes(footprint(self.call, 1, block, inputs=(0, depth)))
+                for (block, m), (depth, n) in pairs
+            )
 
         return self._once(("second", grid.channels, grid.inputs), total)
 
-    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def schedule(self, grid: TileExtents, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
@@ -325,18 +418,28 @@ class ContractionSlices(ContractionTiling):
             for columns, read_columns in self._columns(grid.columns).items():
                 tiles: list[tuple[Node, ...]] = []
                 for block in self._blocks(grid.channels):
-                    sums = self._sums(grid, self._tile(block, rows, columns), partial(self._patch_of, block, read_rows, read_columns), at)
+                    sums = self._sums(
+                        grid,
+                        self._tile(block, rows, columns),
+                        partial(self._patch_of, block, read_rows, read_columns),
+                        at,
+                    )
                     tiles.append(fold([*limit.allowed(sums)]))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
         return places, fold(bands)
 
-    def _sums(self, grid: TileExtents, out: Box, patch_of: Callable[[Span], Box], at: dict[str, int]) -> Iterator[list[Step] | Again]:
-        """The partial sums of a tile, slice by slice, and its end. `patch_of`: what a slice reads of operand 0.
+    def _sums(
+        self, grid: TileExtents, out: Box, patch_of: Callable[[Span], Box], at: dict[str, int]
+    ) -> Iterator[list[Step] | Again]:
+        """The partial sums of a tile, slice by slice, and its end.
+
+        `patch_of`: what a slice reads of operand 0.
 
         From the second to the last but one, slices differ only in where they are.
         """
-        behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))  # where the bias lies in the slot
+        # where the bias lies in the slot
+        behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))
         slices, name = spans(0, self.depth, grid.inputs), self.data.source.name
         for k, span in enumerate(slices):
             if WALKED <= k < len(slices) - 1:
@@ -353,7 +456,9 @@ class ContractionSlices(ContractionTiling):
             blocks = [(i, name, footprint(self.call, i, out, inputs=span), 0) for i, name in self.weights]
             blocks += [(i, name, footprint(self.call, i, out), behind) for i, name in self.bias if last]
             steps += [
-                self.layout.load_constant(name, box, at[self.passing], offset=offset) for i, name, box, offset in blocks if self._changed(i, box)
+                self.layout.load_constant(name, box, at[self.passing], offset=offset)
+                for i, name, box, offset in blocks
+                if self._changed(i, box)
             ]
             compute = partial(self._compute, at, None if len(slices) == 1 else span, first=k == 0, last=last)
             if last:
@@ -366,7 +471,9 @@ class ContractionSlices(ContractionTiling):
     def _compute(self, at: dict[str, int], inputs: Span | None, out: Box, *, first: bool, last: bool) -> Step:
         """The anchor on a box of its result, for all input channels or a slice of them."""
         sums = -1 if inputs is None else at[self.sums_place]
-        return self.layout.compute(self.anchor, (out,), (at[self.results[0]],), inputs, sums, first=first, last=last)
+        return self.layout.compute(
+            self.anchor, (out,), (at[self.results[0]],), inputs, sums, first=first, last=last
+        )
 
     def _changed(self, index: int, box: Box) -> bool:
         """Whether something else than this part of an operand is on chip; notes that it will be."""
@@ -383,7 +490,8 @@ def read_spans(reads: RowReads, step: int) -> Mapping[Span, Span]:
     read: dict[Span, Span] = {}
     for start, stop in spans(0, reads.rows_out, step):
         low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
-        read[start, stop] = (low, high) if low < high else (reads.rows_in, 0)  # of nothing: only what closes a gap, see below
+        # of nothing: only what closes a gap, see below
+        read[start, stop] = (low, high) if low < high else (reads.rows_in, 0)
     covered = 0
     for k, (written, (start, stop)) in enumerate(read.items()):
         read[written] = (min(start, covered), reads.rows_in if k == len(read) - 1 else max(stop, covered))

@@ -1,8 +1,11 @@
-"""What a fusion group costs: the fewest DRAM bytes of the modes of a scheme, the buffer bytes of that mode, or why the group may not run.
+"""What a fusion group costs: the fewest DRAM bytes of the modes of a scheme, the buffer bytes of that mode,
+or why the group may not run.
 
-    valid iff it fits in some mode (each says what it needs), and the parameters of several operators fit the store for them
+    valid iff it fits in some mode (each says what it needs), and the parameters of several operators fit the
+    store for them
 
-A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if they do not fit whole, they are tiled.
+A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if
+they do not fit whole, they are tiled.
 """
 
 from __future__ import annotations
@@ -12,13 +15,36 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from lfopt.ir import FREE, BufferUse, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig
+from lfopt.ir import (
+    FREE,
+    BufferUse,
+    Constraints,
+    Copy,
+    Cost,
+    DoesNotFit,
+    DramBytes,
+    Graph,
+    Hardware,
+    InvalidConfig,
+)
 from lfopt.ops import ATTENTION, Call, Dataflow, bits
 from lfopt.ops.flight import attending, in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
-from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, ModeOption, SearchSpace, Traffic, TrafficTerms
+from lfopt.planning.modes import (
+    ANYWHERE,
+    MODES,
+    NEVER,
+    SCHEMES,
+    Chained,
+    ExecutionMode,
+    Linked,
+    ModeOption,
+    SearchSpace,
+    Traffic,
+    TrafficTerms,
+)
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
 from lfopt.planning.rules import UNMET, Rules, may_share
@@ -29,7 +55,10 @@ MAX_RECOMPUTE = 2.0  # multiply-accumulates over those without copies and halos,
 
 
 class GroupCosts:
-    """The `CostModel` of one dataflow on one chip, memoised. Groups are masks of operators; connectivity and convexity are not checked."""
+    """The `CostModel` of one dataflow on one chip, memoised.
+
+    Groups are masks of operators; connectivity and convexity are not checked.
+    """
 
     def __init__(
         self,
@@ -43,22 +72,31 @@ class GroupCosts:
         constraints: Constraints = FREE,
         known: GroupCosts | None = None,
     ) -> None:
-        """`max_recompute`: multiply-accumulates that a group may do, over those of its operators; 1 in schemes that compute nothing again.
+        """`max_recompute`: multiply-accumulates that a group may do, over those of its operators; 1 in
+        schemes that compute nothing again.
 
         `constraints`: what groups must keep to; one that does not costs `UNMET` bytes more, or is not legal.
-        `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which everything else is shared.
+        `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which
+        everything else is shared.
 
-        Raises InvalidConfig for a scheme that there is not, or that traffic `paper` has no mode of, and for a mode that the scheme has not.
+        Raises InvalidConfig for a scheme that there is not, or that traffic `paper` has no mode of, and for a
+        mode that the scheme has not.
         """
         if scheme not in SCHEMES:
             raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
         names = SCHEMES[scheme].modes
         if hardware.l2_bytes and traffic is not Traffic.TILED:
-            raise InvalidConfig(f"hardware.l2_bytes: found {hardware.l2_bytes} with traffic {traffic.value}; accepted: 0, or traffic tiled")
-        if traffic is Traffic.PAPER and not all(MODES[name].in_paper for name in names):
-            accepted = " or ".join(other for other, row in SCHEMES.items() if all(MODES[name].in_paper for name in row.modes))
             raise InvalidConfig(
-                f"scheme {scheme!r} with traffic 'paper': found no such mode in the paper; accepted: scheme {accepted}, or another traffic"
+                f"hardware.l2_bytes: found {hardware.l2_bytes} with traffic {traffic.value}; accepted: 0, or "
+                "traffic tiled"
+            )
+        if traffic is Traffic.PAPER and not all(MODES[name].in_paper for name in names):
+            accepted = " or ".join(
+                other for other, row in SCHEMES.items() if all(MODES[name].in_paper for name in row.modes)
+            )
+            raise InvalidConfig(
+                f"scheme {scheme!r} with traffic 'paper': found no such mode in the paper; accepted: scheme "
+                f"{accepted}, or another traffic"
             )
         self.dataflow = dataflow
         self.hardware = hardware
@@ -74,19 +112,24 @@ class GroupCosts:
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
         if traffic is Traffic.PAPER and hardware.weight_buffer_bytes:
             raise InvalidConfig(
-                f"traffic 'paper' with hardware.weight_buffer_bytes {hardware.weight_buffer_bytes}: accepted: 0, the paper has one buffer"
+                f"traffic 'paper' with hardware.weight_buffer_bytes {hardware.weight_buffer_bytes}: "
+                "accepted: 0, the paper has one buffer"
             )
         selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in chains]
         for operator, mode in constraints.mode.items():
             if mode not in selectable:
-                raise InvalidConfig(f"mode.{operator}: found {mode!r} with scheme {scheme}; accepted: {', '.join(selectable)}")
+                raise InvalidConfig(
+                    f"mode.{operator}: found {mode!r} with scheme {scheme}; accepted: {', '.join(selectable)}"
+                )
         self._whole = [self.modes[name] for name in names]
         self._alone = [mode for mode in self.modes.values() if mode.alone]
         self._anywhere = [mode for mode in self.modes.values() if not mode.whole and not mode.alone]
         self._nothing = (None,) * len(names)  # bounds of the empty group
-        self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}  # per group: bounds, DRAM bytes if every tensor moves once
+        # per group: bounds, DRAM bytes if every tensor moves once
+        self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}
         self._prices: dict[int, Cost | None] = {}
-        self._taken: dict[int, ModeOption] = {}  # of groups that are to run otherwise than with the fewest bytes
+        # of groups that are to run otherwise than with the fewest bytes
+        self._taken: dict[int, ModeOption] = {}
 
     @classmethod
     def of(
@@ -101,7 +144,10 @@ class GroupCosts:
         groups: Sequence[Sequence[str]] | None = None,
         constraints: Constraints = FREE,
     ) -> GroupCosts:
-        """Of a network, as the scheme sees it. `groups`: a partition of its operators, if there is one: nothing is in flight from one to another."""
+        """Of a network, as the scheme sees it.
+
+        `groups`: a partition of its operators, if there is one: nothing is in flight from one to another.
+        """
         flow = Dataflow.of(graph)
         owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
         apart = constraints if constraints.alone or constraints.cut else None
@@ -114,20 +160,34 @@ class GroupCosts:
             flow = in_flight(attending(flow, owner, fly), owner, fly)
         elif _tables_fly(graph, hardware, traffic):
             flow = in_flight(flow, owner, partial(fits, hold=is_table), running=False)
-        return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue, max_recompute=max_recompute, constraints=constraints)
+        return cls(
+            flow,
+            hardware,
+            traffic,
+            scheme=scheme,
+            epilogue=epilogue,
+            max_recompute=max_recompute,
+            constraints=constraints,
+        )
 
     @property
     def flies(self) -> bool:
-        """Whether operators may be in flight: what the scheme says, and on chips that have tables, what is one."""
+        """Whether operators may be in flight: what the scheme says, and on chips that have tables,
+        what is one.
+        """
         return SCHEMES[self.scheme].flights or _tables_fly(self.dataflow.graph, self.hardware, self.traffic)
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
-            self._known[name] = MODES[name](self.groups, SearchSpace(self.traffic, self.epilogue, self.max_recompute))
+            self._known[name] = MODES[name](
+                self.groups, SearchSpace(self.traffic, self.epilogue, self.max_recompute)
+            )
         return self._known[name]
 
     def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
-        """Of the network without these copies on the same chip with nothing in flight: what baselines are counted by."""
+        """Of the network without these copies on the same chip with nothing in flight:
+        what baselines are counted by.
+        """
         if not copies and not self.flies:
             return self
         graph = self.dataflow.graph
@@ -149,13 +209,20 @@ class GroupCosts:
         return self._like(simpler, self.hardware)
 
     def _like(self, scheme: str, hardware: Hardware) -> GroupCosts:
-        space = {"scheme": scheme, "epilogue": self.epilogue, "max_recompute": self.max_recompute, "constraints": self.constraints}
+        space = {
+            "scheme": scheme,
+            "epilogue": self.epilogue,
+            "max_recompute": self.max_recompute,
+            "constraints": self.constraints,
+        }
         return GroupCosts(self.dataflow, hardware, self.traffic, known=self, **space)
 
-    # -- whole groups --------------------------------------------------------------------------------------------------------------------
+    # -- whole groups ----------------------------------------------------------------------------------------
 
     def evaluate(self, mask: int) -> Cost | DoesNotFit:
-        """Cost of the group in the mode that moves the fewest bytes (of equals, the first of `MODES`), or why it may not run."""
+        """Cost of the group in the mode that moves the fewest bytes (of equals, the first of `MODES`),
+        or why it may not run.
+        """
         return self.price(mask) or self.does_not_fit(mask)
 
     def price(self, mask: int) -> Cost | None:
@@ -179,7 +246,11 @@ class GroupCosts:
         if rules.forbid(mask):
             return None
         wanted = rules.mode(mask)
-        cost = self._price(mask) if wanted is None else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
+        cost = (
+            self._price(mask)
+            if wanted is None
+            else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
+        )
         if wanted is not None and not self.groups.parameters_fit(mask):
             cost = None
         broken = cost is None or rules.parts(mask) or rules.contradict(mask)
@@ -196,7 +267,10 @@ class GroupCosts:
             self._prices[chain.mask] = cost
 
     def options(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
-        """The ways in which a group may run: none moves fewer bytes than `price` says. `whole`: in modes that are so; None: in every mode."""
+        """The ways in which a group may run: none moves fewer bytes than `price` says.
+
+        `whole`: in modes that are so; None: in every mode.
+        """
         beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
         if chosen is None:
             return
@@ -229,11 +303,16 @@ class GroupCosts:
         return total
 
     def proven_bytes(self, least: int, copies: Sequence[Copy] = ()) -> int:
-        """What no plan of this space moves less than, given that no groups of the network with these copies do, one at a time.
+        """What no plan of this space moves less than, given that no groups of the network with these copies
+        do, one at a time.
 
         Where maps may stay between groups, that proves nothing of plans.
         """
-        return min(least, self.unfused(copies).bounds.recomputing_bytes) if SCHEMES[self.scheme].chains else least
+        return (
+            min(least, self.unfused(copies).bounds.recomputing_bytes)
+            if SCHEMES[self.scheme].chains
+            else least
+        )
 
     def _price(self, mask: int) -> Cost | None:
         groups, beta = self.groups, self.hardware.buffer_bytes
@@ -265,11 +344,17 @@ class GroupCosts:
         return None if cost is None else self.modes[cost.mode]
 
     def terms(self, mask: int) -> TrafficTerms:
-        """How the group runs in the mode that `evaluate` chose; where it may not run: DRAM bytes with every tensor once."""
+        """How the group runs in the mode that `evaluate` chose; where it may not run:
+        DRAM bytes with every tensor once.
+        """
         if mask in self._taken:
             return self._taken[mask].terms
         mode = self.chosen(mask)
-        return TrafficTerms(self.groups.once(mask)) if mode is None else mode.terms(mask, self.hardware.buffer_bytes)
+        return (
+            TrafficTerms(self.groups.once(mask))
+            if mode is None
+            else mode.terms(mask, self.hardware.buffer_bytes)
+        )
 
     def dram(self, mask: int) -> DramBytes:
         """DRAM bytes of a group by class. See `terms`."""
@@ -283,34 +368,58 @@ class GroupCosts:
             needed, store = groups.parameter_bytes(mask), self.hardware.parameter_store_bytes
             parameters = groups.parameters
             if needed <= store:  # then its tables are too many
-                needed, store = (TABLE_BYTES * count for count in (groups.tables_of(mask), self.hardware.parameter_tables))
+                needed, store = (
+                    TABLE_BYTES * count for count in (groups.tables_of(mask), self.hardware.parameter_tables)
+                )
                 parameters = [TABLE_BYTES * count for count in groups.tables]
-            loaded = tuple(BufferUse(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i])
+            loaded = tuple(
+                BufferUse(names[i].name, "parameters", 0, 0, parameters[i])
+                for i in bits(mask)
+                if parameters[i]
+            )
             return DoesNotFit(mask, needed, store, loaded, "parameter store")
         name, needed = self.least_need(mask)
         if needed == NEVER and (weights := self.least_weights(mask)) is not None:
             name, needed = weights
-            return DoesNotFit(mask, needed, self.hardware.weight_buffer_bytes, tuple(self.modes[name].uses(mask, beta)), "weight buffer")
-        return DoesNotFit(mask, needed, beta, () if needed == NEVER else tuple(self.modes[name].uses(mask, beta)))
+            return DoesNotFit(
+                mask,
+                needed,
+                self.hardware.weight_buffer_bytes,
+                tuple(self.modes[name].uses(mask, beta)),
+                "weight buffer",
+            )
+        return DoesNotFit(
+            mask, needed, beta, () if needed == NEVER else tuple(self.modes[name].uses(mask, beta))
+        )
 
     def least_weights(self, mask: int) -> tuple[str, int] | None:
-        """(mode, bytes of weights) of the mode in which the weight buffer lacks the least for the group; None where that is not what it lacks."""
+        """(mode, bytes of weights) of the mode in which the weight buffer lacks the least for the group;
+        None where that is not what it lacks.
+        """
         room = self.hardware.weight_buffer_bytes
         takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
         needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
         return None if needed == NEVER else (name, needed)
 
     def least_need(self, mask: int) -> tuple[str, int]:
-        """(mode of the scheme that needs the least buffer, F_beta in it); `NEVER` bytes where no buffer is large enough."""
+        """(mode of the scheme that needs the least buffer, F_beta in it);
+        `NEVER` bytes where no buffer is large enough.
+        """
         needs = [(self.modes[name].need(mask), name) for name in SCHEMES[self.scheme].modes]
         needed, name = min(needs, key=lambda item: item[0])
         return name, needed
 
     def legal_anywhere(self, mask: int) -> bool:
-        """Whether the group may run on any buffer: a single operator, or an epilogue group where those are allowed."""
+        """Whether the group may run on any buffer:
+        a single operator, or an epilogue group where those are allowed.
+        """
         if is_single(mask):
             return True
-        return any(mode.anywhere(mask) for mode in self._anywhere) and self.groups.parameters_fit(mask) and not self.rules.forbid(mask)
+        return (
+            any(mode.anywhere(mask) for mode in self._anywhere)
+            and self.groups.parameters_fit(mask)
+            and not self.rules.forbid(mask)
+        )
 
     @cached_property
     def excluded(self) -> int:
@@ -319,13 +428,14 @@ class GroupCosts:
         assert isinstance(left_out, Excluded)
         return left_out.operators(self.hardware.buffer_bytes)
 
-    # -- what a search grows groups with -----------------------------------------------------------------------------------------------------
+    # -- what a search grows groups with ---------------------------------------------------------------------
 
     def grow(self, mask: int, floor: Any, dram: int, op: int) -> tuple[Any, int]:
         """Add an operator whose index is above all others in the group.
 
-        `floor` bounds the buffer from below, for the group and for every group that it is grown into: a bound for each mode of the scheme; that of
-        the empty group is not read. `dram` is F_D with every tensor once. Both are returned for the larger group.
+        `floor` bounds the buffer from below, for the group and for every group that it is grown into: a bound
+        for each mode of the scheme; that of the empty group is not read. `dram` is F_D with every tensor
+        once. Both are returned for the larger group.
         """
         before = floor if mask else self._nothing
         larger = mask | 1 << op
@@ -339,7 +449,9 @@ class GroupCosts:
         return floors, dram
 
     def may_grow(self, mask: int, floor: Any) -> bool:
-        """Whether this group, or one that it is grown into, may be legal, as far as lower bounds on the buffer tell."""
+        """Whether this group, or one that it is grown into, may be legal,
+        as far as lower bounds on the buffer tell.
+        """
         if not self.groups.parameters_fit(mask) or (mask & self.rules.touched and self.rules.forbid(mask)):
             return False
         beta = self.hardware.buffer_bytes
@@ -352,7 +464,15 @@ class GroupCosts:
     def bounds(self) -> Bounds:
         """Bounds on whole schemes."""
         counted = self.dataflow.everything & ~self.excluded
-        return Bounds(self.groups, self._whole, self._anywhere, self.hardware.buffer_bytes, counted, epilogue=self.epilogue, flights=self.flies)
+        return Bounds(
+            self.groups,
+            self._whole,
+            self._anywhere,
+            self.hardware.buffer_bytes,
+            counted,
+            epilogue=self.epilogue,
+            flights=self.flies,
+        )
 
     @property
     def least_bytes(self) -> int:
@@ -374,5 +494,7 @@ class GroupCosts:
 
 
 def _tables_fly(graph: Graph, hardware: Hardware, traffic: Traffic) -> bool:
-    """Whether what is a function of one byte follows in flight in every scheme: of quantised networks, on chips with a store for tables."""
+    """Whether what is a function of one byte follows in flight in every scheme:
+    of quantised networks, on chips with a store for tables.
+    """
     return bool(hardware.parameter_store_bytes) and graph.quantized and traffic is not Traffic.PAPER

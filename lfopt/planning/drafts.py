@@ -39,7 +39,10 @@ GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of 
 
 @dataclass(frozen=True, eq=False)
 class PlanDraft:
-    """A plan whose steps are still to be made: partition, modes, bytes and proof. For a second level they are made: its bytes follow from them."""
+    """A plan whose steps are still to be made: partition, modes, bytes and proof.
+
+    For a second level they are made: its bytes follow from them.
+    """
 
     graph: Graph
     costs: GroupCosts
@@ -67,18 +70,25 @@ def plan(
     search: SearchRecord = GIVEN,
     limit: Limit | None = None,
 ) -> Plan | DoesNotFit:
-    """The plan that carries out a fusion scheme, with all its steps; or the first group that does not fit the buffer. Writes no file.
+    """The plan that carries out a fusion scheme, with all its steps; or the first group that does not fit the
+    buffer. Writes no file.
 
-    `scheme`: every operator but views in exactly one group, by name; groups may come in any order, and are planned in an executable one, the given
-    one where it is. `modes`: the scheme of modes in which groups may run, a row of `lfopt.planning.modes.SCHEMES`. `traffic`: how operators
-    that do not fit are counted. `epilogue`: whether elementwise operators may always join their producer. `band_rows`: rows that a group in mode lbdf
-    makes at a time, as many of them as fit. `max_recompute`: multiply-accumulates that a group may do over those of its operators, where
-    the modes compute something again. `lower_bound_bytes`: what a search has proven that no scheme of these modes can avoid; None: what follows
-    from the network and the chip alone. `search`: how the scheme was found. `limit`: steps beyond it are left out, and their groups say so.
+    `scheme`: every operator but views in exactly one group, by name; groups may come in any order, and are
+    planned in an executable one, the given one where it is. `modes`: the scheme of modes in which groups may
+    run, a row of `lfopt.planning.modes.SCHEMES`. `traffic`: how operators that do not fit are counted.
+    `epilogue`: whether elementwise operators may always join their producer. `band_rows`: rows that a group
+    in mode lbdf makes at a time, as many of them as fit. `max_recompute`: multiply-accumulates that a group
+    may do over those of its operators, where the modes compute something again. `lower_bound_bytes`: what a
+    search has proven that no scheme of these modes can avoid; None: what follows from the network and the
+    chip alone. `search`: how the scheme was found. `limit`: steps beyond it are left out, and their groups
+    say so.
 
     Raises InvalidPlan for a scheme that is not legal (see `lfopt.fusion.legal`), InvalidConfig for an option.
     """
-    for name, value, accepted in (("modes", modes, tuple(SCHEMES)), ("traffic", traffic, get_args(TrafficName))):
+    for name, value, accepted in (
+        ("modes", modes, tuple(SCHEMES)),
+        ("traffic", traffic, get_args(TrafficName)),
+    ):
         if value not in accepted:
             raise InvalidConfig(f"{name}: found {value!r}; accepted: {', '.join(accepted)}")
     if band_rows != "max" and (type(band_rows) is not int or band_rows < 1):
@@ -86,11 +96,31 @@ def plan(
     verdict = legal(graph, scheme)
     if not verdict.legal:
         raise InvalidPlan(f"scheme: not legal: {verdict.reasons[0]}")
-    costs = GroupCosts.of(graph, hardware, Traffic(traffic), scheme=modes, epilogue=epilogue, max_recompute=max_recompute, groups=scheme.groups)
+    costs = GroupCosts.of(
+        graph,
+        hardware,
+        Traffic(traffic),
+        scheme=modes,
+        epilogue=epilogue,
+        max_recompute=max_recompute,
+        groups=scheme.groups,
+    )
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     relink(costs, groups)
-    bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes) if lower_bound_bytes is None else lower_bound_bytes
-    drafted = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows), limit=limit)
+    bound = (
+        costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes)
+        if lower_bound_bytes is None
+        else lower_bound_bytes
+    )
+    drafted = draft(
+        graph,
+        costs,
+        groups,
+        bound,
+        search,
+        up_to(costs, None if band_rows == "max" else band_rows),
+        limit=limit,
+    )
     return drafted if isinstance(drafted, DoesNotFit) else drafted.finished(limit)
 
 
@@ -105,10 +135,13 @@ def draft(
     max_recompute: float | None = None,
     limit: Limit | None = None,
 ) -> PlanDraft | DoesNotFit:
-    """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
+    """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps.
 
-    `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates that the plan was allowed, over those of
-    the network without copies; None: as many as each group was. `limit`: of what is made here: layouts, and the steps that a second level needs.
+    For `bands` see `outline`.
+
+    `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates
+    that the plan was allowed, over those of the network without copies; None: as many as each group was.
+    `limit`: of what is made here: layouts, and the steps that a second level needs.
     """
     limit = limit or Limit()
     outlines = outline(costs, groups, bands, lambda: bool(limit.over))
@@ -118,7 +151,8 @@ def draft(
     if costs.hardware.l2_bytes:
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
-        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.compulsory_bytes)  # maps that no group avoids may stay on chip
+        # maps that no group avoids may stay on chip
+        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.compulsory_bytes)
     unfinished = Plan(
         model=ModelReference(graph.name, "", MODEL),
         hardware=costs.hardware,
@@ -136,7 +170,9 @@ def draft(
 
 
 def recompute_left(plan: Plan, graph: Graph) -> float:
-    """Multiply-accumulates that a group of a plan may do over those of its operators: what the plan is allowed, less what its copies take."""
+    """Multiply-accumulates that a group of a plan may do over those of its operators: what the plan is
+    allowed, less what its copies take.
+    """
     return left_for_groups(graph, plan.max_recompute)
 
 
@@ -146,9 +182,16 @@ def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]
 
 
 def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:
-    """The groups of a legal scheme, each after those that it reads from; of those that may come next, the one that was given first."""
+    """The groups of a legal scheme, each after those that it reads from;
+    of those that may come next, the one that was given first.
+    """
     owner = {i: g for g, mask in enumerate(groups) for i in bits(mask)}
-    order = TopologicalSorter({g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g} for g, mask in enumerate(groups)})
+    order = TopologicalSorter(
+        {
+            g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g}
+            for g, mask in enumerate(groups)
+        }
+    )
     order.prepare()
     ready, sequence = list(order.get_ready()), list[int]()
     heapify(ready)

@@ -1,4 +1,6 @@
-"""How a group begins: the same steps and places in another order, so that what it loads first comes while the group before it still computes."""
+"""How a group begins: the same steps and places in another order,
+so that what it loads first comes while the group before it still computes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ SHORT = 8  # steps of a loop whose first iteration may be written apart
 
 
 def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
-    """The group as it is, and as it might begin otherwise: with its constants first, its places from the other end of the same bytes, or both.
+    """The group as it is, and as it might begin otherwise: with its constants first, its places from the
+    other end of the same bytes, or both.
 
     `align`: of the addresses of places.
     """
@@ -26,7 +29,8 @@ def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
 
 
 def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The steps with the loads before the first computation in another order: parameters and constants, which wait for no other group, then maps.
+    """The steps with the loads before the first computation in another order: parameters and constants, which
+    wait for no other group, then maps.
 
     Where the first computation stands in a short loop, the first iteration is written apart.
     """
@@ -41,9 +45,15 @@ def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
             break
         else:
             head.append(rest.pop(0))
-    constants = [node for node in head if isinstance(node, Transfer) and node.kind in ("parameter", "weight") and not node.gather]
+    constants = [
+        node
+        for node in head
+        if isinstance(node, Transfer) and node.kind in ("parameter", "weight") and not node.gather
+    ]
     maps = [node for node in head if node not in constants]
-    if head[: len(constants)] == constants or len([*parameter_runs((*constants, *maps))]) != len([*parameter_runs(head)]):
+    if head[: len(constants)] == constants or len([*parameter_runs((*constants, *maps))]) != len(
+        [*parameter_runs(head)]
+    ):
         return tuple(nodes)
     return (*constants, *maps, *rest)
 
@@ -68,7 +78,11 @@ def _first_turn_apart(loop: Loop) -> tuple[Node, ...]:
 
 def _outside(node: Node) -> Node:
     """A node of a loop as it runs in the first iteration, outside of it."""
-    return Loop(node.count, tuple(map(_outside, node.body))) if isinstance(node, Loop) else replace(node, strides=node.strides[1:])
+    return (
+        Loop(node.count, tuple(map(_outside, node.body)))
+        if isinstance(node, Loop)
+        else replace(node, strides=node.strides[1:])
+    )
 
 
 def _next_turn(node: Node) -> Node:

@@ -1,4 +1,6 @@
-"""Epilogue groups: one operator followed by elementwise operators on its output, which may run together whatever the buffer."""
+"""Epilogue groups: one operator followed by elementwise operators on its output,
+which may run together whatever the buffer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from lfopt.ops.rows import same_row
 
 
 def followed(flow: Dataflow) -> list[int]:
-    """Per operator: producers after which it may stand in an epilogue: elementwise on the same rows, same shape."""
+    """Per operator: producers after which it may stand in an epilogue:
+    elementwise on the same rows, same shape.
+    """
     producers: list[int] = []
     for i, row in enumerate(flow.specs):
         mask = 0
@@ -15,7 +19,11 @@ def followed(flow: Dataflow) -> list[int]:
             result = flow.maps[flow.results[i][0]]
             for operand in flow.operands[i]:
                 source = flow.maps[operand.map]
-                if source.shape == result.shape and operand.reads is same_row(source.rows) and flow.producer[operand.map] >= 0:
+                if (
+                    source.shape == result.shape
+                    and operand.reads is same_row(source.rows)
+                    and flow.producer[operand.map] >= 0
+                ):
                     mask |= 1 << flow.producer[operand.map]
         producers.append(mask)
     return producers
@@ -31,7 +39,9 @@ def is_epilogue_group(flow: Dataflow, follows: list[int], mask: int) -> bool:
 
 
 def epilogue_candidates(follows: list[int]) -> list[int]:
-    """Per operator: everything that may stand in an epilogue group of which it is the anchor, itself included."""
+    """Per operator: everything that may stand in an epilogue group of which it is the anchor,
+    itself included.
+    """
     candidates: list[int] = []
     for anchor in range(len(follows)):
         mask = 1 << anchor

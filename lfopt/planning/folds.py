@@ -1,4 +1,6 @@
-"""Reductions over rows that do not fit the buffer: the rows of the operand come band by band, and partial results stay on chip in between."""
+"""Reductions over rows that do not fit the buffer:
+the rows of the operand come band by band, and partial results stay on chip in between.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
 
 
 class Folds:
-    """Blocks of the result, one after the other; of each, bands of the rows that are folded. An epilogue runs on the finished block."""
+    """Blocks of the result, one after the other; of each, bands of the rows that are folded.
+
+    An epilogue runs on the finished block.
+    """
 
     def __init__(self, region: TilingRegion) -> None:
         self.region, self.layout, self.call = region, region.layout, region.call
@@ -31,19 +36,30 @@ class Folds:
         return footprint(self.call, 0, out, inputs=rows)
 
     def extents(self, blocks: Blocks) -> list[tuple[Box, int]]:
-        """Blocks of different extents, moved to the origin, the largest first; and how many there are of each."""
+        """Blocks of different extents, moved to the origin, the largest first;
+        and how many there are of each.
+        """
         counted = [(whole(self.region.shape), 1)]
         for axis, extent in blocks:
             full, rest = divmod(self.region.shape[axis], extent)
-            counted = [(cut(box, axis, (0, n)), times * count) for box, times in counted for n, count in ((extent, full), (rest, 1)) if n and count]
+            counted = [
+                (cut(box, axis, (0, n)), times * count)
+                for box, times in counted
+                for n, count in ((extent, full), (rest, 1))
+                if n and count
+            ]
         return counted
 
     def entries(self, blocks: Blocks, rows: int) -> list[AllocationRequest]:
         """The places."""
         (out, _), *_ = self.extents(blocks)
-        entries = [AllocationRequest(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
+        entries = [
+            AllocationRequest(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))
+        ]
         if rows < self.height:
-            entries.append(AllocationRequest(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
+            entries.append(
+                AllocationRequest(self.sums_place, "sum", row_count(out), self.layout.sums_row(out))
+            )
         return entries + self.finish.entries(out)
 
     def need(self, blocks: Blocks, rows: int) -> int:
@@ -94,4 +110,7 @@ class Folds:
         load = self.layout.load(self.data, self._patch(out, bands[k]), at[self.data])
         place, single, first, last = at[self.finish.results[0]], len(bands) == 1, k == 0, k == len(bands) - 1
         inputs, sums = (None, -1) if single else (bands[k], at[self.sums_place])
-        return [load, self.layout.compute(self.region.anchor, (out,), (place,), inputs, sums, first=first, last=last)]
+        return [
+            load,
+            self.layout.compute(self.region.anchor, (out,), (place,), inputs, sums, first=first, last=last),
+        ]

@@ -1,7 +1,8 @@
 """A group frame by frame: places, steps and bytes.
 
-A *frame* is a box of the results of a group whose maps all have one shape (an operator and its epilogue): a block of channels, a strip of columns,
-as a rule all rows. The group runs once per frame, on those parts of its operands that the frame needs.
+A *frame* is a box of the results of a group whose maps all have one shape (an operator and its epilogue): a
+block of channels, a strip of columns, as a rule all rows. The group runs once per frame, on those parts of
+its operands that the frame needs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from lfopt.ir import Box, DramBytes, Node, Place, cut, fold, whole
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import hull
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk, row_span
+from lfopt.planning.streaming import (
+    LONGEST_PERIOD,
+    AllocationRequest,
+    BufferLayout,
+    StreamedGroup,
+    Walk,
+    row_span,
+)
 
 
 class Frames:
@@ -32,7 +40,10 @@ class Frames:
         return self.layout.need(self.entries(loads, weights))
 
     def source_boxes(self) -> list[dict[str, Box]]:
-        """Per frame: the part of every source that is loaded. Together the parts leave no gap, even where nothing reads."""
+        """Per frame: the part of every source that is loaded.
+
+        Together the parts leave no gap, even where nothing reads.
+        """
         loads = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
         for name, source in self.sources.items():
             closed = without_gaps([boxes[name] for boxes in loads], source.tensor.shape)
@@ -52,20 +63,32 @@ class Frames:
 
     def constant_boxes(self, frame: Box) -> dict[str, Box]:
         """The part of every constant that a frame needs."""
-        return {name: hull([self._part(i, index, frame) for i, index in readers]) for name, readers in self.constants.items()}
+        return {
+            name: hull([self._part(i, index, frame) for i, index in readers])
+            for name, readers in self.constants.items()
+        }
 
-    def entries(self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]) -> list[AllocationRequest]:
+    def entries(
+        self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]
+    ) -> list[AllocationRequest]:
         """The places that serve every frame."""
         layout, group, flow = self.layout, self.group, self.layout.flow
         entries = [
-            AllocationRequest(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)) for name in self.constants
+            AllocationRequest(
+                name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)
+            )
+            for name in self.constants
         ]
         for name, source in self.sources.items():
             boxes = [load[name] for load in loads]
             rows = min(group.ring(source), max(stop - first for first, stop in map(row_span, boxes)))
             entries.append(AllocationRequest(name, "map", rows, max(map(layout.row_on_chip, boxes))))
         widest = max(layout.row_on_chip(frame) for frame in self.frames)
-        return entries + [AllocationRequest(flow.maps[m].name, "map", group.rings[m], widest) for m in group.computed if group.rings[m]]
+        return entries + [
+            AllocationRequest(flow.maps[m].name, "map", group.rings[m], widest)
+            for m in group.computed
+            if group.rings[m]
+        ]
 
     def cost(self) -> tuple[DramBytes, int]:
         """(DRAM bytes, buffer bytes) of the schedule."""
@@ -74,16 +97,28 @@ class Frames:
         read = written = constant = 0
         before: dict[str, Box] = {}
         for frame, sources, constants in zip(self.frames, loads, weights, strict=True):
-            read += sum(layout.map_bytes(box) for name, box in sources.items() if name not in self._staying(sources, before))
-            constant += sum(layout.constant_bytes(name, box) for name, box in constants.items() if before.get(name) != box)
+            read += sum(
+                layout.map_bytes(box)
+                for name, box in sources.items()
+                if name not in self._staying(sources, before)
+            )
+            constant += sum(
+                layout.constant_bytes(name, box) for name, box in constants.items() if before.get(name) != box
+            )
             constant += sum(layout.gathered_bytes(i, frame) for i in group.members if group.gathers(i))
             written += layout.map_bytes(frame) * len(group.outside)
             before = {**constants, **sources}
-        return DramBytes(input=read, output=written, weight=constant), layout.need(self.entries(loads, weights))
+        return DramBytes(input=read, output=written, weight=constant), layout.need(
+            self.entries(loads, weights)
+        )
 
     def _staying(self, sources: dict[str, Box], before: dict[str, Box]) -> frozenset[str]:
         """Sources that are on chip whole since the frame before."""
-        held = {name for name, box in sources.items() if self.group.ring(self.sources[name]) >= row_span(box)[1] - row_span(box)[0]}
+        held = {
+            name
+            for name, box in sources.items()
+            if self.group.ring(self.sources[name]) >= row_span(box)[1] - row_span(box)[0]
+        }
         return frozenset(name for name in held if before.get(name) == sources[name])
 
     def schedule(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
@@ -96,15 +131,24 @@ class Frames:
         blocks: list[tuple[Node, ...]] = []
         before: dict[str, Box] = {}  # what is on chip, where it stays between frames
         for frame, loads, weights in zip(self.frames, sources, constants, strict=True):
-            steps: list[Node] = [layout.load_constant(name, box, at[name]) for name, box in weights.items() if before.get(name) != box]
-            iterations = [*limit.allowed(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).iterations())]
+            steps: list[Node] = [
+                layout.load_constant(name, box, at[name])
+                for name, box in weights.items()
+                if before.get(name) != box
+            ]
+            iterations = [
+                *limit.allowed(
+                    Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).iterations()
+                )
+            ]
             blocks.append((*steps, *fold(iterations, LONGEST_PERIOD)))
             before = {**weights, **loads}
         return places, fold(blocks, 1)
 
 
 def without_gaps(boxes: Sequence[Box], shape: tuple[int, ...]) -> list[Box]:
-    """Boxes of one frame after the other, grown so that along every axis on which they move they cover the whole tensor.
+    """Boxes of one frame after the other, grown so that along every axis on which they move they cover the
+    whole tensor.
 
     Spans along an axis come in increasing order, each order possibly several times over.
     """

@@ -1,23 +1,28 @@
-"""What a block around a barrier takes that runs slice by slice, and keeps what fits of the map between its two phases (squeeze-and-excite).
+"""What a block around a barrier takes that runs slice by slice, and keeps what fits of the map between its
+two phases (squeeze-and-excite).
 
     phase 1   per slice of channels: make the map, fold its rows, keep the slice on chip, store it, or drop it
     vectors   the operators between the folds and the gate, on whole maps of one row
-    phase 2   per part of the output channels, per band of its rows, per slice, kept, loaded again or made again: gate it, add it to the sums of
-              the tail
+    phase 2   per part of the output channels, per band of its rows, per slice, kept, loaded again or made
+              again: gate it, add it to the sums of the tail
 
     F_beta = kept + input that stays + the largest of
-               phase 1:  input + rings and sums of the folds for one slice + two of its blocks of weights + folds
+               phase 1:  input + rings and sums of the folds for one slice + two of its blocks of weights +
+                         folds
                vectors:  folds + vectors + two of their blocks of weights
-               phase 2:  gates + rings for one slice + sums of a band of the part + rows of it + two blocks of weights, or all those of the tail
-                         + rings of what is ahead for one slice, and its weights in the blocks, where slices are made again
+               phase 2:  gates + rings for one slice + sums of a band of the part + rows of it + two blocks of
+                         weights, or all those of the tail + rings of what is ahead for one slice, and its
+                         weights in the blocks, where slices are made again
     F_D    = every tensor once  +  gone  +  (bands - 1) x weights of the tail, unless they are all on chip
              + input, where it does not stay and what follows the tail in flight reads it
     gone   = (1 + parts) x (map - kept)  where slices that are not kept are stored and loaded again (spilled)
-             parts x (weights ahead + what is read slice by slice ahead) of the slices that are not kept, where they are made again
+             parts x (weights ahead + what is read slice by slice ahead) of the slices that are not kept,
+             where they are made again
 
-The head reads all channels of its input, which is whole on chip in phase 1; it stays where slices are made again. That repeats up to
-parts x (1 - kept / map) of the multiply-accumulates ahead, takes one band, and has no maps in common between what is ahead and what is behind, but
-for the input. Else nothing is computed twice. Blocks of constants and rows of slices are each rounded up.
+The head reads all channels of its input, which is whole on chip in phase 1; it stays where slices are made
+again. That repeats up to parts x (1 - kept / map) of the multiply-accumulates ahead, takes one band, and has
+no maps in common between what is ahead and what is behind, but for the input. Else nothing is computed twice.
+Blocks of constants and rows of slices are each rounded up.
 """
 
 from __future__ import annotations
@@ -33,7 +38,9 @@ from lfopt.planning.gates import GatedBlock
 from lfopt.planning.passage import Passage, bands, passage
 from lfopt.planning.slices import SliceSizes
 
-SLOTS = 2  # of the places that weight blocks pass through, where that costs no bytes: one block can be loaded while the one before it is used
+# of the places that weight blocks pass through, where that costs no bytes: one block can be loaded while the
+# one before it is used
+SLOTS = 2
 
 Lengths = tuple[tuple[int, int], ...]  # (channels, how many slices have so many)
 
@@ -44,7 +51,8 @@ class GatingOption(NamedTuple):
     part: int  # output channels at a time
     band: int  # rows of the result of which sums are held
     held: bool  # whether all weights of the tail are on chip
-    stays: bool  # whether what the head reads stays on chip: for what follows the tail in flight, or to make slices again
+    # whether what the head reads stays on chip: for what follows the tail in flight, or to make slices again
+    stays: bool
     again: bool = False  # whether slices that are not kept are made again, and not stored and loaded
 
 
@@ -79,14 +87,20 @@ class Sizes:
         written = {m for i in block.operators for m in flow.results[i]}
         self.map, self.result = block.map, flow.results[block.last][0]
         self.channels, self.height = flow.maps[self.map].shape[self.axis(self.map)], flow.maps[self.map].rows
-        self.outputs, self.rows_out = flow.maps[self.result].shape[self.axis(self.result)], flow.maps[self.result].rows
+        self.outputs, self.rows_out = (
+            flow.maps[self.result].shape[self.axis(self.result)],
+            flow.maps[self.result].rows,
+        )
         self.inside = bool(block.ahead)  # whether the group makes the map
-        self.input = flow.operands[block.ahead[0]][0].map if block.head else -1  # that the head reads whole; -1: there is no head
+        # that the head reads whole; -1: there is no head
+        self.input = flow.operands[block.ahead[0]][0].map if block.head else -1
         self.after = (*block.behind, *((tail,) if tail >= 0 else ()))  # the operators of phase 2
-        self.ahead_reads = self._outside(block.ahead, written | {self.input})  # maps that come slice by slice, with what is ahead,
+        # maps that come slice by slice, with what is ahead,
+        self.ahead_reads = self._outside(block.ahead, written | {self.input})
         self.behind_reads = self._outside(block.behind, written | {self.map})  # and with what is behind
         self.vector_reads = self._outside(block.vectors, written)
-        self.beside = self._outside(self.after[len(block.behind) :], written)  # that what follows the tail in flight reads
+        # that what follows the tail in flight reads
+        self.beside = self._outside(self.after[len(block.behind) :], written)
         vectors = [flow.results[i][0] for i in block.vectors]
         gating = {o.map for i in block.behind for o in flow.operands[i]}
         self.folded = [flow.results[i][0] for i in block.folds]
@@ -99,9 +113,11 @@ class Sizes:
 
     def _outside(self, ops: Sequence[int], inside: set[int]) -> list[int]:
         """Maps that operators read, but for some."""
-        return [m for m in dict.fromkeys(o.map for i in ops for o in self.flow.operands[i]) if m not in inside]
+        return [
+            m for m in dict.fromkeys(o.map for i in ops for o in self.flow.operands[i]) if m not in inside
+        ]
 
-    # -- maps --------------------------------------------------------------------------------------------------------------------------------
+    # -- maps ------------------------------------------------------------------------------------------------
 
     def axis(self, m: int) -> int:
         """Axis of the channels of a map."""
@@ -110,7 +126,9 @@ class Sizes:
     def row_bytes(self, m: int) -> int:
         """One row of one channel of a map."""
         tensor = self.flow.maps[m]
-        return tensor.elements // max(tensor.rows * tensor.shape[self.axis(m)], 1) * self.hardware.element_bytes
+        return (
+            tensor.elements // max(tensor.rows * tensor.shape[self.axis(m)], 1) * self.hardware.element_bytes
+        )
 
     def whole_bytes(self, m: int) -> int:
         """A map, whole on chip."""
@@ -126,26 +144,41 @@ class Sizes:
         size, align = self.row_bytes(m), self.hardware.dram_row_align
         return self.flow.maps[m].rows * sum(n * round_up(length * size, align) for length, n in lengths)
 
-    # -- rows --------------------------------------------------------------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------------
 
     def passage(self, rows: int, *, behind: bool, again: bool = False) -> Passage:
-        """How rows pass through what is ahead of the barrier, or behind it, so many of its result at a time; `again`: through both, in phase 2."""
+        """How rows pass through what is ahead of the barrier, or behind it,
+        so many of its result at a time; `again`: through both, in phase 2.
+        """
         key = behind, again, rows
         if key not in self._passages:
             ends = bands(self.rows_out if behind else self.height, rows)
             ops = (*(self.block.ahead if again or not behind else ()), *(self.after if behind else ()))
-            there = {*(self.gates if behind else ()), *(self.beside if behind else ()), *((self.input,) if again or not behind else ())}
+            there = {
+                *(self.gates if behind else ()),
+                *(self.beside if behind else ()),
+                *((self.input,) if again or not behind else ()),
+            }
             self._passages[key] = passage(self.flow, ops, ends, there)
         return self._passages[key]
 
     @cached_property
     def in_step(self) -> bool:
-        """Whether all that is behind the barrier makes each row from the same row, so that bands have nothing in common."""
+        """Whether all that is behind the barrier makes each row from the same row,
+        so that bands have nothing in common.
+        """
         there = {*self.gates, *self.beside}
-        return all(o.reads is same_row(self.rows_out) for i in self.after for o in self.flow.operands[i] if o.map not in there)
+        return all(
+            o.reads is same_row(self.rows_out)
+            for i in self.after
+            for o in self.flow.operands[i]
+            if o.map not in there
+        )
 
     def _ring_bytes(self, rows: int, *, behind: bool, again: bool = False) -> int:
-        """Rings of one channel, but for those of the map, and of what the tail makes; `again`: those for what is ahead, in phase 2."""
+        """Rings of one channel, but for those of the map, and of what the tail makes; `again`:
+        those for what is ahead, in phase 2.
+        """
         key = behind, again, rows
         if key not in self._rings:
             apart = {self.map, self.result} if self.block.tail >= 0 else {self.map}
@@ -155,7 +188,7 @@ class Sizes:
             self._rings[key] = sum(count * self.row_bytes(m) for m, count in rings.items() if m not in apart)
         return self._rings[key]
 
-    # -- constants ---------------------------------------------------------------------------------------------------------------------------
+    # -- constants -------------------------------------------------------------------------------------------
 
     @cached_property
     def able(self) -> bool:
@@ -164,22 +197,35 @@ class Sizes:
         return len(names) == len({*names})
 
     def streams(self, op: int) -> tuple[tuple[int, bool, bool], ...]:
-        """(elements per output channel, and per input channel of the tail; whether a bias; whether read when sums are finished) of what passes."""
+        """(elements per output channel, and per input channel of the tail; whether a bias; whether read when
+        sums are finished) of what passes.
+        """
         if op not in self._streamed:
             call, flow = self.flow.calls[op], self.flow
-            outputs, inputs = call.result[CHANNEL_AXIS_OF_RANK[len(call.result)]], self.channels if op == self.block.tail else 1
+            outputs, inputs = (
+                call.result[CHANNEL_AXIS_OF_RANK[len(call.result)]],
+                self.channels if op == self.block.tail else 1,
+            )
             self._streamed[op] = tuple(
-                (flow.graph.tensors[s.name].elements // outputs // (1 if s.late else inputs), s.name in flow.biases, s.late)
+                (
+                    flow.graph.tensors[s.name].elements // outputs // (1 if s.late else inputs),
+                    s.name in flow.biases,
+                    s.late,
+                )
                 for s in self.slices.facts[op].streamed
             )
         return self._streamed[op]
 
     def block_bytes(self, op: int, outputs: int, inputs: int = 1, *, late: bool = True) -> int:
-        """A block of the constants of an operator: so many output channels, and input channels of the tail."""
+        """A block of the constants of an operator: so many output channels, and input channels of the
+        tail.
+        """
         size = 0
         for elements, bias, is_late in self.streams(op):
             if late or not is_late:
-                size += self.hardware.constant_bytes(elements * outputs * (1 if is_late else inputs), bias=bias)
+                size += self.hardware.constant_bytes(
+                    elements * outputs * (1 if is_late else inputs), bias=bias
+                )
         return size
 
     def all_blocks(self, op: int) -> int:
@@ -193,7 +239,12 @@ class Sizes:
     def vector_passes(self, width: int) -> int:
         """DRAM bytes of the blocks of weights of vectors, so many output channels each."""
         if width not in self._vector_passes:
-            pairs = ((i, length, n) for i in self.block.vectors if self.streams(i) for length, n in _lengths(self.channels_of(i), width))
+            pairs = (
+                (i, length, n)
+                for i in self.block.vectors
+                if self.streams(i)
+                for length, n in _lengths(self.channels_of(i), width)
+            )
             self._vector_passes[width] = sum(n * self.block_bytes(i, length) for i, length, n in pairs)
         return self._vector_passes[width]
 
@@ -202,7 +253,7 @@ class Sizes:
         m = self.flow.results[op][0]
         return self.flow.maps[m].shape[self.axis(m)]
 
-    # -- what is on chip ---------------------------------------------------------------------------------------------------------------------
+    # -- what is on chip -------------------------------------------------------------------------------------
 
     def ahead_bytes(self, width: int, rows: int, slots: int, *, stays: bool, gone: int) -> int:
         """Phase 1, but for what stays. `gone`: channels of the widest slice that is not kept."""
@@ -210,43 +261,78 @@ class Sizes:
         if rows < self.height:
             per_channel += self._fold_bytes
         blocks = sum([self.block_bytes(i, width) for i in self.block.ahead])
-        fixed = self._ahead_fixed - (self.input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
-        return self.hardware.buffer_need(fixed + per_channel * self.padded(width), self._held_ahead + slots * blocks)
+        fixed = (
+            self._ahead_fixed
+            - (self.input_bytes if stays else 0)
+            + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
+        )
+        return self.hardware.buffer_need(
+            fixed + per_channel * self.padded(width), self._held_ahead + slots * blocks
+        )
 
     def vector_bytes(self, width: int) -> int:
         """The operators between the folds and the gate."""
-        return self.hardware.buffer_need(self._vector_fixed, self._held_vectors + SLOTS * self.vector_block(width))
+        return self.hardware.buffer_need(
+            self._vector_fixed, self._held_vectors + SLOTS * self.vector_block(width)
+        )
 
     def vector_block(self, width: int) -> int:
         """The largest of their blocks of weights, for so many output channels."""
-        return max([self.block_bytes(i, min(width, self.channels_of(i))) for i in self.block.vectors], default=0)
+        return max(
+            [self.block_bytes(i, min(width, self.channels_of(i))) for i in self.block.vectors], default=0
+        )
 
     def behind_bytes(self, width: int, rows: int, slots: int, option: GatingOption, kept: int) -> int:
         """Phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
         tail, per_channel, fixed = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
-        fixed += self.passage(rows, behind=True, again=option.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
+        fixed += (
+            self.passage(rows, behind=True, again=option.again).rings[self.map]
+            * self.row_bytes(self.map)
+            * self.padded(gone)
+        )
         if option.again:
             fixed += self._ring_bytes(rows, behind=True, again=True) * self.padded(gone)
         if tail >= 0:
             part = self.padded(option.part)
             row = part * self.row_bytes(self.result)
-            fixed += rows * row + (option.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
-            fixed += sum(rows * part * self.row_bytes(m) for m in self.beside if not (option.stays and m == self.input))
-        weights = self._held_behind + (self.all_blocks(tail) if option.held and tail >= 0 else 0) + slots * self.block_behind(width, option, kept)
+            fixed += rows * row + (
+                option.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0
+            )
+            fixed += sum(
+                rows * part * self.row_bytes(m) for m in self.beside if not (option.stays and m == self.input)
+            )
+        weights = (
+            self._held_behind
+            + (self.all_blocks(tail) if option.held and tail >= 0 else 0)
+            + slots * self.block_behind(width, option, kept)
+        )
         return self.hardware.buffer_need(fixed + per_channel * self.padded(width), weights)
 
     def remade_bytes(self, width: int) -> int:
-        """What phase 2 takes to make slices of so many channels again, a row at a time: rings but for that of the map, and a block of weights."""
-        return self._ring_bytes(1, behind=True, again=True) * self.padded(width) + sum([self.block_bytes(i, width) for i in self.block.ahead])
+        """What phase 2 takes to make slices of so many channels again, a row at a time:
+        rings but for that of the map, and a block of weights.
+        """
+        return self._ring_bytes(1, behind=True, again=True) * self.padded(width) + sum(
+            [self.block_bytes(i, width) for i in self.block.ahead]
+        )
 
     def block_behind(self, width: int, option: GatingOption, kept: int) -> int:
-        """The largest block of weights in phase 2: what is read when sums are finished comes with the last."""
+        """The largest block of weights in phase 2: what is read when sums are finished comes with the
+        last.
+        """
         if not option.again:
-            return max(self._block_behind(length, option, late=late) for length, late in zip(self._longest(width, kept), (False, True), strict=True))
-        blocks = [self._block_behind(min(width, kept), option, late=False)]  # of the slices that are made again, one is the last
+            return max(
+                self._block_behind(length, option, late=late)
+                for length, late in zip(self._longest(width, kept), (False, True), strict=True)
+            )
+        # of the slices that are made again, one is the last
+        blocks = [self._block_behind(min(width, kept), option, late=False)]
         for length, late in zip(self._longest(width, kept, gone=True), (False, True), strict=True):
-            blocks.append(self._block_behind(length, option, late=late) + sum([self.block_bytes(i, length) for i in self.block.ahead]))
+            blocks.append(
+                self._block_behind(length, option, late=late)
+                + sum([self.block_bytes(i, length) for i in self.block.ahead])
+            )
         return max(blocks)
 
     def _block_behind(self, length: int, option: GatingOption, *, late: bool) -> int:
@@ -257,9 +343,14 @@ class Sizes:
         return size
 
     def _longest(self, width: int, kept: int, *, gone: bool = False) -> tuple[int, int]:
-        """Channels of the longest slice but the last, 0 if there is no other; and of the last. `gone`: of those that are not kept."""
+        """Channels of the longest slice but the last, 0 if there is no other; and of the last.
+
+        `gone`: of those that are not kept.
+        """
         counts = (0 if gone else kept, self.channels - kept)
-        lengths = [length for count in counts for length, n in _lengths(count, width) for _ in range(min(n, 2))]
+        lengths = [
+            length for count in counts for length, n in _lengths(count, width) for _ in range(min(n, 2))
+        ]
         return max(lengths[:-1], default=0), lengths[-1]
 
     def gone(self, width: int, kept: int) -> int:
@@ -271,13 +362,23 @@ class Sizes:
         return self.height * self.row_bytes(self.map) * self.padded(kept)
 
     def buffer_bytes(
-        self, option: GatingOption, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
+        self,
+        option: GatingOption,
+        width: int,
+        kept: int,
+        rows: tuple[int, int] = (1, 1),
+        slots: tuple[int, int] = (1, 1),
+        vector_width: int = 0,
     ) -> int:
         """F_beta."""
         first = self.ahead_bytes(width, rows[0], slots[0], stays=option.stays, gone=self.gone(width, kept))
         last = self.behind_bytes(width, rows[1], slots[1], option, kept)
         stays = self.input_bytes if option.stays else 0
-        return self.kept_bytes(kept) + stays + max(first, self.vector_bytes(vector_width or self.widths[0]), last)
+        return (
+            self.kept_bytes(kept)
+            + stays
+            + max(first, self.vector_bytes(vector_width or self.widths[0]), last)
+        )
 
     @cached_property
     def input_bytes(self) -> int:
@@ -323,7 +424,7 @@ class Sizes:
             width *= 2
         return (*powers, self.channels)
 
-    # -- what moves --------------------------------------------------------------------------------------------------------------------------
+    # -- what moves ------------------------------------------------------------------------------------------
 
     def dram(self, option: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
         """By class, but for parameters."""
@@ -338,23 +439,44 @@ class Sizes:
         written = self._moved(self.result, parts if tail >= 0 else slices)
         weights = self._held_weights + self.vector_passes(vector_width)
         weights += sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in slices])
-        weights += passes * rounds * sum([n * self.block_bytes(i, length) for i in block.behind for length, n in slices])
+        weights += (
+            passes
+            * rounds
+            * sum([n * self.block_bytes(i, length) for i in block.behind for length, n in slices])
+        )
         if tail >= 0 and option.held:
             weights += self.all_blocks(tail)
         elif tail >= 0:
-            early = sum([n * k * self.block_bytes(tail, part, length, late=False) for part, n in parts for length, k in slices])
-            late = sum([n * (self.block_bytes(tail, part) - self.block_bytes(tail, part, late=False)) for part, n in parts])
+            early = sum(
+                [
+                    n * k * self.block_bytes(tail, part, length, late=False)
+                    for part, n in parts
+                    for length, k in slices
+                ]
+            )
+            late = sum(
+                [
+                    n * (self.block_bytes(tail, part) - self.block_bytes(tail, part, late=False))
+                    for part, n in parts
+                ]
+            )
             weights += rounds * (early + late)
         if option.again:
             read += passes * sum([self._moved(m, gone) for m in self.ahead_reads])
-            weights += passes * sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in gone])
+            weights += passes * sum(
+                [n * self.block_bytes(i, length) for i in block.ahead for length, n in gone]
+            )
             return DramBytes(input=read, output=written, weight=weights)
         if self.inside:
             return DramBytes(input=read, output=written, weight=weights, spill=(1 + passes) * away)
-        return DramBytes(input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights)
+        return DramBytes(
+            input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights
+        )
 
     def macs_again(self, option: GatingOption, kept: int) -> int:
-        """Multiply-accumulates that are done again: of the rows that phase 2 asks for, of the channels that are not kept."""
+        """Multiply-accumulates that are done again:
+        of the rows that phase 2 asks for, of the channels that are not kept.
+        """
         if not option.again:
             return 0
         return -(-self.outputs // option.part) * (self.channels - kept) * self._remade_macs // self.channels
@@ -367,14 +489,24 @@ class Sizes:
 
     @cached_property
     def remakes(self) -> bool:
-        """Whether slices can be made again: there is a head, what is ahead has its constants in blocks, and shares no map with what is behind."""
+        """Whether slices can be made again: there is a head, what is ahead has its constants in blocks,
+        and shares no map with what is behind.
+        """
         behind = {*self.behind_reads, *self.beside} - {self.input}
         held = any(self.slices.facts[i].held for i in self.block.ahead)
-        return self.block.head and not held and self.input not in self.behind_reads and behind.isdisjoint(self.ahead_reads)
+        return (
+            self.block.head
+            and not held
+            and self.input not in self.behind_reads
+            and behind.isdisjoint(self.ahead_reads)
+        )
 
     @cached_property
     def _read_whole(self) -> int:
-        return sum(self.hardware.dram_bytes(self.flow.maps[m]) for m in (*self.vector_reads, *((self.input,) if self.input >= 0 else ())))
+        return sum(
+            self.hardware.dram_bytes(self.flow.maps[m])
+            for m in (*self.vector_reads, *((self.input,) if self.input >= 0 else ()))
+        )
 
     @cached_property
     def _held_weights(self) -> int:

@@ -1,4 +1,6 @@
-"""How a group around a barrier runs (mode gated): of all that `lfopt.planning.gated` can size, what moves the fewest bytes on a buffer."""
+"""How a group around a barrier runs (mode gated): of all that `lfopt.planning.gated` can size,
+what moves the fewest bytes on a buffer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Choices:
     def __init__(self, sizes: Sizes, most_macs: float) -> None:
         """`most_macs`: multiply-accumulates that the group may do."""
         self.sizes = sizes
-        self.spare_macs = int(most_macs * (1 + ROUNDING)) - sum(sizes.flow.macs[i] for i in sizes.block.operators)
+        self.spare_macs = int(most_macs * (1 + ROUNDING)) - sum(
+            sizes.flow.macs[i] for i in sizes.block.operators
+        )
 
     @cached_property
     def options(self) -> tuple[GatingOption, ...]:
@@ -30,28 +34,60 @@ class Choices:
             only = GatingOption(sizes.outputs, sizes.rows_out, held=False, stays=False)
             return (only, only._replace(stays=True, again=True)) if remakes else (only,)
         step = sizes.hardware.channel_align
-        most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS  # each part gates all slices anew
-        parts = sorted({min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)}, reverse=True)
+        # each part gates all slices anew
+        most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS
+        parts = sorted(
+            {min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)},
+            reverse=True,
+        )
         heights = heights_of(sizes.rows_out) if sizes.in_step else [sizes.rows_out]
-        streamed = [GatingOption(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
-        resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]  # else bands cost nothing
-        again = [GatingOption(part, sizes.rows_out, held=False, stays=True, again=True) for part in parts if remakes]
-        return (*(GatingOption(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *streamed, *again)
+        streamed = [
+            GatingOption(part, band, held=False, stays=stay)
+            for part in parts
+            for band in heights
+            for stay in stays
+        ]
+        # else bands cost nothing
+        resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]
+        again = [
+            GatingOption(part, sizes.rows_out, held=False, stays=True, again=True)
+            for part in parts
+            if remakes
+        ]
+        return (
+            *(GatingOption(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays),
+            *streamed,
+            *again,
+        )
 
     @cached_property
     def full_width(self) -> int:
-        """Channels of a slice that use all columns of the MAC array. Slices are never narrower so that more can be kept."""
-        return next(width for width in self.sizes.widths if width >= min(self.sizes.hardware.mac_columns, self.sizes.channels))
+        """Channels of a slice that use all columns of the MAC array.
+
+        Slices are never narrower so that more can be kept.
+        """
+        return next(
+            width
+            for width in self.sizes.widths
+            if width >= min(self.sizes.hardware.mac_columns, self.sizes.channels)
+        )
 
     @cached_property
     def least(self) -> int:
         """The least F_beta."""
         narrow = min(option.part for option in self.options)
-        options = [option for option in self.options if not option.stays and (option.part == narrow or option.held)]
-        return min(self.sizes.buffer_bytes(option, self.sizes.widths[0], 0, (rows, 1)) for option in options for rows in {1, self.sizes.height})
+        options = [
+            option for option in self.options if not option.stays and (option.part == narrow or option.held)
+        ]
+        return min(
+            self.sizes.buffer_bytes(option, self.sizes.widths[0], 0, (rows, 1))
+            for option in options
+            for rows in {1, self.sizes.height}
+        )
 
     def cheapest(self, beta: int) -> GatedChoice | None:
-        """The fewest DRAM bytes on a buffer of that size; of equals the fewest multiply-accumulates, then the least buffer. None if nothing fits.
+        """The fewest DRAM bytes on a buffer of that size; of equals the fewest multiply-accumulates, then the
+        least buffer. None if nothing fits.
 
         More buffer never gives more bytes.
         """
@@ -73,7 +109,12 @@ class Choices:
     def _at_least(self, option: GatingOption, beta: int) -> int:
         """DRAM bytes of which no choice of an option moves fewer, sizes not rounded up."""
         sizes = self.sizes
-        room = beta - 1 - sizes.ahead_bytes(sizes.widths[0], 1, 1, stays=option.stays, gone=0) - (sizes.input_bytes if option.stays else 0)
+        room = (
+            beta
+            - 1
+            - sizes.ahead_bytes(sizes.widths[0], 1, 1, stays=option.stays, gone=0)
+            - (sizes.input_bytes if option.stays else 0)
+        )
         size = sizes.height * sizes.row_bytes(sizes.map)
         if option.again:
             return sizes.once + self._made_again(option, room, size)
@@ -81,13 +122,21 @@ class Choices:
         least = sizes.once + (-(-sizes.outputs // option.part) + sizes.inside) * gone
         if not option.stays and sizes.input in sizes.beside:
             least += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
-        return least + (0 if option.held or sizes.block.tail < 0 else (-(-sizes.rows_out // option.band) - 1) * sizes.all_blocks(sizes.block.tail))
+        return least + (
+            0
+            if option.held or sizes.block.tail < 0
+            else (-(-sizes.rows_out // option.band) - 1) * sizes.all_blocks(sizes.block.tail)
+        )
 
     def _made_again(self, option: GatingOption, room: int, size: int) -> int:
         """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
         sizes = self.sizes
         gone = max(sizes.channels - max(room, 0) // size, 1)
-        weights = sum(elements * sizes.hardware.constant_bits(bias=bias) for i in sizes.block.ahead for elements, bias, _ in sizes.streams(i))
+        weights = sum(
+            elements * sizes.hardware.constant_bits(bias=bias)
+            for i in sizes.block.ahead
+            for elements, bias, _ in sizes.streams(i)
+        )
         maps = sum(sizes.flow.maps[m].rows * sizes.row_bytes(m) for m in sizes.ahead_reads)
         return -(-sizes.outputs // option.part) * (gone * weights // 8 + gone * maps)
 
@@ -95,7 +144,10 @@ class Choices:
         """Of one option, the choices that keep most."""
         full, narrow = self.full_width, self.sizes.widths[0]
         for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
-            if not option.again and (choice := self._choice(option, width, self.sizes.channels, beta)) is not None:
+            if (
+                not option.again
+                and (choice := self._choice(option, width, self.sizes.channels, beta)) is not None
+            ):
                 yield choice
             if (choice := self._choice(option, width, 0, beta)) is None:
                 return
@@ -110,9 +162,17 @@ class Choices:
         most = (sizes.channels - 1) // step
         if 2 * width <= sizes.channels:  # else slices get narrower with what is kept
             again = choice.option.again
-            ring = max(sizes.passage(1, behind=True, again=again).rings[sizes.map], min(choice.rows[0], sizes.height)) * sizes.row_bytes(sizes.map)
+            ring = max(
+                sizes.passage(1, behind=True, again=again).rings[sizes.map], min(choice.rows[0], sizes.height)
+            ) * sizes.row_bytes(sizes.map)
             late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.option.part, 0)
-            least = choice.buffer_bytes - ring * sizes.padded(width) - late - (sizes.remade_bytes(width) if again else 0)  # without what is kept
+            # without what is kept
+            least = (
+                choice.buffer_bytes
+                - ring * sizes.padded(width)
+                - late
+                - (sizes.remade_bytes(width) if again else 0)
+            )
             most = min((beta - 1 - least) // sizes.kept_bytes(step), most)
         fitting = (self._choice(choice.option, width, count * step, beta) for count in range(most, 0, -1))
         return next(filter(None, fitting), choice)
@@ -125,20 +185,43 @@ class Choices:
         sizes = self.sizes
         narrow, width = sizes.widths[0], min(width, self._widest(kept))
         gone = sizes.gone(width, kept)
-        rows = min((1, sizes.height), key=lambda rows: sizes.ahead_bytes(width, rows, 1, stays=option.stays, gone=gone)), 1
+        rows = (
+            min(
+                (1, sizes.height),
+                key=lambda rows: sizes.ahead_bytes(width, rows, 1, stays=option.stays, gone=gone),
+            ),
+            1,
+        )
         size = sizes.buffer_bytes(option, width, kept, rows)
         if size >= beta:
             return None
-        return GatedChoice(option, width, kept, rows, (1, 1), narrow, size, sizes.dram(option, width, kept, narrow), sizes.macs_again(option, kept))
+        return GatedChoice(
+            option,
+            width,
+            kept,
+            rows,
+            (1, 1),
+            narrow,
+            size,
+            sizes.dram(option, width, kept, narrow),
+            sizes.macs_again(option, kept),
+        )
 
-    # -- fewer, longer steps -----------------------------------------------------------------------------------------------------------------
+    # -- fewer, longer steps ---------------------------------------------------------------------------------
 
     def widened(self, choice: GatedChoice, beta: int) -> GatedChoice:
-        """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks side by side, wider slices, more rows."""
+        """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks
+        side by side, wider slices, more rows.
+        """
         sizes = self.sizes
         maps = [(sizes.flow.maps[m], sizes.axis(m)) for m in (sizes.map, sizes.result)]
-        pixels = [max(tensor.elements // max(tensor.rows * tensor.shape[axis], 1), 1) for tensor, axis in maps]
-        for most in ([max(sizes.hardware.accumulator_columns // count, 1) for count in pixels], [sizes.height, sizes.rows_out]):
+        pixels = [
+            max(tensor.elements // max(tensor.rows * tensor.shape[axis], 1), 1) for tensor, axis in maps
+        ]
+        for most in (
+            [max(sizes.hardware.accumulator_columns // count, 1) for count in pixels],
+            [sizes.height, sizes.rows_out],
+        ):
             for behind in (False, True):
                 choice = self._taller(choice, beta, most[behind], behind=behind)
             for slots in ((choice.slots[0], SLOTS), (SLOTS, choice.slots[1]), (SLOTS, SLOTS)):
@@ -162,7 +245,9 @@ class Choices:
             if behind and rows > band:
                 continue
             both = (choice.rows[0], rows) if behind else (rows, choice.rows[1])
-            taller = self._if_fits(choice, beta, rows=both, option=option._replace(band=band) if behind else option)
+            taller = self._if_fits(
+                choice, beta, rows=both, option=option._replace(band=band) if behind else option
+            )
             if taller is not choice:
                 break
         return taller

@@ -1,7 +1,8 @@
 """The steps of a group around a barrier (mode gated), as `lfopt.planning.gated` chose to run it.
 
-Places lie from the bottom up: what stays throughout; above it what phase 1 takes, then the vectors, then what phase 2 takes, each from the same
-address on. But the results of the folds lie above phase 1 and all other vectors, and what gates lies at the bottom of phase 2.
+Places lie from the bottom up: what stays throughout; above it what phase 1 takes, then the vectors, then what
+phase 2 takes, each from the same address on. But the results of the folds lie above phase 1 and all other
+vectors, and what gates lies at the bottom of phase 2.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class GatedPhase(Enum):
     BEHIND = "weight blocks behind"
 
 
-WeightBlock = tuple[int, Span, Span | None, bool]  # operator, output channels, input channels of a sum, whether also what is read when it is finished
+# operator, output channels, input channels of a sum, whether also what is read when it is finished
+WeightBlock = tuple[int, Span, Span | None, bool]
 
 
 class GatedScheduler:
@@ -41,7 +43,8 @@ class GatedScheduler:
         self.flow, self.block, self.option = sizes.flow, sizes.block, choice.option
         self.tail = sizes.block.tail
         kept = [(span, True) for span in spans(0, choice.kept, choice.width)]
-        self.slices = [*kept, *((span, False) for span in spans(choice.kept, sizes.channels, choice.width))]  # and whether each is kept
+        # and whether each is kept
+        self.slices = [*kept, *((span, False) for span in spans(choice.kept, sizes.channels, choice.width))]
         self.places: list[Place] = []
         self.taken: dict[GatedPhase, list[int]] = {phase: [] for phase in GatedPhase}  # places by phase
         self.now: tuple[GatedPhase, ...] = tuple(GatedPhase)  # that the next place is for
@@ -53,14 +56,18 @@ class GatedScheduler:
         self.blocks: dict[GatedPhase, int] = {}  # places that weight blocks pass through
         self._lay_out()
 
-    # -- places ------------------------------------------------------------------------------------------------------------------------------
+    # -- places ----------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
         sizes, choice = self.sizes, self.choice
         if choice.kept:
-            self.kept = self._place(self._name(sizes.map), "map", sizes.height, self._row(sizes.map, choice.kept))
+            self.kept = self._place(
+                self._name(sizes.map), "map", sizes.height, self._row(sizes.map, choice.kept)
+            )
         if self.option.stays:
-            self.at[GatedPhase.AHEAD, sizes.input] = self.at[GatedPhase.BEHIND, sizes.input] = self._whole(sizes.input)
+            self.at[GatedPhase.AHEAD, sizes.input] = self.at[GatedPhase.BEHIND, sizes.input] = self._whole(
+                sizes.input
+            )
         for v in sizes.folded:
             if v in sizes.gates:
                 self.at[GatedPhase.VECTORS, v] = self._whole(v)
@@ -85,8 +92,15 @@ class GatedScheduler:
     def fullest(self) -> list[tuple[str, Place]]:
         """Places of the phase that takes the most, each with the name of the map in it, or else its own."""
         store_of = self.layout.hardware.store_of
-        fullest = max(self.taken.values(), key=lambda taken: sum(p.bytes for k in taken if store_of((p := self.places[k]).purpose) == "buffer"))
-        maps = {place: self._name(m) for (_, m), place in self.at.items()} | {self.kept: self._name(self.sizes.map)}
+        fullest = max(
+            self.taken.values(),
+            key=lambda taken: sum(
+                p.bytes for k in taken if store_of((p := self.places[k]).purpose) == "buffer"
+            ),
+        )
+        maps = {place: self._name(m) for (_, m), place in self.at.items()} | {
+            self.kept: self._name(self.sizes.map)
+        }
         return [(maps.get(k, self.places[k].name), self.places[k]) for k in fullest]
 
     def _lay_out_ahead(self) -> None:
@@ -98,19 +112,32 @@ class GatedScheduler:
             if m != sizes.map:
                 self._ring(GatedPhase.AHEAD, m, rows, choice.width)
         if choice.kept < sizes.channels:
-            self._ring(GatedPhase.AHEAD, sizes.map, min(choice.rows[0], sizes.height), sizes.gone(choice.width, choice.kept))
+            self._ring(
+                GatedPhase.AHEAD,
+                sizes.map,
+                min(choice.rows[0], sizes.height),
+                sizes.gone(choice.width, choice.kept),
+            )
         if choice.rows[0] < sizes.height:
             for i in block.folds:
                 self._sum(i, 1, choice.width)
         self._hold(block.ahead)
-        self._pass(GatedPhase.AHEAD, choice.slots[0], sum(sizes.block_bytes(i, choice.width) for i in block.ahead))
+        self._pass(
+            GatedPhase.AHEAD, choice.slots[0], sum(sizes.block_bytes(i, choice.width) for i in block.ahead)
+        )
 
     def _lay_out_behind(self) -> None:
         sizes, choice, option, tail = self.sizes, self.choice, self.option, self.tail
-        wide = sizes.passage(choice.rows[1], behind=True).rings.keys() - {sizes.map}  # maps of all slices, not just of those that are not kept
+        # maps of all slices, not just of those that are not kept
+        wide = sizes.passage(choice.rows[1], behind=True).rings.keys() - {sizes.map}
         for m, rows in sizes.passage(choice.rows[1], behind=True, again=option.again).rings.items():
             if (m != sizes.map or choice.kept < sizes.channels) and (m != sizes.result or tail < 0):
-                self._ring(GatedPhase.BEHIND, m, rows, choice.width if m in wide else sizes.gone(choice.width, choice.kept))
+                self._ring(
+                    GatedPhase.BEHIND,
+                    m,
+                    rows,
+                    choice.width if m in wide else sizes.gone(choice.width, choice.kept),
+                )
         self._hold(sizes.after)
         if tail >= 0:
             self._ring(GatedPhase.BEHIND, sizes.result, choice.rows[1], option.part)
@@ -128,7 +155,9 @@ class GatedScheduler:
         """Index of a new place. In a buffer of their own, weights lie one after the other in every phase."""
         apart = self.layout.hardware.store_of(purpose) != "buffer"
         here = (self.places[k] for phase in self.now for k in self.taken[phase])
-        address = max((place.end for place in here if place.purpose == purpose), default=0) if apart else self.top
+        address = (
+            max((place.end for place in here if place.purpose == purpose), default=0) if apart else self.top
+        )
         self.places.append(Place(name, purpose, address, slots, slot_bytes))
         self.top = self.top if apart else self.places[-1].end
         for phase in self.now:
@@ -150,7 +179,9 @@ class GatedScheduler:
         """So many rows and channels of a map, which may have another place."""
         name = self._name(m)
         if m == self.sizes.map:
-            name = self.layout.place_name(f"{name} beside" if phase is GatedPhase.AHEAD else f"{name} in blocks")
+            name = self.layout.place_name(
+                f"{name} beside" if phase is GatedPhase.AHEAD else f"{name} in blocks"
+            )
         elif any(place.name == name for place in self.places):
             name = self.layout.place_name(f"{name} beside")
         self.at[phase, m] = self._place(name, "map", rows, self._row(m, channels))
@@ -169,11 +200,15 @@ class GatedScheduler:
         if size:
             self.blocks[phase] = self._place(self.layout.place_name(phase.value), "weight", slots, size)
 
-    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        return tuple(self.places), (*self._phase_ahead(limit), *self._phase_vectors(), *self._phase_behind(limit))
+        return tuple(self.places), (
+            *self._phase_ahead(limit),
+            *self._phase_vectors(),
+            *self._phase_behind(limit),
+        )
 
     def _load(self, m: int, place: int) -> Step:
         """A map as a whole."""
@@ -216,10 +251,12 @@ class GatedScheduler:
             for s in self.sizes.slices.facts[op].streamed:
                 if late or not s.late:
                     box = footprint(call, s.input, out, inputs=None if s.late else inputs)
-                    yield self.layout.load_constant(s.name, box, place, number if self.places[place].slots > 1 else 0, offset)
+                    yield self.layout.load_constant(
+                        s.name, box, place, number if self.places[place].slots > 1 else 0, offset
+                    )
                     offset += self.layout.constant_bytes(s.name, box)
 
-    # -- phase 1 -----------------------------------------------------------------------------------------------------------------------------
+    # -- phase 1 ---------------------------------------------------------------------------------------------
 
     def _phase_ahead(self, limit: Limit) -> Iterator[Node]:
         sizes = self.sizes
@@ -245,9 +282,17 @@ class GatedScheduler:
             for i in self.block.folds:
                 iteration.append(self._folded(i, rows, span, several=len(ends) > 1))
             if sizes.inside and not kept and not self.option.again:
-                iteration.append(replace(self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place), kind="spill"))
+                iteration.append(
+                    replace(
+                        self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place),
+                        kind="spill",
+                    )
+                )
             iterations.append(iteration)
-        return [*self._weights(GatedPhase.AHEAD, self.block.ahead, k, span), *fold(iterations, LONGEST_PERIOD)]
+        return [
+            *self._weights(GatedPhase.AHEAD, self.block.ahead, k, span),
+            *fold(iterations, LONGEST_PERIOD),
+        ]
 
     def _rows_ahead(self, band: int, span: Span, place: int) -> Iterator[Node]:
         """What a band of the map asks of the operators ahead of the barrier."""
@@ -257,7 +302,9 @@ class GatedScheduler:
                 yield from self._loads(m, rows, span, self.at[GatedPhase.AHEAD, m])
         for i in self.block.ahead:
             m = self.flow.results[i][0]
-            yield from self._compute(i, passage.rows[i][band], span, place if m == self.sizes.map else self.at[GatedPhase.AHEAD, m])
+            yield from self._compute(
+                i, passage.rows[i][band], span, place if m == self.sizes.map else self.at[GatedPhase.AHEAD, m]
+            )
         if band == len(passage.rows[self.block.ahead[-1]]) - 1:
             for m, rows in passage.rest.items():
                 yield from self._loads(m, rows, span, self.at[GatedPhase.AHEAD, m])
@@ -269,9 +316,15 @@ class GatedScheduler:
         step = self.layout.compute(op, (box,), (self.at[GatedPhase.VECTORS, v],))
         if not several:
             return step
-        return replace(step, inputs=rows, accumulator=self.sums[op], first=rows[0] == 0, last=rows[1] == self.sizes.height)
+        return replace(
+            step,
+            inputs=rows,
+            accumulator=self.sums[op],
+            first=rows[0] == 0,
+            last=rows[1] == self.sizes.height,
+        )
 
-    # -- vectors -----------------------------------------------------------------------------------------------------------------------------
+    # -- vectors ---------------------------------------------------------------------------------------------
 
     def _phase_vectors(self) -> Iterator[Node]:
         yield from self._load_held(self.block.vectors)
@@ -283,7 +336,9 @@ class GatedScheduler:
             channels = self.flow.maps[v].shape[self.sizes.axis(v)]
             cuts = spans(0, channels, self.choice.vector_width) if self.sizes.streams(i) else [(0, channels)]
 
-            def iteration(k: int, i: int = i, v: int = v, cuts: Sequence[Span] = cuts, first: int = number) -> list[Node]:
+            def iteration(
+                k: int, i: int = i, v: int = v, cuts: Sequence[Span] = cuts, first: int = number
+            ) -> list[Node]:
                 box = cut(whole(self.flow.maps[v].shape), self.sizes.axis(v), cuts[k])
                 return [
                     *self._weights(GatedPhase.VECTORS, (i,), first + k, cuts[k]),
@@ -293,7 +348,7 @@ class GatedScheduler:
             yield from rolled([stop - start for start, stop in cuts], iteration)
             number += len(cuts) if self.sizes.streams(i) else 0
 
-    # -- phase 2 -----------------------------------------------------------------------------------------------------------------------------
+    # -- phase 2 ---------------------------------------------------------------------------------------------
 
     def _phase_behind(self, limit: Limit) -> Iterator[Node]:
         sizes, option = self.sizes, self.option
@@ -302,16 +357,33 @@ class GatedScheduler:
             for s in sizes.slices.facts[self.tail].streamed:
                 yield self._load_constant(s.name)
         ends = bands(sizes.rows_out, option.band)
-        rounds = [(part, rows) for part in spans(0, sizes.outputs, option.part) for rows in zip((0, *ends[:-1]), ends, strict=True)]
-        yield from fold([*limit.allowed(tuple(self._round(number, *part_and_rows)) for number, part_and_rows in enumerate(rounds))], LONGEST_PERIOD)
+        rounds = [
+            (part, rows)
+            for part in spans(0, sizes.outputs, option.part)
+            for rows in zip((0, *ends[:-1]), ends, strict=True)
+        ]
+        yield from fold(
+            [
+                *limit.allowed(
+                    tuple(self._round(number, *part_and_rows)) for number, part_and_rows in enumerate(rounds)
+                )
+            ],
+            LONGEST_PERIOD,
+        )
 
     def _round(self, number: int, part: Span, rows: Span) -> Iterator[Node]:
         """Rows of a part of the result, slice by slice."""
         count = len(self.slices)
-        alike = [(stop - start, kept, k == 0, k == count - 1) for k, ((start, stop), kept) in enumerate(self.slices)]
+        alike = [
+            (stop - start, kept, k == 0, k == count - 1)
+            for k, ((start, stop), kept) in enumerate(self.slices)
+        ]
         behind = any(self.sizes.streams(i) for i in self.sizes.after)
-        without = 0 if behind else sum(kept for _, kept in self.slices)  # slices, the first ones, for which no block of weights passes
-        return rolled(alike, lambda k: self._slice_behind(k, part, rows, number * (count - without) + k - without))
+        # slices, the first ones, for which no block of weights passes
+        without = 0 if behind else sum(kept for _, kept in self.slices)
+        return rolled(
+            alike, lambda k: self._slice_behind(k, part, rows, number * (count - without) + k - without)
+        )
 
     def _slice_behind(self, k: int, part: Span, rows: Span, number: int) -> list[Node]:
         """Gate one slice of a band of rows, and add it to the sums."""
@@ -329,7 +401,11 @@ class GatedScheduler:
                 iteration += self._summed(part, here, span, first=first, last=last)
             if tail < 0 or last:
                 m, channels = self.sizes.result, span if tail < 0 else part
-                iteration.append(self.layout.store(self._name(m), self._box(m, here, channels), self.at[GatedPhase.BEHIND, m]))
+                iteration.append(
+                    self.layout.store(
+                        self._name(m), self._box(m, here, channels), self.at[GatedPhase.BEHIND, m]
+                    )
+                )
             iterations.append(iteration)
         if not self.sizes.in_step or self._remaking(k):
             iterations[-1] += self._rest_behind(k)
@@ -340,20 +416,32 @@ class GatedScheduler:
         return self.block.ahead if self.option.again and not self.slices[k][1] else ()
 
     def _rows_behind(self, k: int, band: int, here: Span) -> Iterator[Node]:
-        """What rows of the result ask of the operators behind the barrier, but for the tail, and of those that make the slice again."""
+        """What rows of the result ask of the operators behind the barrier, but for the tail,
+        and of those that make the slice again.
+        """
         (span, kept), remaking = self.slices[k], self._remaking(k)
-        passage, in_step = self.sizes.passage(self.choice.rows[1], behind=True, again=bool(remaking)), self.sizes.in_step and not remaking
+        passage, in_step = (
+            self.sizes.passage(self.choice.rows[1], behind=True, again=bool(remaking)),
+            self.sizes.in_step and not remaking,
+        )
         for m, loads in passage.loads.items():
             if m != self.sizes.map or not kept:
                 for rows in (here,) if in_step else loads[band]:
                     yield from self._loads(m, rows, span, self.at[GatedPhase.BEHIND, m])
         for i in (*remaking, *self.block.behind):
-            yield from self._compute(i, here if in_step else passage.rows[i][band], span, self.at[GatedPhase.BEHIND, self.flow.results[i][0]])
+            yield from self._compute(
+                i,
+                here if in_step else passage.rows[i][band],
+                span,
+                self.at[GatedPhase.BEHIND, self.flow.results[i][0]],
+            )
 
     def _rest_behind(self, k: int) -> Iterator[Node]:
         """Rows that nothing reads."""
         span, kept = self.slices[k]
-        for m, rows in self.sizes.passage(self.choice.rows[1], behind=True, again=bool(self._remaking(k))).rest.items():
+        for m, rows in self.sizes.passage(
+            self.choice.rows[1], behind=True, again=bool(self._remaking(k))
+        ).rest.items():
             if m != self.sizes.map or not kept:
                 yield from self._loads(m, rows, span, self.at[GatedPhase.BEHIND, m])
 
@@ -365,4 +453,8 @@ class GatedScheduler:
                 if not (self.option.stays and m == sizes.input):
                     yield from self._loads(m, rows, part, self.at[GatedPhase.BEHIND, m])
         (step,) = self._compute(tail, rows, part, self.at[GatedPhase.BEHIND, sizes.result])
-        yield step if len(self.slices) == 1 else replace(step, inputs=span, accumulator=self.sums[tail], first=first, last=last)
+        yield (
+            step
+            if len(self.slices) == 1
+            else replace(step, inputs=span, accumulator=self.sums[tail], first=first, last=last)
+        )

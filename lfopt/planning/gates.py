@@ -1,12 +1,15 @@
-"""Blocks around a barrier (squeeze-and-excite): a map is reduced over its rows, and what becomes of that gates the same map.
+"""Blocks around a barrier (squeeze-and-excite): a map is reduced over its rows, and what becomes of that
+gates the same map.
 
-    ahead      operators that make the map, channel by channel; the first may be a contraction, the *head*, which reads all channels of its operand
+    ahead      operators that make the map, channel by channel; the first may be a contraction, the *head*,
+               which reads all channels of its operand
     folds      reductions of the map over its rows
     vectors    operators on one-row maps, from what the folds make to what gates
     behind     operators that take the map and the vectors, channel by channel, the first of them the gate
     tail       a contraction that sums over the channels of what those make
 
-A group of a block has folds, vectors and gate; of what is ahead, the last so many; of what is behind, the first so many, and the tail if all of them.
+A group of a block has folds, vectors and gate; of what is ahead, the last so many; of what is behind, the
+first so many, and the tail if all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +48,13 @@ class GatedBlock:
     @cached_property
     def operators(self) -> tuple[int, ...]:
         """All of them, in the order in which they run."""
-        return (*self.ahead, *self.folds, *self.vectors, *self.behind, *((self.tail,) if self.tail >= 0 else ()))
+        return (
+            *self.ahead,
+            *self.folds,
+            *self.vectors,
+            *self.behind,
+            *((self.tail,) if self.tail >= 0 else ()),
+        )
 
     @cached_property
     def members(self) -> int:
@@ -67,7 +76,9 @@ class GatedBlock:
             return None
         ahead, behind = (tuple(i for i in some if mask >> i & 1) for some in (self.ahead, self.behind))
         tail = self.tail if self.tail >= 0 and mask >> self.tail & 1 else -1
-        return replace(self, ahead=ahead, behind=behind, tail=tail, head=self.head and len(ahead) == len(self.ahead))
+        return replace(
+            self, ahead=ahead, behind=behind, tail=tail, head=self.head and len(ahead) == len(self.ahead)
+        )
 
 
 class Gates:
@@ -102,16 +113,22 @@ class Gates:
         block = self.by_folds.get(mask & self.flow.running)
         return block.part(mask) if block is not None else None
 
-    # -- recognition -------------------------------------------------------------------------------------------------------------------------
+    # -- recognition -----------------------------------------------------------------------------------------
 
     def _around(self, m: int) -> GatedBlock | None:
         flow, facts = self.flow, self.slices.facts
-        folds = tuple(i for i in bits(flow.readers[m] & flow.running) if self._is_plain(i) and self.slices.takes_slices(i, 0))
+        folds = tuple(
+            i
+            for i in bits(flow.readers[m] & flow.running)
+            if self._is_plain(i) and self.slices.takes_slices(i, 0)
+        )
         others = [i for i in bits(flow.readers[m]) if i not in folds]
         if not folds or len(others) != 1 or flow.is_output[m]:
             return None
         (gate,) = others
-        between = [i for i in bits(flow.ancestors[gate]) if any(flow.ancestors[i] >> fold & 1 for fold in folds)]
+        between = [
+            i for i in bits(flow.ancestors[gate]) if any(flow.ancestors[i] >> fold & 1 for fold in folds)
+        ]
         vectors = self._vectors(folds, between)
         if vectors is None or not self._is_behind(gate, m, vectors):
             return None
@@ -138,7 +155,9 @@ class Gates:
         return not self.slices.facts[op].never and len(self.flow.results[op]) == 1
 
     def _vectors(self, folds: tuple[int, ...], between: list[int]) -> set[int] | None:
-        """What the operators between the reductions and the gate make of one row; None if that is not all that they do."""
+        """What the operators between the reductions and the gate make of one row;
+        None if that is not all that they do.
+        """
         flow = self.flow
         vectors = {v for i in folds for v in flow.results[i]}
         if any(flow.maps[v].rows != 1 for v in vectors):
@@ -146,7 +165,11 @@ class Gates:
         for i in between:
             if i in folds:
                 continue
-            if not self._is_plain(i) or flow.heights[i] != 1 or any(flow.maps[o.map].rows != 1 for o in flow.operands[i]):
+            if (
+                not self._is_plain(i)
+                or flow.heights[i] != 1
+                or any(flow.maps[o.map].rows != 1 for o in flow.operands[i])
+            ):
                 return None
             vectors |= {*flow.results[i]}
         return vectors
@@ -156,12 +179,14 @@ class Gates:
         flow = self.flow
         if not self._is_plain(op) or self.slices.facts[op].contracts or flow.heights[op] == 1:
             return False
-        return all(o.map in vectors or self.slices.takes_slices(op, o.input) for o in flow.operands[op]) and any(
-            o.map == source for o in flow.operands[op]
-        )
+        return all(
+            o.map in vectors or self.slices.takes_slices(op, o.input) for o in flow.operands[op]
+        ) and any(o.map == source for o in flow.operands[op])
 
     def _is_tail(self, op: int, source: int) -> bool:
-        """Whether a contraction can sum over a map slice by slice; what is read in flight comes from outside, element by element."""
+        """Whether a contraction can sum over a map slice by slice;
+        what is read in flight comes from outside, element by element.
+        """
         flow, slices = self.flow, self.slices
         if not self._is_plain(op) or not slices.facts[op].streamed:
             return False
@@ -181,17 +206,26 @@ class Gates:
     def _only_reader(self, m: int) -> int:
         """The operator that reads a map, if it is one, and the map is no result of the network; else -1."""
         readers = self.flow.readers[m]
-        return readers.bit_length() - 1 if readers and not readers & (readers - 1) and not self.flow.is_output[m] else -1
+        return (
+            readers.bit_length() - 1
+            if readers and not readers & (readers - 1) and not self.flow.is_output[m]
+            else -1
+        )
 
     def _ahead(self, m: int) -> tuple[tuple[int, ...], bool]:
-        """Operators that make a map, as far back as they work channel by channel; whether the first reads all channels."""
+        """Operators that make a map, as far back as they work channel by channel;
+        whether the first reads all channels.
+        """
         channelwise: list[int] = []
         for op in self._back(m):
             if self.slices.facts[op].contracts:
                 if not self._is_head(op):
                     break
                 return (op, *reversed(channelwise)), True
-            if not all(self.slices.takes_slices(op, o.input) for o in self.flow.operands[op]) or self.flow.heights[op] == 1:
+            if (
+                not all(self.slices.takes_slices(op, o.input) for o in self.flow.operands[op])
+                or self.flow.heights[op] == 1
+            ):
                 break
             channelwise.append(op)
         return tuple(reversed(channelwise)), False
@@ -201,13 +235,19 @@ class Gates:
         flow = self.flow
         while (op := flow.producer[m]) >= 0 and self._is_plain(op):
             yield op
-            inside = {o.map for o in flow.operands[op] if flow.producer[o.map] >= 0 and self._only_reader(o.map) == op}
+            inside = {
+                o.map
+                for o in flow.operands[op]
+                if flow.producer[o.map] >= 0 and self._only_reader(o.map) == op
+            }
             if len(inside) != 1:
                 return
             (m,) = inside
 
     def _is_head(self, op: int) -> bool:
-        """Whether a contraction makes slices of what it reads whole; what is read in flight comes from outside, element by element."""
+        """Whether a contraction makes slices of what it reads whole;
+        what is read in flight comes from outside, element by element.
+        """
         own, *others = self.flow.operands[op]
         several = self.flow.maps[own.map].rows > 1 and bool(self.slices.facts[op].streamed)
         return several and all(o.map != own.map and self.alongside(op, o.input) for o in others)

@@ -1,9 +1,13 @@
-"""What groups of one dataflow move and hold in whatever mode and on whatever buffer: bytes by class, weights, parameters, rings.
+"""What groups of one dataflow move and hold in whatever mode and on whatever buffer: bytes by class, weights,
+parameters, rings.
 
-F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once  +  parameters once
-F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; other modes have needs of their own)
+F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once  +
+                                                                      parameters once
+F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; other modes have needs of their
+                                                              own)
 
-Where weights have a buffer of their own, F_beta is without them, and they must fit that buffer (`Hardware.buffer_need`).
+Where weights have a buffer of their own, F_beta is without them, and they must fit that buffer
+(`Hardware.buffer_need`).
 """
 
 from __future__ import annotations
@@ -23,7 +27,10 @@ from lfopt.planning.repeats import settled
 
 
 def may_fly(flight: Call, hardware: Hardware) -> bool:
-    """Whether the chip runs operators in one flight. With a store for parameters it holds those of all, and of bytes one value at a time."""
+    """Whether the chip runs operators in one flight.
+
+    With a store for parameters it holds those of all, and of bytes one value at a time.
+    """
     if not hardware.parameter_store_bytes or flight.result_tensors[0].quantization is None:
         return True
     size = sum(size for _, size in parameter_sizes(flight, hardware.parameter_channels))
@@ -31,7 +38,9 @@ def may_fly(flight: Call, hardware: Hardware) -> bool:
 
 
 def is_table(flight: Call, hardware: Hardware) -> bool:
-    """Whether everything behind an operator is a function of the byte that it makes: one table, which a chip that has tables looks up at no cost."""
+    """Whether everything behind an operator is a function of the byte that it makes: one table, which a chip
+    that has tables looks up at no cost.
+    """
     return may_fly(flight, hardware) and len(stages(flight)) == 1
 
 
@@ -45,7 +54,10 @@ class _Read(NamedTuple):
 
 
 class Groups:
-    """Figures of the groups of one dataflow on a chip, memoised. Groups are masks of operators; connectivity and convexity are not checked."""
+    """Figures of the groups of one dataflow on a chip, memoised.
+
+    Groups are masks of operators; connectivity and convexity are not checked.
+    """
 
     def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
         self.dataflow = dataflow
@@ -58,23 +70,40 @@ class Groups:
         self.follows = followed(dataflow)
         self.map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
-        self.sums = [0] * len(dataflow)  # per operator: bytes of what it keeps while it runs through its operand
+        # per operator: bytes of what it keeps while it runs through its operand
+        self.sums = [0] * len(dataflow)
         for i in bits(self.lines.running):
             self.sums[i] = hardware.sums_bytes(self.row_bytes[dataflow.results[i][0]])
         self.parameters = [sum(size for _, size in self.parameters_of(i)) for i in range(len(dataflow))]
-        self.tables = [table_count(call) if hardware.parameter_tables and self.parameters[i] else 0 for i, call in enumerate(dataflow.calls)]
-        self.own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
+        self.tables = [
+            table_count(call) if hardware.parameter_tables and self.parameters[i] else 0
+            for i, call in enumerate(dataflow.calls)
+        ]
+        # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
+        self.own: list[tuple[int, int]] = []
         self.shared: list[tuple[tuple[str, int], ...]] = []  # per operator: weights with several readers
-        uses = Counter(name for weights in dataflow.weights for name in {w.name for w in weights if not w.gathered})
+        uses = Counter(
+            name for weights in dataflow.weights for name in {w.name for w in weights if not w.gathered}
+        )
         for weights in dataflow.weights:
-            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in weights}
+            sizes = {
+                (w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces)
+                for w in weights
+            }
             own = {key: size for key, size in sizes.items() if key[1] or uses[key[0]] == 1}
-            self.own.append((sum(own.values()), sum(size for (_, gathered), size in own.items() if not gathered)))
-            self.shared.append(tuple((name, size) for (name, gathered), size in sizes.items() if (name, gathered) not in own))
+            self.own.append(
+                (sum(own.values()), sum(size for (_, gathered), size in own.items() if not gathered))
+            )
+            self.shared.append(
+                tuple((name, size) for (name, gathered), size in sizes.items() if (name, gathered) not in own)
+            )
         self.with_shared = sum(1 << i for i, shared in enumerate(self.shared) if shared)
         self._needs: dict[int, int] = {}  # F_beta by group
         self._ends: dict[int, tuple[int, int, int]] = {}  # by group: see `_end`
-        self._reads = [tuple(self._read(m) for m in dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
+        self._reads = [
+            tuple(self._read(m) for m in dict.fromkeys(o.map for o in operands))
+            for operands in dataflow.operands
+        ]
         self._added = [self._own_dram(i) for i in range(len(dataflow))]
 
     @cached_property
@@ -82,9 +111,13 @@ class Groups:
         return settled(self.dataflow)
 
     def most_macs(self, mask: int, allowed: float) -> float:
-        """Multiply-accumulates that a group may do: `allowed` times those of its operators, but for those that have copies, and these."""
+        """Multiply-accumulates that a group may do:
+        `allowed` times those of its operators, but for those that have copies, and these.
+        """
         macs = self.dataflow.macs
-        return sum(macs[i] for i in bits(mask)) + (allowed - 1) * sum(macs[i] for i in bits(mask & ~self._settled))
+        return sum(macs[i] for i in bits(mask)) + (allowed - 1) * sum(
+            macs[i] for i in bits(mask & ~self._settled)
+        )
 
     def _read(self, m: int) -> _Read:
         flow = self.dataflow
@@ -92,18 +125,24 @@ class Groups:
         return _Read(self.map_bytes[m], flow.readers[m], 1 << maker if maker >= 0 else 0, flow.is_output[m])
 
     def _own_dram(self, op: int) -> int:
-        """DRAM bytes that an operator brings to a group that does not read its results yet, operands and shared weights apart."""
+        """DRAM bytes that an operator brings to a group that does not read its results yet,
+        operands and shared weights apart.
+        """
         flow = self.dataflow
-        written_bytes = sum(self.map_bytes[m] for m in flow.results[op] if flow.is_output[m] or flow.readers[m])
+        written_bytes = sum(
+            self.map_bytes[m] for m in flow.results[op] if flow.is_output[m] or flow.readers[m]
+        )
         return written_bytes + self.own[op][0] + self.parameters[op]
 
     def parameters_of(self, op: int) -> list[tuple[str, int]]:
-        """(operator, bytes) of the parameters of an operator and of what follows it in flight, where there are any."""
+        """(operator, bytes) of the parameters of an operator and of what follows it in flight,
+        where there are any.
+        """
         if not self.hardware.parameter_store_bytes:
             return []
         return parameter_sizes(self.dataflow.calls[op], self.hardware.parameter_channels)
 
-    # -- bytes -------------------------------------------------------------------------------------------------------------------------------
+    # -- bytes -----------------------------------------------------------------------------------------------
 
     def once(self, mask: int) -> DramBytes:
         """DRAM bytes of a group by class with every tensor once: no mode moves less."""
@@ -127,17 +166,30 @@ class Groups:
         return read, written, self.weight_bytes(mask)[0], self.parameter_bytes(mask)
 
     def parameter_bytes(self, mask: int) -> int:
-        """DRAM bytes of the parameters of the group's operators; 0 on a chip where they come with the commands."""
+        """DRAM bytes of the parameters of the group's operators;
+        0 on a chip where they come with the commands.
+        """
         return sum([self.parameters[i] for i in bits(mask)]) if self.hardware.parameter_store_bytes else 0
 
     def shareable_bytes(self, mask: int) -> int:
         """Of those bytes: what other flights of the same operators might save, as far as bounds know."""
-        calls = [replace(part, then=()) if part.then else part for i in bits(mask) for part in self.dataflow.calls[i].parts]
+        calls = [
+            replace(part, then=()) if part.then else part
+            for i in bits(mask)
+            for part in self.dataflow.calls[i].parts
+        ]
         counted = self.parameter_bytes(mask)
-        return counted - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind) if counted else 0
+        return (
+            counted - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind)
+            if counted
+            else 0
+        )
 
     def parameters_fit(self, mask: int) -> bool:
-        """Whether the store for parameters holds those of the group; of one operator it does. What is too much for it stays so, however it grows."""
+        """Whether the store for parameters holds those of the group; of one operator it does.
+
+        What is too much for it stays so, however it grows.
+        """
         return mask & (mask - 1) == 0 or self.parameters_at_once(mask)
 
     def parameters_at_once(self, mask: int) -> bool:
@@ -149,19 +201,25 @@ class Groups:
         return sum([self.tables[i] for i in bits(mask)]) if self.hardware.parameter_tables else 0
 
     def weight_bytes(self, mask: int) -> tuple[int, int]:
-        """(DRAM bytes, buffer bytes) of the group's weights and biases; one read by several of its operators counts once."""
+        """(DRAM bytes, buffer bytes) of the group's weights and biases;
+        one read by several of its operators counts once.
+        """
         dram = held = 0
         for i in bits(mask):
             own = self.own[i]
             dram += own[0]
             held += own[1]
         if mask & self.with_shared:
-            shared = sum(dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i]).values())
+            shared = sum(
+                dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i]).values()
+            )
             dram, held = dram + shared, held + shared
         return dram, held
 
     def line_need(self, mask: int, band_rows: int = 1) -> int:
-        """F_beta: what the group takes on chip when it runs in line-buffer depth-first order, in bands of so many rows."""
+        """F_beta: what the group takes on chip when it runs in line-buffer depth-first order,
+        in bands of so many rows.
+        """
         need = self._needs.get(mask) if band_rows == 1 else None
         if need is None:
             need = self.hardware.buffer_need(self._ring_bytes(mask, band_rows), self.weight_bytes(mask)[1])
@@ -170,8 +228,12 @@ class Groups:
         return need
 
     def line_bytes(self, mask: int) -> int:
-        """Bytes of buffer that it takes so, rows computed one at a time, whether or not a weight buffer holds its weights."""
-        return self._ring_bytes(mask, 1) + (0 if self.hardware.weight_buffer_bytes else self.weight_bytes(mask)[1])
+        """Bytes of buffer that it takes so, rows computed one at a time,
+        whether or not a weight buffer holds its weights.
+        """
+        return self._ring_bytes(mask, 1) + (
+            0 if self.hardware.weight_buffer_bytes else self.weight_bytes(mask)[1]
+        )
 
     def _ring_bytes(self, mask: int, band_rows: int) -> int:
         """Maps and sums."""
@@ -183,7 +245,10 @@ class Groups:
         return sum([self.sums[i] for i in bits(mask & self.lines.running)])
 
     def line_fits(self, mask: int, band_rows: int, beta: int) -> bool:
-        """Whether that is less than beta. Rings only grow as a group runs: as a rule, the first band says it of bands that are too high."""
+        """Whether that is less than beta.
+
+        Rings only grow as a group runs: as a rule, the first band says it of bands that are too high.
+        """
         if band_rows == 1:
             return self.line_need(mask) < beta
         if mask not in self._ends:
@@ -193,13 +258,21 @@ class Groups:
         if min(band_rows, highest) * row_bytes >= left:
             return False
         of = self.row_bytes
-        return self.line_buffers.ring_rows_within(mask, band_rows, lambda rings: sum([rows * of[m] for m, rows in rings.items()]) < left)
+        return self.line_buffers.ring_rows_within(
+            mask, band_rows, lambda rings: sum([rows * of[m] for m, rows in rings.items()]) < left
+        )
 
     def _end(self, mask: int) -> tuple[int, int, int]:
-        """(bytes beside rings, rows of the highest maps that nothing in the group reads, bytes of a row of all of these): a band of them is held."""
+        """(bytes beside rings, rows of the highest maps that nothing in the group reads, bytes of a row of
+        all of these): a band of them is held.
+        """
         flow = self.dataflow
         last_maps = [
-            m for i in bits(flow.sinks(mask)) if not flow.succs[i] & mask for m in flow.results[i] if flow.maps[m].rows <= self.lines.iterations[i]
+            m
+            for i in bits(flow.sinks(mask))
+            if not flow.succs[i] & mask
+            for m in flow.results[i]
+            if flow.maps[m].rows <= self.lines.iterations[i]
         ]
         highest = max((flow.maps[m].rows for m in last_maps), default=0)
         beside = self.hardware.buffer_need(self._sums(mask), self.weight_bytes(mask)[1])
@@ -209,10 +282,12 @@ class Groups:
         """Whether the group is one operator followed by elementwise operators on its output."""
         return is_epilogue_group(self.dataflow, self.follows, mask)
 
-    # -- growing -----------------------------------------------------------------------------------------------------------------------------
+    # -- growing ---------------------------------------------------------------------------------------------
 
     def grow(self, mask: int, dram: int, op: int) -> int:
-        """F_D, every tensor once, of the group with an operator added whose index is above all others in it; `dram` is that of the group."""
+        """F_D, every tensor once, of the group with an operator added whose index is above all others in it;
+        `dram` is that of the group.
+        """
         outside = ~(mask | 1 << op)
         for size, readers, maker, is_output in self._reads[op]:
             if maker & mask:

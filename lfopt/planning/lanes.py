@@ -1,7 +1,8 @@
-"""Channels that an operator moves as they are, and the copies of lanes that do it: Concat, Split, Slice and Gather along channels.
+"""Channels that an operator moves as they are, and the copies of lanes that do it: Concat, Split, Slice and
+Gather along channels.
 
-A word on chip has a byte for each of `lanes` channels, those of one block. What begins at a channel that no block begins with is copied from lane to
-lane; a copy has one pattern for all blocks that it makes.
+A word on chip has a byte for each of `lanes` channels, those of one block. What begins at a channel that no
+block begins with is copied from lane to lane; a copy has one pattern for all blocks that it makes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ MOST_STEP = 16  # between channels of a run
 
 
 class ChannelRun(NamedTuple):
-    """Channels written + k * written_step of a result are channels read + k * read_step of an operand, for k below `size`."""
+    """Channels written + k * written_step of a result are channels read + k * read_step of an operand,
+    for k below `size`.
+    """
 
     operand: int
     written: int
@@ -35,7 +38,9 @@ class ChannelRun(NamedTuple):
 
 
 class LaneCopy(NamedTuple):
-    """Blocks of a result that get lanes of blocks of an operand, all the same lanes: o_lane + k * o_step from a_lane + k * a_step, k below `size`."""
+    """Blocks of a result that get lanes of blocks of an operand, all the same lanes: o_lane + k * o_step from
+    a_lane + k * a_step, k below `size`.
+    """
 
     operand: int
     to_block: int
@@ -51,11 +56,15 @@ class LaneCopy(NamedTuple):
     @property
     def next_block(self) -> LaneCopy:
         """The same of the block behind."""
-        return self._replace(to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1)
+        return self._replace(
+            to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1
+        )
 
 
 def channel_runs(call: Call, result: int = 0) -> tuple[ChannelRun, ...] | None:
-    """Where the channels of one of an operator's results come from; None if it does more than move channels of maps [1, c, h, w] or [1, c]."""
+    """Where the channels of one of an operator's results come from;
+    None if it does more than move channels of maps [1, c, h, w] or [1, c].
+    """
     return _channel_runs(call)[result]
 
 
@@ -69,7 +78,10 @@ def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
     maps = [shape for i, shape in enumerate(call.shapes) if shape is not None and not call.constant[i]]
     if (
         len(out_shape) not in (2, 4)
-        or any(len(shape) != len(out_shape) or (shape[0], *shape[2:]) != (out_shape[0], *out_shape[2:]) for shape in maps)
+        or any(
+            len(shape) != len(out_shape) or (shape[0], *shape[2:]) != (out_shape[0], *out_shape[2:])
+            for shape in maps
+        )
         or out_shape[0] != 1
     ):
         return None
@@ -77,15 +89,30 @@ def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
         if call.attribute("axis", 1) % len(out_shape) != 1 or any(call.constant):
             return None
         starts = np.cumsum([0, *(shape[1] for shape in maps)]).tolist()
-        return tuple(ChannelRun(i, start, 0, shape[1]) for i, (start, shape) in enumerate(zip(starts, maps, strict=False)))
+        return tuple(
+            ChannelRun(i, start, 0, shape[1])
+            for i, (start, shape) in enumerate(zip(starts, maps, strict=False))
+        )
     if kind == "Split":
         asked = [k for k, name in enumerate(call.operator.outputs) if name]
         first, _ = needs(call, 0, whole(out_shape), asked[result])[1]
-        return (ChannelRun(0, 0, first, out_shape[1]),) if call.attribute("axis", 0) % len(out_shape) == 1 else None
+        return (
+            (ChannelRun(0, 0, first, out_shape[1]),)
+            if call.attribute("axis", 0) % len(out_shape) == 1
+            else None
+        )
     if kind == "Slice":
         steps = slice_steps(call)
-        plain = steps is not None and all(step == (0, 1) for axis, step in enumerate(steps) if axis != 1) and steps[1][1] > 0
-        return (ChannelRun(0, 0, steps[1][0], out_shape[1], read_step=steps[1][1]),) if steps is not None and plain else None
+        plain = (
+            steps is not None
+            and all(step == (0, 1) for axis, step in enumerate(steps) if axis != 1)
+            and steps[1][1] > 0
+        )
+        return (
+            (ChannelRun(0, 0, steps[1][0], out_shape[1], read_step=steps[1][1]),)
+            if steps is not None and plain
+            else None
+        )
     if kind == "Gather":
         indices = call.values[1]
         if call.attribute("axis", 0) % len(out_shape) != 1 or indices is None or indices.ndim != 1:
@@ -100,8 +127,13 @@ def _affine(read: np.ndarray) -> Iterator[ChannelRun]:
     for step in range(1, min(MOST_STEP, len(read)) + 1):
         parts = [read[phase::step] for phase in range(step)]
         steps = [part[1] - part[0] if len(part) > 1 else 1 for part in parts]
-        if all(0 < by <= MOST_STEP and (np.diff(part) == by).all() for by, part in zip(steps, parts, strict=True)):
-            yield from (ChannelRun(0, k, int(part[0]), len(part), step, int(by)) for k, (by, part) in enumerate(zip(steps, parts, strict=True)))
+        if all(
+            0 < by <= MOST_STEP and (np.diff(part) == by).all() for by, part in zip(steps, parts, strict=True)
+        ):
+            yield from (
+                ChannelRun(0, k, int(part[0]), len(part), step, int(by))
+                for k, (by, part) in enumerate(zip(steps, parts, strict=True))
+            )
             return
     cuts = [0, *(np.flatnonzero(np.diff(read) != 1) + 1).tolist(), len(read)]
     for start, stop in pairwise(cuts):
@@ -127,15 +159,32 @@ def _by_block(run: ChannelRun, channels: Span, lanes: int) -> Iterator[LaneCopy]
     written, read = run.written + k * run.written_step, run.read + k * run.read_step
     inside = (channels[0] <= written) & (written < channels[1])
     written, read = written[inside], read[inside]
-    if written.size and (run.written_step, run.read_step) == (1, 1) and written[0] % lanes == read[0] % lanes == 0:
+    if (
+        written.size
+        and (run.written_step, run.read_step) == (1, 1)
+        and written[0] % lanes == read[0] % lanes == 0
+    ):
         yield LaneCopy(
-            run.operand, int(written[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(written) // lanes), len(written) % lanes
+            run.operand,
+            int(written[0]) // lanes,
+            int(read[0]) // lanes,
+            0,
+            0,
+            lanes,
+            1,
+            1,
+            -(-len(written) // lanes),
+            len(written) % lanes,
         )
         return
     pairs = np.stack([written // lanes, read // lanes], axis=1)
     cuts = [0, *(np.flatnonzero((np.diff(pairs, axis=0) != 0).any(axis=1)) + 1).tolist(), len(pairs)]
     for start, stop in pairwise(cuts):
         if start < stop:
-            (to, source), o_lane, a_lane = pairs[start].tolist(), int(written[start] % lanes), int(read[start] % lanes)
+            (to, source), o_lane, a_lane = (
+                pairs[start].tolist(),
+                int(written[start] % lanes),
+                int(read[start] % lanes),
+            )
             steps = (run.written_step, run.read_step) if stop - start > 1 else (1, 1)
             yield LaneCopy(run.operand, to, source, o_lane, a_lane, stop - start, *steps)

@@ -1,15 +1,19 @@
 """Ring sizes of a group that runs in line-buffer depth-first order (LBDF).
 
-The schedule is demand-driven: the sinks' rows are produced in order, and before an operator computes a row, the rows that it needs are made, input by
-input, recursively. `rows(t)` is the largest number of rows of map t alive at once.
+The schedule is demand-driven: the sinks' rows are produced in order, and before an operator computes a row,
+the rows that it needs are made, input by input, recursively. `rows(t)` is the largest number of rows of map t
+alive at once.
 
-Simulating every group row by row would be slow, and is not needed. Let s be whatever makes map t (an operator, or the load of an external input),
-and m the immediate post-dominator of s in the group: every path from s to a sink goes through m. While m computes one row after the other, what
-happens between s and m depends on nothing else. So rows(t) is a function of the operators between s and m (the *region*), and of how many rows m
-computes; regions recur in thousands of groups, and repeated blocks of a network have equal regions. Each distinct one is simulated once.
+Simulating every group row by row would be slow, and is not needed. Let s be whatever makes map t (an
+operator, or the load of an external input), and m the immediate post-dominator of s in the group: every path
+from s to a sink goes through m. While m computes one row after the other, what happens between s and m
+depends on nothing else. So rows(t) is a function of the operators between s and m (the *region*), and of how
+many rows m computes; regions recur in thousands of groups, and repeated blocks of a network have equal
+regions. Each distinct one is simulated once.
 
-A group may also run in bands of several rows: so many rows of a sink come next, and whatever an operator is asked for it makes in one step, once all
-that these rows need is there. All rows of a step are alive at once. Few groups are asked about bands, and bands are few: those are simulated whole.
+A group may also run in bands of several rows: so many rows of a sink come next, and whatever an operator is
+asked for it makes in one step, once all that these rows need is there. All rows of a step are alive at once.
+Few groups are asked about bands, and bands are few: those are simulated whole.
 """
 
 from __future__ import annotations
@@ -32,8 +36,10 @@ class LineBuffers:
     dataflow: Dataflow
     lines: Lines
     _by_region: dict[tuple[int, int, int, int], tuple[int, ...]] = field(default_factory=dict)
-    _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)  # (map, reader) -> its reads of that map
-    _by_bands: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # (group, rows of a band, more than one) -> rings
+    # (map, reader) -> its reads of that map
+    _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)
+    # (group, rows of a band, more than one) -> rings
+    _by_bands: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for i, operands in enumerate(self.lines.operands):
@@ -44,7 +50,8 @@ class LineBuffers:
     def ring_rows(self, mask: int, band_rows: int = 1) -> dict[int, int]:
         """Rows of the ring of every map that the group touches, by map index.
 
-        Source: the demand-driven schedule described above; Shi et al. 2021 (JETCAS 11(4)) introduce line-buffer depth-first processing.
+        Source: the demand-driven schedule described above; Shi et al. 2021 (JETCAS 11(4)) introduce
+        line-buffer depth-first processing.
         """
         if band_rows > 1:
             if (mask, band_rows) not in self._by_bands:
@@ -73,7 +80,9 @@ class LineBuffers:
             chain[i], depth[i] = meet, depth[meet] + 1
             region[i] = between = self._region(readers, meet, chain, region)
             if readers and not sink and readers & (readers - 1) == 0 and len(flow.results[i]) == 1:
-                rings[flow.results[i][0]] = self._single(flow.results[i][0], readers.bit_length() - 1, computed)
+                rings[flow.results[i][0]] = self._single(
+                    flow.results[i][0], readers.bit_length() - 1, computed
+                )
                 continue
             sizes = self._simulated(i, flow.results[i], between, meet, sinks, computed)
             rings.update(zip(flow.results[i], sizes, strict=True))
@@ -92,21 +101,34 @@ class LineBuffers:
         return rings
 
     def ring_rows_within(self, mask: int, band_rows: int, fit: Callable[[dict[int, int]], bool]) -> bool:
-        """Whether the rings of a group that runs in bands of several rows fit, by a rule that they meet no longer once they have grown too large."""
+        """Whether the rings of a group that runs in bands of several rows fit, by a rule that they meet no
+        longer once they have grown too large.
+        """
         known = self._by_bands.get((mask, band_rows))
         return all(map(fit, self._in_bands(mask, band_rows) if known is None else (known,)))
 
     def _in_bands(self, mask: int, band_rows: int) -> Iterator[dict[int, int]]:
-        """After each band, the rings so far of a group that runs in bands of several rows. Rows of external maps come one after the other,
-        also within a load.
+        """After each band, the rings so far of a group that runs in bands of several rows. Rows of external
+        maps come one after the other, also within a load.
         """
         flow, lines = self.dataflow, self.lines
         members = list(bits(mask))
         results = {m: i for i in members for m in flow.results[i]}
-        demands = {i: [(results.get(o.map, ~o.map), lines.reads(flow, i, k, results)) for k, o in enumerate(flow.operands[i])] for i in members}
-        rows_done = dict.fromkeys((*members, *(source for wanted in demands.values() for source, _ in wanted)), 0)
+        demands = {
+            i: [
+                (results.get(o.map, ~o.map), lines.reads(flow, i, k, results))
+                for k, o in enumerate(flow.operands[i])
+            ]
+            for i in members
+        }
+        rows_done = dict.fromkeys(
+            (*members, *(source for wanted in demands.values() for source, _ in wanted)), 0
+        )
         rings = dict.fromkeys(results, 0) | {~source: 1 for source in rows_done if source < 0}
-        watched = {m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._between[m, i]] for m in rings}
+        watched = {
+            m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._between[m, i]]
+            for m in rings
+        }
 
         def hold(m: int, first: int, stop: int) -> None:
             oldest = min((reads.keep[rows_done[reader]] for reader, reads in watched[m]), default=first)
@@ -138,14 +160,22 @@ class LineBuffers:
         leaving = flow.sinks(mask)
         sinks = [i for i in members if leaving >> i & 1]
         yield rings
-        while unfinished := [(min(rows_done[i] + band_rows, lines.iterations[i]), i) for i in sinks if rows_done[i] < lines.iterations[i]]:
+        while unfinished := [
+            (min(rows_done[i] + band_rows, lines.iterations[i]), i)
+            for i in sinks
+            if rows_done[i] < lines.iterations[i]
+        ]:
             rows, sink = min(unfinished, key=lambda band: (band[0] / lines.iterations[band[1]], band[1]))
             produce(sink, rows)
             yield rings
 
     def _demand(self, m: int, reader: int, computed: int) -> int:
         """Rows of the map that must exist for the reader's first `computed` rows."""
-        return max((reads.need[computed - 1] for reads in self._between[m, reader]), default=0) if computed else 0
+        return (
+            max((reads.need[computed - 1] for reads in self._between[m, reader]), default=0)
+            if computed
+            else 0
+        )
 
     def _single(self, m: int, reader: int, computed: dict[int, int]) -> int:
         """Ring of a map with one reader in the group, which alone drives it."""
@@ -179,8 +209,19 @@ class LineBuffers:
                 reader = chain[reader]
         return operators
 
-    def _simulated(self, source: int, maps: tuple[int, ...], between: int, meet: int, sinks: int, computed: dict[int, int]) -> tuple[int, ...]:
-        """Rings of the maps that one source makes. `source` is an operator, or ~m for the load of external map m."""
+    def _simulated(
+        self,
+        source: int,
+        maps: tuple[int, ...],
+        between: int,
+        meet: int,
+        sinks: int,
+        computed: dict[int, int],
+    ) -> tuple[int, ...]:
+        """Rings of the maps that one source makes.
+
+        `source` is an operator, or ~m for the load of external map m.
+        """
         stop = computed[meet] if meet != ROOT else 0
         scope = between | (1 << source if source >= 0 else 0)
         sinks = sinks & scope if meet == ROOT else 0
@@ -189,30 +230,51 @@ class LineBuffers:
             self._by_region[key] = _simulate(self._shape(source, maps, between, meet, sinks, stop))
         return self._by_region[key]
 
-    def _shape(self, source: int, maps: tuple[int, ...], between: int, meet: int, sinks: int, stop: int) -> _Region:
+    def _shape(
+        self, source: int, maps: tuple[int, ...], between: int, meet: int, sinks: int, stop: int
+    ) -> _Region:
         """The region with operators renumbered, so that equal regions of repeated blocks compare equal."""
         flow, lines = self.dataflow, self.lines
         local = {i: k for k, i in enumerate(bits(between), start=1)}
         origin: dict[int, int] = dict.fromkeys(maps, 0)
         for i, k in local.items():
             origin.update(dict.fromkeys(flow.results[i], k))
-        demands = tuple(tuple((origin[o.map], o.reads) for o in lines.operands[i] if o.map in origin) for i in local)
-        heights = (lines.iterations[source] if source >= 0 else flow.maps[maps[0]].rows, *(lines.iterations[i] for i in local))
+        demands = tuple(
+            tuple((origin[o.map], o.reads) for o in lines.operands[i] if o.map in origin) for i in local
+        )
+        heights = (
+            lines.iterations[source] if source >= 0 else flow.maps[maps[0]].rows,
+            *(lines.iterations[i] for i in local),
+        )
         watched = tuple(
-            (flow.maps[m].rows, tuple((local[i], reads) for i in bits(flow.readers[m] & between) for reads in self._between[m, i])) for m in maps
+            (
+                flow.maps[m].rows,
+                tuple(
+                    (local[i], reads)
+                    for i in bits(flow.readers[m] & between)
+                    for reads in self._between[m, i]
+                ),
+            )
+            for m in maps
         )
         if meet != ROOT:
             return _Region(demands, heights, watched, ((local[meet], stop),))
-        return _Region(demands, heights, watched, tuple((local.get(i, 0), lines.iterations[i]) for i in bits(sinks)))
+        return _Region(
+            demands, heights, watched, tuple((local.get(i, 0), lines.iterations[i]) for i in bits(sinks))
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """What happens between a source (node 0) and the nodes that drive it (one post-dominator, or sinks in topological order)."""
+    """What happens between a source (node 0) and the nodes that drive it (one post-dominator, or sinks in
+    topological order).
+    """
 
-    demands: tuple[tuple[tuple[int, RowReads], ...], ...]  # per node from 1 on: (node read, reads), in input order
+    # per node from 1 on: (node read, reads), in input order
+    demands: tuple[tuple[tuple[int, RowReads], ...], ...]
     heights: tuple[int, ...]
-    watched: tuple[tuple[int, tuple[tuple[int, RowReads], ...]], ...]  # per map of the source: (rows, its readers)
+    # per map of the source: (rows, its readers)
+    watched: tuple[tuple[int, tuple[tuple[int, RowReads], ...]], ...]
     drivers: tuple[tuple[int, int], ...]  # (node, rows to produce)
 
 
@@ -239,7 +301,9 @@ def _simulate(region: _Region) -> tuple[int, ...]:
                 if node == 0:
                     for k, (height, readers) in enumerate(region.watched):
                         if row < height:
-                            oldest = min((reads.keep[rows_done[reader]] for reader, reads in readers), default=height)
+                            oldest = min(
+                                (reads.keep[rows_done[reader]] for reader, reads in readers), default=height
+                            )
                             rings[k] = max(rings[k], row - min(oldest, row) + 1)
                 rows_done[node] = row + 1
 

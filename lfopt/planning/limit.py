@@ -1,4 +1,6 @@
-"""How many steps a plan may have, and how long they may take to make: a group beyond either is planned without steps."""
+"""How many steps a plan may have, and how long they may take to make:
+a group beyond either is planned without steps.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,13 @@ class Unwritten(Exception):
 
 
 class Limit:
-    """What the schedules of one plan's groups are held to. `stop` is asked again and again, and says whether the time is over.
+    """What the schedules of one plan's groups are held to.
 
-    `most`: steps that are made, those in loops that are made as loops just once; `steps` and `lines`: what the plan has in the end, every iteration
-    counted and as it is written. `interruptible`: whether Ctrl-C ends the making of steps as the time limit does, or whatever is being done.
+    `stop` is asked again and again, and says whether the time is over.
+
+    `most`: steps that are made, those in loops that are made as loops just once; `steps` and `lines`: what
+    the plan has in the end, every iteration counted and as it is written. `interruptible`: whether Ctrl-C
+    ends the making of steps as the time limit does, or whatever is being done.
     """
 
     def __init__(

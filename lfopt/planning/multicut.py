@@ -1,20 +1,25 @@
-"""The linear program of what stretches force: which maps are cut, how often each is loaded, and what operators load again.
+"""The linear program of what stretches force: which maps are cut, how often each is loaded, and what
+operators load again.
 
-In a plan, a map that is read outside the group of its producer is written, and loaded by each group that reads it there. Let w(m, r) = 1 if r is the
-first reader of map m in such a group. Which readers that load may serve is known beforehand: r itself, and later ones that may share a group with it
-(`served`). So for every reader r' of m outside the group of the producer,
+In a plan, a map that is read outside the group of its producer is written, and loaded by each group that
+reads it there. Let w(m, r) = 1 if r is the first reader of map m in such a group. Which readers that load may
+serve is known beforehand: r itself, and later ones that may share a group with it (`served`). So for every
+reader r' of m outside the group of the producer,
 
     sum of w(m, r) over loads that may serve r'  >=  1
 
-and the plan pays `load` bytes for every w, and `write` bytes once if any is 1. Let x(k) >= 0 be the bytes beyond once that operator k moves in the
-group it is in. Of every stretch s, and every path p from its first operator to its last:
+and the plan pays `load` bytes for every w, and `write` bytes once if any is 1. Let x(k) >= 0 be the bytes
+beyond once that operator k moves in the group it is in. Of every stretch s, and every path p from its first
+operator to its last:
 
-    sum over operators k of s of x(k) / E(s)  +  sum over steps of p, from a map m to its reader, of w over loads that may serve it  >=  1
+    sum over operators k of s of x(k) / E(s)  +  sum over steps of p, from a map m to its reader, of w over
+                                                 loads that may serve it  >=  1
 
-(without the first sum if no group holds s), for either some step of p leaves its group, or all of p, and so all of s, is in one. By duality, bytes
-y >= 0 of the paths prove their sum, where the y of paths through a load sum to at most `load`, but for `write` bytes more over all loads of the map,
-and for every operator the y / E of stretches over it sum to at most 1. The program is solved in floating point, with paths added as long as one is
-violated; what counts is y in whole bytes, made to keep these limits exactly.
+(without the first sum if no group holds s), for either some step of p leaves its group, or all of p, and so
+all of s, is in one. By duality, bytes y >= 0 of the paths prove their sum, where the y of paths through a
+load sum to at most `load`, but for `write` bytes more over all loads of the map, and for every operator the y
+/ E of stretches over it sum to at most 1. The program is solved in floating point, with paths added as long
+as one is violated; what counts is y in whole bytes, made to keep these limits exactly.
 """
 
 from __future__ import annotations
@@ -33,7 +38,8 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.stretches import Stretches, between
 
 ROUNDS = 12  # programs solved
-LARGE = 50_000  # entries of a program that takes half a second: the last rounds, which prove little more, are left out
+# entries of a program that takes half a second: the last rounds, which prove little more, are left out
+LARGE = 50_000
 LITTLE = 1e-3  # of the bytes proven
 VIOLATED = 1e-6  # what a path must lack of 1 to be added
 
@@ -45,14 +51,21 @@ class CutCosts(NamedTuple):
 
     write: int  # bytes, once
     load: int  # bytes, for every group beside that of its producer
-    served: tuple[int, ...]  # masks of readers that one load may serve; of those in one group, all are in that of the first of them
+    # masks of readers that one load may serve; of those in one group, all are in that of the first of them
+    served: tuple[int, ...]
 
 
-def served(flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], m: int) -> tuple[int, ...]:
+def served(
+    flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], m: int
+) -> tuple[int, ...]:
     """Of a map; none that is within another."""
     readers, masks = [*bits(flow.readers[m])], list[int]()
     for k, first in enumerate(readers):
-        together = (r for r in readers[k + 1 :] if compatible[first] >> r & 1 and not stretches[first].never & (flow.ancestors[r] | 1 << r))
+        together = (
+            r
+            for r in readers[k + 1 :]
+            if compatible[first] >> r & 1 and not stretches[first].never & (flow.ancestors[r] | 1 << r)
+        )
         masks.append(1 << first | sum(1 << r for r in together))
     return tuple(mask for mask in masks if not any(mask != other and not mask & ~other for other in masks))
 
@@ -67,7 +80,8 @@ class _Path(NamedTuple):
 
 
 def unavoidable(flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> list[int]:
-    """Per operator: bytes beyond the compulsory ones that the stretches which begin with it prove; together, what a plan moves at the least.
+    """Per operator: bytes beyond the compulsory ones that the stretches which begin with it prove; together,
+    what a plan moves at the least.
 
     `maps`: what each costs.
     """
@@ -79,11 +93,16 @@ class _Program:
 
     def __init__(self, flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> None:
         self.flow, self.stretches, self.maps = flow, stretches, maps
-        self.links = [[(r, self._step(m, r)) for m in results for r in bits(flow.readers[m])] for results in flow.results]
+        self.links = [
+            [(r, self._step(m, r)) for m in results for r in bits(flow.readers[m])]
+            for results in flow.results
+        ]
         self.within = [self._within(i) for i in range(len(flow))]
         self.cuts: dict[MapLoad, float] = {}  # w
         self.more = [0.0] * len(flow)  # x
-        self.paths = [_Path(i, 1 << i, begun.extra[i], ()) for i, begun in enumerate(stretches) if i in begun.extra]
+        self.paths = [
+            _Path(i, 1 << i, begun.extra[i], ()) for i, begun in enumerate(stretches) if i in begun.extra
+        ]
         for i, begun in enumerate(stretches):
             self.paths += [_Path(i, 0, NEVER, step) for r, step in self.links[i] if begun.never >> r & 1]
         self.paths = [*dict.fromkeys(self.paths)]
@@ -119,12 +138,15 @@ class _Program:
         return proven
 
     def _violated(self, first: int) -> _Path | None:
-        """Of the stretches that begin with an operator, and their shortest paths: the one that lacks the most of 1, if any does."""
+        """Of the stretches that begin with an operator, and their shortest paths:
+        the one that lacks the most of 1, if any does.
+        """
         begun, inside, cuts, flow = self.stretches[first], self.within[first], self.cuts, self.flow
         if not inside:
             return None
         lacking, last = VIOLATED, -1
-        via = dict[int, tuple[int, tuple[MapLoad, ...]]]()  # per operator: the one before it on its shortest path, and the step between
+        # per operator: the one before it on its shortest path, and the step between
+        via = dict[int, tuple[int, tuple[MapLoad, ...]]]()
         distance, heap, done = {first: 0.0}, [(0.0, first)], 0
         while heap and heap[0][0] + lacking < 1:
             here, i = heapq.heappop(heap)
@@ -132,7 +154,11 @@ class _Program:
                 continue
             done |= 1 << i
             if i != first and (begun.never >> i & 1 or i in begun.extra):
-                paid = sum(self.more[k] for k in bits(between(flow, first, i))) / begun.extra[i] if i in begun.extra else 0.0
+                paid = (
+                    sum(self.more[k] for k in bits(between(flow, first, i))) / begun.extra[i]
+                    if i in begun.extra
+                    else 0.0
+                )
                 if 1 - here - paid > lacking:
                     lacking, last = 1 - here - paid, i
             for reader, step in self.links[i]:
@@ -148,14 +174,20 @@ class _Program:
             i, step = via[i]
             steps += step
         never = begun.never >> last & 1
-        return _Path(first, 0 if never else between(flow, first, last), NEVER if never else begun.extra[last], tuple(steps))
+        return _Path(
+            first,
+            0 if never else between(flow, first, last),
+            NEVER if never else begun.extra[last],
+            tuple(steps),
+        )
 
     def _solved(self) -> list[float]:
         """Solve the program of these paths: `cuts` and `more` become w and x; returns y in bytes."""
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
 
         paths, maps = self.paths, self.maps
-        columns = dict[MapLoad | int, int]()  # shares; the maps of several, for what is written; ~k of operators
+        # shares; the maps of several, for what is written; ~k of operators
+        columns = dict[MapLoad | int, int]()
         costs, entries, limits = list[float](), list[tuple[int, int, float]](), [-1.0] * len(paths)
 
         def column(of: MapLoad | int, cost: float) -> int:
@@ -164,7 +196,8 @@ class _Program:
                 costs.append(cost)
             return columns[of]
 
-        unit = max((path.extra for path in paths if path.operators), default=1)  # of x, so that no entry is tiny
+        # of x, so that no entry is tiny
+        unit = max((path.extra for path in paths if path.operators), default=1)
         for row, path in enumerate(paths):
             for m, mask in path.loads:
                 cut, new = maps[m], (m, mask) not in columns
@@ -173,7 +206,10 @@ class _Program:
                     continue
                 entries.append((row, column((m, mask), cut.load), -1.0))
                 if new and cut.write:
-                    entries += [(len(limits), columns[m, mask], 1.0), (len(limits), column(m, cut.write), -1.0)]
+                    entries += [
+                        (len(limits), columns[m, mask], 1.0),
+                        (len(limits), column(m, cut.write), -1.0),
+                    ]
                     limits.append(0.0)
             entries += [(row, column(~k, unit), -unit / path.extra) for k in bits(path.operators)]
         if not entries:
@@ -203,7 +239,9 @@ class _Program:
             if path.operators:
                 left = min(share.get(k, Fraction(1)) for k in bits(path.operators))
                 size = min(size, int(left * path.extra))
-                share |= {k: share.get(k, Fraction(1)) - Fraction(size, path.extra) for k in bits(path.operators)}
+                share |= {
+                    k: share.get(k, Fraction(1)) - Fraction(size, path.extra) for k in bits(path.operators)
+                }
             for step in path.loads:
                 used[step] += size
             proven_bytes.append(size)
@@ -213,7 +251,10 @@ class _Program:
         """At most `size`: bytes that the shares touched of a map may be given, beside those used."""
         cut = self.maps[m]
         while size:
-            over = sum(max(used[m, mask] + size * (mask in touched) - cut.load, 0) for mask in cut.served) - cut.write
+            over = (
+                sum(max(used[m, mask] + size * (mask in touched) - cut.load, 0) for mask in cut.served)
+                - cut.write
+            )
             if over <= 0:
                 break
             size = max(size - -(-over // len(touched)), 0)

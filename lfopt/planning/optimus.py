@@ -1,21 +1,28 @@
-"""The buffer model of Optimus as it stands (`buffer_model: paper`): which groups are valid, and how often their weights are loaded.
+"""The buffer model of Optimus as it stands (`buffer_model: paper`): which groups are valid, and how often
+their weights are loaded.
 
-Everything is in elements; channels C_l, rows H_l and columns W_l are those of each layer's output. A *layer with weights* is a convolution (not a
-depthwise one), Gemm or MatMul by a constant. All others are *local*: they have no buffer of their own.
+Everything is in elements; channels C_l, rows H_l and columns W_l are those of each layer's output. A *layer
+with weights* is a convolution (not a depthwise one), Gemm or MatMul by a constant. All others are *local*:
+they have no buffer of their own.
 
-    scale     s_last = lcm of the cumulative strides / its own;  s_l = stride_d * s_d for every consumer d in the group, which must agree
+    scale     s_last = lcm of the cumulative strides / its own;  s_l = stride_d * s_d for every consumer d in
+                                                                 the group, which must agree
     rows      m_last = s_last;  m_l = min(H_l, max over consumers d of (m_d - 1) * stride_d + kernel_d)
-    full      a layer with weights after a producer that is not full; not full (k channels) after a full one; a local layer if any producer is
-    minF      sum over layers with weights of (C_l if full else k) * m_l * W_l, and the inputs of first layers that are not full,
-              C * min((m_l - 1) * stride + kernel, H) * W
+    full      a layer with weights after a producer that is not full; not full (k channels) after a full one;
+              a local layer if any producer is
+    minF      sum over layers with weights of (C_l if full else k) * m_l * W_l, and the inputs of first layers
+              that are not full, C * min((m_l - 1) * stride + kernel, H) * W
     addLine   the same with s_l in place of m_l: what one more line of output takes
-    valid     iff S > minF, for one of the two starts (first layers full, or not); the one with the smaller addLine / (S - minF) is kept
-    T         1 if S >= weights + minF; else ceil(H * N / (b * h)), H the rows of the lowest last layer, N images,
-              h = floor((S - minF) / addLine) + 1 lines at a time but at most H, b images at a time if lines are left over
+    valid     iff S > minF, for one of the two starts (first layers full, or not); the one with the smaller
+              addLine / (S - minF) is kept
+    T         1 if S >= weights + minF; else ceil(H * N / (b * h)), H the rows of the lowest last layer, N
+              images, h = floor((S - minF) / addLine) + 1 lines at a time but at most H, b images at a time if
+              lines are left over
 
-The model does not hold weights that stream past nor what a residual connection brings in, and sums up slices in place; the executable variant is
-`lfopt.planning.brr`. Where its description is silent: k is at most C_l, m_last at most H_l, a map that several first layers read counts once, a layer
-that makes one row of all rows has the whole height as its kernel and stride, and a layer that reads rows otherwise (Resize, attention,
+The model does not hold weights that stream past nor what a residual connection brings in, and sums up slices
+in place; the executable variant is `lfopt.planning.brr`. Where its description is silent: k is at most C_l,
+m_last at most H_l, a map that several first layers read counts once, a layer that makes one row of all rows
+has the whole height as its kernel and stride, and a layer that reads rows otherwise (Resize, attention,
 squeeze-and-excite) or a local layer without a producer in the group is in no group of several.
 
 Source: Optimus (Cai, Wang and Zhang, LCTES'21), as its authors' code has it.
@@ -78,7 +85,11 @@ class Optimus:
 
     def fuse(self, mask: int, buffer_elements: int) -> OptimusFigures | None:
         """How the group runs; None if it is not valid."""
-        valid = [(line / (buffer_elements - least), full, least, line) for least, line, full in self.needs(mask) if buffer_elements > least]
+        valid = [
+            (line / (buffer_elements - least), full, least, line)
+            for least, line, full in self.needs(mask)
+            if buffer_elements > least
+        ]
         if not valid:
             return None
         _, full, least, line = min(valid)
@@ -96,15 +107,19 @@ class Optimus:
         return sum({w.name: w.elements for i in bits(mask) for w in flow.weights[i]}.values())
 
     def needs(self, mask: int) -> tuple[tuple[int, int, bool], ...]:
-        """(minF, addLine, whether first layers are full) of both starts; empty if the group is not of this kind, whatever the buffer."""
+        """(minF, addLine, whether first layers are full) of both starts;
+        empty if the group is not of this kind, whatever the buffer.
+        """
         if mask not in self._needs:
             self._needs[mask] = self._both(mask)
         return self._needs[mask]
 
     def floor(self, mask: int) -> int:
-        """Lower bound on minF, of the group and every group that it is grown into by operators of higher index; NEVER if none is valid.
+        """Lower bound on minF, of the group and every group that it is grown into by operators of higher
+        index; NEVER if none is valid.
 
-        Full or not is decided by what comes before. Every term only grows as consumers join: last layers make at least one row in any group.
+        Full or not is decided by what comes before. Every term only grows as consumers join: last layers make
+        at least one row in any group.
         """
         least = self._floors.get(mask)
         if least is None:
@@ -112,11 +127,14 @@ class Optimus:
             least = NEVER
             if members is not None:
                 rows = self._rows(mask, members, dict.fromkeys(members, 1))
-                least = min(self._elements(mask, members, self._full(mask, members, full), rows) for full in (False, True))
+                least = min(
+                    self._elements(mask, members, self._full(mask, members, full), rows)
+                    for full in (False, True)
+                )
             self._floors[mask] = least
         return least
 
-    # -- the formula -------------------------------------------------------------------------------------------------------------------------
+    # -- the formula -----------------------------------------------------------------------------------------
 
     def _both(self, mask: int) -> tuple[tuple[int, int, bool], ...]:
         members = self._members(mask)
@@ -125,10 +143,15 @@ class Optimus:
             return ()
         rows = self._rows(mask, members, scale)
         kinds = ((full, self._full(mask, members, full)) for full in (False, True))
-        return tuple((self._elements(mask, members, kind, rows), self._elements(mask, members, kind, scale), full) for full, kind in kinds)
+        return tuple(
+            (self._elements(mask, members, kind, rows), self._elements(mask, members, kind, scale), full)
+            for full, kind in kinds
+        )
 
     def _members(self, mask: int) -> dict[int, Layer] | None:
-        """Layers by operator, consumers last; None if an operator cannot be fused so, whatever joins the group after it."""
+        """Layers by operator, consumers last; None if an operator cannot be fused so,
+        whatever joins the group after it.
+        """
         flow = self.dataflow
         members: dict[int, Layer] = {}
         for i in bits(mask):
@@ -150,7 +173,12 @@ class Optimus:
     def _consumers(self, i: int, mask: int, members: dict[int, Layer]) -> list[tuple[int, int, int]]:
         """(consumer, kernel, stride) for everything in the group that reads the layer."""
         flow = self.dataflow
-        return [(d, *members[d].windows[m]) for d in bits(flow.succs[i] & mask) for m in flow.results[i] if m in members[d].windows]
+        return [
+            (d, *members[d].windows[m])
+            for d in bits(flow.succs[i] & mask)
+            for m in flow.results[i]
+            if m in members[d].windows
+        ]
 
     def _scale(self, mask: int, members: dict[int, Layer]) -> dict[int, int] | None:
         """Rows of each layer per line of output; None where consumers do not agree."""
@@ -164,7 +192,9 @@ class Optimus:
         line = lcm(*(strides[i] for i in ends))
         scale: dict[int, int] = {}
         for i in reversed(members):
-            wanted = {stride * scale[d] for d, _, stride in self._consumers(i, mask, members)} or {line // strides[i]}
+            wanted = {stride * scale[d] for d, _, stride in self._consumers(i, mask, members)} or {
+                line // strides[i]
+            }
             if len(wanted) > 1:
                 return None
             (scale[i],) = wanted
@@ -175,7 +205,10 @@ class Optimus:
         rows: dict[int, int] = {}
         for i, layer in reversed(members.items()):
             consumers = self._consumers(i, mask, members)
-            rows[i] = min(layer.height, max(((rows[d] - 1) * stride + kernel for d, kernel, stride in consumers), default=last[i]))
+            rows[i] = min(
+                layer.height,
+                max(((rows[d] - 1) * stride + kernel for d, kernel, stride in consumers), default=last[i]),
+            )
         return rows
 
     def _full(self, mask: int, members: dict[int, Layer], first: bool) -> dict[int, bool]:
@@ -187,7 +220,9 @@ class Optimus:
             full[i] = (not any(before) if before else first) if layer.weighted else any(before)
         return full
 
-    def _elements(self, mask: int, members: dict[int, Layer], full: dict[int, bool], rows: dict[int, int]) -> int:
+    def _elements(
+        self, mask: int, members: dict[int, Layer], full: dict[int, bool], rows: dict[int, int]
+    ) -> int:
         """Elements on chip with so many rows of each layer."""
         flow = self.dataflow
         total = 0
@@ -199,14 +234,18 @@ class Optimus:
             for o in flow.operands[i]:
                 if not full[i] and not self._inside(o.map, mask) and o.map in layer.windows:
                     kernel, stride = layer.windows[o.map]
-                    inputs[o.map] = max(inputs.get(o.map, 0), min((rows[i] - 1) * stride + kernel, flow.maps[o.map].rows))
+                    inputs[o.map] = max(
+                        inputs.get(o.map, 0), min((rows[i] - 1) * stride + kernel, flow.maps[o.map].rows)
+                    )
         for m, held in inputs.items():
             channels, height, row, _ = _extents(flow.maps[m].shape)
             total += channels * min(held, height) * row
         return total
 
 
-def paper_bands(dataflow: Dataflow, mask: int, buffer_elements: int, channels: int = CHANNELS) -> OptimusFigures | None:
+def paper_bands(
+    dataflow: Dataflow, mask: int, buffer_elements: int, channels: int = CHANNELS
+) -> OptimusFigures | None:
     """The model on one group."""
     return Optimus(dataflow, channels).fuse(mask, buffer_elements)
 
@@ -239,7 +278,9 @@ def _layer(flow: Dataflow, op: int) -> Layer | None:
 
 
 def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, int] | None:
-    """(kernel with dilation, stride) along rows; the whole height if all rows make one; None if rows are read otherwise."""
+    """(kernel with dilation, stride) along rows; the whole height if all rows make one;
+    None if rows are read otherwise.
+    """
     call, height = flow.calls[op], flow.heights[op]
     if reads is same_row(height):
         return 1, 1
@@ -254,18 +295,35 @@ def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, 
 class OptimusCosts:
     """The `CostModel` of groups under the model. Bytes are those of `GroupCosts`, the weights times T.
 
-    A group of several operators is legal if the model calls it valid. A single operator always is: weights pass T times where the model has an
-    answer; local layers, and what it has no answer for, move every tensor once. No operator is left out: weights need not fit.
+    A group of several operators is legal if the model calls it valid. A single operator always is: weights
+    pass T times where the model has an answer; local layers, and what it has no answer for, move every tensor
+    once. No operator is left out: weights need not fit.
     """
 
-    def __init__(self, dataflow: Dataflow, hardware: Hardware, channels: int = CHANNELS, *, buffer_elements: int | None = None) -> None:
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        hardware: Hardware,
+        channels: int = CHANNELS,
+        *,
+        buffer_elements: int | None = None,
+    ) -> None:
         """`buffer_elements`: S, if it is not what the buffer holds of maps."""
         self.dataflow, self.hardware = dataflow, hardware
         self.model = Optimus(dataflow, channels)
         store = hardware.parameter_store_bytes and UNLIMITED
-        roomy = replace(hardware, buffer_bytes=UNLIMITED, weight_buffer_bytes=0, parameter_store_bytes=store, parameter_tables=0)
+        roomy = replace(
+            hardware,
+            buffer_bytes=UNLIMITED,
+            weight_buffer_bytes=0,
+            parameter_store_bytes=store,
+            parameter_tables=0,
+        )
         self._once = GroupCosts(dataflow, roomy, Traffic.ONCE, epilogue=False)
-        self._elements = hardware.buffer_bytes // hardware.element_bytes if buffer_elements is None else buffer_elements  # S
+        # S
+        self._elements = (
+            hardware.buffer_bytes // hardware.element_bytes if buffer_elements is None else buffer_elements
+        )
         self._costs: dict[int, Cost | DoesNotFit] = {}
 
     @property
@@ -282,12 +340,22 @@ class OptimusCosts:
         fused, size = self.model.fuse(mask, self._elements), self.hardware.element_bytes
         if fused is not None:
             once = self._once.dram(mask)
-            return Cost(once.total + (fused.weight_passes - 1) * once.weight, fused.least * size, "brr", fused.least * size)
+            return Cost(
+                once.total + (fused.weight_passes - 1) * once.weight,
+                fused.least * size,
+                "brr",
+                fused.least * size,
+            )
         if self.legal_anywhere(mask):
             opaque = self.dataflow.specs[mask.bit_length() - 1] is OPAQUE
             return Cost(self._once.dram(mask).total, 0, "opaque" if opaque else "tiled")
         needed = min((least for least, _, _ in self.model.needs(mask)), default=NEVER)
-        return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (BufferUse("minF", "map", 1, needed * size, needed * size),))
+        return DoesNotFit(
+            mask,
+            needed * size,
+            self.hardware.buffer_bytes,
+            (BufferUse("minF", "map", 1, needed * size, needed * size),),
+        )
 
     def price(self, mask: int) -> Cost | None:
         """As `evaluate`, without reasons."""
@@ -299,7 +367,9 @@ class OptimusCosts:
         return 0
 
     def grow(self, mask: int, _floor: int | None, dram: int, op: int) -> tuple[int, int]:
-        """Add an operator whose index is above all others: (lower bound on minF from now on, DRAM bytes if every tensor moves once)."""
+        """Add an operator whose index is above all others:
+        (lower bound on minF from now on, DRAM bytes if every tensor moves once).
+        """
         return self.model.floor(mask | 1 << op), self._once.groups.grow(mask, dram, op)
 
     def may_grow(self, _mask: int, floor: int) -> bool:
@@ -327,7 +397,9 @@ class OptimusCosts:
     @cached_property
     def _compatible(self) -> tuple[int, ...]:
         flow, layers = self.dataflow, self.model.layers
-        fusible = sum(1 << i for i, layer in enumerate(layers) if layer is not None and self._may_join(i, layer))
+        fusible = sum(
+            1 << i for i, layer in enumerate(layers) if layer is not None and self._may_join(i, layer)
+        )
         return tuple(convex(flow, [fusible if fusible >> i & 1 else 1 << i for i in range(len(flow))]))
 
     def _may_join(self, op: int, layer: Layer) -> bool:

@@ -1,11 +1,24 @@
-"""The parts of a plan: every group with its mode, buffer, bytes by class, places and steps; where everything lies in DRAM; totals."""
+"""The parts of a plan: every group with its mode, buffer, bytes by class, places and steps;
+where everything lies in DRAM; totals.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
+from lfopt.ir import (
+    Cost,
+    DoesNotFit,
+    DramBytes,
+    DramTensor,
+    Node,
+    PlannedGroup,
+    Totals,
+    dram_bytes,
+    parameters_of,
+    round_up,
+)
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import band_rows
 from lfopt.planning.alike import Structures
@@ -26,27 +39,40 @@ class Outline:
 
     group: PlannedGroup  # without places and steps
     mask: int
-    schedule: Callable[[Limit], PlacesAndSteps] | None  # raises Unwritten beyond the limit; None where the group cannot be executed
-    like: int = 0  # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
+    # raises Unwritten beyond the limit; None where the group cannot be executed
+    schedule: Callable[[Limit], PlacesAndSteps] | None
+    # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
+    like: int = 0
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
 
 
 def plan_groups(
-    costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None, limit: Limit | None = None
+    costs: GroupCosts,
+    groups: tuple[int, ...],
+    bands: band_rows.Propose | None = None,
+    limit: Limit | None = None,
 ) -> tuple[PlannedGroup, ...] | DoesNotFit:
-    """The groups of a legal scheme, planned in the order given; or the first one that may not run. For `bands` see `outline`."""
+    """The groups of a legal scheme, planned in the order given; or the first one that may not run.
+
+    For `bands` see `outline`.
+    """
     limit = limit or Limit()
     outlines = outline(costs, groups, bands, lambda: bool(limit.over))
     return outlines if isinstance(outlines, DoesNotFit) else with_steps(costs, outlines, limit)
 
 
 def outline(
-    costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None, late: Callable[[], bool] = lambda: False
+    costs: GroupCosts,
+    groups: tuple[int, ...],
+    bands: band_rows.Propose | None = None,
+    late: Callable[[], bool] = lambda: False,
 ) -> tuple[Outline, ...] | DoesNotFit:
-    """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may not run.
+    """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may
+    not run.
 
-    `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are computed one at a time.
-    `late`: whether there is no time left to choose between schedules of the same bytes.
+    `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is
+    taken, else rows are computed one at a time. `late`: whether there is no time left to choose between
+    schedules of the same bytes.
     """
     outlines: list[Outline] = []
     structures, first = Structures(costs.dataflow), dict[Hashable, int]()
@@ -65,11 +91,17 @@ def outline(
 
 
 def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
-    """The groups with their places and steps; those beyond the limit say so, and have none. Those that move little come first: most are done then.
+    """The groups with their places and steps; those beyond the limit say so, and have none.
+
+    Those that move little come first: most are done then.
 
     Of groups of one structure, the first one's steps are made: the others take no time.
     """
-    layout, planned, known = BufferLayout(costs.dataflow, costs.hardware), [outlined.group for outlined in outlines], dict[int, PlacesAndSteps]()
+    layout, planned, known = (
+        BufferLayout(costs.dataflow, costs.hardware),
+        [outlined.group for outlined in outlines],
+        dict[int, PlacesAndSteps](),
+    )
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
             planned[k] = _with_steps(costs, layout, outlines[k], limit, known)
@@ -83,11 +115,17 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
     return tuple(planned)
 
 
-def _with_steps(costs: GroupCosts, layout: BufferLayout, outlined: Outline, limit: Limit, known: dict[int, PlacesAndSteps]) -> PlannedGroup:
+def _with_steps(
+    costs: GroupCosts, layout: BufferLayout, outlined: Outline, limit: Limit, known: dict[int, PlacesAndSteps]
+) -> PlannedGroup:
     """`known`: places and steps by group, of those that others may be like."""
     if outlined.schedule is None:
         return outlined.group
-    laid_out = renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors) if outlined.like in known else None
+    laid_out = (
+        renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors)
+        if outlined.like in known
+        else None
+    )
     if laid_out is None:
         limit.expect(1)
         laid_out = outlined.schedule(limit)
@@ -96,28 +134,43 @@ def _with_steps(costs: GroupCosts, layout: BufferLayout, outlined: Outline, limi
     if steps:
         steps = with_parameters(costs, layout, outlined.mask, outlined.group.mode, steps)
         moved, wanted = dram_bytes(steps), outlined.group.dram
-        assert moved == wanted, f"{outlined.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
+        assert moved == wanted, (
+            f"{outlined.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
+        )
         limit.keep(steps)
     return replace(outlined.group, places=places, steps=steps)
 
 
-def with_parameters(costs: GroupCosts, layout: BufferLayout, mask: int, mode: str, steps: Sequence[Node]) -> tuple[Node, ...]:
+def with_parameters(
+    costs: GroupCosts, layout: BufferLayout, mask: int, mode: str, steps: Sequence[Node]
+) -> tuple[Node, ...]:
     """The steps of a group, behind the loads of its parameters where its mode has none of its own."""
     if MODES[mode].parameters:
         return tuple(steps)
-    return (*(layout.load_parameters(*pair) for i in bits(mask) for pair in costs.groups.parameters_of(i)), *steps)
+    return (
+        *(layout.load_parameters(*pair) for i in bits(mask) for pair in costs.groups.parameters_of(i)),
+        *steps,
+    )
 
 
 def _band_rows(costs: GroupCosts, group: int, cost: Cost, propose: band_rows.Propose | None) -> int | None:
     """Rows that a group makes at a time, where its mode has a choice."""
-    return band_rows.chosen(costs, group, propose) if costs.taken(group) is None and costs.modes[cost.mode].heights(group) else None
+    return (
+        band_rows.chosen(costs, group, propose)
+        if costs.taken(group) is None and costs.modes[cost.mode].heights(group)
+        else None
+    )
 
 
-def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, rows: int | None, *, late: bool) -> Outline:
+def _outlined(
+    costs: GroupCosts, group: int, cost: Cost, number: int, rows: int | None, *, late: bool
+) -> Outline:
     mode, terms, option = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
     rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
-    needed, schedule = scheduled(group, costs.hardware.buffer_bytes, rows) if option is None else option.scheduled
+    needed, schedule = (
+        scheduled(group, costs.hardware.buffer_bytes, rows) if option is None else option.scheduled
+    )
     planned = PlannedGroup(
         id=number,
         nodes=costs.dataflow.names(group),
@@ -135,7 +188,9 @@ def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, rows: int 
     return Outline(planned, group, None if isinstance(schedule, str) else schedule)
 
 
-def _outlined_like(costs: GroupCosts, structures: Structures, first: Outline, group: int, number: int) -> Outline:
+def _outlined_like(
+    costs: GroupCosts, structures: Structures, first: Outline, group: int, number: int
+) -> Outline:
     """A group of the same structure as one before it."""
     flow, names, planned = costs.dataflow, structures.renaming(first.mask, group), first.group
 
@@ -145,7 +200,14 @@ def _outlined_like(costs: GroupCosts, structures: Structures, first: Outline, gr
         return scheduled.make(limit)
 
     spilled = tuple(names[name] for name in planned.spilled)
-    own = replace(planned, id=number, nodes=flow.names(group), inputs=_inputs(flow, group), outputs=_outputs(flow, group), spilled=spilled)
+    own = replace(
+        planned,
+        id=number,
+        nodes=flow.names(group),
+        inputs=_inputs(flow, group),
+        outputs=_outputs(flow, group),
+        spilled=spilled,
+    )
     return Outline(own, group, schedule, first.mask, names)
 
 
@@ -160,8 +222,11 @@ def _outputs(flow: Dataflow, group: int) -> tuple[str, ...]:
     return tuple(flow.maps[m].name for m in sorted(flow.leaving(group)))
 
 
-def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mapping[str, int] = NOWHERE) -> tuple[DramTensor, ...]:
-    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group stores or spills, one after the other.
+def memory_map(
+    costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mapping[str, int] = NOWHERE
+) -> tuple[DramTensor, ...]:
+    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group
+    stores or spills, one after the other.
 
     `level_2`: maps that lie in the second level instead, and their addresses there.
     """
@@ -183,13 +248,23 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mappi
         if flow.producer[m] < 0:
             add(tensor.name, "input", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
     for name in dict.fromkeys(w.name for weights in flow.weights for w in weights):
-        add(name, "weight", 1, layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases))
+        add(
+            name,
+            "weight",
+            1,
+            layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases),
+        )
     for i in range(len(flow)):
         for name, size in costs.groups.parameters_of(i):
             add(parameters_of(name), "parameter", 1, size)
     for name in dict.fromkeys(name for group in groups for name in (*group.outputs, *group.spilled)):
         tensor = flow.maps[flow.map_index[name]]
-        add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
+        add(
+            name,
+            "output" if name in outputs else "map",
+            tensor.rows,
+            hardware.dram_bytes(tensor) // max(tensor.rows, 1),
+        )
     return tuple(tensors)
 
 
@@ -199,12 +274,20 @@ def total_dram(groups: tuple[PlannedGroup, ...], *, counted: bool = True) -> Dra
 
 
 def dram_at_port(groups: Sequence[PlannedGroup]) -> DramBytes:
-    """As `total_dram`, as a memory port sees it, which knows no spills: outputs when they go, inputs when they come back."""
-    return sum((dram_bytes(g.steps, at_port=True) if g.spilled else g.dram for g in groups if MODES[g.mode].counted), DramBytes())
+    """As `total_dram`, as a memory port sees it, which knows no spills:
+    outputs when they go, inputs when they come back.
+    """
+    return sum(
+        (dram_bytes(g.steps, at_port=True) if g.spilled else g.dram for g in groups if MODES[g.mode].counted),
+        DramBytes(),
+    )
 
 
 def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_bytes: int) -> Totals:
-    """A plan's totals beside its baselines; the bound is what a search has proven, 0 if none has. `original`: costs of the network without copies."""
+    """A plan's totals beside its baselines; the bound is what a search has proven, 0 if none has.
+
+    `original`: costs of the network without copies.
+    """
     moved, bound = total_dram(groups).total, lower_bound_bytes
     return Totals(
         dram_bytes=moved,

@@ -1,6 +1,7 @@
 """Where multipliers and tables of quantised operators lie in their stores beside the buffer.
 
-The cycle model (`simulator.model.parameters`) and the encoder (`codegen.accel`) both go by this: loads wait for those who use what they overwrite.
+The cycle model (`simulator.model.parameters`) and the encoder (`codegen.accel`) both go by this: loads wait
+for those who use what they overwrite.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from lfopt.ops.arithmetic import SUMS, arithmetic
 
 @dataclass(slots=True)
 class ParameterStore:
-    """A store that is filled from its start to its end, and then anew. Sizes are in units of the caller: bytes, rows of multipliers, tables.
+    """A store that is filled from its start to its end, and then anew.
+
+    Sizes are in units of the caller: bytes, rows of multipliers, tables.
 
     >>> store = ParameterStore(room=8)
     >>> store.make_room(7)
@@ -30,7 +33,9 @@ class ParameterStore:
     free: int = 0  # where the next parameters go
 
     def make_room(self, size: int) -> None:
-        """Parameters that are needed together come next, so large in all: where they do not fit behind those before, they begin at the start."""
+        """Parameters that are needed together come next, so large in all:
+        where they do not fit behind those before, they begin at the start.
+        """
         if self.free + size > self.room:
             self.free = 0
 

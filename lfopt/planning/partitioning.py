@@ -1,9 +1,11 @@
-"""A line-buffered group cut among workers: each makes some rows of its results, in rings of its own, without waiting for the others.
+"""A line-buffered group cut among workers: each makes some rows of its results, in rings of its own, without
+waiting for the others.
 
-The order of a worker is that of the whole group, begun at the first row of every map that its rows need; rows that two of them need are made twice.
-What needs all rows of a map (a global pool), or has one row for all (what follows the pool), ends a *stage*: the workers wait for one another there,
-and the map lies where all of them reach it. Such a map must be there as a whole, and each of its rows is made once. Operators with one row are stages
-that workers do together.
+The order of a worker is that of the whole group, begun at the first row of every map that its rows need; rows
+that two of them need are made twice. What needs all rows of a map (a global pool), or has one row for all
+(what follows the pool), ends a *stage*: the workers wait for one another there, and the map lies where all of
+them reach it. Such a map must be there as a whole, and each of its rows is made once. Operators with one row
+are stages that workers do together.
 """
 
 from __future__ import annotations
@@ -33,14 +35,22 @@ class WorkPartition:
     """A group, cut."""
 
     stages: tuple[ThreadStage, ...]
-    common: frozenset[int]  # maps inside the group that lie where all workers reach them; others are in each worker's rings
+    # maps inside the group that lie where all workers reach them; others are in each worker's rings
+    common: frozenset[int]
 
 
-def cut(layout: BufferLayout, mask: int, places: Sequence[Place], band_rows: int, common: frozenset[int], workers: int) -> WorkPartition | str:
+def cut(
+    layout: BufferLayout,
+    mask: int,
+    places: Sequence[Place],
+    band_rows: int,
+    common: frozenset[int],
+    workers: int,
+) -> WorkPartition | str:
     """The group among workers, in the places of its plan; or why that cannot be.
 
-    `common`: maps that all workers reach, as a whole, anyway: what leaves the group is among them. The first band of a worker may need more
-    rows at once than any of the plan: then rows are computed one at a time.
+    `common`: maps that all workers reach, as a whole, anyway: what leaves the group is among them. The first
+    band of a worker may need more rows at once than any of the plan: then rows are computed one at a time.
     """
     flow, rings = layout.flow, {place.name: place.slots for place in places}
     if all(flow.heights[i] <= 1 for i in bits(mask)):
@@ -53,38 +63,64 @@ def cut(layout: BufferLayout, mask: int, places: Sequence[Place], band_rows: int
             if rings.get(names[m], 0) < flow.maps[m].rows:
                 return f"{names[m]!r} is not there as a whole"
         stages = tuple(_stage(layout, partition, members, at) for members in partition.stages)
-        own = {names[m]: rings[names[m]] for i in bits(mask) for m in flow.results[i] if m not in partition.common and names[m] in rings}
-        if all(_held(flow, (step for stage in stages for step in unfold(stage.steps[k % len(stage.steps)])), own) for k in range(workers)):
+        own = {
+            names[m]: rings[names[m]]
+            for i in bits(mask)
+            for m in flow.results[i]
+            if m not in partition.common and names[m] in rings
+        }
+        if all(
+            _held(flow, (step for stage in stages for step in unfold(stage.steps[k % len(stage.steps)])), own)
+            for k in range(workers)
+        ):
             return WorkPartition(stages, frozenset(partition.common - common))
     return "rings are too small for it"
 
 
 def _stage(layout: BufferLayout, partition: _Partitioner, members: int, at: dict[str, int]) -> ThreadStage:
     together = layout.flow.heights[next(bits(members))] == 1
-    parts = [dict.fromkeys(bits(members), (0, 1))] if together else [{i: rows[i] for i in bits(members)} for rows in partition.rows]
+    parts = (
+        [dict.fromkeys(bits(members), (0, 1))]
+        if together
+        else [{i: rows[i] for i in bits(members)} for rows in partition.rows]
+    )
     return ThreadStage(
-        together, tuple(parts), tuple(fold(_iterations(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD) for rows in parts)
+        together,
+        tuple(parts),
+        tuple(
+            fold(_iterations(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD)
+            for rows in parts
+        ),
     )
 
 
-def _iterations(layout: BufferLayout, mask: int, at: dict[str, int], band_rows: int, rows: RowsOfOperators) -> list[list[Step] | Again]:
+def _iterations(
+    layout: BufferLayout, mask: int, at: dict[str, int], band_rows: int, rows: RowsOfOperators
+) -> list[list[Step] | Again]:
     flow, group = layout.flow, StreamedGroup(layout, mask, {})
     operands = group.operands(as_seen=False)
     read: dict[int, list[Span]] = {}
     for o in operands:
         read.setdefault(o.source.map, []).append(reach(o.reads, rows[o.op]))
-    boxes = {flow.maps[m].name: with_rows(whole(flow.maps[m].shape), _hull(spans)) for m, spans in read.items()}
+    boxes = {
+        flow.maps[m].name: with_rows(whole(flow.maps[m].shape), _hull(spans)) for m, spans in read.items()
+    }
     return list(Walk(group, operands, boxes, None, at, frozenset(), band_rows, rows).iterations())
 
 
 class _Partitioner:
     """Which operators make a stage, which maps are common, and which rows each worker makes."""
 
-    def __init__(self, flow: Dataflow, mask: int, band_rows: int, common: frozenset[int], workers: int) -> None:
+    def __init__(
+        self, flow: Dataflow, mask: int, band_rows: int, common: frozenset[int], workers: int
+    ) -> None:
         self.flow, self.mask, self.band_rows, self.workers = flow, mask, band_rows, workers
-        self.ends = {(p, c) for p, c, o in self._edges() if self._ends(p, c, o)}  # (producer, reader): a stage ends between them
+        # (producer, reader): a stage ends between them
+        self.ends = {(p, c) for p, c, o in self._edges() if self._ends(p, c, o)}
         while True:
-            shared = {p for p, _ in self.ends} | {i for i in bits(mask) if flow.heights[i] == 1 or common & {*flow.results[i]}}
+            shared = {p for p, _ in self.ends} | {
+                i for i in bits(mask) if flow.heights[i] == 1 or common & {*flow.results[i]}
+            }
             self.common = {m for i in shared for m in flow.results[i]}
             self.level = self._levels()
             self.rows = [self._rows(worker) for worker in range(workers)]
@@ -92,25 +128,38 @@ class _Partitioner:
             if not late:
                 break
             self.ends |= late
-        self.stages = [sum(1 << i for i in bits(mask) if self.level[i] == k) for k in sorted({*self.level.values()})]
+        self.stages = [
+            sum(1 << i for i in bits(mask) if self.level[i] == k) for k in sorted({*self.level.values()})
+        ]
 
     def _edges(self) -> Iterator[tuple[int, int, MapRead]]:
         flow = self.flow
-        return ((p, c, o) for c in bits(self.mask) for o in flow.operands[c] if (p := flow.producer[o.map]) >= 0 and self.mask >> p & 1)
+        return (
+            (p, c, o)
+            for c in bits(self.mask)
+            for o in flow.operands[c]
+            if (p := flow.producer[o.map]) >= 0 and self.mask >> p & 1
+        )
 
     def _ends(self, producer: int, reader: int, operand: MapRead) -> bool:
         """Whether the reader must wait for all of what the producer makes."""
         one = [self.flow.heights[i] == 1 for i in (producer, reader)]
         reads = operand.reads
-        return one[0] != one[1] or (reads.rows_out > 1 and reads.keep[reads.rows_out - 1] == 0 and reads.need[0] == reads.rows_in)
+        return one[0] != one[1] or (
+            reads.rows_out > 1 and reads.keep[reads.rows_out - 1] == 0 and reads.need[0] == reads.rows_in
+        )
 
     def _levels(self) -> dict[int, int]:
         """Stage of each operator: as early as may be, then as late as its readers allow."""
         flow, level = self.flow, dict[int, int]()
         for i in bits(self.mask):
-            level[i] = max((level[p] + ((p, i) in self.ends) for p in bits(flow.preds[i] & self.mask)), default=0)
+            level[i] = max(
+                (level[p] + ((p, i) in self.ends) for p in bits(flow.preds[i] & self.mask)), default=0
+            )
         for i in reversed([*bits(self.mask)]):
-            level[i] = min((level[c] - ((i, c) in self.ends) for c in bits(flow.succs[i] & self.mask)), default=level[i])
+            level[i] = min(
+                (level[c] - ((i, c) in self.ends) for c in bits(flow.succs[i] & self.mask)), default=level[i]
+            )
         kinds = dict.fromkeys((level[i], flow.heights[i] == 1) for i in bits(self.mask))
         order = {kind: k for k, kind in enumerate(sorted(kinds))}
         return {i: order[level[i], flow.heights[i] == 1] for i in bits(self.mask)}
@@ -121,7 +170,12 @@ class _Partitioner:
         for i in reversed([*bits(self.mask)]):
             spans[i] = self._own(flow.heights[i], worker)
             if not self.common & {*flow.results[i]}:
-                reads = [(o.reads, spans[c]) for c in bits(flow.succs[i] & self.mask) for o in flow.operands[c] if o.map in flow.results[i]]
+                reads = [
+                    (o.reads, spans[c])
+                    for c in bits(flow.succs[i] & self.mask)
+                    for o in flow.operands[c]
+                    if o.map in flow.results[i]
+                ]
                 spans[i] = _hull([reach(*one) for one in reads])
         return spans
 
@@ -145,7 +199,9 @@ class _Partitioner:
 
 
 def reach(reads: RowReads, rows: Span) -> Span:
-    """Rows of an operand that these rows of its reader need; if they read none, no rows, before which all must exist."""
+    """Rows of an operand that these rows of its reader need;
+    if they read none, no rows, before which all must exist.
+    """
     first, stop = rows
     if first == stop:
         return NOTHING
@@ -167,11 +223,16 @@ def _held(flow: Dataflow, steps: Iterable[Step], rings: Mapping[str, int]) -> bo
             i = index[step.operator]
             results = zip(flow.results[i], step.boxes, step.places, strict=True)
             written = [(flow.maps[m].name, row_span(box)) for m, box, place in results if place >= 0]
-            rows_computed = range(min(first for _, (first, _) in written), max(stop for _, (_, stop) in written))
+            rows_computed = range(
+                min(first for _, (first, _) in written), max(stop for _, (_, stop) in written)
+            )
             for operand in flow.operands[i]:
                 name = flow.maps[operand.map].name
                 wanted = (
-                    (row, slots[name]) for r in rows_computed for row in range(operand.reads.first[r], operand.reads.last[r] + 1) if name in rings
+                    (row, slots[name])
+                    for r in rows_computed
+                    for row in range(operand.reads.first[r], operand.reads.last[r] + 1)
+                    if name in rings
                 )
                 if any(held.get(row % rings[name]) != row for row, held in wanted):
                     return False

@@ -1,7 +1,8 @@
-"""Rows that operators make in turn as the last of them makes its result band by band, and the rings that this takes.
+"""Rows that operators make in turn as the last of them makes its result band by band, and the rings that this
+takes.
 
-Each operator makes all rows that a band asks of it before the next one runs. Rows stay as long as this band or a later one reads them; nothing is
-made twice.
+Each operator makes all rows that a band asks of it before the next one runs. Rows stay as long as this band
+or a later one reads them; nothing is made twice.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ class Passage(NamedTuple):
     """How rows pass through operators."""
 
     rows: dict[int, list[Span]]  # per operator and band: rows of its result
-    loads: dict[int, list[tuple[Span, Span]]]  # per map from outside, and band: rows to load that nothing reads, and then others
+    # per map from outside, and band: rows to load that nothing reads, and then others
+    loads: dict[int, list[tuple[Span, Span]]]
     rest: dict[int, Span]  # per map from outside: rows that are left after the last band
     rings: dict[int, int]  # per map that is read or made: rows held
 
 
 def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Container[int] = ()) -> Passage:
-    """Rows of operators of one result each, in the order in which they run. `ends`: rows of the last one's result that exist after each band.
+    """Rows of operators of one result each, in the order in which they run.
+
+    `ends`: rows of the last one's result that exist after each band.
 
     `whole`: maps that are on chip throughout, and not looked at.
     """
@@ -37,7 +41,9 @@ def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Cont
 
     def needed(m: int) -> list[int]:
         """Rows of a map that must exist in each band."""
-        columns = [[reads.need[stop - 1] if stop else 0 for stop in stops[reader]] for reader, reads in readers[m]]
+        columns = [
+            [reads.need[stop - 1] if stop else 0 for stop in stops[reader]] for reader, reads in readers[m]
+        ]
         return [max(column) for column in zip(*columns, strict=True)]
 
     def kept(m: int) -> list[int]:
@@ -54,7 +60,9 @@ def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Cont
     for m in dict.fromkeys((*readers, *maker)):
         if m in maker:
             lows = kept(m) if m in readers else [start for start, _ in rows[maker[m]]]
-            rings[m] = max(stop - min(low, start) for low, (start, stop) in zip(lows, rows[maker[m]], strict=True))
+            rings[m] = max(
+                stop - min(low, start) for low, (start, stop) in zip(lows, rows[maker[m]], strict=True)
+            )
             continue
         before, pending, held = 0, list[tuple[Span, Span]](), 1
         for low, stop in zip(kept(m), needed(m), strict=True):

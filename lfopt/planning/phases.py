@@ -1,4 +1,6 @@
-"""The contractions of a dataflow whose weights any schedule that computes nothing twice must load, as `lfopt.ops.phases` bounds them."""
+"""The contractions of a dataflow whose weights any schedule that computes nothing twice must load,
+as `lfopt.ops.phases` bounds them.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,26 @@ from lfopt.ops.phases import MapContraction, keeps_elements, products_of
 
 
 def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[MapContraction]:
-    """Those among some operators (a mask) whose weights nothing else reads, and whose operand has every element of a map once."""
+    """Those among some operators (a mask) whose weights nothing else reads,
+    and whose operand has every element of a map once.
+    """
     readers = Counter(name for weights in flow.weights for name in {w.name for w in weights})
     for i in bits(counted):
         data = [o.map for o in flow.operands[i] if o.input == 0]
-        if len(data) != 1 or any(readers[w.name] > 1 for w in flow.weights[i]) or (root := _laid_out(flow, data[0])) is None:
+        if (
+            len(data) != 1
+            or any(readers[w.name] > 1 for w in flow.weights[i])
+            or (root := _laid_out(flow, data[0])) is None
+        ):
             continue
         own = sum(hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in flow.weights[i])
         own += sum(hardware.dram_bytes(flow.maps[m]) for m in flow.results[i] if flow.is_output[m])
         if (products := products_of(flow.calls[i], flow.maps[root].elements, own)) is not None:
-            yield MapContraction(flow.maps[root].name, hardware.dram_bytes(flow.maps[root]) if flow.producer[root] < 0 else 0, products)
+            yield MapContraction(
+                flow.maps[root].name,
+                hardware.dram_bytes(flow.maps[root]) if flow.producer[root] < 0 else 0,
+                products,
+            )
 
 
 def _laid_out(flow: Dataflow, m: int) -> int | None:

@@ -21,18 +21,24 @@ BEHIND = (
 def renamed(
     places: Sequence[Place], nodes: Sequence[Node], names: Mapping[str, str], tensors: Container[str]
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]] | None:
-    """The same with other names of operators and tensors. None where a place's name does not tell what it is called after.
+    """The same with other names of operators and tensors.
+
+    None where a place's name does not tell what it is called after.
 
     `names`: new ones by old ones; `tensors`: names that only places of those tensors may have.
     """
     called = [_called(place.name, names, tensors) for place in places]
     if not all(called):
         return None
-    return tuple(replace(place, name=name) for place, name in zip(places, called, strict=True) if name), _nodes(nodes, names)
+    return tuple(
+        replace(place, name=name) for place, name in zip(places, called, strict=True) if name
+    ), _nodes(nodes, names)
 
 
 def _called(name: str, names: Mapping[str, str], tensors: Container[str]) -> str | None:
-    """The new name of a place: of a tensor, of sums of an operator, of something beside a tensor, or its own."""
+    """The new name of a place: of a tensor, of sums of an operator, of something beside a tensor, or its
+    own.
+    """
     if name in names:
         return names[name]
     new = name

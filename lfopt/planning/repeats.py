@@ -1,10 +1,13 @@
-"""How often multiply-accumulates may be repeated inside groups: what a plan is allowed, less what its copies take.
+"""How often multiply-accumulates may be repeated inside groups: what a plan is allowed, less what its copies
+take.
 
-An operator that has a copy, and the copy, do no more than their own. All others share what is left, each group in proportion to their own in it:
+An operator that has a copy, and the copy, do no more than their own. All others share what is left, each
+group in proportion to their own in it:
 
     left = 1 + (R x M - all of the network with copies) / those of operators without copies,  at most R
 
-with R what is allowed and M the multiply-accumulates of the network without copies. Where every copied operator has one copy and R is 2, left is 2.
+with R what is allowed and M the multiply-accumulates of the network without copies. Where every copied
+operator has one copy and R is 2, left is 2.
 """
 
 from __future__ import annotations
@@ -16,14 +19,22 @@ from lfopt.ops import Dataflow, bits
 
 
 def computed_again(graph: Graph) -> dict[str, str]:
-    """Operators that compute what one before them computes, by name, and which that is: of the same kind, from the same tensors."""
+    """Operators that compute what one before them computes, by name, and which that is:
+    of the same kind, from the same tensors.
+    """
     first: dict[object, str] = {}
     same: dict[str, str] = {}  # tensor -> the one of the same values that was made first
     original: dict[str, str] = {}
     outputs = {operator.name: operator.outputs for operator in graph.operators}
     for operator in graph.operators:
         inputs = tuple(same.get(name, name) for name in operator.inputs)
-        key = operator.kind, operator.domain, inputs, tuple(map(bool, operator.outputs)), repr(sorted(operator.attributes.items()))
+        key = (
+            operator.kind,
+            operator.domain,
+            inputs,
+            tuple(map(bool, operator.outputs)),
+            repr(sorted(operator.attributes.items())),
+        )
         if key in first:
             original[operator.name] = first[key]
             same |= zip(operator.outputs, outputs[first[key]], strict=True)
@@ -40,7 +51,10 @@ def settled(flow: Dataflow) -> int:
 
 
 def left_for_groups(graph: Graph, allowed: float) -> float:
-    """Multiply-accumulates that a group may do over those of its operators that are not settled. `allowed`: R."""
+    """Multiply-accumulates that a group may do over those of its operators that are not settled.
+
+    `allowed`: R.
+    """
     flow, again = Dataflow.of(graph), computed_again(graph)
     fixed = settled(flow)
     total, free = sum(flow.macs), _sum(flow, bits(flow.everything & ~fixed))

@@ -1,11 +1,13 @@
 """A group that runs operator by operator with its maps whole on chip: what it takes, and its schedule.
 
-Every map stays on chip from the step that makes or loads it to the last operator of the group that reads it; nothing is computed in place. Weights
-pass once, block by block, through a place of two slots, so that a block can be loaded while the one before it is used. A constant that several
-operators of the group read is loaded once and stays from the first of them to the last, like a map.
+Every map stays on chip from the step that makes or loads it to the last operator of the group that reads it;
+nothing is computed in place. Weights pass once, block by block, through a place of two slots, so that a block
+can be loaded while the one before it is used. A constant that several operators of the group read is loaded
+once and stays from the first of them to the last, like a map.
 
     F_beta = top of the address map  +  two of the largest weight blocks
-    F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once, each block rounded up as blocks are
+    F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once, each
+                                           block rounded up as blocks are
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import BufferLayout
 
 SLOTS = 2  # of the place that weights pass through
-MOST_SHARED = 6  # constants of one operator that others read too, for which its least weight block is worked out
+# constants of one operator that others read too, for which its least weight block is worked out
+MOST_SHARED = 6
 
 
 class Peak(NamedTuple):
     """What bounds the buffer of a group from below, however it grows by operators of higher index."""
 
-    steps: tuple[tuple[int, int], ...] = ()  # (operator, bytes on chip while it runs) of those that no later operator reaches: bytes fall
+    # (operator, bytes on chip while it runs) of those that no later operator reaches: bytes fall
+    steps: tuple[tuple[int, int], ...] = ()
     slice_bytes: int = 0  # the place that weights pass through
 
     @property
@@ -41,7 +45,9 @@ class Peak(NamedTuple):
 
 
 class Resident:
-    """Buffer needs and schedules of the groups of one dataflow, memoised. Nothing depends on the size of the buffer.
+    """Buffer needs and schedules of the groups of one dataflow, memoised.
+
+    Nothing depends on the size of the buffer.
 
     Blocks of weights are `width` output channels wide: by default as narrow as the chip can, `channel_align`.
     """
@@ -51,27 +57,37 @@ class Resident:
         self.width = width or hardware.channel_align
         self.layout = BufferLayout(dataflow, hardware)
         self._map_bytes = [m.rows * hardware.row_bytes(m) for m in dataflow.maps]
-        self._constants = [tuple(dict.fromkeys(w.name for w in weights if not w.gathered)) for weights in dataflow.weights]
+        self._constants = [
+            tuple(dict.fromkeys(w.name for w in weights if not w.gathered)) for weights in dataflow.weights
+        ]
         self._readers: dict[str, int] = {}  # per constant: mask of operators
         for i, names in enumerate(self._constants):
             for name in names:
                 self._readers[name] = self._readers.get(name, 0) | 1 << i
-        self._sizes = {name: self.layout.constant_bytes(name, whole(dataflow.graph.shape(name))) for name in self._readers}
+        self._sizes = {
+            name: self.layout.constant_bytes(name, whole(dataflow.graph.shape(name)))
+            for name in self._readers
+        }
         self._pinned = [frozenset(_uncut(dataflow, i, names)) for i, names in enumerate(self._constants)]
         shareable = {name for name, readers in self._readers.items() if readers & (readers - 1)}
-        self._shareable = [tuple(name for name in names if name in shareable) for names in self._constants]  # what others read too
+        # what others read too
+        self._shareable = [tuple(name for name in names if name in shareable) for names in self._constants]
         self._with_shareable = sum(1 << i for i, names in enumerate(self._shareable) if names)
         self._passing = [self._least_slice(i) for i in range(len(dataflow))]
         self._slice = [hardware.buffer_need(0, size) for size in self._passing]  # bytes of buffer
-        self._whole = {name: hardware.buffer_need(0, size) for name, size in self._sizes.items()}  # bytes of buffer
+        # bytes of buffer
+        self._whole = {name: hardware.buffer_need(0, size) for name, size in self._sizes.items()}
         self._touched = [self._bytes_touched(i) for i in range(len(dataflow))]
         self._operands = [tuple(dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
-        self._users = [readers | (1 << p if p >= 0 else 0) for readers, p in zip(dataflow.readers, dataflow.producer, strict=True)]
+        self._users = [
+            readers | (1 << p if p >= 0 else 0)
+            for readers, p in zip(dataflow.readers, dataflow.producer, strict=True)
+        ]
         self._slices: dict[tuple[int, frozenset[str]], int] = {}
         self._paddings: dict[tuple[int, frozenset[str]], int] = {}
         self._needs: dict[int, int] = {}
 
-    # -- what a group takes ------------------------------------------------------------------------------------------------------------------
+    # -- what a group takes ----------------------------------------------------------------------------------
 
     def need(self, mask: int) -> int:
         """F_beta: the top of the address map, and the place that weights pass through."""
@@ -83,14 +99,20 @@ class Resident:
         return size
 
     def weights(self, mask: int) -> int:
-        """Bytes of constants, where they have a buffer of their own: the top of its address map, and the place that weights pass through."""
+        """Bytes of constants, where they have a buffer of their own:
+        the top of its address map, and the place that weights pass through.
+        """
         return self._addresses(self.lives(mask))[1].get("weight buffer", 0) + self.slice_bytes(mask)
 
     def _addresses(self, lives: dict[int | str, Life]) -> tuple[dict[int | str, int], dict[Store, int]]:
         """Where everything lies that is on chip whole, and where that ends in each buffer."""
         hardware, addresses, ends = self.layout.hardware, dict[int | str, int](), dict[Store, int]()
         for store in hardware.stores:
-            keys = [key for key in lives if hardware.store_of("map" if isinstance(key, int) else "weight") == store]
+            keys = [
+                key
+                for key in lives
+                if hardware.store_of("map" if isinstance(key, int) else "weight") == store
+            ]
             starts, ends[store] = allocate([lives[key] for key in keys])
             addresses |= dict(zip(keys, starts, strict=True))
         return addresses, ends
@@ -124,7 +146,9 @@ class Resident:
         return largest
 
     def padding(self, mask: int) -> int:
-        """DRAM bytes by which the blocks of the group's weights, each rounded up, are more than the weights whole."""
+        """DRAM bytes by which the blocks of the group's weights, each rounded up,
+        are more than the weights whole.
+        """
         if not self.layout.hardware.pads_constants:
             return 0
         total = 0
@@ -137,33 +161,53 @@ class Resident:
 
     def _padding(self, op: int, kept: frozenset[str]) -> int:
         blocks = [pair for span in self._spans(op, kept) for pair in self._block(op, kept, span)]
-        return sum(self.layout.constant_bytes(name, box) for name, box in blocks) - sum(self._sizes[name] for name in dict(blocks))
+        return sum(self.layout.constant_bytes(name, box) for name, box in blocks) - sum(
+            self._sizes[name] for name in dict(blocks)
+        )
 
     def uses(self, mask: int) -> Iterator[BufferUse]:
-        """The breakdown of F_beta: what is on chip at the operator where most is, and the blocks that pass through."""
+        """The breakdown of F_beta: what is on chip at the operator where most is,
+        and the blocks that pass through.
+        """
         flow, lives = self.dataflow, self.lives(mask)
         apart = bool(self.layout.hardware.weight_buffer_bytes)
-        counted = [life for key, life in lives.items() if isinstance(key, int) or not apart]  # what takes the buffer
-        fullest = max(bits(mask), key=lambda i: sum(life.bytes for life in counted if life.first <= i <= life.last))
+        # what takes the buffer
+        counted = [life for key, life in lives.items() if isinstance(key, int) or not apart]
+        fullest = max(
+            bits(mask), key=lambda i: sum(life.bytes for life in counted if life.first <= i <= life.last)
+        )
         held = {key: life for key, life in lives.items() if life.first <= fullest <= life.last}
         for m, life in held.items():
             if isinstance(m, int):
-                yield BufferUse(flow.maps[m].name, "map", flow.maps[m].rows, life.bytes // max(flow.maps[m].rows, 1), life.bytes)
+                yield BufferUse(
+                    flow.maps[m].name,
+                    "map",
+                    flow.maps[m].rows,
+                    life.bytes // max(flow.maps[m].rows, 1),
+                    life.bytes,
+                )
         for name, life in held.items():
             if isinstance(name, str):
                 yield BufferUse(name, "weights", 0, 0, life.bytes)
         if passing := self.slice_bytes(mask):
-            yield BufferUse(flow.operators[max(bits(mask), key=lambda i: self.slice_bytes(1 << i))].name, "weights", 0, 0, passing)
+            yield BufferUse(
+                flow.operators[max(bits(mask), key=lambda i: self.slice_bytes(1 << i))].name,
+                "weights",
+                0,
+                0,
+                passing,
+            )
 
-    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+    # -- bounds ----------------------------------------------------------------------------------------------
 
     def grow(self, mask: int, peak: Peak, op: int) -> Peak:
         """The bound of the group with an operator added whose index is above all others in it.
 
-        Whatever is on chip while an operator runs still is when the group grows so: lives only get longer, and inputs stay inputs, since their
-        producers come before their readers. Of two operators, the later one with at least as many bytes stays ahead, because a life that becomes
-        longer reaches from its old end to the new operator. Constants that several operators read count once two of them are there: until then, they
-        may yet pass in blocks.
+        Whatever is on chip while an operator runs still is when the group grows so: lives only get longer,
+        and inputs stay inputs, since their producers come before their readers. Of two operators, the later
+        one with at least as many bytes stays ahead, because a life that becomes longer reaches from its old
+        end to the new operator. Constants that several operators read count once two of them are there: until
+        then, they may yet pass in blocks.
         """
         here = self._touched[op]
         longer: list[tuple[int, int]] = []  # (last operator that has the bytes already, bytes)
@@ -198,14 +242,19 @@ class Resident:
         return peak.bytes
 
     def compatible(self, limit: int) -> list[int]:
-        """Per operator: operators that may share a group that takes less than `limit` bytes with it, itself included.
+        """Per operator: operators that may share a group that takes less than `limit` bytes with it, itself
+        included.
 
-        A group that holds two operators is connected by a path between them; on it the operator that touches the most bytes, and the place for the
-        largest weight block, must fit together.
+        A group that holds two operators is connected by a path between them; on it the operator that touches
+        the most bytes, and the place for the largest weight block, must fit together.
         """
         compatible = [1 << i for i in range(len(self.dataflow))]
         for size in sorted(set(self._slice)):
-            inside = sum(1 << i for i in range(len(compatible)) if self._slice[i] <= size and self._touched[i] + size < limit)
+            inside = sum(
+                1 << i
+                for i in range(len(compatible))
+                if self._slice[i] <= size and self._touched[i] + size < limit
+            )
             compatible = [a | b for a, b in zip(compatible, parts(self.dataflow, inside), strict=True)]
         return compatible
 
@@ -216,24 +265,31 @@ class Resident:
         return sum(self._map_bytes[m] for m in maps) + sum(self._whole[name] for name in self._pinned[op])
 
     def _least_slice(self, op: int) -> int:
-        """Bytes of the place that its weights pass through in whatever group: those that others read too may be kept whole instead, or not."""
+        """Bytes of the place that its weights pass through in whatever group:
+        those that others read too may be kept whole instead, or not.
+        """
         shareable = self._shareable[op]
         if len(shareable) > MOST_SHARED:
             return 0
-        choices = (frozenset(kept) for count in range(len(shareable) + 1) for kept in combinations(shareable, count))
+        choices = (
+            frozenset(kept) for count in range(len(shareable) + 1) for kept in combinations(shareable, count)
+        )
         return min(self._first_slice(op, kept) for kept in choices)
 
     def _first_slice(self, op: int, kept: frozenset[str]) -> int:
         first = next(self._spans(op, kept))  # no later block is larger
-        return SLOTS * sum(self.layout.constant_bytes(name, box) for name, box in self._block(op, kept, first))
+        return SLOTS * sum(
+            self.layout.constant_bytes(name, box) for name, box in self._block(op, kept, first)
+        )
 
-    # -- schedule ----------------------------------------------------------------------------------------------------------------------------
+    # -- schedule --------------------------------------------------------------------------------------------
 
     def schedule(self, mask: int, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places in the buffer, and the steps.
 
-        Per operator: load what it is the first to read; load a block of its weights and compute what that makes, in turns; store what is needed
-        outside. Weight blocks are numbered through the group, so that one is always loaded beside the one in use. Raises Unwritten beyond the limit.
+        Per operator: load what it is the first to read; load a block of its weights and compute what that
+        makes, in turns; store what is needed outside. Weight blocks are numbered through the group, so that
+        one is always loaded beside the one in use. Raises Unwritten beyond the limit.
         """
         limit = limit or Limit()
         flow, hardware, lives = self.dataflow, self.layout.hardware, self.lives(mask)
@@ -244,12 +300,22 @@ class Resident:
             index[key], address = len(places), addresses[key]
             if isinstance(key, int):
                 tensor = flow.maps[key]
-                places.append(Place(tensor.name, "map", address, tensor.rows, self.layout.hardware.row_bytes(tensor)))
+                places.append(
+                    Place(tensor.name, "map", address, tensor.rows, self.layout.hardware.row_bytes(tensor))
+                )
             else:
                 places.append(Place(key, "weight", address, 1, life.bytes))
         passing = len(places)
         if slice_bytes := self.slice_bytes(mask):
-            places.append(Place(self.layout.place_name("weight blocks"), "weight", ends[hardware.store_of("weight")], SLOTS, slice_bytes // SLOTS))
+            places.append(
+                Place(
+                    self.layout.place_name("weight blocks"),
+                    "weight",
+                    ends[hardware.store_of("weight")],
+                    SLOTS,
+                    slice_bytes // SLOTS,
+                )
+            )
         steps: list[Node] = []
         number = 0  # of the next weight block
         for i in bits(mask):
@@ -266,8 +332,12 @@ class Resident:
                     steps.append(self.layout.store(flow.maps[m].name, whole(flow.maps[m].shape), index[m]))
         return tuple(places), tuple(steps)
 
-    def _loads(self, op: int, mask: int, lives: dict[int | str, Life], index: dict[int | str, int]) -> Iterator[Transfer]:
-        """External inputs and kept constants that this operator is the first to read, and what it gathers from a constant."""
+    def _loads(
+        self, op: int, mask: int, lives: dict[int | str, Life], index: dict[int | str, int]
+    ) -> Iterator[Transfer]:
+        """External inputs and kept constants that this operator is the first to read,
+        and what it gathers from a constant.
+        """
         flow, layout = self.dataflow, self.layout
         for m in self._operands[op]:
             if lives[m].first == op and not flow.makes(mask, m):
@@ -279,7 +349,16 @@ class Resident:
             m = flow.results[op][0]
             yield layout.gather(op, whole(flow.maps[m].shape), index[m], 0)
 
-    def _iteration(self, op: int, kept: frozenset[str], span: Span | None, number: int, *, place: int, index: dict[int | str, int]) -> list[Node]:
+    def _iteration(
+        self,
+        op: int,
+        kept: frozenset[str],
+        span: Span | None,
+        number: int,
+        *,
+        place: int,
+        index: dict[int | str, int],
+    ) -> list[Node]:
         """Load one block of weights, if there are any, and compute what it makes."""
         flow = self.dataflow
         iteration: list[Node] = []
@@ -293,7 +372,9 @@ class Resident:
         return iteration
 
     def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
-        """Output channels of the weight blocks of an operator, those that are kept whole left out; None: all channels at once."""
+        """Output channels of the weight blocks of an operator, those that are kept whole left out; None:
+        all channels at once.
+        """
         weight = _cut_weight(self.dataflow, op)
         if weight is None or weight in kept or weight in self._pinned[op]:
             yield None
@@ -307,24 +388,46 @@ class Resident:
             if name not in kept and name not in self._pinned[op]:
                 whole_box = whole(flow.graph.shape(name))
                 index = flow.calls[op].inputs.index(name)
-                yield name, whole_box if span is None else footprint(flow.calls[op], index, _channels(flow, op, span))
+                yield (
+                    name,
+                    whole_box
+                    if span is None
+                    else footprint(flow.calls[op], index, _channels(flow, op, span)),
+                )
 
 
-def _folded(iteration: Callable[[Span | None, int], list[Node]], spans: Sequence[Span | None], number: int, *, even: bool) -> tuple[Node, ...]:
-    """The iterations of an operator's weight blocks, the first of which has this number. `even`: those of equal spans move by equal steps."""
-    count = sum(1 for span in spans if span is not None and spans[0] is not None and span[1] - span[0] == spans[0][1] - spans[0][0])
+def _folded(
+    iteration: Callable[[Span | None, int], list[Node]],
+    spans: Sequence[Span | None],
+    number: int,
+    *,
+    even: bool,
+) -> tuple[Node, ...]:
+    """The iterations of an operator's weight blocks, the first of which has this number.
+
+    `even`: those of equal spans move by equal steps.
+    """
+    count = sum(
+        1
+        for span in spans
+        if span is not None and spans[0] is not None and span[1] - span[0] == spans[0][1] - spans[0][0]
+    )
     if not even or count < 2:
         return fold([iteration(span, number + k) for k, span in enumerate(spans)])
     (loop,) = fold([iteration(spans[0], number), iteration(spans[1], number + 1)])
     assert isinstance(loop, Loop), "two iterations that differ only in where they are make a loop"
-    return replace(loop, count=count), *(node for k in range(count, len(spans)) for node in iteration(spans[k], number + k))
+    return replace(loop, count=count), *(
+        node for k in range(count, len(spans)) for node in iteration(spans[k], number + k)
+    )
 
 
-# -- weights by output channels --------------------------------------------------------------------------------------------------------------
+# -- weights by output channels ------------------------------------------------------------------------------
 
 
 def _cut_weight(flow: Dataflow, op: int) -> str | None:
-    """The constant second operand of a contraction, which falls into output channels; None if there is none."""
+    """The constant second operand of a contraction, which falls into output channels; None if there is
+    none.
+    """
     call = flow.calls[op]
     if flow.specs[op].tiling is not Tiling.CONTRACT or not call.constant[1] or len(call.shape(1)) < 2:
         return None
@@ -333,13 +436,17 @@ def _cut_weight(flow: Dataflow, op: int) -> str | None:
 
 
 def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
-    """Constants that must be whole on chip while the operator runs, because they do not fall into output channels as its weights do."""
+    """Constants that must be whole on chip while the operator runs,
+    because they do not fall into output channels as its weights do.
+    """
     if _cut_weight(flow, op) is None:
         return
     inputs, call = flow.calls[op].inputs, flow.calls[op]
     spans = list(_channel_spans(flow, op, 1))
     for name in names:
-        parts = {footprint(call, inputs.index(name), _channels(flow, op, span)) for span in (spans[0], spans[-1])}
+        parts = {
+            footprint(call, inputs.index(name), _channels(flow, op, span)) for span in (spans[0], spans[-1])
+        }
         if inputs.count(name) > 1 or len(parts) < min(len(spans), 2):
             yield name
 
@@ -354,7 +461,10 @@ def _channels(flow: Dataflow, op: int, span: Span) -> Box:
 
 
 def _channel_spans(flow: Dataflow, op: int, step: int) -> Iterator[Span]:
-    """Output channels, `step` at a time. A span of a ConvTranspose lies within one group, where its weights are one box."""
+    """Output channels, `step` at a time.
+
+    A span of a ConvTranspose lies within one group, where its weights are one box.
+    """
     call = flow.calls[op]
     count = call.result[_channel_axis(flow, op)]
     per_group = call.shape(1)[1] if flow.specs[op].transposed else count

@@ -10,7 +10,8 @@ from lfopt.ir import Loop, Node, fold
 def rolled(keys: Sequence[Hashable], body: Callable[[int], Sequence[Node]]) -> Iterator[Node]:
     """The body for one number after the other; where neighbours have equal keys, as a loop.
 
-    Bodies of equal keys side by side differ only in where their steps are, and those move by the same amount from each to the next.
+    Bodies of equal keys side by side differ only in where their steps are, and those move by the same amount
+    from each to the next.
     """
     first = 0
     while first < len(keys):

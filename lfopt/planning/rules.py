@@ -1,7 +1,8 @@
 """Constraints on groups as masks of one dataflow.
 
-A group that parts what belongs together, or cannot run in the mode that it must, is not illegal but dearer than every plan that keeps to the
-constraints: so single operators stay legal, as searches need it, and the fewest bytes are those of a plan that keeps to all, if there is one.
+A group that parts what belongs together, or cannot run in the mode that it must, is not illegal but dearer
+than every plan that keeps to the constraints: so single operators stay legal, as searches need it, and the
+fewest bytes are those of a plan that keeps to all, if there is one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ UNMET = 1 << 50  # bytes that a group costs for breaking a constraint; no plan m
 
 @dataclass(frozen=True)
 class Rules:
-    """Of one dataflow. Operators that it does not have are of no concern: parts of networks are searched too."""
+    """Of one dataflow.
+
+    Operators that it does not have are of no concern: parts of networks are searched too.
+    """
 
     together: tuple[int, ...] = ()
     alone: int = 0
@@ -47,7 +51,9 @@ class Rules:
     def forbid(self, group: int) -> bool:
         """Whether this group, and whatever it is grown into, breaks a constraint."""
         several = group & (group - 1)
-        return bool(several) and (bool(group & self.alone) or any((apart := group & c) & (apart - 1) for c in self.cut))
+        return bool(several) and (
+            bool(group & self.alone) or any((apart := group & c) & (apart - 1) for c in self.cut)
+        )
 
     def parts(self, group: int) -> bool:
         """Whether the group has some, but not all, of what belongs together."""
@@ -69,7 +75,9 @@ class Rules:
             for members in self.cut:
                 apart |= members & ~(1 << i) if members >> i & 1 else 0
             compatible[i] &= ~apart
-        return tuple(mask if self.touched >> i & 1 else mask & ~self.alone for i, mask in enumerate(compatible))
+        return tuple(
+            mask if self.touched >> i & 1 else mask & ~self.alone for i, mask in enumerate(compatible)
+        )
 
 
 NO_RULES = Rules()
@@ -78,4 +86,7 @@ NO_RULES = Rules()
 def may_share(call: Call, constraints: Constraints) -> bool:
     """Whether operators in one flight may be in one group."""
     names = {part.operator.name for part in call.parts}
-    return len(names) == 1 or not (names.intersection(constraints.alone) or any(len(names.intersection(members)) > 1 for members in constraints.cut))
+    return len(names) == 1 or not (
+        names.intersection(constraints.alone)
+        or any(len(names.intersection(members)) > 1 for members in constraints.cut)
+    )

@@ -1,12 +1,17 @@
-"""Which maps between groups stay in a second level of memory, and where they lie in it: none of their bytes goes to DRAM.
+"""Which maps between groups stay in a second level of memory, and where they lie in it: none of their bytes
+goes to DRAM.
 
-A map may stay that groups store and load, and that is no result of the network: from the group that makes it to the last that reads it, it takes its
-rows, padded as in DRAM. What it spares is every byte that the steps move of it, however often it is loaded. Graph inputs, graph outputs and constants
-are in DRAM and stay there: each is moved at least once, and nothing here copies what a group has loaded into the second level for the next.
+A map may stay that groups store and load, and that is no result of the network: from the group that makes it
+to the last that reads it, it takes its rows, padded as in DRAM. What it spares is every byte that the steps
+move of it, however often it is loaded. Graph inputs, graph outputs and constants are in DRAM and stay there:
+each is moved at least once, and nothing here copies what a group has loaded into the second level for the
+next.
 
-`choose` walks the groups in their order with every set of maps that may be in the second level at once, and what each set has spared so far. Where it
-kept all sets, and has addresses for the maps of the best one, no other choice spares more: it is *exact*. Else it is a *heuristic*: sets beyond
-`WIDEST` are dropped, those that spared the least first, and a choice without addresses gives up maps that spare little for the room they take.
+`choose` walks the groups in their order with every set of maps that may be in the second level at once, and
+what each set has spared so far. Where it kept all sets, and has addresses for the maps of the best one, no
+other choice spares more: it is *exact*. Else it is a *heuristic*: sets beyond `WIDEST` are dropped, those
+that spared the least first, and a choice without addresses gives up maps that spare little for the room they
+take.
 """
 
 from __future__ import annotations
@@ -16,7 +21,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from lfopt.ir import Hardware, L2Choice, Loop, Node, PlannedGroup, Transfer, counted_leaves, dram_bytes, l2_bytes, round_up
+from lfopt.ir import (
+    Hardware,
+    L2Choice,
+    Loop,
+    Node,
+    PlannedGroup,
+    Transfer,
+    counted_leaves,
+    dram_bytes,
+    l2_bytes,
+    round_up,
+)
 from lfopt.ops import Dataflow
 from lfopt.planning.addresses import Life, allocate
 from lfopt.planning.outlines import DRAM_ALIGN
@@ -45,14 +61,23 @@ class SecondLevelPlan:
     choice: L2Choice = "none"
 
 
-def in_levels(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[tuple[PlannedGroup, ...], SecondLevelPlan]:
-    """Groups with their steps, on a chip with a second level: what stays there, and the groups that move it from there and to it."""
+def in_levels(
+    flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]
+) -> tuple[tuple[PlannedGroup, ...], SecondLevelPlan]:
+    """Groups with their steps, on a chip with a second level:
+    what stays there, and the groups that move it from there and to it.
+    """
     level = choose(candidates(flow, hardware, groups), hardware.l2_bytes)
     return tuple(_moved_to(group, flow, level.addresses) for group in groups), level
 
 
-def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[SecondLevelCandidate, ...]:
-    """The maps that may stay, in the order of the groups that make them. What a group without steps reads or makes may not: it runs on DRAM."""
+def candidates(
+    flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]
+) -> tuple[SecondLevelCandidate, ...]:
+    """The maps that may stay, in the order of the groups that make them.
+
+    What a group without steps reads or makes may not: it runs on DRAM.
+    """
     moved: dict[str, int] = defaultdict(int)
     life: dict[str, tuple[int, int]] = {}
     written = {name for group in groups for name in (*group.outputs, *group.spilled)}
@@ -66,12 +91,19 @@ def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup
                 moved[name] += times * step.bytes
                 life[name] = life.get(name, (k, k))[0], k
     maps = ((name, flow.maps[flow.map_index[name]]) for name in life if name in written)
-    spilled = (SecondLevelCandidate(name, Life(round_up(hardware.dram_bytes(tensor), DRAM_ALIGN), *life[name]), moved[name]) for name, tensor in maps)
+    spilled = (
+        SecondLevelCandidate(
+            name, Life(round_up(hardware.dram_bytes(tensor), DRAM_ALIGN), *life[name]), moved[name]
+        )
+        for name, tensor in maps
+    )
     return tuple(one for one in spilled if one.life.bytes)
 
 
 def choose(offered: Sequence[SecondLevelCandidate], capacity: int) -> SecondLevelPlan:
-    """The maps that stay in so many bytes, and their addresses: those that spare the most, as far as the search went."""
+    """The maps that stay in so many bytes, and their addresses:
+    those that spare the most, as far as the search went.
+    """
     lines = capacity // DRAM_ALIGN * DRAM_ALIGN  # a map takes whole lines
     kept, complete = _most_spared(offered, lines)
     placed = _placed([offered[k] for k in kept], lines)
@@ -81,7 +113,9 @@ def choose(offered: Sequence[SecondLevelCandidate], capacity: int) -> SecondLeve
 
 
 def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tuple[list[int], bool]:
-    """The maps that spare the most and never take more than there is, addresses aside; and whether no set was dropped on the way."""
+    """The maps that spare the most and never take more than there is, addresses aside;
+    and whether no set was dropped on the way.
+    """
     born, died = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for k, one in enumerate(offered):
         born[one.life.first].append(k)
@@ -111,11 +145,17 @@ def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tupl
 def _placed(kept: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, int] | None:
     """Addresses of these maps; None where none were found below the end."""
     addresses, end = allocate([one.life for one in kept])
-    return {one.name: address for one, address in zip(kept, addresses, strict=True)} if end <= capacity else None
+    return (
+        {one.name: address for one, address in zip(kept, addresses, strict=True)} if end <= capacity else None
+    )
 
 
-def _fewer(kept: Sequence[SecondLevelCandidate], offered: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, int]:
-    """Maps that have addresses: those kept, the least dense given up until the rest fits; then whatever else fits, the densest first."""
+def _fewer(
+    kept: Sequence[SecondLevelCandidate], offered: Sequence[SecondLevelCandidate], capacity: int
+) -> dict[str, int]:
+    """Maps that have addresses: those kept, the least dense given up until the rest fits;
+    then whatever else fits, the densest first.
+    """
     rest = sorted(kept, key=lambda one: one.density)
     while (placed := _placed(rest, capacity)) is None:
         rest = rest[1:]
@@ -134,5 +174,9 @@ def _moved_to(group: PlannedGroup, flow: Dataflow, names: Mapping[str, int]) -> 
 def _moved(node: Node, flow: Dataflow, names: Mapping[str, int]) -> Node:
     if isinstance(node, Loop):
         return replace(node, body=tuple(_moved(inner, flow, names) for inner in node.body))
-    away = isinstance(node, Transfer) and node.kind in ("input", "output", "spill") and flow.behind[node.tensor] in names
+    away = (
+        isinstance(node, Transfer)
+        and node.kind in ("input", "output", "spill")
+        and flow.behind[node.tensor] in names
+    )
     return replace(node, kind="l2") if isinstance(node, Transfer) and away else node

@@ -1,10 +1,13 @@
-"""Groups that run slice by slice: a contraction makes slices of channels, operators follow on the slice, another contraction sums over the slices.
+"""Groups that run slice by slice: a contraction makes slices of channels, operators follow on the slice,
+another contraction sums over the slices.
 
-A *segment* is such a group. Its *heads* are contractions that read one map with all its channels and make equally many channels: one as a rule, two
-in a gated layer such as (silu(x U) * (x V)) W, none where it begins with an operator that reads its operands slice by slice. A *prologue* may make
-the map that the heads read, row by row: a normalisation, of which a row needs just the same row of its operands, and all of it. What follows makes
-the same channels of its result as it reads (depthwise convolutions, pools, elementwise operators). It may end with a *tail*, a contraction that sums
-over the slices, or with a reduction that runs through the rows of a slice.
+A *segment* is such a group. Its *heads* are contractions that read one map with all its channels and make
+equally many channels: one as a rule, two in a gated layer such as (silu(x U) * (x V)) W, none where it begins
+with an operator that reads its operands slice by slice. A *prologue* may make the map that the heads read,
+row by row: a normalisation, of which a row needs just the same row of its operands, and all of it. What
+follows makes the same channels of its result as it reads (depthwise convolutions, pools, elementwise
+operators). It may end with a *tail*, a contraction that sums over the slices, or with a reduction that runs
+through the rows of a slice.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ class Role(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A group that runs slice by slice, and what it takes at the least. It only grows as operators of higher index join."""
+    """A group that runs slice by slice, and what it takes at the least.
+
+    It only grows as operators of higher index join.
+    """
 
     head: int = -1  # the first one
     tail: int = -1
@@ -56,7 +62,8 @@ class Segment:
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
     floor: int = 0  # bytes of buffer, of this group and of every group that it is grown into
-    alone: int = NEVER  # of a single contraction: bytes of buffer, at the least, where it sums over slices of what it reads
+    # of a single contraction: bytes of buffer, at the least, where it sums over slices of what it reads
+    alone: int = NEVER
 
 
 class SegmentConstants(NamedTuple):
@@ -68,7 +75,9 @@ class SegmentConstants(NamedTuple):
 
 
 class Segments:
-    """Segments of one dataflow, and the sizes of what they hold on one chip, in slices of `width` channels."""
+    """Segments of one dataflow, and the sizes of what they hold on one chip, in slices of `width`
+    channels.
+    """
 
     def __init__(self, flow: Dataflow, hardware: Hardware, lines: Lines, width: int) -> None:
         self.flow, self.hardware, self.lines, self.width = flow, hardware, lines, width
@@ -89,7 +98,12 @@ class Segments:
         flow, known = self.flow, self.slices.facts[op]
         call, runs = flow.calls[op], bool(flow.running >> op & 1)
         axis = CHANNEL_AXIS_OF_RANK.get(len(call.result))
-        if known.never or len(flow.results[op]) != 1 or axis is None or call.result != flow.maps[flow.results[op][0]].shape:
+        if (
+            known.never
+            or len(flow.results[op]) != 1
+            or axis is None
+            or call.result != flow.maps[flow.results[op][0]].shape
+        ):
             return None
         local = frozenset(o.input for o in flow.operands[op] if self.slices.is_local(op, o.input))
         least: dict[int, int] = {}
@@ -97,21 +111,47 @@ class Segments:
             least[m] = max(least.get(m, 0), rows)
         joins = self._joins(op, axis)
         by_row = not local and not joins and self._by_row(op)
-        return Role(known.contracts, known.sums, runs, joins, by_row, local, call.result[axis], least, self.lines.least[op] > 0)
+        return Role(
+            known.contracts,
+            known.sums,
+            runs,
+            joins,
+            by_row,
+            local,
+            call.result[axis],
+            least,
+            self.lines.least[op] > 0,
+        )
 
     def _joins(self, op: int, axis: int) -> bool:
         flow, call = self.flow, self.flow.calls[op]
         own = [o for o in flow.operands[op] if o.input < len(call.operator.inputs)]
-        alike = all(flow.maps[o.map].shape == call.shape(o.input) for o in own) and len({o.map for o in own}) == len(own)
-        return flow.specs[op].kind == "Concat" and call.attribute("axis", 0) % len(call.result) == axis and alike and not flow.weights[op]
+        alike = all(flow.maps[o.map].shape == call.shape(o.input) for o in own) and len(
+            {o.map for o in own}
+        ) == len(own)
+        return (
+            flow.specs[op].kind == "Concat"
+            and call.attribute("axis", 0) % len(call.result) == axis
+            and alike
+            and not flow.weights[op]
+        )
 
     def _by_row(self, op: int) -> bool:
         flow, call, row = self.flow, self.flow.calls[op], self.flow.specs[op]
         maps = [(flow.maps[o.map], o) for o in flow.operands[op]]
-        same = all(m.shape == call.shape(o.input) and m.rows == call.rows_out and o.reads is same_row(m.rows) for m, o in maps)
-        return bool(maps) and same and call.rows_out > 1 and row.tiling is not Tiling.CONTRACT and not row.elementwise
+        same = all(
+            m.shape == call.shape(o.input) and m.rows == call.rows_out and o.reads is same_row(m.rows)
+            for m, o in maps
+        )
+        return (
+            bool(maps)
+            and same
+            and call.rows_out > 1
+            and row.tiling is not Tiling.CONTRACT
+            and not row.elementwise
+        )
 
-    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------------------------
 
     def of(self, mask: int) -> tuple[Segment, ...]:
         """The segments that a group may be: one; two if it is a single contraction; none."""
@@ -128,20 +168,30 @@ class Segments:
         return heads if alone is None else (*heads, alone)
 
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
-        """The segment with an operator added whose index is above all others; None where it, and whatever it is grown into, is none."""
+        """The segment with an operator added whose index is above all others;
+        None where it, and whatever it is grown into, is none.
+        """
         role = self.roles[op]
         if role is None or (mask and (segment is None or segment.tail >= 0 or segment.mean >= 0)):
             return None
         if not mask:
             if role.contracts:
-                return self._joined(Segment(channels=role.channels), op, role, head=op, source=self._read_by(op))
+                return self._joined(
+                    Segment(channels=role.channels), op, role, head=op, source=self._read_by(op)
+                )
             if role.by_row:
                 return self._joined(Segment(source=self.flow.results[op][0], prologue=op), op, role)
-            return self._joined(Segment(channels=role.channels), op, role) if role.channels > self.width else None
+            return (
+                self._joined(Segment(channels=role.channels), op, role)
+                if role.channels > self.width
+                else None
+            )
         assert segment is not None
         if segment.prologue >= 0 > segment.head:
             first = role.channels > self.width and self._is_head(segment.source, role.channels, op)
-            return self._joined(replace(segment, channels=role.channels), op, role, head=op) if first else None
+            return (
+                self._joined(replace(segment, channels=role.channels), op, role, head=op) if first else None
+            )
         if segment.channels <= self.width:
             return None
         inside = [o.input for o in self.flow.operands[op] if o.map in segment.sliced_maps]
@@ -154,7 +204,9 @@ class Segments:
     def _is_head(self, source: int, channels: int, op: int) -> bool:
         """Whether a contraction reads all channels of this map, and makes so many."""
         role = self.roles[op]
-        return role is not None and role.contracts and role.channels == channels and self._read_by(op) == source
+        return (
+            role is not None and role.contracts and role.channels == channels and self._read_by(op) == source
+        )
 
     def _read_by(self, op: int) -> int:
         """The map that a contraction has as operand 0."""
@@ -167,24 +219,41 @@ class Segments:
             return NEVER
         if role.contracts:
             segment = self.grow(None, 0, op)
-            if segment is None:  # it begins no segment, since it reads something beside its operand; it may still end one
+            # it begins no segment, since it reads something beside its operand; it may still end one
+            if segment is None:
                 (result,), part = self.flow.results[op], self.hardware.channel_align
-                return role.computes * self.sum_row(result, part) + self.part_row(result, part) if role.sums else NEVER
+                return (
+                    role.computes * self.sum_row(result, part) + self.part_row(result, part)
+                    if role.sums
+                    else NEVER
+                )
             return min(segment.floor - self._beside(op, segment.held), segment.alone)
         local = {o.map for o in self.flow.operands[op] if o.input in role.local}
         (result,) = self.flow.results[op]
-        result_bytes = self.sum_row(result, self.width) if role.runs else int(role.computes) * self.slices.slice_bytes(result)
-        return sum(role.least[m] * self.slices.slice_bytes(m) for m in local) + result_bytes + self._least_weights(frozenset(), op, tail=False)[1]
+        result_bytes = (
+            self.sum_row(result, self.width)
+            if role.runs
+            else int(role.computes) * self.slices.slice_bytes(result)
+        )
+        return (
+            sum(role.least[m] * self.slices.slice_bytes(m) for m in local)
+            + result_bytes
+            + self._least_weights(frozenset(), op, tail=False)[1]
+        )
 
     def _beside(self, op: int, held: Held) -> int:
-        """Bytes beyond a slice that a head takes for maps of one row which it reads in flight: behind another head it may find just a slice."""
+        """Bytes beyond a slice that a head takes for maps of one row which it reads in flight:
+        behind another head it may find just a slice.
+        """
         role = self.roles[op]
         local = {o.map for o in self.flow.operands[op] if role is not None and o.input in role.local}
         rows = (m for m, access in held if access == "vector" and m in local and self.flow.producer[m] >= 0)
         return sum(self.slices.row_bytes[m] - self.slices.slice_bytes(m) for m in rows)
 
     def segment_candidates(self, beta: int) -> Iterator[int]:
-        """For every operator that a segment may begin with: those that may be in it, as far as they fit a buffer (strictly) by themselves."""
+        """For every operator that a segment may begin with:
+        those that may be in it, as far as they fit a buffer (strictly) by themselves.
+        """
         flow = self.flow
         for first in range(len(flow)):
             start, role = self.grow(None, 0, first), self.roles[first]
@@ -193,13 +262,19 @@ class Segments:
             candidate, frontier = 1 << first, 0
             if not role.runs and start.floor < beta:
                 beside = bits(flow.readers[start.source]) if start.head >= 0 else ()
-                frontier = flow.succs[first] | sum(1 << i for i in beside if i > first and self._is_head(start.source, role.channels, i))
+                frontier = flow.succs[first] | sum(
+                    1 << i for i in beside if i > first and self._is_head(start.source, role.channels, i)
+                )
             while frontier:
                 i = (frontier & -frontier).bit_length() - 1
                 frontier ^= 1 << i
                 here = self.roles[i]
                 head = start.head >= 0 and self._is_head(start.source, role.channels, i)
-                if here is None or self.least(i) >= beta or not (head or (here.sums if here.contracts else here.channels == role.channels)):
+                if (
+                    here is None
+                    or self.least(i) >= beta
+                    or not (head or (here.sums if here.contracts else here.channels == role.channels))
+                ):
                     continue
                 candidate |= 1 << i
                 if head or not (here.contracts or here.runs):
@@ -213,10 +288,22 @@ class Segments:
         flow, role = self.flow, self.roles[op]
         shape = flow.maps[self._read_by(op)].shape
         channels = shape[CHANNEL_AXIS_OF_RANK[len(shape)]] if role is not None and role.sums else 0
-        return self._joined(Segment(channels=channels), op, role, tail=op) if role is not None and channels > self.width else None
+        return (
+            self._joined(Segment(channels=channels), op, role, tail=op)
+            if role is not None and channels > self.width
+            else None
+        )
 
-    def _joined(self, before: Segment, op: int, role: Role, *, head: int = -1, tail: int = -1, source: int = -1) -> Segment | None:
-        flow, held, floor, sliced_maps, ahead = self.flow, dict(before.held), before.floor, before.sliced_maps, op == before.prologue
+    def _joined(
+        self, before: Segment, op: int, role: Role, *, head: int = -1, tail: int = -1, source: int = -1
+    ) -> Segment | None:
+        flow, held, floor, sliced_maps, ahead = (
+            self.flow,
+            dict(before.held),
+            before.floor,
+            before.sliced_maps,
+            op == before.prologue,
+        )
         (result,), part, source = flow.results[op], self.hardware.channel_align, max(source, before.source)
         sliced = False
         for operand in flow.operands[op]:
@@ -224,7 +311,9 @@ class Segments:
             if access is None:
                 return None
             sliced |= access == "slice"
-            floor += self._more(held, operand.map, access, role.least[operand.map] if access in ("rows", "slice") else 1, part)
+            floor += self._more(
+                held, operand.map, access, role.least[operand.map] if access in ("rows", "slice") else 1, part
+            )
         if head < 0 and not sliced and not ahead:
             return None
         if ahead:
@@ -239,13 +328,23 @@ class Segments:
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
         alone = self._alone(op) if head >= 0 > before.head else None
         return Segment(
-            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, before.prologue, sliced_maps,
+            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source,
+            before.prologue, sliced_maps,
             held, names, floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
         )  # fmt: skip
 
-    def access(self, operand: MapRead, op: int, sliced_maps: frozenset[int], source: int, *, tail: bool, first: bool) -> Access | None:
-        """How what an operator reads is on chip; None if it cannot be. `tail`: it sums over slices; `first`: it begins the segment."""
-        tensor, own, role = self.flow.maps[operand.map], operand.input < len(self.flow.calls[op].operator.inputs), self.roles[op]
+    def access(
+        self, operand: MapRead, op: int, sliced_maps: frozenset[int], source: int, *, tail: bool, first: bool
+    ) -> Access | None:
+        """How what an operator reads is on chip; None if it cannot be.
+
+        `tail`: it sums over slices; `first`: it begins the segment.
+        """
+        tensor, own, role = (
+            self.flow.maps[operand.map],
+            operand.input < len(self.flow.calls[op].operator.inputs),
+            self.roles[op],
+        )
         assert role is not None
         if operand.map == source:
             return "rows"
@@ -271,16 +370,21 @@ class Segments:
         return more * self.row(m, access, part)
 
     def _least_weights(self, held: frozenset[str], op: int, *, tail: bool) -> tuple[frozenset[str], int]:
-        """(constants held in any case, bytes of buffer that its constants take at the least beside those); what others read too is left out."""
+        """(constants held in any case, bytes of buffer that its constants take at the least beside those);
+        what others read too is left out.
+        """
         facts, out = self.slices.facts[op], (0, self.hardware.channel_align if tail else self.width)
         alone = [s for s in facts.streamed if self._readers[s.name] == 1]
         late = [s.name for s in alone if tail and s.late]
         passing = tuple(s for s in alone if s.name not in late)
         names = held | {*facts.held, *late}
-        passes = min(SLOTS * self.block(op, passing, out, (0, self.width) if tail else None), sum(self.constant(s.name) for s in passing))
+        passes = min(
+            SLOTS * self.block(op, passing, out, (0, self.width) if tail else None),
+            sum(self.constant(s.name) for s in passing),
+        )
         return names, self.hardware.buffer_need(0, passes + sum(self.constant(name) for name in names - held))
 
-    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     def row(self, m: int, access: Access, part: int) -> int:
         """Bytes of one row of a map on chip; `part`: channels of its result that the tail makes at a time."""
@@ -305,18 +409,28 @@ class Segments:
     def joins(self, reading: Reading) -> bool:
         """Whether what is read is one of several maps that are laid side by side by channels."""
         role = self.roles[reading.op]
-        return role is not None and role.joins and reading.operand.input < len(self.flow.calls[reading.op].operator.inputs)
+        return (
+            role is not None
+            and role.joins
+            and reading.operand.input < len(self.flow.calls[reading.op].operator.inputs)
+        )
 
     def read_box(self, op: int, operand: MapRead, span: Span) -> Box:
         """What an operator reads, for a slice, of a map that is on chip slice by slice."""
         if self.joins(Reading(op, operand, "slice")):
-            return footprint(self.flow.calls[op], operand.input, self.channels(self.flow.results[op][0], span))
+            return footprint(
+                self.flow.calls[op], operand.input, self.channels(self.flow.results[op][0], span)
+            )
         return self.channels(operand.map, span)
 
     def evenly(self, m: int, boxes: Iterator[Box]) -> bool:
-        """Whether a map that moves in these parts moves no more bytes than whole rows, padding of rows in DRAM included."""
+        """Whether a map that moves in these parts moves no more bytes than whole rows,
+        padding of rows in DRAM included.
+        """
         every = whole(self.flow.maps[m].shape)
-        return self.hardware.dram_row_align == 1 or sum(self.layout.map_bytes(box) for box in boxes) == self.layout.map_bytes(every)
+        return self.hardware.dram_row_align == 1 or sum(
+            self.layout.map_bytes(box) for box in boxes
+        ) == self.layout.map_bytes(every)
 
     def weights(self, mask: int, segment: Segment) -> SegmentConstants:
         """The constants of a group."""
@@ -336,7 +450,9 @@ class Segments:
     def _weight_bytes(self, op: int, constant: Streamed, out: Span, inputs: Span | None) -> int:
         key = constant.name, op, out, inputs
         if key not in self._blocks:
-            self._blocks[key] = self.layout.constant_bytes(constant.name, self.weight_box(op, constant, out, inputs))
+            self._blocks[key] = self.layout.constant_bytes(
+                constant.name, self.weight_box(op, constant, out, inputs)
+            )
         return self._blocks[key]
 
     def weight_box(self, op: int, constant: Streamed, out: Span, inputs: Span | None = None) -> Box:

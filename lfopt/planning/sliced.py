@@ -1,18 +1,24 @@
-"""What a group takes that runs slice by slice, in bands of rows, and which way of running it moves the fewest bytes.
+"""What a group takes that runs slice by slice, in bands of rows, and which way of running it moves the fewest
+bytes.
 
     for each of T bands of output rows
         for each of n parts of the tail's output channels
             for each slice of w channels
                 the head, what follows it and the tail's sums, row by row, through rings of w channels
 
-    F_beta = rows of a band of what the head reads  +  rings of w channels  +  sums of a band's rows of a part  +  one finished row of the part
-             + two of the largest blocks of weights (those of one slice)  +  weights that stay  +  maps of one row and constants in no blocks
-    F_D    = what the head reads and results once each  +  weights of the tail T times, those before it T n times, but those that stay: once
+    F_beta = rows of a band of what the head reads  +  rings of w channels
+             +  sums of a band's rows of a part  +  one finished row of the part
+             +  two of the largest blocks of weights (those of one slice)  +  weights that stay
+             +  maps of one row and constants in no blocks
+    F_D    = what the head reads and results once each
+             +  weights of the tail T times, those before it T n times, but those that stay: once
 
-A map that is read slice by slice passes n times, and rows of it that two bands need twice. Rows of slices that two bands need are computed twice, and
-what comes before the tail n times; how often a group repeats its multiply-accumulates so is capped. Rows that a prologue makes for the heads are made
-once, each from one row on chip of what it reads. Weights that stay are those of the first slices,
-first those before the tail, since they pass more often. A reduction that ends the group sums the rows of a slice; of several bands, of all slices.
+A map that is read slice by slice passes n times, and rows of it that two bands need twice. Rows of slices
+that two bands need are computed twice, and what comes before the tail n times; how often a group repeats its
+multiply-accumulates so is capped. Rows that a prologue makes for the heads are made once, each from one row
+on chip of what it reads. Weights that stay are those of the first slices, first those before the tail, since
+they pass more often. A reduction that ends the group sums the rows of a slice; of several bands, of all
+slices.
 """
 
 from __future__ import annotations
@@ -34,7 +40,9 @@ from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments
 from lfopt.planning.sliced_rows import Reading, RowOrder, SlicedSource, ring_rows
 
 MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
-MOST_ROWS = 64  # that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it makes
+# that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it
+# makes
+MOST_ROWS = 64
 
 
 class SlicedOption(NamedTuple):
@@ -58,7 +66,9 @@ class Sliced(NamedTuple):
 
 
 class Passing(NamedTuple):
-    """Weights that pass slice by slice, in every number of bands (axis 0) and parts (axis 1) that is tried."""
+    """Weights that pass slice by slice, in every number of bands (axis 0) and parts (axis 1) that is
+    tried.
+    """
 
     passes: Ints  # that they take if none stay
     place: Ints  # bytes on chip of what they pass through
@@ -86,7 +96,9 @@ class Profile:
     least: int  # F_beta
 
     def options(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
-        """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail): all that there are, or as many as fit."""
+        """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail):
+        all that there are, or as many as fit.
+        """
         every, room = self.segment.channels, self.apart or beta
         for all_before, all_tail in product((False, True), repeat=2):
             taken = self.weights + (0 if self.apart else self.maps)  # of the buffer that weights lie in
@@ -104,42 +116,64 @@ class Profile:
 
 
 class SlicedGroups:
-    """Buffer needs of the groups of one dataflow that run slice by slice, memoised. Slices are as narrow as the chip can.
+    """Buffer needs of the groups of one dataflow that run slice by slice, memoised.
+
+    Slices are as narrow as the chip can.
 
     `allowed`: multiply-accumulates that a group may take, over its own.
     """
 
     def __init__(self, groups: Groups, allowed: float) -> None:
-        self.groups, self.flow, self.lines, self.hardware = groups, groups.dataflow, groups.lines, groups.hardware
+        self.groups, self.flow, self.lines, self.hardware = (
+            groups,
+            groups.dataflow,
+            groups.lines,
+            groups.hardware,
+        )
         self.allowed = max(allowed, 1.0)
         self.segments = Segments(self.flow, self.hardware, self.lines, self.hardware.channel_align)
         running = self.lines.running
-        self.operands = tuple(self.lines.operands[i] if running >> i & 1 else plain for i, plain in enumerate(self.flow.operands))
+        self.operands = tuple(
+            self.lines.operands[i] if running >> i & 1 else plain
+            for i, plain in enumerate(self.flow.operands)
+        )
         self._grids: dict[tuple[int, bool], BandGrid] = {}
         self._profiles: dict[int, tuple[Profile, ...]] = {}
 
-    # -- what is asked -----------------------------------------------------------------------------------------------------------------------
+    # -- what is asked ---------------------------------------------------------------------------------------
 
     def least(self, mask: int) -> int:
         """The least F_beta of any option; NEVER if the group cannot run so."""
         return min((profile.least for profile in self.profiles(mask)), default=NEVER)
 
     def cheapest(self, mask: int, beta: int) -> Sliced | None:
-        """The fewest bytes that fit the buffer (strictly); of equals, the fewest multiply-accumulates, then the least buffer. None if nothing fits.
+        """The fewest bytes that fit the buffer (strictly); of equals, the fewest multiply-accumulates, then
+        the least buffer. None if nothing fits.
 
         More buffer never gives more bytes.
         """
         best, rank = None, (NEVER, 0, 0)
         for profile in self.profiles(mask):
-            for needs, weights, pinned, pinned_tail in profile.options(beta, self.segments.width) if profile.least < beta else ():
+            for needs, weights, pinned, pinned_tail in (
+                profile.options(beta, self.segments.width) if profile.least < beta else ()
+            ):
                 moved = np.where(needs < beta, weights + profile.inputs, NEVER)
                 if (least := int(moved.min())) > rank[0] or least == NEVER:
                     continue
                 for t, n in zip(*np.nonzero(moved == least), strict=True):
                     here = least, int(profile.macs[t, n]), int(needs[t, n])
                     if here < rank:
-                        option = SlicedOption(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
-                        best, rank = Sliced(option, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]), here
+                        option = SlicedOption(
+                            profile.segment,
+                            int(profile.bands[t, 0]),
+                            profile.parts[n],
+                            int(pinned[t, n]),
+                            int(pinned_tail[t, n]),
+                        )
+                        best, rank = (
+                            Sliced(option, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]),
+                            here,
+                        )
         return best
 
     def passes(self, mask: int, option: SlicedOption) -> int:
@@ -157,7 +191,7 @@ class SlicedGroups:
             self._profiles[mask] = tuple(profile for profile in profiled if profile is not None)
         return self._profiles[mask]
 
-    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     def grid(self, tall: int, *, every: bool) -> BandGrid:
         """The numbers of bands that are tried: all that there are, or a few."""
@@ -176,7 +210,9 @@ class SlicedGroups:
 
     def _profile(self, mask: int, segment: Segment) -> Profile | None:
         flow, sizes, reads = self.flow, self.segments, self.reads(mask, segment)
-        grid = self.grid(self.tallest(mask), every=self.in_step(segment, reads) or self.is_chain(mask, segment, reads))
+        grid = self.grid(
+            self.tallest(mask), every=self.in_step(segment, reads) or self.is_chain(mask, segment, reads)
+        )
         computed = self.computed_rows(mask, segment, grid)
         leaving = [m for m in segment.sliced_maps if self.leaves(m, mask)]
         slices = spans(0, segment.channels, sizes.width)
@@ -185,7 +221,8 @@ class SlicedGroups:
         parts = self._parts(segment, reads)
         counts = np.array([[-(-self.outputs(segment) // part) if part else 1 for part in parts]], np.int64)
         bands, shape = grid.counts[:, None], (len(grid.counts), len(parts))
-        fixed, once, repeated = (np.zeros(len(grid.counts), np.int64) for _ in range(3))  # on chip; DRAM bytes once, and once for every part
+        # on chip; DRAM bytes once, and once for every part
+        fixed, once, repeated = (np.zeros(len(grid.counts), np.int64) for _ in range(3))
         for m, access in self.outer(mask, segment, reads):
             if access == "slice":
                 if not self._slices_evenly(reads, m, slices):
@@ -204,18 +241,27 @@ class SlicedGroups:
         held = sum(weights.held.values())
         if segment.mean >= 0:
             (result,) = flow.results[segment.mean]
-            fixed += np.where(grid.counts > 1, sizes.sum_row(result, segment.channels), sizes.sum_row(result, sizes.width))
+            fixed += np.where(
+                grid.counts > 1, sizes.sum_row(result, segment.channels), sizes.sum_row(result, sizes.width)
+            )
             fixed += sizes.slices.row_bytes[result]
         needs = np.broadcast_to(fixed[:, None], shape)
-        macs = {i: -(-flow.macs[i] * grid.total(rows.stop - rows.start) // self.lines.iterations[i])[:, None] for i, rows in computed.items()}
-        total = sum(count if i == segment.tail else count * counts for i, count in macs.items()) + np.zeros(shape, np.int64)
+        macs = {
+            i: -(-flow.macs[i] * grid.total(rows.stop - rows.start) // self.lines.iterations[i])[:, None]
+            for i, rows in computed.items()
+        }
+        total = sum(count if i == segment.tail else count * counts for i, count in macs.items()) + np.zeros(
+            shape, np.int64
+        )
         tail = Passing(bands, np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64), 0, 0, 0)
         if segment.tail >= 0:
             (result,) = flow.results[segment.tail]
             high = grid.most(computed[segment.tail].stop - computed[segment.tail].new)
             beside = {r.operand.map for r in reads if r.access == "part"}
             sums = np.array([[sizes.sum_row(result, part) for part in parts]], np.int64)
-            finished = np.array([[sum(sizes.part_row(m, part) for m in (result, *beside)) for part in parts]], np.int64)
+            finished = np.array(
+                [[sum(sizes.part_row(m, part) for m in (result, *beside)) for part in parts]], np.int64
+            )
             needs = needs + high[:, None] * sums + finished
             tail = self._passing_tail(mask, segment, parts, bands)
         before = self._passing(mask, segment, slices, bands * counts)
@@ -226,7 +272,8 @@ class SlicedGroups:
         least = np.where(stored + spared < apart, needs, NEVER) if apart else needs + stored + spared
         inputs = once[:, None] + repeated[:, None] * counts
         return Profile(
-            segment, bands, parts, needs, stored, inputs, total, before, tail, held, apart, min(int(least.min()), NEVER)
+            segment, bands, parts, needs, stored, inputs, total, before, tail, held, apart,
+            min(int(least.min()), NEVER)
         )  # fmt: skip
 
     def _passing(self, mask: int, segment: Segment, slices: Sequence[Span], passes: Ints) -> Passing:
@@ -235,8 +282,15 @@ class SlicedGroups:
         unit = sum(sizes.block(i, constants, slices[0]) for i, constants in weights.sliced.items())
         whole = sum(sizes.constant(s.name) for constants in weights.sliced.values() for s in constants)
         even = not self.hardware.pads_constants
-        once = whole if even else sum(sizes.block(i, constants, span) for i, constants in weights.sliced.items() for span in slices)
-        units = segment.channels // sizes.width - 1 if once == whole and unit else 0  # at least one whole slice passes, else all of them stay
+        once = (
+            whole
+            if even
+            else sum(
+                sizes.block(i, constants, span) for i, constants in weights.sliced.items() for span in slices
+            )
+        )
+        # at least one whole slice passes, else all of them stay
+        units = segment.channels // sizes.width - 1 if once == whole and unit else 0
         return Passing(passes, np.array([[SLOTS * unit]]), np.array([[once]]), whole, unit, units)
 
     def _passing_tail(self, mask: int, segment: Segment, parts: Sequence[int], passes: Ints) -> Passing:
@@ -246,7 +300,10 @@ class SlicedGroups:
         whole = sum(sizes.constant(s.name) for s in constants)
         once = [whole for _ in parts]
         if self.hardware.pads_constants:
-            once = [sum(sizes.block(op, constants, out, span) for out in spans(*every, part) for span in slices) for part in parts]
+            once = [
+                sum(sizes.block(op, constants, out, span) for out in spans(*every, part) for span in slices)
+                for part in parts
+            ]
         units = segment.channels // sizes.width - 1 if max(once) == whole and whole else 0
         unit = sizes.block(op, constants, every, slices[0]) if units else 0
         return Passing(passes, np.array([place]), np.array([once]), whole, unit, units)
@@ -256,9 +313,15 @@ class SlicedGroups:
         if segment.tail < 0:
             return (0,)
         step, outputs, sizes = self.hardware.channel_align, self.outputs(segment), self.segments
-        tried = {min(round_up(-(-outputs // n), step), outputs) for n in range(1, MOST_PARTS + 1)} | {min(step, outputs)}
+        tried = {min(round_up(-(-outputs // n), step), outputs) for n in range(1, MOST_PARTS + 1)} | {
+            min(step, outputs)
+        }
         maps = {self.flow.results[segment.tail][0], *(r.operand.map for r in reads if r.access == "part")}
-        even = (part for part in tried if all(sizes.evenly(m, (sizes.channels(m, s) for s in spans(0, outputs, part))) for m in maps))
+        even = (
+            part
+            for part in tried
+            if all(sizes.evenly(m, (sizes.channels(m, s) for s in spans(0, outputs, part))) for m in maps)
+        )
         return sorted(even, reverse=True)
 
     def outputs(self, segment: Segment) -> int:
@@ -276,14 +339,16 @@ class SlicedGroups:
         joined = [r for r in reads if r.operand.map == m and r.access == "slice" and sizes.joins(r)]
         if not joined:
             return sizes.slices.slice_bytes(m)
-        return max(sizes.layout.row_on_chip(sizes.read_box(joined[0].op, joined[0].operand, span)) for span in slices)
+        return max(
+            sizes.layout.row_on_chip(sizes.read_box(joined[0].op, joined[0].operand, span)) for span in slices
+        )
 
     def _slices_evenly(self, reads: Sequence[Reading], m: int, slices: Sequence[Span]) -> bool:
         reading = next(r for r in reads if r.operand.map == m and r.access == "slice")
         boxes: Iterator[Box] = (self.segments.read_box(reading.op, reading.operand, span) for span in slices)
         return self.segments.evenly(m, boxes)
 
-    # -- rows --------------------------------------------------------------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------------
 
     def reads(self, mask: int, segment: Segment) -> list[Reading]:
         """Everything that the group reads as slices run, operator by operator."""
@@ -291,7 +356,9 @@ class SlicedGroups:
         first = (mask & -mask).bit_length() - 1
         for i in bits(self.of_slices(mask, segment)):
             for known, operand in zip(self.flow.operands[i], self.operands[i], strict=True):
-                access = self.segments.access(known, i, segment.sliced_maps, segment.source, tail=i == segment.tail, first=i == first)
+                access = self.segments.access(
+                    known, i, segment.sliced_maps, segment.source, tail=i == segment.tail, first=i == first
+                )
                 assert access is not None, "an operand of a segment is on chip in some way"
                 readings.append(Reading(i, operand, access))
         return readings
@@ -306,10 +373,14 @@ class SlicedGroups:
         sources: dict[SlicedSource, None] = {}
         for operand in self.operands[segment.prologue] if segment.prologue >= 0 else ():
             sources[operand.map, "row"] = None
-        sources |= dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.sliced_maps)
+        sources |= dict.fromkeys(
+            (r.operand.map, r.access) for r in reads if r.operand.map not in segment.sliced_maps
+        )
         return [*sources]
 
-    def source_rows(self, mask: int, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid) -> Ints:
+    def source_rows(
+        self, mask: int, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
+    ) -> Ints:
         """Rows held at once of a map of which all channels are on chip, per number of bands."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
@@ -318,8 +389,12 @@ class SlicedGroups:
         low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
         return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
 
-    def passing_rows(self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid) -> tuple[Ints, Ints]:
-        """(first row, first row not) that passes in every band of a map that is read slice by slice; no row is left out."""
+    def passing_rows(
+        self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
+    ) -> tuple[Ints, Ints]:
+        """(first row, first row not) that passes in every band of a map that is read slice by slice;
+        no row is left out.
+        """
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
         low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
@@ -328,16 +403,32 @@ class SlicedGroups:
         stop = np.where(grid.is_last, self.flow.maps[m].rows, stop)
         return np.minimum(start, grid.before(stop)), stop
 
-    def rings(self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, ComputedRows], grid: BandGrid) -> dict[int, Ints]:
+    def rings(
+        self,
+        mask: int,
+        segment: Segment,
+        reads: Sequence[Reading],
+        computed: dict[int, ComputedRows],
+        grid: BandGrid,
+    ) -> dict[int, Ints]:
         """Rows of the ring of every map that is on chip slice by slice, per number of bands."""
         maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
         most_rows = {m: int(computed[i].stop.max()) for m, i in maker.items()}
         if self.in_step(segment, reads):
             high = np.minimum(grid.most(computed[reads[0].op].stop - computed[reads[0].op].start), MOST_ROWS)
-            ring_heights = dict.fromkeys((*segment.sliced_maps, *(r.operand.map for r in reads if r.access == "slice")), high)
+            ring_heights = dict.fromkeys(
+                (*segment.sliced_maps, *(r.operand.map for r in reads if r.access == "slice")), high
+            )
         elif self.is_chain(mask, segment, reads):  # each map is asked for by its reader alone
-            widest = {r.operand.map: r.operand.reads.widest[int(computed[r.op].stop.max())] for r in reads if r.access == "slice"}
-            ring_heights = {m: np.full(len(grid.counts), max(widest.get(m, 1), 1)) for m in (*segment.sliced_maps, *widest)}
+            widest = {
+                r.operand.map: r.operand.reads.widest[int(computed[r.op].stop.max())]
+                for r in reads
+                if r.access == "slice"
+            }
+            ring_heights = {
+                m: np.full(len(grid.counts), max(widest.get(m, 1), 1))
+                for m in (*segment.sliced_maps, *widest)
+            }
         else:
             ring_heights = {}
             for band, order in self.orders(mask, segment, reads, computed, grid):
@@ -347,18 +438,36 @@ class SlicedGroups:
         return {m: rows for m, rows in ring_heights.items() if most_rows.get(m, 1)}
 
     def orders(
-        self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, ComputedRows], grid: BandGrid
+        self,
+        mask: int,
+        segment: Segment,
+        reads: Sequence[Reading],
+        computed: dict[int, ComputedRows],
+        grid: BandGrid,
     ) -> Iterator[tuple[int, RowOrder]]:
         """(which number of bands, how a slice runs) for every band of each of them."""
-        passing = {r.operand.map: self.passing_rows(computed, reads, r.operand.map, grid) for r in reads if r.access == "slice"}
+        passing = {
+            r.operand.map: self.passing_rows(computed, reads, r.operand.map, grid)
+            for r in reads
+            if r.access == "slice"
+        }
         for entry, which in enumerate(np.repeat(np.arange(len(grid.counts)), grid.counts).tolist()):
             rows = {i: (int(bands.start[entry]), int(bands.stop[entry])) for i, bands in computed.items()}
             loads: dict[SlicedSource, Span] = {
-                (m, "slice"): (int(start[entry]), int(stop[entry])) for m, (start, stop) in passing.items() if m not in segment.sliced_maps
+                (m, "slice"): (int(start[entry]), int(stop[entry]))
+                for m, (start, stop) in passing.items()
+                if m not in segment.sliced_maps
             }
             yield which, self.order(mask, segment, reads, rows, loads)
 
-    def order(self, mask: int, segment: Segment, reads: Sequence[Reading], rows: dict[int, Span], loads: dict[SlicedSource, Span]) -> RowOrder:
+    def order(
+        self,
+        mask: int,
+        segment: Segment,
+        reads: Sequence[Reading],
+        rows: dict[int, Span],
+        loads: dict[SlicedSource, Span],
+    ) -> RowOrder:
         """How a slice runs in which operators make these rows, while these pass of what is loaded."""
         sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
         first = [i for i in bits(sinks) if not self.flow.descendants[i] & sinks]
@@ -366,8 +475,13 @@ class SlicedGroups:
         return RowOrder(reads, maker, rows, loads, {i: self.lines.iterations[i] for i in bits(sinks)}, first)
 
     def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
-        """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one row."""
-        iterations, vectors = {self.lines.iterations[r.op] for r in reads}, all(len(self.flow.calls[r.op].result) == 3 for r in reads)
+        """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one
+        row.
+        """
+        iterations, vectors = (
+            {self.lines.iterations[r.op] for r in reads},
+            all(len(self.flow.calls[r.op].result) == 3 for r in reads),
+        )
         return (
             vectors
             and segment.mean < 0
@@ -379,4 +493,6 @@ class SlicedGroups:
         """Whether every sliced map is read once, and one result follows from all others."""
         read = [r.operand.map for r in reads if r.access == "slice"]
         sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
-        return len(read) == len({*read}) and sum(not self.flow.descendants[i] & sinks for i in bits(sinks)) == 1
+        return (
+            len(read) == len({*read}) and sum(not self.flow.descendants[i] & sinks for i in bits(sinks)) == 1
+        )

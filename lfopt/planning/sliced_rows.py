@@ -1,8 +1,9 @@
 """The order in which a slice of a band runs, row by row, and the rows of the rings that this takes.
 
-Results that no other result follows from are made row by row, always the one of which the next row leaves the smallest part done; then what is left
-of the others. Before an operator computes a row, the rows that it reads are made or loaded, input by input, lowest row first. Where every operator
-reads just the rows that it makes, as in linear layers, many rows are made in one step.
+Results that no other result follows from are made row by row, always the one of which the next row leaves the
+smallest part done; then what is left of the others. Before an operator computes a row, the rows that it reads
+are made or loaded, input by input, lowest row first. Where every operator reads just the rows that it makes,
+as in linear layers, many rows are made in one step.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from lfopt.ir import Again, Span
 from lfopt.ops import MapRead
 from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, within
 
-# How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail makes at a time; whole, a map of one row;
-# all channels of one row, for the prologue.
+# How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail
+# makes at a time; whole, a map of one row; all channels of one row, for the prologue.
 Access = Literal["rows", "slice", "part", "vector", "row"]
 SlicedSource = tuple[int, Access]  # a map that comes from DRAM as a slice runs
 
@@ -40,9 +41,9 @@ class Event(NamedTuple):
 class RowOrder:
     """A slice of one band.
 
-    `readings`: of the operators, in order; `maker`: the operator of each map that is made slice by slice; `rows`: that each operator makes; `loads`:
-    rows that pass of each source; `sinks`: operators whose rows are asked for, and all the rows that they have; `first`: those from which no other
-    follows.
+    `readings`: of the operators, in order; `maker`: the operator of each map that is made slice by slice;
+    `rows`: that each operator makes; `loads`: rows that pass of each source; `sinks`: operators whose rows
+    are asked for, and all the rows that they have; `first`: those from which no other follows.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class RowOrder:
             self.needs[reading.op].append(reading)
 
     def folded_iterations(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
-        """As `iterations`; those that only repeat others are not made. `spans`: rows between which an operator goes on as it does.
+        """As `iterations`; those that only repeat others are not made.
+
+        `spans`: rows between which an operator goes on as it does.
 
         `longest`: iterations of a period that is looked for.
         """
@@ -77,7 +80,9 @@ class RowOrder:
                     readings.append(StateRead(at[op], at[source], within(need, self.loads[source][1])))
                 elif m in self.maker:
                     readings.append(StateRead(at[op], at[self.maker[m]], need))
-        leading = [StateSink(at[op], self.rows[op][1], of) for op, of in self.sinks.items() if op in self.first]
+        leading = [
+            StateSink(at[op], self.rows[op][1], of) for op, of in self.sinks.items() if op in self.first
+        ]
         reaches = [StateSpan(at[op], *span) for op, span in spans.items()]
         steady = Steady((*self.done.values(), *self.loaded.values()), readings, reaches, leading, 1, longest)
         for iteration in self.iterations():
@@ -90,7 +95,9 @@ class RowOrder:
                 yield again
 
     def iterations(self) -> Iterator[list[Event]]:
-        """What happens for each row of each sink, and at last the rows that pass though nothing reads them."""
+        """What happens for each row of each sink, and at last the rows that pass though nothing reads
+        them.
+        """
         while unfinished := [op for op in self.sinks if self.done[op] < self.rows[op][1]]:
             leading = [op for op in unfinished if op in self.first] or unfinished
             sink = min(leading, key=lambda op: ((self.done[op] + 1) / self.sinks[op], -op))
@@ -123,12 +130,19 @@ class RowOrder:
             self.loaded[source] = row + 1
 
 
-def in_step(readings: Sequence[Reading], sources: Sequence[SlicedSource], rows: Span, most: int) -> Iterator[list[Event]]:
-    """A slice of one band whose operators all read the rows that they make: so many rows at a time, operator by operator."""
+def in_step(
+    readings: Sequence[Reading], sources: Sequence[SlicedSource], rows: Span, most: int
+) -> Iterator[list[Event]]:
+    """A slice of one band whose operators all read the rows that they make:
+    so many rows at a time, operator by operator.
+    """
     ops = dict.fromkeys(reading.op for reading in readings)
     for start in range(*rows, most):
         count = min(most, rows[1] - start)
-        yield [*(Event(-1, source, start, count) for source in sources), *(Event(op, None, start, count) for op in ops)]
+        yield [
+            *(Event(-1, source, start, count) for source in sources),
+            *(Event(op, None, start, count) for op in ops),
+        ]
 
 
 def ring_rows(order: RowOrder) -> dict[int, int]:
@@ -145,7 +159,14 @@ def ring_rows(order: RowOrder) -> dict[int, int]:
         for op, source, row, _ in iteration:
             m = source[0] if source is not None else result_of.get(op, -1)
             if m in rings and (source is None or source[1] == "slice"):
-                oldest = min((r.operand.reads.keep[done[r.op]] for r in readers.get(m, ()) if done[r.op] < order.rows[r.op][1]), default=row)
+                oldest = min(
+                    (
+                        r.operand.reads.keep[done[r.op]]
+                        for r in readers.get(m, ())
+                        if done[r.op] < order.rows[r.op][1]
+                    ),
+                    default=row,
+                )
                 rings[m] = max(rings[m], row + 1 - min(oldest, row))
             if op >= 0:
                 done[op] = row + 1

@@ -1,8 +1,10 @@
-"""Which maps of a group that runs in bands are full and which are sliced, which constants pass block by block, and what that takes at the least.
+"""Which maps of a group that runs in bands are full and which are sliced, which constants pass block by
+block, and what that takes at the least.
 
-A *full* map is on chip with all its channels, in a ring of rows. A *sliced* map is there `width` channels at a time, and only inside its
-*segment*: the contraction that makes it from a full map, the operators that follow it channel by channel, and the contractions that sum over it,
-slice by slice, into full maps. A map that is all in one slice is full.
+A *full* map is on chip with all its channels, in a ring of rows. A *sliced* map is there `width` channels at
+a time, and only inside its *segment*: the contraction that makes it from a full map, the operators that
+follow it channel by channel, and the contractions that sum over it, slice by slice, into full maps. A map
+that is all in one slice is full.
 """
 
 from __future__ import annotations
@@ -43,22 +45,30 @@ class SlicingFacts:
     streamed: tuple[Streamed, ...]  # its constants, if they fall into blocks of output channels
     held: tuple[str, ...]  # its constants, if not
     computes: bool  # whether it computes a row at all in whatever group
-    least_rows: int  # that it computes in whatever group, from the first on without gaps; 0 if a reader may leave gaps and it makes slices
-    least_held: tuple[tuple[int, int], ...]  # per operand: map, and rows of it that are on chip at once for this operator in whatever group
+    # that it computes in whatever group, from the first on without gaps; 0 if a reader may leave gaps and it
+    # makes slices
+    least_rows: int
+    # per operand: map, and rows of it that are on chip at once for this operator in whatever group
+    least_held: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """A group with one of the two starts: what is sliced, and what it takes at the least. It only grows as operators of higher index join."""
+    """A group with one of the two starts: what is sliced, and what it takes at the least.
 
-    head: dict[int, int] = field(default_factory=dict[int, int])  # per sliced map: the contraction that its segment begins with
+    It only grows as operators of higher index join.
+    """
+
+    # per sliced map: the contraction that its segment begins with
+    head: dict[int, int] = field(default_factory=dict[int, int])
     segment: dict[int, int] = field(default_factory=dict[int, int])  # per operator of a segment: the same
     summing: int = 0  # mask of the contractions that sum over slices
     deep: int = 0  # mask of the operators at or after a contraction of the group
     forks: bool = False  # whether the start made a difference
     rows: dict[int, int] = field(default_factory=dict[int, int])  # per map: rows held at the least
     full_bytes: int = 0  # of full maps, at the least
-    scratch: dict[int, int] = field(default_factory=dict[int, int])  # per segment: bytes of slices and sums, at the least
+    # per segment: bytes of slices and sums, at the least
+    scratch: dict[int, int] = field(default_factory=dict[int, int])
     block_bytes: int = 0  # of buffer, of the largest weight block
     held: frozenset[str] = frozenset()  # constants that are held whole in any case
     held_bytes: int = 0  # of buffer
@@ -95,7 +105,8 @@ class OnDemand(Sequence[T]):
 class SliceSizes:
     """Drafts of the groups of one dataflow, and the sizes of slices, sums and weight blocks on one chip.
 
-    `wide`: contractions that sum over slices add one to all of their output channels at once, and may see a map of one row and column as a vector.
+    `wide`: contractions that sum over slices add one to all of their output channels at once, and may see a
+    map of one row and column as a vector.
     """
 
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int, *, wide: bool = False) -> None:
@@ -112,7 +123,7 @@ class SliceSizes:
         self._slice_bytes: dict[int, int] = {}
         self._drafts: dict[int, tuple[Slicing | None, Slicing | None]] = {0: (Slicing(), Slicing())}
 
-    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------------------------
 
     def draft(self, mask: int, start: Start) -> Slicing:
         """The group with one start, with which it must be able to run in bands."""
@@ -121,7 +132,9 @@ class SliceSizes:
         return draft
 
     def drafts(self, mask: int) -> tuple[Slicing | None, Slicing | None]:
-        """The group with either start; None where it, and every group that it is grown into, cannot run in bands."""
+        """The group with either start; None where it, and every group that it is grown into,
+        cannot run in bands.
+        """
         missing: list[int] = []
         part = mask
         while part not in self._drafts:
@@ -130,7 +143,10 @@ class SliceSizes:
         drafts = self._drafts[part]
         for op in reversed(missing):
             sliced, full = drafts
-            drafts = (sliced and self._grown(sliced, part, op, "sliced"), full and self._grown(full, part, op, "full"))
+            drafts = (
+                sliced and self._grown(sliced, part, op, "sliced"),
+                full and self._grown(full, part, op, "full"),
+            )
             part |= 1 << op
             if len(self._drafts) >= KEPT:
                 self._drafts = {0: self._drafts[0]}
@@ -143,9 +159,16 @@ class SliceSizes:
         inside = [o for o in flow.operands[op] if flow.makes(mask, o.map)]
         if facts.never or (flow.heights[op] > 1 and any(flow.maps[o.map].rows == 1 for o in inside)):
             return None
-        head, segment, scratch, summing, forks = draft.head, draft.segment, draft.scratch, draft.summing, draft.forks
+        head, segment, scratch, summing, forks = (
+            draft.head,
+            draft.segment,
+            draft.scratch,
+            draft.summing,
+            draft.forks,
+        )
         results = [m for m in flow.results[op] if self.needed(m)]
-        sliced = [o for o in inside if not facts.contracts or self._own(op, o.input)]  # what follows a contraction in flight reads full maps
+        # what follows a contraction in flight reads full maps
+        sliced = [o for o in inside if not facts.contracts or self._own(op, o.input)]
         if any(o.map in head for o in inside if o not in sliced):
             return None
         sources = {head.get(o.map, -1) for o in sliced} or {-1}
@@ -164,7 +187,11 @@ class SliceSizes:
             forks |= first and several
             if several and (start == "sliced" or not first):
                 source = op
-                segment, scratch, head = segment | {op: op}, scratch | {op: 0}, head | dict.fromkeys(results, op)
+                segment, scratch, head = (
+                    segment | {op: op},
+                    scratch | {op: 0},
+                    head | dict.fromkeys(results, op),
+                )
         rows, full_bytes = dict(draft.rows), draft.full_bytes
         more = self.sum_bytes(op) if summing >> op & 1 and facts.computes else 0  # bytes of the segment
         inputs = [(o.map, 1) for o in flow.operands[op] if o not in inside]  # they pass even if unread
@@ -186,9 +213,13 @@ class SliceSizes:
             rows,
             full_bytes,
             scratch | {source: scratch[source] + more} if more else scratch,
-            max(draft.block_bytes, self.hardware.buffer_need(0, self.block_bytes(op, sums=bool(summing >> op & 1)))),
+            max(
+                draft.block_bytes,
+                self.hardware.buffer_need(0, self.block_bytes(op, sums=bool(summing >> op & 1))),
+            ),
             held,
-            draft.held_bytes + sum(self.hardware.buffer_need(0, self.constant_bytes[name]) for name in held - draft.held),
+            draft.held_bytes
+            + sum(self.hardware.buffer_need(0, self.constant_bytes[name]) for name in held - draft.held),
         )
 
     def needed(self, m: int) -> bool:
@@ -199,10 +230,14 @@ class SliceSizes:
         """Whether a map made in the group is needed outside."""
         return self.dataflow.is_output[m] or bool(self.dataflow.readers[m] & ~mask)
 
-    def constants(self, mask: int, *, apart: bool = False) -> tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]:
-        """(bytes of the constants that are held whole by name, constants that pass block by block by operator), weights streaming.
+    def constants(
+        self, mask: int, *, apart: bool = False
+    ) -> tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]:
+        """(bytes of the constants that are held whole by name, constants that pass block by block by
+        operator), weights streaming.
 
-        Those that several operators of the group read are held; `apart`: the others of such an operator pass nevertheless.
+        Those that several operators of the group read are held; `apart`: the others of such an operator pass
+        nevertheless.
         """
         facts = [(i, self.facts[i]) for i in bits(mask)]
         readers: dict[str, int] = {}
@@ -219,26 +254,45 @@ class SliceSizes:
             held |= {name: self.constant_bytes[name] for name in names}
         return held, passing
 
-    # -- operators ---------------------------------------------------------------------------------------------------------------------------
+    # -- operators -------------------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> OnDemand[SlicingFacts]:
-        """Per operator. There is a `SliceSizes` for every width that some group tries: the network has many operators, the group few."""
-        return OnDemand(len(self.dataflow), lambda op: self._facts(op, self.dataflow.least_rows[op], dense=self._dense[op]))
+        """Per operator.
+
+        There is a `SliceSizes` for every width that some group tries: the network has many operators, the
+        group few.
+        """
+        return OnDemand(
+            len(self.dataflow),
+            lambda op: self._facts(op, self.dataflow.least_rows[op], dense=self._dense[op]),
+        )
 
     @cached_property
     def _dense(self) -> list[bool]:
         """Per operator: whether no reader leaves gaps in its rows."""
         flow, dense = self.dataflow, [True] * len(self.dataflow)
         for i in reversed(range(len(flow))):
-            reads = [(c, o.reads) for c in bits(flow.succs[i]) for o in flow.operands[c] if o.map in flow.results[i]]
+            reads = [
+                (c, o.reads)
+                for c in bits(flow.succs[i])
+                for o in flow.operands[c]
+                if o.map in flow.results[i]
+            ]
             dense[i] = all(without_gaps(r) and (dense[c] or self._contracts(c)) for c, r in reads)
         return dense
 
     def _contracts(self, op: int) -> bool:
-        """Whether it sums over the input channels of one map, with constant weights that fall apart by output channels."""
+        """Whether it sums over the input channels of one map,
+        with constant weights that fall apart by output channels.
+        """
         flow, call = self.dataflow, self.dataflow.calls[op]
-        if flow.specs[op].tiling is not Tiling.CONTRACT or not call.constant[1] or call.attribute("group", 1) != 1 or not self._makes_channels(op):
+        if (
+            flow.specs[op].tiling is not Tiling.CONTRACT
+            or not call.constant[1]
+            or call.attribute("group", 1) != 1
+            or not self._makes_channels(op)
+        ):
             return False
         return [o.input for o in flow.operands[op] if self._own(op, o.input)] == [0]
 
@@ -256,17 +310,32 @@ class SliceSizes:
             constants = [(k, name) for k, name in enumerate(call.inputs) if name in names]
             if all(self._falls_apart(op, k) for k, _ in constants):
                 streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
-        held = [(o.map, o.reads.widest[least] if dense else _narrowest(o.reads, least)) for o in flow.operands[op]]
+        held = [
+            (o.map, o.reads.widest[least] if dense else _narrowest(o.reads, least)) for o in flow.operands[op]
+        ]
         return SlicingFacts(
-            never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least > 0, least if dense else 0, tuple(held)
+            never,
+            contracts,
+            contracts and self._sums(op),
+            streamed,
+            () if streamed else names,
+            least > 0,
+            least if dense else 0,
+            tuple(held),
         )
 
     def _makes_channels(self, op: int) -> bool:
-        """Whether the output channels of a contraction lie along the channel axis of its result, and the weights of any span of them are one box."""
+        """Whether the output channels of a contraction lie along the channel axis of its result, and the
+        weights of any span of them are one box.
+        """
         call, row = self.dataflow.calls[op], self.dataflow.specs[op]
         rank, convolves = len(call.result), row.family is Family.CONVOLUTION
         scattered = row.transposed and call.attribute("group", 1) > 1 and call.shape(1)[1] > 1
-        return CHANNEL_AXIS_OF_RANK.get(rank) == (1 if convolves else rank - 1) and len(call.shape(1)) > 1 and not scattered
+        return (
+            CHANNEL_AXIS_OF_RANK.get(rank) == (1 if convolves else rank - 1)
+            and len(call.shape(1)) > 1
+            and not scattered
+        )
 
     def _falls_apart(self, op: int, index: int) -> bool:
         """Whether a constant falls into parts by output channels as the result does."""
@@ -280,17 +349,26 @@ class SliceSizes:
         flow, call = self.dataflow, self.dataflow.calls[op]
         shape, axis = call.shape(0), CHANNEL_AXIS_OF_RANK.get(len(call.shape(0)))
         map_shape = flow.maps[flow.operands[op][0].map].shape
-        if axis is None or (map_shape != shape and not (self.wide and len(shape) == 2 and map_shape == (*shape, 1, 1))):
+        if axis is None or (
+            map_shape != shape and not (self.wide and len(shape) == 2 and map_shape == (*shape, 1, 1))
+        ):
             return False
         every = footprint(call, 0, whole(call.result))
-        return all(footprint(call, 0, whole(call.result), inputs=span) == cut(every, axis, span) for span in self.spans(shape)[:2])
+        return all(
+            footprint(call, 0, whole(call.result), inputs=span) == cut(every, axis, span)
+            for span in self.spans(shape)[:2]
+        )
 
     def takes_slices(self, op: int, index: int) -> bool:
-        """Whether the operator can take this operand slice by slice: to sum over it, or to make the same channels of its results."""
+        """Whether the operator can take this operand slice by slice:
+        to sum over it, or to make the same channels of its results.
+        """
         key = op, index
         if key not in self._by_slices:
             facts = self.facts[op]
-            self._by_slices[key] = facts.sums and self._own(op, index) if facts.contracts else self.is_local(op, index)
+            self._by_slices[key] = (
+                facts.sums and self._own(op, index) if facts.contracts else self.is_local(op, index)
+            )
         return self._by_slices[key]
 
     def _own(self, op: int, index: int) -> bool:
@@ -302,13 +380,20 @@ class SliceSizes:
         flow, call = self.dataflow, self.dataflow.calls[op]
         shape, axis = call.shape(index), CHANNEL_AXIS_OF_RANK.get(len(call.shape(index)))
         source = next(flow.maps[o.map] for o in flow.operands[op] if o.input == index)
-        if axis is None or source.shape != shape or any(len(s) != len(shape) or s[axis] != shape[axis] for s in call.results):
+        if (
+            axis is None
+            or source.shape != shape
+            or any(len(s) != len(shape) or s[axis] != shape[axis] for s in call.results)
+        ):
             return False
         spans = self.spans(shape)
         probes = {spans[0], spans[len(spans) // 2], spans[-1]}
-        return all(footprints(call, index, tuple(cut(whole(s), axis, span) for s in call.results))[axis] == span for span in probes)
+        return all(
+            footprints(call, index, tuple(cut(whole(s), axis, span) for s in call.results))[axis] == span
+            for span in probes
+        )
 
-    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     def spans(self, shape: tuple[int, ...]) -> list[Span]:
         """Channels of a map, `width` at a time."""
@@ -334,16 +419,22 @@ class SliceSizes:
         """One row of one slice of a map, on chip."""
         if m not in self._slice_bytes:
             shape = self.dataflow.maps[m].shape
-            self._slice_bytes[m] = self.layout.row_on_chip(cut(whole(shape), CHANNEL_AXIS_OF_RANK[len(shape)], self.spans(shape)[0]))
+            self._slice_bytes[m] = self.layout.row_on_chip(
+                cut(whole(shape), CHANNEL_AXIS_OF_RANK[len(shape)], self.spans(shape)[0])
+            )
         return self._slice_bytes[m]
 
     def stored_evenly(self, m: int) -> bool:
-        """Whether a map that is stored slice by slice moves no more bytes than whole rows, padding of rows in DRAM included."""
+        """Whether a map that is stored slice by slice moves no more bytes than whole rows,
+        padding of rows in DRAM included.
+        """
         if self.hardware.dram_row_align == 1:
             return True
         shape = self.dataflow.maps[m].shape
         axis = CHANNEL_AXIS_OF_RANK[len(shape)]
-        return sum(self.layout.map_bytes(cut(whole(shape), axis, span)) for span in self.spans(shape)) == self.layout.map_bytes(whole(shape))
+        return sum(
+            self.layout.map_bytes(cut(whole(shape), axis, span)) for span in self.spans(shape)
+        ) == self.layout.map_bytes(whole(shape))
 
     def sum_bytes(self, op: int) -> int:
         """Partial sums of one row of the result of a contraction that sums over slices."""
@@ -358,7 +449,9 @@ class SliceSizes:
             for span in (spans[0], spans[-1]) if streamed else ():
                 out = self.result_box(op, self.blocks(op, sums=sums)[0])
                 boxes = (
-                    (s.name, footprint(call, s.input, out, inputs=None if s.late else span)) for s in streamed if span == spans[-1] or not s.late
+                    (s.name, footprint(call, s.input, out, inputs=None if s.late else span))
+                    for s in streamed
+                    if span == spans[-1] or not s.late
                 )
                 largest = max(largest, sum(self.layout.constant_bytes(name, box) for name, box in boxes))
             self._blocks[key] = largest
@@ -378,7 +471,10 @@ class SliceSizes:
             for out, times in _alike(self.blocks(op, sums=sums)):
                 box = self.result_box(op, out)
                 for s in streamed:
-                    parts = ((footprint(call, s.input, box, inputs=span), n) for span, n in (whole_sums if s.late else inputs))
+                    parts = (
+                        (footprint(call, s.input, box, inputs=span), n)
+                        for span, n in (whole_sums if s.late else inputs)
+                    )
                     total += times * sum(n * self.layout.constant_bytes(s.name, part) for part, n in parts)
             self._passes[key] = total
         return self._passes[key]
@@ -405,10 +501,26 @@ def _alike(spans: Sequence[Span]) -> list[tuple[Span, int]]:
 
 
 def without_gaps(reads: RowReads) -> bool:
-    """Whether the rows that one row after the other reads, from the first on, follow on each other or overlap."""
-    return reads.keep[0] == 0 and all(low <= need for low, need in zip(reads.keep[1:-1], reads.need, strict=False))
+    """Whether the rows that one row after the other reads, from the first on,
+    follow on each other or overlap.
+    """
+    return reads.keep[0] == 0 and all(
+        low <= need for low, need in zip(reads.keep[1:-1], reads.need, strict=False)
+    )
 
 
 def _narrowest(reads: RowReads, least: int) -> int:
-    """Rows that are on chip at once for a reader whose last row, which may be any from the `least`-th on, is all that it is known to compute."""
-    return min((max(need - low, 0) for need, low in zip(reads.need[least - 1 :], reads.keep[least - 1 :], strict=False)), default=0) if least else 0
+    """Rows that are on chip at once for a reader whose last row, which may be any from the `least`-th on,
+    is all that it is known to compute.
+    """
+    return (
+        min(
+            (
+                max(need - low, 0)
+                for need, low in zip(reads.need[least - 1 :], reads.keep[least - 1 :], strict=False)
+            ),
+            default=0,
+        )
+        if least
+        else 0
+    )

@@ -1,4 +1,6 @@
-"""A cost model for chips with a second level of memory: maps that may stay there count little, so that a search spends its bytes elsewhere."""
+"""A cost model for chips with a second level of memory:
+maps that may stay there count little, so that a search spends its bytes elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,18 @@ from lfopt.ir import Cost
 from lfopt.ops import bits
 from lfopt.planning.costs import GroupCosts
 
-SCALE, SPARED = 16, 15  # a byte counts 16; of a map that may stay, 15 of these are spared, for each time that it is stored or loaded whole
+# a byte counts 16; of a map that may stay, 15 of these are spared, for each time that it is stored or loaded
+# whole
+SCALE, SPARED = 16, 15
 
 
 class Spared(Adapted[Any]):
-    """Groups priced as if some maps stayed in the second level. What `CostModel` and `Result` call DRAM bytes is `SCALE` times that here.
+    """Groups priced as if some maps stayed in the second level.
 
-    Nothing says that those maps fit together: the groups are what a search gives for `lfopt.planning.second_level` to judge.
+    What `CostModel` and `Result` call DRAM bytes is `SCALE` times that here.
+
+    Nothing says that those maps fit together: the groups are what a search gives for
+    `lfopt.planning.second_level` to judge.
     """
 
     def __init__(self, costs: GroupCosts, staying: Container[str]) -> None:
@@ -24,11 +31,14 @@ class Spared(Adapted[Any]):
         super().__init__(costs)
         flow, sizes = costs.dataflow, costs.groups.map_bytes
         self._sizes = {
-            m: sizes[m] for m, tensor in enumerate(flow.maps) if flow.producer[m] >= 0 and not flow.is_output[m] and tensor.name in staying
+            m: sizes[m]
+            for m, tensor in enumerate(flow.maps)
+            if flow.producer[m] >= 0 and not flow.is_output[m] and tensor.name in staying
         }
         self._forced, self._apart = costs.bounds.forced, costs.bounds.apart
         self._spared: dict[int, int] = {0: 0}  # per group
-        self._rest: dict[int, int] = {0: costs.least_bytes}  # per set of executed operators: bytes that the others move at the least
+        # per set of executed operators: bytes that the others move at the least
+        self._rest: dict[int, int] = {0: costs.least_bytes}
         self.least_bytes = self._rest_value(0)
 
     @staticmethod
@@ -53,23 +63,34 @@ class Spared(Adapted[Any]):
         return self._rest_value(after)
 
     def _rest_value(self, executed: int) -> int:
-        """What the rest moves at the least, each map by itself: bytes that many maps prove together are not those of maps that may stay."""
+        """What the rest moves at the least, each map by itself:
+        bytes that many maps prove together are not those of maps that may stay.
+        """
         flow = self.dataflow
         together = sum(self._apart[i] for i in bits(flow.everything & ~executed))
-        alone = sum(size for m, size in enumerate(self._forced) if size and not executed >> flow.producer[m] & 1)
+        alone = sum(
+            size for m, size in enumerate(self._forced) if size and not executed >> flow.producer[m] & 1
+        )
         return self._value(self._rest[executed] - together + alone, self._spared_later(executed))
 
     def _spared_by(self, group: int) -> int:
         """Bytes of the maps that may stay which a group loads and stores, each once."""
         if group not in self._spared:
             flow, sizes = self.dataflow, self._sizes
-            loaded = {o.map for i in bits(group) for o in flow.operands[i] if o.map in sizes and not group >> flow.producer[o.map] & 1}
+            loaded = {
+                o.map
+                for i in bits(group)
+                for o in flow.operands[i]
+                if o.map in sizes and not group >> flow.producer[o.map] & 1
+            }
             stored = [m for i in bits(group) for m in flow.results[i] if flow.readers[m] & ~group]
             self._spared[group] = sum(sizes.get(m, 0) for m in (*loaded, *stored))
         return self._spared[group]
 
     def _spared_later(self, executed: int) -> int:
-        """What of these maps is in `GroupCosts.rest_bytes`: loaded by operators that are left, or stored and loaded by them of necessity."""
+        """What of these maps is in `GroupCosts.rest_bytes`:
+        loaded by operators that are left, or stored and loaded by them of necessity.
+        """
         flow = self.dataflow
         spared = 0
         for m, size in self._sizes.items():

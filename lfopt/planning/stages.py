@@ -1,7 +1,9 @@
-"""One stage of a chained group: a group as another mode runs it, but for maps that are whole on chip before it begins or after it ends.
+"""One stage of a chained group: a group as another mode runs it, but for maps that are whole on chip before
+it begins or after it ends.
 
-The mode says places and steps; here those maps get places of their own with a slot for every row, and are neither loaded nor stored. What else the
-stage takes lies where allocation puts it: each place only as long as steps need it, or all of them as the mode has them, whichever takes less.
+The mode says places and steps; here those maps get places of their own with a slot for every row, and are
+neither loaded nor stored. What else the stage takes lies where allocation puts it: each place only as long as
+steps need it, or all of them as the mode has them, whichever takes less.
 """
 
 from __future__ import annotations
@@ -12,7 +14,22 @@ from fractions import Fraction
 from itertools import islice
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, DramBytes, Loop, Node, Place, Span, Transfer, box_elements, dram_bytes, leaves, row_axis, unfold, whole
+from lfopt.ir import (
+    Box,
+    Compute,
+    DramBytes,
+    Loop,
+    Node,
+    Place,
+    Span,
+    Transfer,
+    box_elements,
+    dram_bytes,
+    leaves,
+    row_axis,
+    unfold,
+    whole,
+)
 from lfopt.ops import Dataflow, Tiling
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.rows import same_row
@@ -36,7 +53,9 @@ class ChainStage(NamedTuple):
     lots: tuple[Lot, ...]  # of what is no held map
     held: dict[int, int]  # per map that is whole on chip: its place
     used: dict[int, Span]  # per such map: first and last node that reads or makes it
-    over: dict[int, int]  # a map made here that may be written over another of its shape, row by row, and that other; of several, the first
+    # a map made here that may be written over another of its shape, row by row, and that other; of several,
+    # the first
+    over: dict[int, int]
     dram: DramBytes  # moved, but for parameters
     macs: Fraction  # multiply-accumulates
 
@@ -45,14 +64,20 @@ class StageBuilder:
     """Makes a stage of what a mode has written down. `enter`, `leave`: maps on chip before and after."""
 
     def __init__(
-        self, layout: BufferLayout, mask: int, scheduled: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]
+        self,
+        layout: BufferLayout,
+        mask: int,
+        scheduled: tuple[Sequence[Place], Sequence[Node]],
+        enter: frozenset[int],
+        leave: frozenset[int],
     ) -> None:
         self.layout, self.flow, self.mask = layout, layout.flow, mask
         self.old, nodes = scheduled
         touched = self.flow.touched(mask)
         self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
         self.enter, self.leave = enter & touched, leave & touched
-        self.in_place = not layout.hardware.parameter_store_bytes  # else a flight is several passes, each of which writes its result
+        # else a flight is several passes, each of which writes its result
+        self.in_place = not layout.hardware.parameter_store_bytes
         self.places: list[Place] = []
         self.held: dict[int, int] = {}
         for name, m in self.names.items():
@@ -60,8 +85,11 @@ class StageBuilder:
             self.held[m] = len(self.places)
             self.places.append(Place(name, "map", 0, tensor.rows, layout.hardware.row_bytes(tensor)))
         self.number: dict[int, int] = {}  # of the mode's places: where they are now
-        coming = [m for m in self.held if m not in self.enter and not self.flow.makes(mask, m)]  # loaded here, as a whole, to stay
-        loads = (layout.load(self.flow.maps[m].name, whole(self.flow.maps[m].shape), self.held[m]) for m in coming)
+        # loaded here, as a whole, to stay
+        coming = [m for m in self.held if m not in self.enter and not self.flow.makes(mask, m)]
+        loads = (
+            layout.load(self.flow.maps[m].name, whole(self.flow.maps[m].shape), self.held[m]) for m in coming
+        )
         self.nodes: tuple[Node, ...] = (*loads, *self._without(nodes))
 
     def _without(self, nodes: Sequence[Node]) -> Iterator[Node]:
@@ -77,7 +105,10 @@ class StageBuilder:
                     yield replace(node, place=self.held[self.names[node.tensor]])
             else:
                 results = self._results(node)
-                places = [self.held[self.names[n]] if n in self.names else self._place(k) for n, k in zip(results, node.places, strict=True)]
+                places = [
+                    self.held[self.names[n]] if n in self.names else self._place(k)
+                    for n, k in zip(results, node.places, strict=True)
+                ]
                 yield replace(node, places=tuple(places), accumulator=self._place(node.accumulator))
 
     def _results(self, node: Compute) -> list[str]:
@@ -92,7 +123,7 @@ class StageBuilder:
             self.places.append(self.old[k])
         return self.number[k]
 
-    # -- lives -------------------------------------------------------------------------------------------------------------------------------
+    # -- lives -----------------------------------------------------------------------------------------------
 
     def stage(self) -> ChainStage:
         """The stage."""
@@ -103,7 +134,11 @@ class StageBuilder:
             here = [k for k in every if store_of(self.places[k].purpose) == store]
             apart = [Lot(Life(self.places[k].bytes, *spans[k]), ((k, 0),)) for k in here]
             together = self._together(here, len(self.nodes))
-            lots += apart if not together or allocate([lot.life for lot in apart])[1] <= together[0].life.bytes else together
+            lots += (
+                apart
+                if not together or allocate([lot.life for lot in apart])[1] <= together[0].life.bytes
+                else together
+            )
         used = {m: spans[k] for m, k in self.held.items() if k in spans}
         return ChainStage(
             self.mask,
@@ -155,11 +190,15 @@ class StageBuilder:
     def _read(self, operator: str, holding: dict[str, set[int]]) -> Iterator[int]:
         """Places of whatever an operator may read."""
         flow, op = self.flow, self.flow.position[operator]
-        names = {flow.maps[o.map].name for o in flow.operands[op]} | {w.name for w in flow.weights[op]} | {*flow.calls[op].inputs}
+        names = (
+            {flow.maps[o.map].name for o in flow.operands[op]}
+            | {w.name for w in flow.weights[op]}
+            | {*flow.calls[op].inputs}
+        )
         for name in names:
             yield from holding.get(name, ())
 
-    # -- one map over another ------------------------------------------------------------------------------------------------------------------
+    # -- one map over another --------------------------------------------------------------------------------
 
     def _over(self) -> Iterator[tuple[int, int]]:
         """Maps that are made here, each with one that ends here, whose rows it may take one at a time."""
@@ -172,7 +211,9 @@ class StageBuilder:
                     yield y, x
 
     def _may_lie_over(self, x: int, y: int) -> bool:
-        """Whether no row of one map is read once that row of the other is written, but by the step that writes it, element by element."""
+        """Whether no row of one map is read once that row of the other is written,
+        but by the step that writes it, element by element.
+        """
         flow, maker, written = self.flow, self.flow.producer[y], set[int]()
         for node in self._from_first(self.nodes, y):
             if isinstance(node, Transfer):
@@ -180,12 +221,20 @@ class StageBuilder:
                     return False
                 continue
             op = flow.position[node.operator]
-            new = range(*row_span(node.boxes[flow.results[op].index(y)])) if op == maker and node.last else range(0)
+            new = (
+                range(*row_span(node.boxes[flow.results[op].index(y)]))
+                if op == maker and node.last
+                else range(0)
+            )
             if len(new) and not _is_full(node.boxes[flow.results[op].index(y)], flow.maps[y].shape):
                 return False
             for operand in (o for o in flow.operands[op] if o.map == x):
                 part, _ = flow.calls[op].part_of(operand.input)
-                beside = self.in_place and operand.reads is same_row(flow.maps[x].rows) and part is not flow.calls[op]
+                beside = (
+                    self.in_place
+                    and operand.reads is same_row(flow.maps[x].rows)
+                    and part is not flow.calls[op]
+                )
                 if beside and not node.last:
                     continue  # what follows in flight reads when sums are finished
                 rows = set(new) if beside else self._rows_read(op, node, x)
@@ -214,14 +263,20 @@ class StageBuilder:
         """The steps one at a time, but for nodes before the first that writes the map."""
         begun = False
         for top in nodes:
-            begun = begun or any(isinstance(n, Compute) and n.last and y in self.flow.results[self.flow.position[n.operator]] for n in leaves((top,)))
+            begun = begun or any(
+                isinstance(n, Compute) and n.last and y in self.flow.results[self.flow.position[n.operator]]
+                for n in leaves((top,))
+            )
             if begun:
                 yield from unfold((top,))
 
 
 def _is_full(box: Box, shape: tuple[int, ...]) -> bool:
     """Whether rows of a box are whole rows of a map."""
-    return all(axis == row_axis(shape) or span == (0, extent) for axis, (span, extent) in enumerate(zip(box, shape, strict=True)))
+    return all(
+        axis == row_axis(shape) or span == (0, extent)
+        for axis, (span, extent) in enumerate(zip(box, shape, strict=True))
+    )
 
 
 def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
@@ -232,7 +287,10 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
             macs += node.count * _macs(flow, node.body)
         elif isinstance(node, Compute) and all(stop > start for start, stop in node.boxes[0]):
             op = flow.position[node.operator]
-            call, share = flow.calls[op], Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result)))
+            call, share = (
+                flow.calls[op],
+                Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result))),
+            )
             if node.inputs is not None and call.attention is not None:
                 share *= Fraction(node.inputs[1] - node.inputs[0], call.attention.keys)
             elif node.inputs is not None:

@@ -1,7 +1,8 @@
 """Find out where a walk over rows only repeats itself, so that the rest of the run takes no walking.
 
-The state of a walk is how many rows each operator has made and each source has loaded. A period of iterations that began in state A and moved it by d
-comes again from A + d, A + 2d, ... as long as every need along the way is the same, moved: need[r + d_reader] = need[r] + d_source.
+The state of a walk is how many rows each operator has made and each source has loaded. A period of iterations
+that began in state A and moved it by d comes again from A + d, A + 2d, ... as long as every need along the
+way is the same, moved: need[r + d_reader] = need[r] + d_source.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class StateRead(NamedTuple):
 
 
 class StateSpan(NamedTuple):
-    """Rows between which an operator goes on as it does: its iterations differ where it begins, and where it comes to an end."""
+    """Rows between which an operator goes on as it does:
+    its iterations differ where it begins, and where it comes to an end.
+    """
 
     reader: int
     first: int
@@ -53,7 +56,13 @@ class Steady:
         longest: int,
     ) -> None:
         """`longest`: iterations in a period that is worth finding."""
-        self.readings, self.reaches, self.sinks, self.band_rows, self.longest = readings, reaches, sinks, band_rows, longest
+        self.readings, self.reaches, self.sinks, self.band_rows, self.longest = (
+            readings,
+            reaches,
+            sinks,
+            band_rows,
+            longest,
+        )
         self._begin(state)
 
     def _begin(self, state: Sequence[int]) -> None:
@@ -62,7 +71,9 @@ class Steady:
         self._last: dict[tuple[int, ...], int] = {}  # the last iteration that moved it so
 
     def again(self, state: Sequence[int]) -> tuple[Again, tuple[int, ...]] | None:
-        """After an iteration that led to this state: which of the next only repeat the last ones, if any do, and the state after these."""
+        """After an iteration that led to this state:
+        which of the next only repeat the last ones, if any do, and the state after these.
+        """
         move = tuple(map(sub, state, self._state))
         self._state = tuple(state)
         iteration, before = len(self._moves), self._last.get(move)
@@ -87,7 +98,11 @@ class Steady:
         running = [sink for sink in self.sinks if state[sink.operator] < sink.height]
         if any(by[a.operator] * b.of != by[b.operator] * a.of for a, b in pairwise(running)):
             return 0  # some sink falls behind: the order of the bands will change
-        left = [(sink.height - self.band_rows - state[sink.operator]) // by[sink.operator] for sink in running if by[sink.operator]]
+        left = [
+            (sink.height - self.band_rows - state[sink.operator]) // by[sink.operator]
+            for sink in running
+            if by[sink.operator]
+        ]
         most = min(left, default=0)
         for reader, first, stop in self.reaches:
             if by[reader] and state[reader] < stop:

@@ -1,4 +1,6 @@
-"""The line-buffer depth-first schedule of a group, step by step: for the whole maps, or for a frame of them (`lfopt.planning.frames`)."""
+"""The line-buffer depth-first schedule of a group, step by step:
+for the whole maps, or for a frame of them (`lfopt.planning.frames`).
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,17 @@ class AllocationRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DramSource:
-    """Something in DRAM that a group reads: a map, or a view of it as the reader sees it where that makes a difference."""
+    """Something in DRAM that a group reads: a map,
+    or a view of it as the reader sees it where that makes a difference.
+    """
 
     name: str
     map: int  # index into Dataflow.maps
     tensor: Tensor
     rows_kept: bool  # whether its rows are the rows of the map
     ring: int = 0  # rows held at once, where they are others than those of the map
-    entire: bool = False  # seen through a view whose rows are spread over padded rows of the map: it can only be loaded as a whole
+    # seen through a view whose rows are spread over padded rows of the map: it can only be loaded as a whole
+    entire: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,9 @@ class BufferLayout:
         return name
 
     def sums_name(self, op: int) -> str:
-        """What the place of an operator's partial results is called, where several operators have such places."""
+        """What the place of an operator's partial results is called,
+        where several operators have such places.
+        """
         return self.place_name(f"sums of {self.flow.operators[op].name}")
 
     def stack(self, entries: Sequence[AllocationRequest]) -> tuple[Place, ...]:
@@ -98,7 +105,9 @@ class BufferLayout:
     def need(self, entries: Sequence[AllocationRequest]) -> int:
         """F_beta of such places."""
         weights = sum(slots * slot_bytes for _, purpose, slots, slot_bytes in entries if purpose == "weight")
-        return self.hardware.buffer_need(sum(slots * slot_bytes for _, _, slots, slot_bytes in entries) - weights, weights)
+        return self.hardware.buffer_need(
+            sum(slots * slot_bytes for _, _, slots, slot_bytes in entries) - weights, weights
+        )
 
     def constant_bytes(self, name: str, box: Box) -> int:
         """Bytes of a part of a constant."""
@@ -129,7 +138,9 @@ class BufferLayout:
 
     def gathered_bytes(self, op: int, box: Box) -> int:
         """Bytes that a Gather from a constant moves for a box of its result."""
-        return self.hardware.constant_bytes(box_elements(box), bias=False, pieces=gathered_pieces(self.flow.calls[op], box))
+        return self.hardware.constant_bytes(
+            box_elements(box), bias=False, pieces=gathered_pieces(self.flow.calls[op], box)
+        )
 
     def load(self, name: str, box: Box, place: int, slot: int | None = None) -> Transfer:
         """Load a box of a map; its rows go where their numbers say, or from `slot` on."""
@@ -148,18 +159,47 @@ class BufferLayout:
     def store(self, name: str, box: Box, place: int) -> Transfer:
         """Store a box of a map."""
         first, stop = row_span(box)
-        return Transfer(store=True, tensor=name, box=box, kind="output", rows=stop - first, row_bytes=self.row_in_dram(box), place=place, slot=first)
+        return Transfer(
+            store=True,
+            tensor=name,
+            box=box,
+            kind="output",
+            rows=stop - first,
+            row_bytes=self.row_in_dram(box),
+            place=place,
+            slot=first,
+        )
 
     def load_constant(self, name: str, box: Box, place: int, slot: int = 0, offset: int = 0) -> Transfer:
         """Load a part of a constant into a slot."""
         size = self.constant_bytes(name, box)
-        return Transfer(store=False, tensor=name, box=box, kind="weight", rows=1, row_bytes=size, place=place, slot=slot, offset=offset)
+        return Transfer(
+            store=False,
+            tensor=name,
+            box=box,
+            kind="weight",
+            rows=1,
+            row_bytes=size,
+            place=place,
+            slot=slot,
+            offset=offset,
+        )
 
     def gather(self, op: int, box: Box, place: int, slot: int) -> Transfer:
         """Pick the rows of a constant that an operator's indices name, straight into a box of its result."""
         name, size = self.flow.maps[self.flow.results[op][0]].name, self.gathered_bytes(op, box)
         operator = self.flow.operators[op].name
-        return Transfer(store=False, tensor=name, box=box, kind="weight", rows=1, row_bytes=size, place=place, slot=slot, gather=operator)
+        return Transfer(
+            store=False,
+            tensor=name,
+            box=box,
+            kind="weight",
+            rows=1,
+            row_bytes=size,
+            place=place,
+            slot=slot,
+            gather=operator,
+        )
 
     def compute(
         self,
@@ -179,7 +219,16 @@ class BufferLayout:
     @staticmethod
     def load_parameters(name: str, size: int) -> Transfer:
         """Load the parameters of an operator into the store beside the buffer."""
-        return Transfer(store=False, tensor=name, box=((0, size),), kind="parameter", rows=1, row_bytes=size, place=-1, slot=0)
+        return Transfer(
+            store=False,
+            tensor=name,
+            box=((0, size),),
+            kind="parameter",
+            rows=1,
+            row_bytes=size,
+            place=-1,
+            slot=0,
+        )
 
 
 def is_parameter(call: Call, index: int) -> bool:
@@ -227,10 +276,14 @@ class StreamedGroup:
         return any(w.gathered for w in self.flow.weights[op])
 
     def operands(self, *, as_seen: bool) -> list[Operand]:
-        """External map operands; `as_seen`: by the name and shape that the reader sees, else as the maps behind."""
+        """External map operands; `as_seen`: by the name and shape that the reader sees,
+        else as the maps behind.
+        """
         flow, operands = self.flow, []
         inner = set(self.computed)
-        readers = Counter(flow.calls[i].inputs[operand.input] for i in self.members for operand in flow.operands[i])
+        readers = Counter(
+            flow.calls[i].inputs[operand.input] for i in self.members for operand in flow.operands[i]
+        )
         for i in self.members:
             for operand in flow.operands[i]:
                 if operand.map in inner:
@@ -238,20 +291,51 @@ class StreamedGroup:
                 root = flow.maps[operand.map]
                 seen = flow.graph.tensors[flow.calls[i].inputs[operand.input]]
                 if not as_seen or seen.shape == root.shape:
-                    operands.append(Operand(i, operand.input, DramSource(root.name, operand.map, root, rows_kept=True), operand.reads))
+                    operands.append(
+                        Operand(
+                            i,
+                            operand.input,
+                            DramSource(root.name, operand.map, root, rows_kept=True),
+                            operand.reads,
+                        )
+                    )
                     continue
                 kept = keeps_rows(root.shape, seen.shape)
                 if not kept and self.layout.padded(root):
                     reads = all_rows(root.rows, flow.heights[i])
-                    operands.append(Operand(i, operand.input, DramSource(root.name, operand.map, root, rows_kept=True, entire=True), reads))
+                    operands.append(
+                        Operand(
+                            i,
+                            operand.input,
+                            DramSource(root.name, operand.map, root, rows_kept=True, entire=True),
+                            reads,
+                        )
+                    )
                     continue
                 if kept:
-                    operands.append(Operand(i, operand.input, DramSource(seen.name, operand.map, seen, rows_kept=True), operand.reads))
+                    operands.append(
+                        Operand(
+                            i,
+                            operand.input,
+                            DramSource(seen.name, operand.map, seen, rows_kept=True),
+                            operand.reads,
+                        )
+                    )
                     continue
                 part, index = flow.calls[i].part_of(operand.input)
                 reads, alone = row_of(part).reads(part, index), readers[seen.name] == 1
-                source = DramSource(seen.name, operand.map, seen, rows_kept=False, ring=reads.widest[-1] if alone else seen.rows)
-                operands.append(Operand(i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])))
+                source = DramSource(
+                    seen.name,
+                    operand.map,
+                    seen,
+                    rows_kept=False,
+                    ring=reads.widest[-1] if alone else seen.rows,
+                )
+                operands.append(
+                    Operand(
+                        i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])
+                    )
+                )
         return operands
 
     def ring(self, source: DramSource) -> int:
@@ -262,9 +346,10 @@ class StreamedGroup:
 class Walk:
     """The demand-driven order: rows of the sinks in turn, each after the rows that it needs.
 
-    `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from an earlier frame. `band_rows`: rows of a
-    sink that come next. If more than one, an operator makes in one step whatever it is asked for. `rows`: of each operator, where that is not all
-    that the frame has. `lines`: which reductions run through their operand row by row, if any.
+    `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from
+    an earlier frame. `band_rows`: rows of a sink that come next. If more than one, an operator makes in one
+    step whatever it is asked for. `rows`: of each operator, where that is not all that the frame has.
+    `lines`: which reductions run through their operand row by row, if any.
     """
 
     def __init__(
@@ -280,7 +365,14 @@ class Walk:
         lines: Lines | None = None,
     ) -> None:
         flow = group.flow
-        self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = group, flow, boxes, frame, places, band_rows
+        self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = (
+            group,
+            flow,
+            boxes,
+            frame,
+            places,
+            band_rows,
+        )
         self.lines = lines = lines or Lines.plain(flow)
         rows = rows or {i: row_span(frame) if frame else (0, lines.iterations[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
@@ -288,26 +380,36 @@ class Walk:
         spans = {o.source.name: row_span(boxes[o.source.name]) for o in operands}
         self.ends = {name: stop for name, (_, stop) in spans.items()}
         self.loaded = {name: stop if name in resident else first for name, (first, stop) in spans.items()}
-        self.needs: dict[int, list[tuple[int, str, RowReads]]] = {}  # per operator: (producer or -1, source, reads) in input order
+        # per operator: (producer or -1, source, reads) in input order
+        self.needs: dict[int, list[tuple[int, str, RowReads]]] = {}
         external = {(o.op, o.input): o for o in operands}
         for i in group.members:
             self.needs[i] = []
             for o in lines.operands[i]:
                 outside = external.get((i, o.input))
                 reads = o.reads if lines.running >> i & 1 else outside.reads if outside else o.reads
-                self.needs[i].append((-1, outside.source.name, reads) if outside else (flow.producer[o.map], "", reads))
+                self.needs[i].append(
+                    (-1, outside.source.name, reads) if outside else (flow.producer[o.map], "", reads)
+                )
         self.steps: list[Step] = []
 
     def iterations(self) -> Iterator[list[Step] | Again]:
-        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nothing reads.
+        """The steps that make one band of one sink after the other, and at last those that load the rows of
+        inputs that nothing reads.
 
         Turns that only repeat those before are not walked.
         """
         done, heights, of = self.done, self.heights, self.lines.iterations
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
         steady = self._steady(sinks)
-        while unfinished := [(min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]]:
-            rows, sink = min(unfinished, key=lambda band: (band[0] / of[band[1]], band[1])) if len(unfinished) > 1 else unfinished[0]
+        while unfinished := [
+            (min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]
+        ]:
+            rows, sink = (
+                min(unfinished, key=lambda band: (band[0] / of[band[1]], band[1]))
+                if len(unfinished) > 1
+                else unfinished[0]
+            )
             self._produce(sink, rows)
             yield self.steps
             self.steps = []
@@ -324,12 +426,33 @@ class Walk:
     def _steady(self, sinks: Sequence[int]) -> Steady:
         flow, lines = self.flow, self.lines
         at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
-        reads = [(at[i], at[name or maker], name, reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
-        readings = [StateRead(i, source, need if not name else within(need, self.ends[name])) for i, source, name, need in reads]
-        reaches = [StateSpan(at[i], 1, lines.iterations[i] - 1) for i in self.group.members if lines.running >> i & 1]
-        reaches += [StateSpan(at[i], 0, flow.maps[m].rows) for i in self.group.members if not lines.running >> i & 1 for m in flow.results[i]]
+        reads = [
+            (at[i], at[name or maker], name, reads.need)
+            for i, needs in self.needs.items()
+            for maker, name, reads in needs
+        ]
+        readings = [
+            StateRead(i, source, need if not name else within(need, self.ends[name]))
+            for i, source, name, need in reads
+        ]
+        reaches = [
+            StateSpan(at[i], 1, lines.iterations[i] - 1) for i in self.group.members if lines.running >> i & 1
+        ]
+        reaches += [
+            StateSpan(at[i], 0, flow.maps[m].rows)
+            for i in self.group.members
+            if not lines.running >> i & 1
+            for m in flow.results[i]
+        ]
         bands = [StateSink(at[i], self.heights[i], lines.iterations[i]) for i in sinks]
-        return Steady((*self.done.values(), *self.loaded.values()), readings, reaches, bands, self.band_rows, LONGEST_PERIOD)
+        return Steady(
+            (*self.done.values(), *self.loaded.values()),
+            readings,
+            reaches,
+            bands,
+            self.band_rows,
+            LONGEST_PERIOD,
+        )
 
     def _produce(self, sink: int, rows: int) -> None:
         waiting = [(sink, rows)]
@@ -339,7 +462,11 @@ class Walk:
             if first >= goal:
                 waiting.pop()
                 continue
-            stop = goal if self.band_rows > 1 and not self.lines.running >> i & 1 else min(first + self.band_rows, goal)
+            stop = (
+                goal
+                if self.band_rows > 1 and not self.lines.running >> i & 1
+                else min(first + self.band_rows, goal)
+            )
             for producer, source, reads in self.needs[i]:
                 need = reads.need[stop - 1]
                 if producer < 0:
@@ -392,15 +519,24 @@ class Walk:
         (m,), last = flow.results[op], rows[1] == self.lines.iterations[op]
         tensor, sums = flow.maps[m], self.places[layout.sums_name(op)]
         box = whole(tensor.shape)
-        self.steps.append(layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last))
+        self.steps.append(
+            layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last)
+        )
         if last and m in self.group.outside:
             self.steps.append(layout.store(tensor.name, box, self.places[tensor.name]))
 
 
 def line_buffer_schedule(
-    layout: BufferLayout, mask: int, rings: dict[int, int], lines: Lines | None = None, band_rows: int = 1, limit: Limit | None = None
+    layout: BufferLayout,
+    mask: int,
+    rings: dict[int, int],
+    lines: Lines | None = None,
+    band_rows: int = 1,
+    limit: Limit | None = None,
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-    """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: of `LineBuffers.ring_rows`, for such bands.
+    """Places and steps of a group that runs in line-buffer depth-first order on whole maps.
+
+    `rings`: of `LineBuffers.ring_rows`, for such bands.
 
     Raises Unwritten beyond the limit.
     """
@@ -408,15 +544,29 @@ def line_buffer_schedule(
     flow = group.flow
     constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
     operands = group.operands(as_seen=False)
-    entries = [AllocationRequest(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
+    entries = [
+        AllocationRequest(name, "weight", 1, layout.constant_bytes(name, box))
+        for name, box in constants.items()
+    ]
     touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.computed if rings[m])])
-    entries += [AllocationRequest(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
+    entries += [
+        AllocationRequest(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m]))
+        for m in touched
+    ]
     lines = lines or Lines.plain(flow)
     for i in bits(mask & lines.running):
-        entries.append(AllocationRequest(layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
+        entries.append(
+            AllocationRequest(
+                layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))
+            )
+        )
     places = layout.stack(entries)
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    iterations = [*(limit or Limit()).allowed(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).iterations())]
+    iterations = [
+        *(limit or Limit()).allowed(
+            Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).iterations()
+        )
+    ]
     return places, (*head, *fold(iterations, LONGEST_PERIOD))

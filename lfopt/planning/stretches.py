@@ -1,11 +1,13 @@
 """Which operators that depend on each other no group holds, or only groups that load weights again.
 
-A *stretch* is two operators, one of which depends on the other, and all operators on the paths between them; or a single operator. Groups are convex:
-one that holds the first and the last holds the stretch. Let E be the bytes that such a group moves beyond every tensor once, for the operators of the
-stretch, at the least; NEVER if there is no such group. What stretches prove together is `lfopt.planning.multicut`.
+A *stretch* is two operators, one of which depends on the other, and all operators on the paths between them;
+or a single operator. Groups are convex: one that holds the first and the last holds the stretch. Let E be the
+bytes that such a group moves beyond every tensor once, for the operators of the stretch, at the least; NEVER
+if there is no such group. What stretches prove together is `lfopt.planning.multicut`.
 
-If the first operator of a stretch has not run yet, none of it has. So the bytes that stretches with that first operator prove are still to come, and
-a search that executes group after group may count them among those that the rest moves.
+If the first operator of a stretch has not run yet, none of it has. So the bytes that stretches with that
+first operator prove are still to come, and a search that executes group after group may count them among
+those that the rest moves.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from typing import NamedTuple
 from lfopt.ir import NEVER
 from lfopt.ops import Dataflow, bits
 
-FAR = 32  # how far down in the order of operators the last of a stretch may be; readers of what the first makes are tried wherever they are
+# how far down in the order of operators the last of a stretch may be; readers of what the first makes are
+# tried wherever they are
+FAR = 32
 TRIES = 48  # stretches from one operator whose weights are loaded again, worked out
 
 
@@ -24,13 +28,17 @@ class Stretches(NamedTuple):
     """The stretches that begin with one operator and for which a group pays."""
 
     never: int  # mask of last operators that no group holds the first with
-    extra: dict[int, int]  # E by other last operators, the first itself among them, where it is known to be above 0
+    # E by other last operators, the first itself among them, where it is known to be above 0
+    extra: dict[int, int]
 
 
 def stretches(flow: Dataflow, extra_bytes: Callable[[int, int, int], int]) -> list[Stretches]:
-    """Per operator. `extra_bytes(first, last, operators)` is E of a stretch, which must not fall as the stretch grows.
+    """Per operator.
 
-    Hence it is at least that of a stretch within, and nothing if the stretch is within one that costs nothing: the farthest are worked out first.
+    `extra_bytes(first, last, operators)` is E of a stretch, which must not fall as the stretch grows.
+
+    Hence it is at least that of a stretch within, and nothing if the stretch is within one that costs
+    nothing: the farthest are worked out first.
     """
     by_first = [Stretches(0, {})] * len(flow)
     for i in reversed(range(len(flow))):
@@ -38,7 +46,11 @@ def stretches(flow: Dataflow, extra_bytes: Callable[[int, int, int], int]) -> li
         never, known = 0, dict[int, int]()
         for s in bits(flow.succs[i]):
             never |= by_first[s].never
-            known |= {last: max(more, known.get(last, 0)) for last, more in by_first[s].extra.items() if last != s and near >> last & 1}
+            known |= {
+                last: max(more, known.get(last, 0))
+                for last, more in by_first[s].extra.items()
+                if last != s and near >> last & 1
+            }
         left, tries, last = near & ~never, TRIES, -1
         if not flow.weights[i]:  # it adds little to what is known
             left &= ~sum(1 << k for k in known)
@@ -56,7 +68,9 @@ def stretches(flow: Dataflow, extra_bytes: Callable[[int, int, int], int]) -> li
             last = -1
         if 0 < (alone := extra_bytes(i, i, 1 << i)) < NEVER:
             known[i] = alone
-        by_first[i] = Stretches(never & near, {last: more for last, more in known.items() if not never >> last & 1})
+        by_first[i] = Stretches(
+            never & near, {last: more for last, more in known.items() if not never >> last & 1}
+        )
     return by_first
 
 

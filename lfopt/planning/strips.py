@@ -1,14 +1,17 @@
 """Groups in strips of columns: what every strip needs of every map, what that takes and moves, and the steps.
 
-The results of a group are cut into n strips of equally many columns, the last one perhaps narrower. For each strip the group runs in line-buffer
-depth-first order on the columns that the strip needs of every map. What two strips need, the *halo*, is loaded or computed for either of them.
+The results of a group are cut into n strips of equally many columns, the last one perhaps narrower. For each
+strip the group runs in line-buffer depth-first order on the columns that the strip needs of every map. What
+two strips need, the *halo*, is loaded or computed for either of them.
 
-Let lo(b) be the first column of a map that results need from cut b on, hi(b) one past the last that they need up to there: a strip from cut b to
-cut c takes columns lo(b) up to hi(c). Neither depends on where else the results are cut, so both are found once per group, for all cuts at once;
-every number of strips is then a matter of looking up. Columns that nothing needs between two strips belong to the later one, so that strips cover
-every map.
+Let lo(b) be the first column of a map that results need from cut b on, hi(b) one past the last that they need
+up to there: a strip from cut b to cut c takes columns lo(b) up to hi(c). Neither depends on where else the
+results are cut, so both are found once per group, for all cuts at once; every number of strips is then a
+matter of looking up. Columns that nothing needs between two strips belong to the later one, so that strips
+cover every map.
 
-In the words of DeFiNES (Mei et al., arXiv 2212.05344), rows are "fully cached" and columns "fully recomputed".
+In the words of DeFiNES (Mei et al., arXiv 2212.05344), rows are "fully cached" and columns "fully
+recomputed".
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ class Cuts:
     count: int  # columns of the narrowest result; cuts are numbered 0 to count
     low: dict[int, Ints]  # per map: (count + 1,) first column of a strip that begins with this cut
     high: dict[int, Ints]  # per map: (count + 1,) one past the last column of a strip that ends there
-    sparse: list[tuple[Ints, Ints]]  # the same, of what single operands need that have nothing for some columns
+    # the same, of what single operands need that have nothing for some columns
+    sparse: list[tuple[Ints, Ints]]
     leaving: dict[int, Ints]  # per map that leaves the group: (count + 1,) its columns at each cut
 
     def spans(self, m: int, at: Sequence[int]) -> list[Span]:
@@ -69,7 +73,10 @@ class Cuts:
 
 
 class StripGroups:
-    """Groups of one dataflow in strips, on one chip with whatever buffer. `recompute`: multiply-accumulates over those of a group's operators."""
+    """Groups of one dataflow in strips, on one chip with whatever buffer.
+
+    `recompute`: multiply-accumulates over those of a group's operators.
+    """
 
     def __init__(self, groups: Groups, recompute: float) -> None:
         self.groups, self.recompute = groups, recompute
@@ -100,10 +107,12 @@ class StripGroups:
             per_operand.append(_lookup(operand.map, reads))
         return tuple(per_operand) if per_operand else None
 
-    # -- cuts --------------------------------------------------------------------------------------------------------------------------------
+    # -- cuts ------------------------------------------------------------------------------------------------
 
     def cuts(self, mask: int) -> Cuts | None:
-        """Where the strips of the group's maps begin and end; None where its results have just one column, or nothing reads an operator's."""
+        """Where the strips of the group's maps begin and end;
+        None where its results have just one column, or nothing reads an operator's.
+        """
         flow = self.groups.dataflow
         leaving = flow.leaving(mask)
         columns = {m: column_count(flow.maps[m].shape) for m in leaving}
@@ -111,13 +120,17 @@ class StripGroups:
         if count < 2:
             return None
         at = np.arange(count + 1)
-        ends = {m: (2 * at * n + count) // (2 * count) for m, n in columns.items()}  # in proportion, to the nearest
+        # in proportion, to the nearest
+        ends = {m: (2 * at * n + count) // (2 * count) for m, n in columns.items()}
         low, high, sparse = dict(ends), dict(ends), list[tuple[Ints, Ints]]()
         for op in reversed([*bits(mask)]):
             asked = [m for m in flow.results[op] if m in low]
             if not asked:
                 return None
-            first, stop = np.minimum.reduce([low[m] for m in asked]), np.maximum.reduce([high[m] for m in asked])
+            first, stop = (
+                np.minimum.reduce([low[m] for m in asked]),
+                np.maximum.reduce([high[m] for m in asked]),
+            )
             first, stop = _covering(first, stop, column_count(flow.maps[asked[0]].shape))
             low.update(dict.fromkeys(flow.results[op], first))
             high.update(dict.fromkeys(flow.results[op], stop))
@@ -125,7 +138,9 @@ class StripGroups:
                 needed, m = (taps.low[first], taps.high[stop]), taps.map
                 if taps.holes:
                     sparse.append(needed)
-                low[m], high[m] = (np.minimum(low[m], needed[0]), np.maximum(high[m], needed[1])) if m in low else needed
+                low[m], high[m] = (
+                    (np.minimum(low[m], needed[0]), np.maximum(high[m], needed[1])) if m in low else needed
+                )
         for m in [m for m in low if flow.producer[m] < 0 or not mask >> flow.producer[m] & 1]:
             low[m], high[m] = _covering(low[m], high[m], column_count(flow.maps[m].shape))
         return Cuts(count, low, high, sparse, ends)
@@ -133,7 +148,8 @@ class StripGroups:
     def again(self, mask: int, rings: Mapping[int, int]) -> tuple[set[int], set[int]]:
         """(operators, inputs) that every strip runs, and loads; all others the first one alone.
 
-        A map that is not cut, and is on chip whole, stays there; what only such maps are made from is not needed again.
+        A map that is not cut, and is on chip whole, stays there; what only such maps are made from is not
+        needed again.
         """
         flow = self.groups.dataflow
         operators, needed = set[int](), set(flow.leaving(mask))
@@ -148,16 +164,23 @@ class StripGroups:
         tensor = self.groups.dataflow.maps[m]
         return column_count(tensor.shape) == 1 and rows >= tensor.rows
 
-    # -- choices -----------------------------------------------------------------------------------------------------------------------------
+    # -- choices ---------------------------------------------------------------------------------------------
 
     def choices(self, mask: int) -> tuple[StripPartition, ...]:
-        """All ways to cut the group into strips, those with the fewest bytes first; of equals, with the fewest strips."""
+        """All ways to cut the group into strips, those with the fewest bytes first;
+        of equals, with the fewest strips.
+        """
         if mask not in self._choices:
             if len(self._choices) >= KEPT:
                 self._choices.clear()
             cuts = self.cuts(mask) if not mask & ~self.able else None
             priced = self._priced(mask, cuts) if cuts else ()
-            self._choices[mask] = tuple(sorted(priced, key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes)))
+            self._choices[mask] = tuple(
+                sorted(
+                    priced,
+                    key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes),
+                )
+            )
         return self._choices[mask]
 
     def cheapest(self, mask: int, beta: int) -> StripPartition | None:
@@ -179,7 +202,12 @@ class StripGroups:
         if weights == NEVER:
             return []
         held = np.full(len(at), weights)
-        valid, read, written, macs = np.ones(len(at), bool), np.zeros(len(at), np.int64), np.zeros(len(at), np.int64), np.zeros(len(at))
+        valid, read, written, macs = (
+            np.ones(len(at), bool),
+            np.zeros(len(at), np.int64),
+            np.zeros(len(at), np.int64),
+            np.zeros(len(at)),
+        )
         inner = {m for i in bits(mask) for m in flow.results[i]}
         operators, inputs = self.again(mask, rings)
         for m, rows in ((m, rows) for m, rows in rings.items() if rows):
@@ -190,23 +218,29 @@ class StripGroups:
             held += np.maximum.reduceat(extents, begins) * (rows * groups.row_bytes[m] // columns)
             size = tensor.elements // (tensor.rows * columns) * hardware.element_bytes  # of a column of a row
             if m not in inner:
-                moved = np.add.reduceat(_padded(extents * size, hardware.dram_row_align), begins) * tensor.rows
+                moved = (
+                    np.add.reduceat(_padded(extents * size, hardware.dram_row_align), begins) * tensor.rows
+                )
                 read += moved if m in inputs else groups.map_bytes[m]
             elif m in cuts.leaving:
                 extents = cuts.leaving[m][stops] - cuts.leaving[m][starts]
-                written += np.add.reduceat(_padded(extents * size, hardware.dram_row_align), begins) * tensor.rows
+                written += (
+                    np.add.reduceat(_padded(extents * size, hardware.dram_row_align), begins) * tensor.rows
+                )
         for first, stop in cuts.sparse:
             valid &= np.minimum.reduceat(stop[stops] - first[starts], begins) > 0
         for i in bits(mask):
             m, times = flow.results[i][0], 1.0
             if flow.macs[i] and i in operators:
-                times = np.add.reduceat(cuts.high[m][stops] - cuts.low[m][starts], begins) / column_count(flow.maps[m].shape)
+                times = np.add.reduceat(cuts.high[m][stops] - cuts.low[m][starts], begins) / column_count(
+                    flow.maps[m].shape
+                )
             macs += flow.macs[i] * times
         valid &= macs <= groups.most_macs(mask, self.recompute) * (1 + ROUNDING)
         figures = zip(widths, at, held.tolist(), read.tolist(), written.tolist(), valid, strict=True)
         return [StripPartition(n, len(bounds) - 1, *sizes) for n, bounds, *sizes, fits in figures if fits]
 
-    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def places(self, mask: int, choice: StripPartition) -> list[AllocationRequest]:
         """What the group takes on chip."""
@@ -217,12 +251,24 @@ class StripGroups:
         rings = groups.line_buffers.ring_rows(mask)
         group = StreamedGroup(layout, mask, rings)
         entries = [
-            AllocationRequest(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()
+            AllocationRequest(
+                name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))
+            )
+            for name in group.constants()
         ]
-        touched = dict.fromkeys([*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.computed if rings[m])])
+        touched = dict.fromkeys(
+            [*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.computed if rings[m])]
+        )
         for m in touched:
             widest = max(stop - first for first, stop in cuts.spans(m, at))
-            entries.append(AllocationRequest(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
+            entries.append(
+                AllocationRequest(
+                    flow.maps[m].name,
+                    "map",
+                    rings[m],
+                    widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape)),
+                )
+            )
         return entries
 
     def _required(self, mask: int) -> Cuts:
@@ -230,7 +276,9 @@ class StripGroups:
         assert cuts is not None, "mode strips means that results have columns"
         return cuts
 
-    def schedule(self, mask: int, choice: StripPartition, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(
+        self, mask: int, choice: StripPartition, limit: Limit
+    ) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps. Raises Unwritten beyond the limit."""
         flow, groups = self.groups.dataflow, self.groups
         layout, rings = BufferLayout(flow, groups.hardware), groups.line_buffers.ring_rows(mask)
@@ -242,17 +290,30 @@ class StripGroups:
         operators, inputs = self.again(mask, rings)
         staying = frozenset(o.source.name for o in operands if o.source.map not in inputs)
         rows = {
-            i: (0 if i in operators else groups.lines.iterations[i], groups.lines.iterations[i]) for i in group.members
+            i: (0 if i in operators else groups.lines.iterations[i], groups.lines.iterations[i])
+            for i in group.members
         }  # from the second strip on
 
         def steps(k: int) -> tuple[Node, ...]:
             computed, stored = parts[k]
             boxes = {o.source.name: computed[o.source.map] for o in operands}
-            walk = _StripWalk(group, operands, boxes, None, at, staying if k else frozenset(), rows=rows if k else None, lines=groups.lines)
+            walk = _StripWalk(
+                group,
+                operands,
+                boxes,
+                None,
+                at,
+                staying if k else frozenset(),
+                rows=rows if k else None,
+                lines=groups.lines,
+            )
             walk.parts, walk.stored = computed, stored
             return fold([*limit.allowed(walk.iterations())], LONGEST_PERIOD)
 
-        nodes: list[Node] = [layout.load_constant(name, whole(flow.graph.tensors[name].shape), at[name]) for name in group.constants()]
+        nodes: list[Node] = [
+            layout.load_constant(name, whole(flow.graph.tensors[name].shape), at[name])
+            for name in group.constants()
+        ]
         for first, count in _alike([_extents(*part) for part in parts], [_starts(*part) for part in parts]):
             iteration = steps(first)
             if count > 1:  # two iterations say how far all others are apart
@@ -287,7 +348,9 @@ def strip_cuts(count: int, columns: int) -> list[int]:
 
 
 def _widths(count: int, narrowest: int) -> list[int]:
-    """Columns of strips worth trying, widest first: from two strips on; where maps are narrower than the results, also multiples of that ratio."""
+    """Columns of strips worth trying, widest first: from two strips on; where maps are narrower than the
+    results, also multiples of that ratio.
+    """
     widths = {-(-count // n) for n in range(2, min(MOST_STRIPS, count) + 1)}
     grain = count // narrowest
     if grain > 1:
@@ -296,7 +359,9 @@ def _widths(count: int, narrowest: int) -> list[int]:
 
 
 def _lookup(m: int, reads: RowReads) -> ColumnLookup:
-    return ColumnLookup(m, np.array(reads.keep, np.int64), np.array((0, *reads.need), np.int64), -1 in reads.last)
+    return ColumnLookup(
+        m, np.array(reads.keep, np.int64), np.array((0, *reads.need), np.int64), -1 in reads.last
+    )
 
 
 def _covering(low: Ints, high: Ints, columns: int) -> tuple[Ints, Ints]:
@@ -310,7 +375,7 @@ def _padded(sizes: Ints, align: int) -> Ints:
     return sizes if align == 1 else -(-sizes // align) * align
 
 
-# -- strips that are alike -------------------------------------------------------------------------------------------------------------------
+# -- strips that are alike -----------------------------------------------------------------------------------
 
 _Parts = tuple[dict[int, Box], dict[int, Box]]  # per map: what a strip has of it, what it stores
 
@@ -324,7 +389,10 @@ def _parts(group: StreamedGroup, cuts: Cuts, at: Sequence[int]) -> list[_Parts]:
 
     spans = {m: cuts.spans(m, at) for m in cuts.low}
     computed = [{m: part(m, columns[k]) for m, columns in spans.items()} for k in range(len(at) - 1)]
-    stored = [{m: part(m, (int(ends[b]), int(ends[c]))) for m, ends in cuts.leaving.items()} for b, c in pairwise(at)]
+    stored = [
+        {m: part(m, (int(ends[b]), int(ends[c]))) for m, ends in cuts.leaving.items()}
+        for b, c in pairwise(at)
+    ]
     return [*zip(computed, stored, strict=True)]
 
 
@@ -337,12 +405,19 @@ def _starts(computed: dict[int, Box], stored: dict[int, Box]) -> Ints:
 
 
 def _alike(extents: Sequence[tuple[int, ...]], starts: Sequence[Ints]) -> list[tuple[int, int]]:
-    """(first, how many) of runs of strips that differ only in where they are, by the same from one to the next. The first strip loads what stays."""
+    """(first, how many) of runs of strips that differ only in where they are, by the same from one to the
+    next. The first strip loads what stays.
+    """
     repeats: list[tuple[int, int]] = []
     k = 0
     while k < len(extents):
         stop = k + 1
-        while k and stop < len(extents) and extents[stop] == extents[k] and not (starts[stop] - starts[stop - 1] - starts[k + 1] + starts[k]).any():
+        while (
+            k
+            and stop < len(extents)
+            and extents[stop] == extents[k]
+            and not (starts[stop] - starts[stop - 1] - starts[k + 1] + starts[k]).any()
+        ):
             stop += 1
         repeats.append((k, stop - k))
         k = stop

@@ -1,15 +1,21 @@
 """How a single operator (with its epilogue) that does not fit the buffer is cut up, and what that moves.
 
-Four schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer never costs more bytes.
+Four schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer
+never costs more bytes.
 
-    frames   blocks of output channels, each in column strips; the group runs row by row on each of them (`lfopt.planning.streaming`):
-             weights move once, an input that every block reads moves once per block
-    bands    (contractions) bands of output rows, on column strips; the weights pass once per band through a double-buffered slice
-    slices   (contractions) tiles of rows x columns x channels whose partial sums stay on chip while the input channels pass slice by slice
-    folds    (reductions over rows) blocks of the result whose partial sums, or extremes, stay on chip while the input rows pass band by band
+    frames   blocks of output channels, each in column strips; the group runs row by row on each of them
+             (`lfopt.planning.streaming`): weights move once, an input that every block reads moves once per
+             block
+    bands    (contractions) bands of output rows, on column strips; the weights pass once per band through a
+             double-buffered slice
+    slices   (contractions) tiles of rows x columns x channels whose partial sums stay on chip while the input
+             channels pass slice by slice
+    folds    (reductions over rows) blocks of the result whose partial sums, or extremes, stay on chip while
+             the input rows pass band by band
 
-A contraction is an operator whose operand 1 (weights, or a second matrix) meets operand 0. Operators that are neither are cut into frames only. What
-is counted is what the steps of the schedule move: halos, and the padding of rows that are cut, included.
+A contraction is an operator whose operand 1 (weights, or a second matrix) meets operand 0. Operators that are
+neither are cut into frames only. What is counted is what the steps of the schedule move: halos, and the
+padding of rows that are cut, included.
 """
 
 from __future__ import annotations
@@ -44,7 +50,8 @@ class Tile:
     buffer_bytes: int
     iterations: int = 0  # times that the anchor runs on a frame, a block, a slice or a band
     weight_passes: int = 1  # times that operand 1 is loaded
-    blocks: tuple[tuple[int, int], ...] = ()  # (axis, extent) of a frame or tile, outermost loop first; axis CHANNELS: output channels
+    # (axis, extent) of a frame or tile, outermost loop first; axis CHANNELS: output channels
+    blocks: tuple[tuple[int, int], ...] = ()
     rows: int = 0  # output rows in a band, tile or block
     inputs: int = 0  # input channels in a slice, input rows in a band that is folded
     finish: int = 0  # rows of a tile that the last slice finishes at a time
@@ -61,17 +68,21 @@ class Tiles:
         self._keys: dict[int, object] = {}
 
     def best(self, mask: int, beta: int, width: int | None = None) -> Tile:
-        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of beta bytes (strictly).
+        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of
+        beta bytes (strictly).
 
-        `width`: see `TilingRegion`. Blocks as narrow as the chip can have move the fewest bytes; wider ones may fill a MAC array better,
-        or need fewer iterations.
+        `width`: see `TilingRegion`. Blocks as narrow as the chip can have move the fewest bytes; wider ones
+        may fill a MAC array better, or need fewer iterations.
         """
         if mask not in self._keys:
             self._keys[mask] = signature(self.flow, mask)
         key = self._keys[mask], width
         on, tile = self._known.get(key, (0, None))
-        # What is best among the tilings of a larger buffer, and fits this one, is best among those of this one.
-        if tile is None or not (on == beta or (on > beta and tile.buffer_bytes < beta and tile.kind != "none")):
+        # What is best among the tilings of a larger buffer, and fits this one, is best among those of this
+        # one.
+        if tile is None or not (
+            on == beta or (on > beta and tile.buffer_bytes < beta and tile.kind != "none")
+        ):
             tile = replace(self._best(self.region(mask, width), beta), width=width)
             self._known[key] = beta, tile
         return tile
@@ -90,7 +101,8 @@ class Tiles:
                     return best
         if best is not None:
             return best
-        narrow = region.width == region.layout.hardware.channel_align  # else what nothing fits is of no interest
+        # else what nothing fits is of no interest
+        narrow = region.width == region.layout.hardware.channel_align
         return _nothing(region, beta) if narrow else Tile("none", region.once, beta - 1)
 
 
@@ -99,10 +111,11 @@ def _order(tile: Tile) -> tuple[int, int]:
     return tile.dram.total, tile.iterations
 
 
-# -- choices ---------------------------------------------------------------------------------------------------------------------------------
+# -- choices -------------------------------------------------------------------------------------------------
 
 
-Choices = Callable[[TilingRegion, int, Tile | None], Iterator[Tile]]  # (work, buffer bytes, best so far) -> tilings that may be better
+# (work, buffer bytes, best so far) -> tilings that may be better
+Choices = Callable[[TilingRegion, int, Tile | None], Iterator[Tile]]
 
 
 def _kinds(region: TilingRegion) -> Sequence[Choices]:
@@ -117,7 +130,9 @@ def _axes(region: TilingRegion) -> list[int]:
     rank = len(region.shape)
     channels = [1] if rank > 2 else []
     order = dict.fromkeys([*channels, *reversed(range(rank))])
-    return [axis for axis in order if axis != row_axis(region.shape) and region.shape[axis] > region.grain(axis)]
+    return [
+        axis for axis in order if axis != row_axis(region.shape) and region.shape[axis] > region.grain(axis)
+    ]
 
 
 def _split(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
@@ -127,21 +142,38 @@ def _split(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]
 
 
 def _split_twice(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
-    """The same along two axes, where one is not enough or moves more. To cut a frame once more never moves less."""
+    """The same along two axes, where one is not enough or moves more.
+
+    To cut a frame once more never moves less.
+    """
     axes = _axes(region)
     for outer in axes:
-        if best is not None and region.cost(region.frames(((outer, region.grain(outer)),)))[0].total >= best.dram.total:
+        if (
+            best is not None
+            and region.cost(region.frames(((outer, region.grain(outer)),)))[0].total >= best.dram.total
+        ):
             continue
         for inner in axes:
-            for tile in _evenly(region, beta, ((outer, region.grain(outer)),), inner, best) if inner != outer else ():
+            for tile in (
+                _evenly(region, beta, ((outer, region.grain(outer)),), inner, best) if inner != outer else ()
+            ):
                 best = tile if best is None or _order(tile) < _order(best) else best
                 yield tile
 
 
-def _evenly(region: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
-    """Blocks of every size that fit. What an operator reads for a block may be read for others too, so the largest is not always the best."""
+def _evenly(
+    region: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None
+) -> Iterator[Tile]:
+    """Blocks of every size that fit.
+
+    What an operator reads for a block may be read for others too, so the largest is not always the best.
+    """
     for size in region.sizes(axis):
-        if others and best is not None and region.cost(region.frames(((axis, size),)))[0].total >= best.dram.total:
+        if (
+            others
+            and best is not None
+            and region.cost(region.frames(((axis, size),)))[0].total >= best.dram.total
+        ):
             continue
         blocks = (*others, (axis, size))
         frames = region.frames(blocks)
@@ -164,17 +196,28 @@ def _folds(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]
     for cuts in _ever_finer(region):
         if best is not None and folds.dram(cuts[0][:-1]).total >= best.dram.total:
             continue
-        for blocks in cuts[bisect_left(range(len(cuts)), x=True, key=lambda k: folds.highest(cuts[k], beta) > 0) :]:
+        for blocks in cuts[
+            bisect_left(range(len(cuts)), x=True, key=lambda k: folds.highest(cuts[k], beta) > 0) :
+        ]:
             inputs = folds.highest(blocks, beta)
             tile = Tile(
-                "folds", folds.dram(blocks), folds.need(blocks, inputs), folds.iterations(blocks, inputs), 1, blocks, folds.rows(blocks), inputs
+                "folds",
+                folds.dram(blocks),
+                folds.need(blocks, inputs),
+                folds.iterations(blocks, inputs),
+                1,
+                blocks,
+                folds.rows(blocks),
+                inputs,
             )
             yield tile
             best = tile if best is None or _order(tile) < _order(best) else best
 
 
 def _ever_finer(region: TilingRegion) -> Iterator[list[tuple[tuple[int, int], ...]]]:
-    """Blocks of a reduction's result: all of it; cut along one axis, from large to small; cut so along one more, finely along the others."""
+    """Blocks of a reduction's result: all of it; cut along one axis, from large to small;
+    cut so along one more, finely along the others.
+    """
     yield [()]
     axes = [axis for axis, _ in _finest(region)]
     for count in range(len(axes)):
@@ -188,27 +231,45 @@ def _finest(region: TilingRegion) -> tuple[tuple[int, int], ...]:
     """A reduction's result cut as finely as can be."""
     axes = _axes(region)
     return tuple(
-        (axis, region.grain(axis)) for axis in (*axes, *(a for a, extent in enumerate(region.shape) if extent > region.grain(a) and a not in axes))
+        (axis, region.grain(axis))
+        for axis in (
+            *axes,
+            *(a for a, extent in enumerate(region.shape) if extent > region.grain(a) and a not in axes),
+        )
     )
 
 
-def _on_strips(region: TilingRegion, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
+def _on_strips(
+    region: TilingRegion, beta: int, best: Tile | None, *, least: int, most: int
+) -> Iterator[Tile]:
     """A contraction in blocks of output channels or in bands of rows, on column strips."""
     width = region.columns.rows_out if region.columns else 1
     for strips in (count for count in powers(width) if least <= count <= most):
         extent = ceil(width / strips)
         if best is not None and region.once.total + region.halo_bytes(extent) >= best.dram.total:
-            continue  # narrower strips may yet share less: those of a ConvTranspose, or of a stride, that begin where its windows do
+            # narrower strips may yet share less: those of a ConvTranspose, or of a stride, that begin where
+            # its windows do
+            continue
         columns = () if strips == 1 else ((len(region.shape) - 1, extent),)
-        for tile in (*_largest(region, beta, columns, CHANNELS, region.channel_sizes(), best), *_bands(region, beta, columns, best)):
+        for tile in (
+            *_largest(region, beta, columns, CHANNELS, region.channel_sizes(), best),
+            *_bands(region, beta, columns, best),
+        ):
             best = tile if best is None or _order(tile) < _order(best) else best
             yield tile
 
 
 def _largest(
-    region: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None
+    region: TilingRegion,
+    beta: int,
+    others: tuple[tuple[int, int], ...],
+    axis: int,
+    sizes: Sequence[int],
+    best: Tile | None = None,
 ) -> Iterator[Tile]:
-    """The largest blocks that fit; where rows or blocks of constants are padded, whichever of them moves least."""
+    """The largest blocks that fit; where rows or blocks of constants are padded,
+    whichever of them moves least.
+    """
 
     def blocks(size: int) -> tuple[tuple[int, int], ...]:
         return ((axis, size), *others) if axis == CHANNELS else (*others, (axis, size))
@@ -231,13 +292,18 @@ def _largest(
                 return
 
 
-def _bands(region: TilingRegion, beta: int, columns: tuple[tuple[int, int], ...], best: Tile | None) -> Iterator[Tile]:
+def _bands(
+    region: TilingRegion, beta: int, columns: tuple[tuple[int, int], ...], best: Tile | None
+) -> Iterator[Tile]:
     """The highest bands that fit, evened out."""
     if not region.rows_apart:
         return
     bands = ContractionBands(region, columns)
     height = bands.height
-    if best is not None and region.once.total + (bands.passes(height) - 1) * bands.weight_bytes >= best.dram.total:
+    if (
+        best is not None
+        and region.once.total + (bands.passes(height) - 1) * bands.weight_bytes >= best.dram.total
+    ):
         return
     first = bisect_left(range(height), x=True, key=lambda k: bands.need(height - k) < beta)
     if first == height:
@@ -265,7 +331,10 @@ def _slices(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile
             if not fitting:
                 continue
             grid = at(heights[fitting - 1])
-            if best is not None and once.total + (slices.passes(grid) - 1) * slices.weight_bytes >= best.dram.total:
+            if (
+                best is not None
+                and once.total + (slices.passes(grid) - 1) * slices.weight_bytes >= best.dram.total
+            ):
                 continue
             tile = _slice_tile(slices, grid)
             if best is None or _order(tile) < _order(best):
@@ -276,18 +345,36 @@ def _slices(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile
 def _slice_tile(slices: ContractionSlices, grid: TileExtents) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
     iterations, passes = slices.iterations(grid), slices.passes(grid)
-    return Tile("slices", slices.dram(grid), slices.need(grid), iterations, passes, blocks, grid.rows, grid.inputs, grid.finish)
+    return Tile(
+        "slices",
+        slices.dram(grid),
+        slices.need(grid),
+        iterations,
+        passes,
+        blocks,
+        grid.rows,
+        grid.inputs,
+        grid.finish,
+    )
 
 
 def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int) -> Tile:
-    """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer iterations."""
-    most = TileExtents(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out)
+    """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer
+    iterations.
+    """
+    most = TileExtents(
+        slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out
+    )
     for name in ("inputs", "columns", "channels", "rows", "finish"):
         while (extent := getattr(grid, name)) < getattr(most, name):
             larger = replace(grid, **{name: min(2 * extent, getattr(most, name))})
             if grid.finish == grid.rows or larger.finish > larger.rows or larger.inputs == slices.depth:
                 larger = replace(larger, finish=larger.rows)
-            if larger == grid or slices.need(larger) >= beta or (wider := _slice_tile(slices, larger)).dram.total != tile.dram.total:
+            if (
+                larger == grid
+                or slices.need(larger) >= beta
+                or (wider := _slice_tile(slices, larger)).dram.total != tile.dram.total
+            ):
                 break
             grid, tile = larger, wider
     return tile
@@ -297,21 +384,30 @@ def _nothing(region: TilingRegion, beta: int) -> Tile:
     """No tiling fits. Bytes are the most of any finest cut, so that a larger buffer never costs more."""
     choices = [region.once]
     if region.uniform and region.contracts:
-        strips: list[tuple[tuple[int, int], ...]] = [(), ((len(region.shape) - 1, 1),)] if region.columns else [()]
+        strips: list[tuple[tuple[int, int], ...]] = (
+            [(), ((len(region.shape) - 1, 1),)] if region.columns else [()]
+        )
         choices += [region.cost(region.frames(((CHANNELS, 1), *columns)))[0] for columns in strips]
         if region.rows_apart:
             slices = ContractionSlices(region)
-            choices.append(slices.dram(TileExtents(1, 1, 1, min(region.layout.hardware.channel_align, slices.depth), 1)))
+            choices.append(
+                slices.dram(TileExtents(1, 1, 1, min(region.layout.hardware.channel_align, slices.depth), 1))
+            )
             choices += [ContractionBands(region, columns).dram(1) for columns in strips]
     elif region.uniform:
         axes = _axes(region)
-        cuts = [*(((axis, 1),) for axis in axes), *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer)]
+        cuts = [
+            *(((axis, 1),) for axis in axes),
+            *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer),
+        ]
         choices += [region.cost(region.frames(cut))[0] for cut in cuts]
         choices += [Folds(region).dram(_finest(region))] if region.folds else []
     return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
 
 
-def schedule(region: TilingRegion, tile: Tile, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+def schedule(
+    region: TilingRegion, tile: Tile, limit: Limit | None = None
+) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
     """Places and steps of a tiling. Raises Unwritten beyond the limit."""
     limit = limit or Limit()
     if tile.kind == "frames":
@@ -321,7 +417,9 @@ def schedule(region: TilingRegion, tile: Tile, limit: Limit | None = None) -> tu
     if tile.kind == "folds":
         return Folds(region).schedule(tile.blocks, tile.inputs, limit)
     (_, channels), (_, columns) = tile.blocks
-    return ContractionSlices(region).schedule(TileExtents(tile.rows, columns, channels, tile.inputs, tile.finish), limit)
+    return ContractionSlices(region).schedule(
+        TileExtents(tile.rows, columns, channels, tile.inputs, tile.finish), limit
+    )
 
 
 def signature(flow: Dataflow, mask: int) -> object:
@@ -333,13 +431,22 @@ def signature(flow: Dataflow, mask: int) -> object:
         for part in call.parts:
             operator = part.operator
             attributes = tuple(sorted((name, str(value)) for name, value in operator.attributes.items()))
-            names = tuple(local.setdefault(name, len(local)) for name in (*operator.inputs, *operator.outputs))
+            names = tuple(
+                local.setdefault(name, len(local)) for name in (*operator.inputs, *operator.outputs)
+            )
             values = tuple(None if v is None or v.size > 64 else v.tobytes() for v in part.values)
             rows.append((operator.kind, attributes, part.shapes, part.constant, part.results, names, values))
-        roots = tuple((o.input, o.map if flow.producer[o.map] < 0 else -1, flow.maps[o.map].shape) for o in flow.operands[i])
+        roots = tuple(
+            (o.input, o.map if flow.producer[o.map] < 0 else -1, flow.maps[o.map].shape)
+            for o in flow.operands[i]
+        )
         behind = tuple(local.setdefault(flow.maps[o.map].name, len(local)) for o in flow.operands[i])
         outside = tuple(bool(flow.is_output[m] or flow.readers[m] & ~mask) for m in flow.results[i])
         weights = tuple((w.elements, w.bias, w.gathered) for w in flow.weights[i])
-        seen = None if call.attention is None or call.attention.window is None else tuple(ends.tobytes() for ends in call.attention.window)
+        seen = (
+            None
+            if call.attention is None or call.attention.window is None
+            else tuple(ends.tobytes() for ends in call.attention.window)
+        )
         rows.append((roots and behind, outside, weights, folding(call), seen))
     return tuple(rows)

@@ -1,4 +1,6 @@
-"""An operator with its epilogue as something that can be cut up: frames, blocks of output channels, strips of columns."""
+"""An operator with its epilogue as something that can be cut up:
+frames, blocks of output channels, strips of columns.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ CHANNELS = -100  # stands for the output channels of a contraction, group by gro
 class TilingRegion:
     """An operator with its epilogue: what it reads and makes, and the axes along which it can be cut."""
 
-    def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int], width: int | None = None) -> None:
-        """`width`: of the blocks between which channels are cut, a multiple of `channel_align`; None: that."""
+    def __init__(
+        self, layout: BufferLayout, mask: int, rings: dict[int, int], width: int | None = None
+    ) -> None:
+        """`width`: of the blocks between which channels are cut, a multiple of `channel_align`; None:
+        that.
+        """
         self.layout, self.mask, self.rings = layout, mask, rings
         self.width = width or layout.hardware.channel_align
         self.flow = flow = layout.flow
@@ -31,8 +37,11 @@ class TilingRegion:
         self.anchor = (mask & -mask).bit_length() - 1
         self.call = flow.calls[self.anchor]
         self.shape = self.call.result
-        self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.computed)  # frames are boxes of every map alike
-        contracts = flow.specs[self.anchor].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.anchor])
+        # frames are boxes of every map alike
+        self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.computed)
+        contracts = flow.specs[self.anchor].tiling is Tiling.CONTRACT and any(
+            o.input == 0 for o in flow.operands[self.anchor]
+        )
         self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
         self.convolves = flow.specs[self.anchor].family is Family.CONVOLUTION
         windowed = self.convolves and len(self.shape) in (4, 5)
@@ -40,12 +49,16 @@ class TilingRegion:
         by_matrix = flow.specs[self.anchor].family is Family.PRODUCT
         self.operands = self.group.operands(as_seen=True)
         entire = any(o.source.entire for o in self.operands)
-        rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # rows are neither output channels nor a batch
+        # rows are neither output channels nor a batch
+        rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3
         self.rows_apart = rows_apart and not entire
-        self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire  # a reduction over the rows of a map
+        # a reduction over the rows of a map
+        self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire
 
     def own(self, op: int, index: int) -> bool:
-        """Whether an input is one of the anchor's own: not of what follows it, in flight or as an operator of the group."""
+        """Whether an input is one of the anchor's own:
+        not of what follows it, in flight or as an operator of the group.
+        """
         return op == self.anchor and index < len(self.call.operator.inputs)
 
     @cached_property
@@ -54,7 +67,11 @@ class TilingRegion:
         flow, hardware = self.flow, self.layout.hardware
         read = {o.source.map for o in self.group.operands(as_seen=False)}
         constants = {name: whole(flow.graph.tensors[name].shape) for name in self.group.constants()}
-        gathered = sum(self.layout.gathered_bytes(i, whole(self.shape)) for i in self.group.members if self.group.gathers(i))
+        gathered = sum(
+            self.layout.gathered_bytes(i, whole(self.shape))
+            for i in self.group.members
+            if self.group.gathers(i)
+        )
         return DramBytes(
             input=sum(hardware.dram_bytes(flow.maps[m]) for m in read),
             output=sum(hardware.dram_bytes(flow.maps[m]) for m in self.group.outside),
@@ -66,13 +83,19 @@ class TilingRegion:
         frames = [whole(self.shape)]
         for axis, extent in blocks:
             if axis == CHANNELS:
-                frames = [meet(frame, block) for frame in frames for block in channel_blocks(self.call, extent)]
+                frames = [
+                    meet(frame, block) for frame in frames for block in channel_blocks(self.call, extent)
+                ]
             else:
-                frames = [cut(frame, axis, span) for frame in frames for span in spans(0, self.shape[axis], extent)]
+                frames = [
+                    cut(frame, axis, span) for frame in frames for span in spans(0, self.shape[axis], extent)
+                ]
         return frames
 
     def grain(self, axis: int) -> int:
-        """What extents of blocks along an axis are multiples of: channels are cut between blocks of `width`."""
+        """What extents of blocks along an axis are multiples of: channels are cut between blocks of
+        `width`.
+        """
         return self.width if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
 
     def sizes(self, axis: int) -> Sequence[int]:
@@ -84,7 +107,8 @@ class TilingRegion:
         groups, per_group = channel_groups(self.call)
         grain = self.grain(1 if self.convolves else -1)
         sizes = {size * per_group for size in even_sizes(groups, self.groups_together)}
-        if not self.convolves or groups == 1 or per_group % grain == 0:  # else parts of most groups begin inside a block on chip
+        # else parts of most groups begin inside a block on chip
+        if not self.convolves or groups == 1 or per_group % grain == 0:
             sizes |= set(even_sizes(per_group, grain))
         return sorted(sizes, reverse=True)
 
@@ -103,26 +127,40 @@ class TilingRegion:
         return Frames(self.layout, self.mask, self.rings, frames).buffer_bytes()
 
     def least_bytes(self, size: int, others: Sequence[tuple[int, int]]) -> int:
-        """What a contraction in blocks of so many channels moves at the least: an input that does not stay on chip is read for each of them."""
+        """What a contraction in blocks of so many channels moves at the least:
+        an input that does not stay on chip is read for each of them.
+        """
         data = next(o for o in self.operands if o.op == self.anchor and o.input == 0)
         halo = self.halo_bytes(others[0][1]) if others else 0
         if not others and self.group.ring(data.source) >= data.source.tensor.rows:
             return 0
         times = ceil(channel_groups(self.call)[1] / size) if size < channel_groups(self.call)[1] else 1
-        return self.once.total + times * halo + (times - 1) * data.source.tensor.elements * self.layout.hardware.element_bytes
+        return (
+            self.once.total
+            + times * halo
+            + (times - 1) * data.source.tensor.elements * self.layout.hardware.element_bytes
+        )
 
     def halo_bytes(self, extent: int) -> int:
-        """Bytes of operand 0 that column strips of so many output columns read more than once, at the least."""
+        """Bytes of operand 0 that column strips of so many output columns read more than once, at the
+        least.
+        """
         if self.columns is None or extent >= self.columns.rows_out:
             return 0
         reads, source = self.columns, self.call.shape(0)
         read = 0
         for start, stop in spans(0, reads.rows_out, extent):
             read += max(max(reads.last[start:stop]) + 1 - min(reads.first[start:stop]), 0)
-        return max(read - reads.rows_in, 0) * (prod(source) // reads.rows_in) * self.layout.hardware.element_bytes
+        return (
+            max(read - reads.rows_in, 0)
+            * (prod(source) // reads.rows_in)
+            * self.layout.hardware.element_bytes
+        )
 
     def unpadded(self, frames: Sequence[Box]) -> int:
-        """DRAM bytes of running frame by frame if neither rows nor blocks of constants were padded: this never falls as frames get smaller."""
+        """DRAM bytes of running frame by frame if neither rows nor blocks of constants were padded:
+        this never falls as frames get smaller.
+        """
         return Frames(self._in_bits, self.mask, self.rings, frames).cost()[0].total // 8
 
     @cached_property
@@ -141,17 +179,25 @@ def channel_groups(call: Call) -> tuple[int, int]:
         groups = call.attribute("group", 1)
         return groups, call.result[1] // groups
     second = call.shape(1)
-    return prod(second[:-2]), second[0] if call.operator.kind == "Gemm" and call.attribute("transB", 0) else second[-1]
+    return prod(second[:-2]), second[0] if call.operator.kind == "Gemm" and call.attribute(
+        "transB", 0
+    ) else second[-1]
 
 
 def channel_blocks(call: Call, size: int) -> list[Box]:
-    """A contraction's result cut into blocks of `size` output channels: whole groups, or parts of one group."""
+    """A contraction's result cut into blocks of `size` output channels: whole groups, or parts of one
+    group.
+    """
     groups, per_group = channel_groups(call)
     shape = call.result
     if row_of(call).family is Family.CONVOLUTION:
         if size >= per_group:
             return [cut(whole(shape), 1, span) for span in spans(0, shape[1], size // per_group * per_group)]
-        starts = [(g * per_group + low, g * per_group + high) for g in range(groups) for low, high in spans(0, per_group, size)]
+        starts = [
+            (g * per_group + low, g * per_group + high)
+            for g in range(groups)
+            for low, high in spans(0, per_group, size)
+        ]
         return [cut(whole(shape), 1, span) for span in starts]
     if size < per_group:
         columns = spans(0, per_group, size)

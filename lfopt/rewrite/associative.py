@@ -1,8 +1,9 @@
 """The associative family: products and sums whose factors meet in another order, or under one function.
 
-Representatives are printed in DNNFusion (PLDI'21, arXiv 2108.13342), in its table of rewriting rules; the full set of its 45 rules is not published.
-Here they are derived from the tables of `lfopt.rewrite.functions`. That operands of a chain may be grouped at will is not a rule but part of the
-matching (`lfopt.rewrite.match`).
+Representatives are printed in DNNFusion (PLDI'21, arXiv 2108.13342), in its table of rewriting rules; the
+full set of its 45 rules is not published. Here they are derived from the tables of `lfopt.rewrite.functions`.
+That operands of a chain may be grouped at will is not a rule but part of the matching
+(`lfopt.rewrite.match`).
 """
 
 from __future__ import annotations

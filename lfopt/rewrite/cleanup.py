@@ -1,4 +1,5 @@
-"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another, or that nothing reads.
+"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another,
+or that nothing reads.
 
 Every function takes a mutable graph and a log, and says how many operators it took out or changed.
 """
@@ -17,24 +18,45 @@ from lfopt.rewrite.draft import MAX_FOLDED, folded
 from lfopt.rewrite.log import Applied, Log
 from lfopt.rewrite.mutable_graph import MutableGraph, signature
 
-RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+RANDOM = frozenset(
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
+)
 SMALL_CONSTANT = 64  # elements up to which equal constants are found
-BROADCASTING = frozenset("Add Sub Mul Div Pow Max Min Mean Sum And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Where Mod".split())
+BROADCASTING = frozenset(
+    """Add Sub Mul Div Pow Max Min Mean Sum And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Where
+    Mod""".split()
+)
 
 
 def drop_idle(mutable: MutableGraph, log: Log, but: Container[str] = ()) -> int:
-    """Take out operators whose result is their operand: Identity, Dropout, a Reshape to the same shape, a Transpose that moves nothing, ...
+    """Take out operators whose result is their operand: Identity, Dropout, a Reshape to the same shape, a
+    Transpose that moves nothing, ...
 
     `but`: kinds that stay.
     """
     count = 0
     for name in tuple(mutable.operators):
         operator = mutable.operators.get(name)
-        if operator is None or operator.kind in but or operator.domain or not operator.inputs or not operator.outputs[0] or any(operator.outputs[1:]):
+        if (
+            operator is None
+            or operator.kind in but
+            or operator.domain
+            or not operator.inputs
+            or not operator.outputs[0]
+            or any(operator.outputs[1:])
+        ):
             continue
         source, result = mutable.tensors[operator.inputs[0]], mutable.tensors[operator.outputs[0]]
-        alike = (source.shape, source.dtype, source.quantization) == (result.shape, result.dtype, result.quantization)
-        if not alike or not IDLE.get(operator.kind, _never)(mutable, operator) or _must_stay(mutable, operator):
+        alike = (source.shape, source.dtype, source.quantization) == (
+            result.shape,
+            result.dtype,
+            result.quantization,
+        )
+        if (
+            not alike
+            or not IDLE.get(operator.kind, _never)(mutable, operator)
+            or _must_stay(mutable, operator)
+        ):
             continue
         mutable.replace_and_erase(replace(operator, outputs=operator.outputs[:1]), source.name)
         log.applied.append(Applied(f"{operator.kind} that changes nothing", "clean-up", (name,), (), 0, 0))
@@ -75,8 +97,23 @@ def _moves_nothing(mutable: MutableGraph, operator: Operator) -> bool:
     return perm == tuple(range(len(perm)))
 
 
-IDLE: dict[str, Callable[[MutableGraph, Operator], bool]] = {  # of operators whose result has the operand's shape and type
-    **dict.fromkeys(("Cast", "CastLike", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze"), _always),
+# of operators whose result has the operand's shape and type
+IDLE: dict[str, Callable[[MutableGraph, Operator], bool]] = {
+    **dict.fromkeys(
+        (
+            "Cast",
+            "CastLike",
+            "Dropout",
+            "Expand",
+            "Flatten",
+            "Identity",
+            "Reshape",
+            "Squeeze",
+            "Tile",
+            "Unsqueeze",
+        ),
+        _always,
+    ),
     **dict.fromkeys(("Concat", "Max", "Mean", "Min", "Split", "Sum"), _alone),
     "Pad": _pads_nothing,
     "Slice": _slices_nothing,
@@ -88,7 +125,11 @@ def join_casts(mutable: MutableGraph, log: Log) -> int:
     """A Cast of a Cast that loses nothing is one Cast."""
     count = 0
     for operator in tuple(mutable.operators.values()):
-        inner = mutable.plain_maker(operator.inputs[0]) if operator.kind == "Cast" and mutable.is_plain(operator) else None
+        inner = (
+            mutable.plain_maker(operator.inputs[0])
+            if operator.kind == "Cast" and mutable.is_plain(operator)
+            else None
+        )
         if inner is None or inner.kind != "Cast":
             continue
         source, between = (mutable.tensors[inner.inputs[0]].dtype, mutable.tensors[inner.outputs[0]].dtype)
@@ -102,11 +143,19 @@ def join_casts(mutable: MutableGraph, log: Log) -> int:
 
 
 def _is_number(dtype: str) -> bool:
-    return dtype.startswith(("float", "int", "uint", "bool")) and dtype not in ("int4", "uint4", "int2", "uint2", "float8e4m3fn")
+    return dtype.startswith(("float", "int", "uint", "bool")) and dtype not in (
+        "int4",
+        "uint4",
+        "int2",
+        "uint2",
+        "float8e4m3fn",
+    )
 
 
 def drop_expands(mutable: MutableGraph, log: Log) -> int:
-    """An Expand before an operator that broadcasts anyway is left out, where the other operands give the result its shape."""
+    """An Expand before an operator that broadcasts anyway is left out,
+    where the other operands give the result its shape.
+    """
     count = 0
     for name in tuple(mutable.operators):
         operator = mutable.operators[name]
@@ -117,7 +166,10 @@ def drop_expands(mutable: MutableGraph, log: Log) -> int:
             if maker is None or maker.kind != "Expand":
                 continue
             inputs = (*operator.inputs[:place], maker.inputs[0], *operator.inputs[place + 1 :])
-            if np.broadcast_shapes(*(mutable.tensors[t].shape for t in inputs)) == mutable.tensors[operator.outputs[0]].shape:
+            if (
+                np.broadcast_shapes(*(mutable.tensors[t].shape for t in inputs))
+                == mutable.tensors[operator.outputs[0]].shape
+            ):
                 operator = replace(operator, inputs=inputs)
                 mutable.change(operator)
                 log.applied.append(Applied("Expand before a broadcast", "clean-up", (name,), (name,), 0, 0))
@@ -126,7 +178,9 @@ def drop_expands(mutable: MutableGraph, log: Log) -> int:
 
 
 def merge_equal(mutable: MutableGraph, log: Log) -> int:
-    """Common sub-expressions: of operators that are told and read the same, the first is read by all; small equal constants are one."""
+    """Common sub-expressions: of operators that are told and read the same, the first is read by all;
+    small equal constants are one.
+    """
     _merge_constants(mutable)
     count = 0
     first: dict[object, Operator] = {}
@@ -135,7 +189,11 @@ def merge_equal(mutable: MutableGraph, log: Log) -> int:
         if operator.kind in RANDOM or operator.domain:
             continue
         results = tuple(bool(name) for name in operator.outputs)
-        types = tuple((mutable.tensors[name].dtype, mutable.tensors[name].quantization) for name in operator.outputs if name)
+        types = tuple(
+            (mutable.tensors[name].dtype, mutable.tensors[name].quantization)
+            for name in operator.outputs
+            if name
+        )
         key = (signature(operator.kind, operator.inputs, operator.attributes), results, types)
         known = first.setdefault(key, operator)
         if known is operator or any(name in mutable.outputs for name in operator.outputs):
@@ -153,7 +211,12 @@ def _merge_constants(mutable: MutableGraph) -> None:
     first: dict[object, str] = {}
     for name, value in tuple(mutable.constants.items()):
         tensor = mutable.tensors[name]
-        if value is None or value.size > SMALL_CONSTANT or value.dtype.kind not in "biuf" or name in mutable.outputs:
+        if (
+            value is None
+            or value.size > SMALL_CONSTANT
+            or value.dtype.kind not in "biuf"
+            or name in mutable.outputs
+        ):
             continue
         known = first.setdefault((tensor.dtype, tensor.shape, tensor.quantization, value.tobytes()), name)
         if known != name and mutable.readers.get(name):
@@ -166,12 +229,23 @@ def fold_constants(mutable: MutableGraph, log: Log) -> int:
     for operator in mutable.finish().operators:
         operator = mutable.operators[operator.name]
         given = [name for name in operator.inputs if name]
-        foldable = mutable.is_plain(operator) and operator.kind not in RANDOM and spec(operator.kind).kind == operator.kind
-        if not foldable or not given or any(name not in mutable.constants for name in given) or operator.outputs[0] in mutable.outputs:
+        foldable = (
+            mutable.is_plain(operator)
+            and operator.kind not in RANDOM
+            and spec(operator.kind).kind == operator.kind
+        )
+        if (
+            not foldable
+            or not given
+            or any(name not in mutable.constants for name in given)
+            or operator.outputs[0] in mutable.outputs
+        ):
             continue
         result = mutable.tensors[operator.outputs[0]]
         if result.elements > MAX_FOLDED:
-            log.refuse("constant folding", operator.name, f"{result.elements} elements; the limit is {MAX_FOLDED}")
+            log.refuse(
+                "constant folding", operator.name, f"{result.elements} elements; the limit is {MAX_FOLDED}"
+            )
             continue
         value = folded(mutable, operator, result)
         mutable.remove(operator.name)
@@ -184,5 +258,7 @@ def fold_constants(mutable: MutableGraph, log: Log) -> int:
 def drop_dead(mutable: MutableGraph, log: Log) -> int:
     """Take out what no output depends on."""
     dead = mutable.drop_dead()
-    log.applied.extend(Applied("nobody reads it", "clean-up", (operator.name,), (), 0, 0) for operator in dead)
+    log.applied.extend(
+        Applied("nobody reads it", "clean-up", (operator.name,), (), 0, 0) for operator in dead
+    )
     return len(dead)

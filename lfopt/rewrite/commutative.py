@@ -1,8 +1,9 @@
 """The commutative family: functions that change places with what picks, folds or compares.
 
-Representatives (ReduceProd of Exp, ReduceSum of a shift) are printed in DNNFusion (PLDI'21, arXiv 2108.13342), in its table of rewriting rules; the
-full set of its 66 rules is not published. Here they are derived from the tables of `lfopt.rewrite.functions`. That operands of Add and Mul change
-places is part of the matching (`lfopt.rewrite.match`), and enables the other families.
+Representatives (ReduceProd of Exp, ReduceSum of a shift) are printed in DNNFusion (PLDI'21, arXiv
+2108.13342), in its table of rewriting rules; the full set of its 66 rules is not published. Here they are
+derived from the tables of `lfopt.rewrite.functions`. That operands of Add and Mul change places is part of
+the matching (`lfopt.rewrite.match`), and enables the other families.
 """
 
 from __future__ import annotations
@@ -17,15 +18,29 @@ POOLS = ("GlobalMaxPool[y]({a})", "MaxPool[y]({a})")
 
 
 def _monotone() -> Iterator[Rule]:
-    """What picks the largest element may do so before an increasing function: it then has fewer elements to be applied to."""
+    """What picks the largest element may do so before an increasing function:
+    it then has fewer elements to be applied to.
+    """
     for f in INCREASING:
         for kind in ("Max", "Min"):
-            yield rule("commutative", f"{kind}({f('a')}, {f('b')}) -> {f(f'{kind}(a, b)')}", f.guard("a"), exact=f.exact)
+            yield rule(
+                "commutative",
+                f"{kind}({f('a')}, {f('b')}) -> {f(f'{kind}(a, b)')}",
+                f.guard("a"),
+                exact=f.exact,
+            )
         for form in (*(pick for pick, _ in PICKS), *POOLS):
-            yield rule("commutative", f"{form.format(a=f('a'))} -> {f(form.format(a='a'))}", f.guard("a"), exact=f.exact)
+            yield rule(
+                "commutative",
+                f"{form.format(a=f('a'))} -> {f(form.format(a='a'))}",
+                f.guard("a"),
+                exact=f.exact,
+            )
     for f in DECREASING:
         for kind, other in (("Max", "Min"), ("Min", "Max")):
-            yield rule("commutative", f"{kind}({f('a')}, {f('b')}) -> {f(f'{other}(a, b)')}", f.guard("a", "b"))
+            yield rule(
+                "commutative", f"{kind}({f('a')}, {f('b')}) -> {f(f'{other}(a, b)')}", f.guard("a", "b")
+            )
         for form, other in PICKS:
             yield rule("commutative", f"{form.format(a=f('a'))} -> {f(other.format(a='a'))}", f.guard("a"))
 

@@ -1,7 +1,8 @@
 """One spelling for what exporters spell in many ways, and operators that are recognised from their pieces.
 
-A *normal form* costs no more than what it replaces and makes the patterns below few. A *composite* is one operator of ONNX whose definition stands
-in the graph; recognising it saves operators, not arithmetic. Sources: the ONNX operators of these names, each of which states its formula.
+A *normal form* costs no more than what it replaces and makes the patterns below few. A *composite* is one
+operator of ONNX whose definition stands in the graph; recognising it saves operators, not arithmetic.
+Sources: the ONNX operators of these names, each of which states its formula.
 """
 
 from __future__ import annotations
@@ -64,13 +65,23 @@ HARD = (
 ROOT_HALF, ROOT_2_PI, CUBIC = 0.7071067811865476, 0.7978845608028654, 0.044715
 CUBES = (f"Pow(a, 3) * {CUBIC}", f"a * a * a * {CUBIC}")
 GELUS = (
-    *((f"a * (Erf({inner}) + 1) * 0.5 -> Gelu(a)", "") for inner in (f"a * {ROOT_HALF}", "a / 1.4142135623730951")),
-    *((f"a * (Erf({inner}) * 0.5 + 0.5) -> Gelu(a)", "") for inner in (f"a * {ROOT_HALF}", "a / 1.4142135623730951")),
-    *((f'a * (Tanh((a + {cube}) * {ROOT_2_PI}) + 1) * 0.5 -> Gelu(a, approximate="tanh")', "") for cube in CUBES),
+    *(
+        (f"a * (Erf({inner}) + 1) * 0.5 -> Gelu(a)", "")
+        for inner in (f"a * {ROOT_HALF}", "a / 1.4142135623730951")
+    ),
+    *(
+        (f"a * (Erf({inner}) * 0.5 + 0.5) -> Gelu(a)", "")
+        for inner in (f"a * {ROOT_HALF}", "a / 1.4142135623730951")
+    ),
+    *(
+        (f'a * (Tanh((a + {cube}) * {ROOT_2_PI}) + 1) * 0.5 -> Gelu(a, approximate="tanh")', "")
+        for cube in CUBES
+    ),
     (f'a * (Tanh(a * (a * a * {CUBIC} + 1) * {ROOT_2_PI}) + 1) * 0.5 -> Gelu(a, approximate="tanh")', ""),
     (f'a * (Tanh(a * ((a * a * {CUBIC} + 1) * {ROOT_2_PI})) + 1) * 0.5 -> Gelu(a, approximate="tanh")', ""),
 )
-BELOW = "(a - ReduceMax[x](a))"  # no power of it overflows, so that the parts give what the whole does, NaN of a row of -inf too
+# no power of it overflows, so that the parts give what the whole does, NaN of a row of -inf too
+BELOW = "(a - ReduceMax[x](a))"
 STABLE_SOFTMAXES: tuple[Rule, ...] = tuple(
     rule("composite", text, "single_axis(x)")
     for text in (
@@ -82,7 +93,8 @@ STABLE_SOFTMAXES: tuple[Rule, ...] = tuple(
 SOFTMAXES = (
     ("Exp(a) / ReduceSum[x](Exp(a)) -> Softmax(a, axis=only_axis(x))", "single_axis(x)"),
     ("Exp(a) * Reciprocal(ReduceSum[x](Exp(a))) -> Softmax(a, axis=only_axis(x))", "single_axis(x)"),
-    ("Where(IsNaN(Softmax[x](a)), k, Softmax[x](a)) -> Softmax[x](a)", "finite(a) and scalar(k)"),  # which only a row of -inf needs
+    # which only a row of -inf needs
+    ("Where(IsNaN(Softmax[x](a)), k, Softmax[x](a)) -> Softmax[x](a)", "finite(a) and scalar(k)"),
     ("Softmax[y](a - ReduceMax[x](a)) -> Softmax[y](a)", "along(x, y)"),
     ("Log(Softmax[x](a)) -> LogSoftmax[x](a)", ""),
     ("Exp(LogSoftmax[x](a)) -> Softmax[x](a)", ""),
@@ -102,12 +114,20 @@ def _normalizations() -> Iterator[tuple[str, str]]:
     ):
         replacement, told = f"{kind}(a, s", "axis=first_axis(x), epsilon=value(e))"
         inverse = f"Reciprocal({deviation})"
-        for form in (f"{centred} / {deviation} * s", f"{centred} * {inverse} * s", f"{centred} * s / {deviation}", f"{centred} * (s / {deviation})"):
+        for form in (
+            f"{centred} / {deviation} * s",
+            f"{centred} * {inverse} * s",
+            f"{centred} * s / {deviation}",
+            f"{centred} * (s / {deviation})",
+        ):
             yield f"{form} -> {replacement}, {told}", TRAILING.format("s")
     yield "LayerNormalization[x](a, s) + b -> LayerNormalization[x](a, s, b)", "same(s, b) and bare(x)"
 
 
 COMPOSITES: tuple[Rule, ...] = (
     *STABLE_SOFTMAXES,
-    *(rule("composite", text, where) for text, where in (*SIGMOIDS, *HARD, *GELUS, *SOFTMAXES, *_normalizations())),
+    *(
+        rule("composite", text, where)
+        for text, where in (*SIGMOIDS, *HARD, *GELUS, *SOFTMAXES, *_normalizations())
+    ),
 )

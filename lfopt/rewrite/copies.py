@@ -1,11 +1,14 @@
-"""Copies of operators (rematerialisation): a map that stands before a barrier is computed twice, so that it need not be stored.
+"""Copies of operators (rematerialisation): a map that stands before a barrier is computed twice, so that it
+need not be stored.
 
-A *barrier* is a reduction over the rows of a map whose result meets that map again, as the mean of a squeeze-and-excite block does: all of the map
-must have existed before any of it can be used, so unless the buffer holds all of it, it goes out and comes back. If instead the reduction reads a
-copy of the operators that make the map, its *cone*, neither the copy's rows nor the map's are kept: the cone's own operands are read once more.
+A *barrier* is a reduction over the rows of a map whose result meets that map again, as the mean of a
+squeeze-and-excite block does: all of the map must have existed before any of it can be used, so unless the
+buffer holds all of it, it goes out and comes back. If instead the reduction reads a copy of the operators
+that make the map, its *cone*, neither the copy's rows nor the map's are kept: the cone's own operands are
+read once more.
 
-A copy is an operator like any other, with the same constants by name; the plan says whose copy it is. Idea: rematerialisation, as in MOCCASIN (arXiv
-2304.14463), here of the cones of reductions alone.
+A copy is an operator like any other, with the same constants by name; the plan says whose copy it is. Idea:
+rematerialisation, as in MOCCASIN (arXiv 2304.14463), here of the cones of reductions alone.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from lfopt.ops import OPAQUE, Dataflow, bits, spec
 from lfopt.ops.compute import folding
 
 DEEPEST = 6  # cones of one barrier that are told apart
-PASSES = 3  # how often the map that a smaller cone begins with may pass less, where a larger one is copied: stored, and loaded for either pass
+# how often the map that a smaller cone begins with may pass less, where a larger one is copied: stored, and
+# loaded for either pass
+PASSES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,20 @@ def barriers(graph: Graph) -> tuple[Barrier, ...]:
         if flow.maps[read.map].rows < 2 or flow.producer[read.map] < 0:
             continue
         if any((flow.descendants[j] | 1 << j) & flow.descendants[i] for j in bits(others)):
-            crossed.append(Barrier(flow.operators[i].name, flow.maps[read.map].name, tuple(_promising(flow, _cones(flow, read.map)))))
+            crossed.append(
+                Barrier(
+                    flow.operators[i].name,
+                    flow.maps[read.map].name,
+                    tuple(_promising(flow, _cones(flow, read.map))),
+                )
+            )
     return tuple(barrier for barrier in crossed if barrier.cones)
 
 
 def _cones(flow: Dataflow, m: int) -> list[Cone]:
-    """Cones that begin with one map: smaller than its neighbours, or an input of the network, or read by several, reductions apart."""
+    """Cones that begin with one map: smaller than its neighbours, or an input of the network,
+    or read by several, reductions apart.
+    """
     cuts: list[tuple[int, int]] = []  # (cone, the map that it begins with)
     cone, sizes = 0, [flow.maps[m].elements]
     reads = {m}
@@ -78,14 +91,18 @@ def _cones(flow: Dataflow, m: int) -> list[Cone]:
     for k, (cone, r) in enumerate(cuts):
         beyond = sizes[k + 2] if k + 2 < len(sizes) else sizes[k + 1]
         readers = [i for i in bits(flow.readers[r]) if folding(flow.calls[i]) != "rows"]
-        needed = any(not cone >> i & 1 for i in readers) or (len(readers) > 1 and not all(flow.specs[i].elementwise for i in readers))
+        needed = any(not cone >> i & 1 for i in readers) or (
+            len(readers) > 1 and not all(flow.specs[i].elementwise for i in readers)
+        )
         if flow.producer[r] < 0 or needed or sizes[k] > sizes[k + 1] <= beyond:
             cones.append(Cone(flow.names(cone), flow.maps[r].name, sum(flow.macs[i] for i in bits(cone))))
     return cones
 
 
 def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
-    """The smallest, and larger ones that may save more of the maps in between than what they load themselves, weights included."""
+    """The smallest, and larger ones that may save more of the maps in between than what they load themselves,
+    weights included.
+    """
 
     def weights(cone: Cone) -> int:
         return sum(w.elements for name in cone.operators for w in flow.weights[flow.position[name]])
@@ -102,7 +119,9 @@ def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
 
 
 def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[Copy, ...]]:
-    """The network in which each of these reductions reads a copy of a cone that makes its operand, and what is copied. Without cones: itself."""
+    """The network in which each of these reductions reads a copy of a cone that makes its operand,
+    and what is copied. Without cones: itself.
+    """
     if not cones:
         return graph, ()
     operators, copies = list[Operator](), list[Copy]()
@@ -123,12 +142,20 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
             continue
         wanted, new = set(cones[op.name].operators), dict[str, str]()
         for original in operators[:]:
-            if original.name in wanted or (spec(original.kind, original.domain).view and original.inputs[0] in new):
+            if original.name in wanted or (
+                spec(original.kind, original.domain).view and original.inputs[0] in new
+            ):
                 name = another(original.name)
                 copied = renamed(original, new)
                 new |= {output: another(output) for output in original.outputs if output}
-                tensors.update((new[output], tensors[output].named(new[output])) for output in original.outputs if output)
-                operators.append(replace(copied, name=name, outputs=tuple(new.get(output, "") for output in original.outputs)))
+                tensors.update(
+                    (new[output], tensors[output].named(new[output])) for output in original.outputs if output
+                )
+                operators.append(
+                    replace(
+                        copied, name=name, outputs=tuple(new.get(output, "") for output in original.outputs)
+                    )
+                )
                 copies.append(Copy(name, original.name))
         operators.append(renamed(op, new))
     return replace(graph, operators=tuple(operators), tensors=tensors).without_unused(), tuple(copies)
@@ -138,7 +165,14 @@ def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
     """The network before: whoever reads what a copy makes, reads what the original does."""
     of, by_name = {copy.name: copy.of for copy in copies}, {op.name: op for op in graph.operators}
     original_of = {
-        name: old for copy, original in of.items() for name, old in zip(by_name[copy].outputs, by_name[original].outputs, strict=True) if name
+        name: old
+        for copy, original in of.items()
+        for name, old in zip(by_name[copy].outputs, by_name[original].outputs, strict=True)
+        if name
     }
-    kept = (replace(op, inputs=tuple(original_of.get(name, name) for name in op.inputs)) for op in graph.operators if op.name not in of)
+    kept = (
+        replace(op, inputs=tuple(original_of.get(name, name) for name in op.inputs))
+        for op in graph.operators
+        if op.name not in of
+    )
     return replace(graph, operators=tuple(kept)).without_unused()

@@ -1,7 +1,7 @@
 """The distributive family: a common factor is taken out, so that it is applied once.
 
-Representatives are printed in DNNFusion (PLDI'21, arXiv 2108.13342), in its table of rewriting rules and its figure of GEMM; the full set of its 38
-rules is not published.
+Representatives are printed in DNNFusion (PLDI'21, arXiv 2108.13342), in its table of rewriting rules and its
+figure of GEMM; the full set of its 38 rules is not published.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ def _over_sums() -> Iterator[tuple[str, str]]:
             yield f"{kind}[x](a) {sign} {kind}[x](b) -> {kind}[x](a {sign} b)", where
         yield f"Conv[x](a, c) {sign} Conv[x](b, c) -> Conv[x](a {sign} b, c)", "same(a, b) and bare(x)"
         yield f"Conv[x](c, a) {sign} Conv[x](c, b) -> Conv[x](c, a {sign} b)", "same(a, b) and bare(x)"
-        yield f"ConvTranspose[x](a, c) {sign} ConvTranspose[x](b, c) -> ConvTranspose[x](a {sign} b, c)", "same(a, b) and bare(x)"
-        yield f"ConvTranspose[x](c, a) {sign} ConvTranspose[x](c, b) -> ConvTranspose[x](c, a {sign} b)", "same(a, b) and bare(x)"
+        yield (
+            f"ConvTranspose[x](a, c) {sign} ConvTranspose[x](b, c) -> ConvTranspose[x](a {sign} b, c)",
+            "same(a, b) and bare(x)",
+        )
+        yield (
+            f"ConvTranspose[x](c, a) {sign} ConvTranspose[x](c, b) -> ConvTranspose[x](c, a {sign} b)",
+            "same(a, b) and bare(x)",
+        )
     yield "a * b - a -> a * (b - 1)", ""
     yield "a * b - a * a -> a * (b - a)", ""
 
@@ -84,10 +90,16 @@ LINEAR_LAYERS = (  # a constant factor goes into weights and bias, past what onl
     ("(a @ b) * k -> a @ (b * k)", "constant(b, k) and matrix(b) and row(k)"),
     ("Transpose[x](a @ b + d) * k -> Transpose[x](a @ (b * k) + d * k)", "constant(b, d) and scalar(k)"),
     ("Reshape[y](a @ b + d) * k -> Reshape[y](a @ (b * k) + d * k)", "constant(b, d) and scalar(k)"),
-    ("Transpose[x](Reshape[y](a @ b + d)) * k -> Transpose[x](Reshape[y](a @ (b * k) + d * k))", "constant(b, d) and scalar(k)"),
+    (
+        "Transpose[x](Reshape[y](a @ b + d)) * k -> Transpose[x](Reshape[y](a @ (b * k) + d * k))",
+        "constant(b, d) and scalar(k)",
+    ),
     ("Transpose[x](a @ b) * k -> Transpose[x](a @ (b * k))", "constant(b) and scalar(k)"),
     ("Reshape[y](a @ b) * k -> Reshape[y](a @ (b * k))", "constant(b) and scalar(k)"),
-    ("Transpose[x](Reshape[y](a @ b)) * k -> Transpose[x](Reshape[y](a @ (b * k)))", "constant(b) and scalar(k)"),
+    (
+        "Transpose[x](Reshape[y](a @ b)) * k -> Transpose[x](Reshape[y](a @ (b * k)))",
+        "constant(b) and scalar(k)",
+    ),
 )
 
 

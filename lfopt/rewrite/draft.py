@@ -1,4 +1,6 @@
-"""The operators that a replacement would put in: their shapes, constants and cost are known before they come, and the graph stays as it is."""
+"""The operators that a replacement would put in: their shapes,
+constants and cost are known before they come, and the graph stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,16 @@ class ReplacementError(ValueError):
 class Draft:
     """New operators that together make one tensor.
 
-    An operator whose operands are all constants becomes a constant; one that the graph has already is read, not repeated.
+    An operator whose operands are all constants becomes a constant; one that the graph has already is read,
+    not repeated.
     """
 
     def __init__(self, mutable: MutableGraph, root: Operator, match: Match) -> None:
         self.mutable, self.root, self.match = mutable, root, match
         self.operators: list[Operator] = []
         self.tensors: dict[str, Tensor] = {}
-        self.folds: dict[str, Operator] = {}  # constants that are worked out once the replacement is taken, by name, in order
+        # constants that are worked out once the replacement is taken, by name, in order
+        self.folds: dict[str, Operator] = {}
         self._by_signature: dict[Signature, str] = {}
         self._dtype = self._type_of_numbers()
 
@@ -55,11 +59,16 @@ class Draft:
             return self.operator(term.kind, operands, attributes)
         settings = self.match.settings[term.label]
         if settings.rank not in (None, len(self.tensor(operands[0]).shape)):
-            raise ReplacementError(f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank {len(self.tensor(operands[0]).shape)}")
+            raise ReplacementError(
+                f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank "
+                f"{len(self.tensor(operands[0]).shape)}"
+            )
         return self.operator(term.kind, [*operands, *settings.inputs], dict(settings.attributes))
 
     def combine(self, kind: str, leaves: Sequence[str]) -> str:
-        """Leaves of an associative operator: constants first, so that they meet at once, then small shapes before large ones."""
+        """Leaves of an associative operator: constants first, so that they meet at once,
+        then small shapes before large ones.
+        """
         order = sorted(leaves, key=lambda name: (not self.is_constant(name), self.tensor(name).elements))
         result = order[0]
         for leaf in order[1:]:
@@ -72,8 +81,17 @@ class Draft:
         known = self._by_signature.get(key) or self.mutable.same(kind, tuple(inputs), attributes)
         if known is not None and known != self.root.outputs[0]:
             return known
-        operator = Operator(self._name(kind), kind, tuple(inputs), (self._tensor_name(kind),), attributes, origin=self.root.origin)
-        shape, dtype = infer(operator, [self.tensor(name) if name else None for name in inputs], self.mutable.constants.get)
+        operator = Operator(
+            self._name(kind),
+            kind,
+            tuple(inputs),
+            (self._tensor_name(kind),),
+            attributes,
+            origin=self.root.origin,
+        )
+        shape, dtype = infer(
+            operator, [self.tensor(name) if name else None for name in inputs], self.mutable.constants.get
+        )
         result = Tensor(operator.outputs[0], shape, dtype)
         self.tensors[result.name] = result
         if all(self.is_constant(name) for name in inputs if name) and result.elements <= MAX_FOLDED:
@@ -107,7 +125,10 @@ class Draft:
         return self.mutable.fresh(f"{self.root.outputs[0]}.{kind}", self.tensors)
 
     def _type_of_numbers(self) -> str:
-        real = [self.mutable.tensors[name].dtype for name in (self.root.outputs[0], *self.match.tensors.values(), *self.match.rest)]
+        real = [
+            self.mutable.tensors[name].dtype
+            for name in (self.root.outputs[0], *self.match.tensors.values(), *self.match.rest)
+        ]
         return next((dtype for dtype in real if dtype != "bool"), "bool")
 
     def _attribute(self, value: float | str | Derived) -> Attribute:
@@ -119,38 +140,64 @@ def folded(mutable: MutableGraph, operator: Operator, result: Tensor) -> np.ndar
     values = [mutable.constants[name] if name else None for name in operator.inputs]
     if any(name and value is None for name, value in zip(operator.inputs, values, strict=True)):
         return None
-    wide = [value.astype(np.float64) if value is not None and value.dtype.kind == "f" else value for value in values]
+    wide = [
+        value.astype(np.float64) if value is not None and value.dtype.kind == "f" else value
+        for value in values
+    ]
     parts = [None if value is None else Part(value, whole(value.shape)) for value in wide]
     mutable.tensors[result.name] = result
     return compute(mutable.call(operator), parts, (whole(result.shape),), mutable.graph.opset)[0]
 
 
-def infer(operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[str], np.ndarray | None]) -> tuple[tuple[int, ...], str]:
+def infer(
+    operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[str], np.ndarray | None]
+) -> tuple[tuple[int, ...], str]:
     """Shape and type of an operator's result. Raises ReplacementError where there is none."""
     given = [tensor for tensor in inputs if tensor is not None]
     if spec(operator.kind).elementwise:
         dtype = "bool" if operator.kind in BOOLEAN else given[1 if operator.kind == "Where" else 0].dtype
         parameters = spec(operator.kind).parameters
         try:
-            return np.broadcast_shapes(*(t.shape for i, t in enumerate(inputs) if t is not None and i not in parameters)), dtype
+            return np.broadcast_shapes(
+                *(t.shape for i, t in enumerate(inputs) if t is not None and i not in parameters)
+            ), dtype
         except ValueError as error:
             raise ReplacementError(f"{operator.kind}: {error}") from None
     return _inferred_by_onnx(operator, given, value)
 
 
-def _inferred_by_onnx(operator: Operator, given: Sequence[Tensor], value: Callable[[str], np.ndarray | None]) -> tuple[tuple[int, ...], str]:
-    types = {t.name: onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(t.dtype)), t.shape) for t in given}
+def _inferred_by_onnx(
+    operator: Operator, given: Sequence[Tensor], value: Callable[[str], np.ndarray | None]
+) -> tuple[tuple[int, ...], str]:
+    types = {
+        t.name: onnx.helper.make_tensor_type_proto(
+            onnx.helper.np_dtype_to_tensor_dtype(np.dtype(t.dtype)), t.shape
+        )
+        for t in given
+    }
     small = {t.name: v for t in given if (v := value(t.name)) is not None and prod(t.shape) <= 64}
-    data = {name: onnx.numpy_helper.from_array(np.ascontiguousarray(v).reshape(v.shape), name) for name, v in small.items()}
-    node = onnx.helper.make_node(operator.kind, list(operator.inputs), list(operator.outputs), **operator.attributes)  # type: ignore[arg-type]
+    data = {
+        name: onnx.numpy_helper.from_array(np.ascontiguousarray(v).reshape(v.shape), name)
+        for name, v in small.items()
+    }
+    node = onnx.helper.make_node(
+        operator.kind,
+        list(operator.inputs),
+        list(operator.outputs),
+        **operator.attributes,  # type: ignore[arg-type]
+    )
     try:
-        inferred = onnx.shape_inference.infer_node_outputs(onnx.defs.get_schema(operator.kind), node, types, data)
+        inferred = onnx.shape_inference.infer_node_outputs(
+            onnx.defs.get_schema(operator.kind), node, types, data
+        )
         result = inferred[operator.outputs[0]].tensor_type
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, KeyError) as error:
         raise ReplacementError(f"{operator.kind}: {str(error).splitlines()[0]}") from None
     if not result.HasField("shape") or not all(dim.HasField("dim_value") for dim in result.shape.dim):
         raise ReplacementError(f"{operator.kind}: its shape is not known")
-    return tuple(dim.dim_value for dim in result.shape.dim), onnx.helper.tensor_dtype_to_np_dtype(result.elem_type).name
+    return tuple(dim.dim_value for dim in result.shape.dim), onnx.helper.tensor_dtype_to_np_dtype(
+        result.elem_type
+    ).name
 
 
 def _only_axis(draft: Draft, label: str) -> Attribute:
@@ -170,4 +217,8 @@ def _value_of(draft: Draft, variable: str) -> Attribute:
     return value
 
 
-DERIVED: dict[str, Callable[[Draft, str], Attribute]] = {"only_axis": _only_axis, "first_axis": _first_axis, "value": _value_of}
+DERIVED: dict[str, Callable[[Draft, str], Attribute]] = {
+    "only_axis": _only_axis,
+    "first_axis": _first_axis,
+    "value": _value_of,
+}

@@ -1,7 +1,9 @@
-"""Einsum of one or two operands as what it computes: Transpose, Reshape, ReduceSum, MatMul, and Mul where nothing is summed.
+"""Einsum of one or two operands as what it computes: Transpose, Reshape, ReduceSum, MatMul, and Mul where
+nothing is summed.
 
-A label of two operands and the result counts matrices, one of both operands alone is summed, others are rows or columns:
-"bqhd,bkhd->bhqk" is [b, h, q, d] x [b, h, d, k]. What says a label twice in one operand, or broadcasts one, stays Einsum.
+A label of two operands and the result counts matrices, one of both operands alone is summed, others are rows
+or columns: "bqhd,bkhd->bhqk" is [b, h, q, d] x [b, h, d, k]. What says a label twice in one operand, or
+broadcasts one, stays Einsum.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from lfopt.ops.parameters import einsum_terms
 from lfopt.rewrite.engine import REAL
 from lfopt.rewrite.mutable_graph import MutableGraph
 
-ELLIPSIS = [chr(code) for code in range(0x3B1, 0x3B1 + 32)]  # labels of the axes that "..." stands for; files have Latin letters alone
+# labels of the axes that "..." stands for; files have Latin letters alone
+ELLIPSIS = [chr(code) for code in range(0x3B1, 0x3B1 + 32)]
 
 
 class Indexed(NamedTuple):
@@ -34,7 +37,11 @@ def einsums_as_products(graph: Graph) -> Graph:
         return graph
     mutable = MutableGraph(graph)
     for operator in graph.operators:
-        if operator.kind == "Einsum" and mutable.is_plain(operator) and graph.tensors[operator.outputs[0]].dtype.startswith(REAL):
+        if (
+            operator.kind == "Einsum"
+            and mutable.is_plain(operator)
+            and graph.tensors[operator.outputs[0]].dtype.startswith(REAL)
+        ):
             _replace(mutable, operator)
     return mutable.finish()
 
@@ -42,9 +49,13 @@ def einsums_as_products(graph: Graph) -> Graph:
 def _replace(mutable: MutableGraph, einsum: Operator) -> None:
     terms, labels = _labels(mutable, einsum)
     extents = {
-        (label, n) for name, term in zip(einsum.inputs, terms, strict=True) for label, n in zip(term, mutable.tensors[name].shape, strict=True)
+        (label, n)
+        for name, term in zip(einsum.inputs, terms, strict=True)
+        for label, n in zip(term, mutable.tensors[name].shape, strict=True)
     }
-    plain = all(len(set(term)) == len(term) for term in (*terms, labels)) and len(dict(extents)) == len(extents)
+    plain = all(len(set(term)) == len(term) for term in (*terms, labels)) and len(dict(extents)) == len(
+        extents
+    )
     if len(terms) > 2 or not plain:
         return
     work = _Work(mutable, einsum, dict(extents))
@@ -59,9 +70,15 @@ def _replace(mutable: MutableGraph, einsum: Operator) -> None:
 def _labels(mutable: MutableGraph, einsum: Operator) -> tuple[list[str], str]:
     """Labels of the operands and of the result, with some for "..."."""
     terms, result = einsum_terms(mutable.call(einsum))
-    counts = [len(mutable.tensors[name].shape) - len(term.replace("...", "")) for name, term in zip(einsum.inputs, terms, strict=True)]
+    counts = [
+        len(mutable.tensors[name].shape) - len(term.replace("...", ""))
+        for name, term in zip(einsum.inputs, terms, strict=True)
+    ]
     most = max((count for count, term in zip(counts, terms, strict=True) if "..." in term), default=0)
-    spelled = [term.replace("...", "".join(ELLIPSIS[most - count : most])) for count, term in zip(counts, terms, strict=True)]
+    spelled = [
+        term.replace("...", "".join(ELLIPSIS[most - count : most]))
+        for count, term in zip(counts, terms, strict=True)
+    ]
     return spelled, result.replace("...", "".join(ELLIPSIS[:most]))
 
 
@@ -77,7 +94,10 @@ class _Work:
         return tuple(self.extents[label] for label in labels)
 
     def product(self, left: Indexed, right: Indexed, labels: str) -> Indexed:
-        """Matrix product, or Mul where no label is summed. A constant stands on the right; else the order is that which moves fewer operands."""
+        """Matrix product, or Mul where no label is summed.
+
+        A constant stands on the right; else the order is that which moves fewer operands.
+        """
         orders = [self._order(left, right, labels), self._order(right, left, labels)]
         chosen = min(orders, key=lambda order: (order.left.name in self.mutable.constants, order.moves))
         if not chosen.inner:
@@ -93,18 +113,26 @@ class _Work:
         return Indexed(self._reshaped(y, self.shape(stack + rows + columns)), stack + rows + columns)
 
     def _order(self, left: Indexed, right: Indexed, labels: str) -> _Order:
-        """Labels of the product, in the order of the result, and of the left operand where they are summed."""
+        """Labels of the product, in the order of the result, and of the left operand where they are
+        summed.
+        """
         stack = "".join(label for label in labels if label in left.labels and label in right.labels)
         rows, columns = (
-            "".join(label for label in labels if label in a and label not in b) for a, b in ((left.labels, right.labels), (right.labels, left.labels))
+            "".join(label for label in labels if label in a and label not in b)
+            for a, b in ((left.labels, right.labels), (right.labels, left.labels))
         )
         inner = "".join(label for label in left.labels if label not in labels)
         return _Order(left, right, stack, rows, inner, columns, labels)
 
     def _multiplied(self, order: _Order) -> Indexed:
         """Element by element, both laid out as the result."""
-        laid = [self.transposed(one, "".join(label for label in order.labels if label in one.labels)) for one in (order.left, order.right)]
-        wide = [tuple(self.extents[label] if label in one.labels else 1 for label in order.labels) for one in laid]
+        laid = [
+            self.transposed(one, "".join(label for label in order.labels if label in one.labels))
+            for one in (order.left, order.right)
+        ]
+        wide = [
+            tuple(self.extents[label] if label in one.labels else 1 for label in order.labels) for one in laid
+        ]
         inputs = tuple(self._reshaped(one.name, shape) for one, shape in zip(laid, wide, strict=True))
         return Indexed(self._add("Mul", inputs, self.shape(order.labels)), order.labels)
 
@@ -116,7 +144,9 @@ class _Work:
         if given.name not in self.mutable.constants:
             return Indexed(self._add("Transpose", (given.name,), self.shape(labels), {"perm": perm}), labels)
         value = self.mutable.constants[given.name]
-        return Indexed(self._constant(self.shape(labels), None if value is None else value.transpose(perm)), labels)
+        return Indexed(
+            self._constant(self.shape(labels), None if value is None else value.transpose(perm)), labels
+        )
 
     def summed(self, given: Indexed, labels: str) -> Indexed:
         """Summed over all other labels."""
@@ -125,7 +155,10 @@ class _Work:
         axes = np.array([axis for axis, label in enumerate(given.labels) if label not in labels])
         if given.name in self.mutable.constants:
             value = self.mutable.constants[given.name]
-            return Indexed(self._constant(self.shape(labels), None if value is None else value.sum(axis=tuple(axes))), labels)
+            return Indexed(
+                self._constant(self.shape(labels), None if value is None else value.sum(axis=tuple(axes))),
+                labels,
+            )
         inputs = given.name, self.mutable.add_constant(f"{self.einsum.name}.axes", axes.shape, "int64", axes)
         return Indexed(self._add("ReduceSum", inputs, self.shape(labels), {"keepdims": 0}), labels)
 
@@ -135,21 +168,34 @@ class _Work:
         if name in self.mutable.constants:
             value = self.mutable.constants[name]
             return self._constant(tuple(shape), None if value is None else value.reshape(shape))
-        wanted = self.mutable.add_constant(f"{self.einsum.name}.shape", (len(shape),), "int64", np.array(shape, np.int64))
+        wanted = self.mutable.add_constant(
+            f"{self.einsum.name}.shape", (len(shape),), "int64", np.array(shape, np.int64)
+        )
         return self._add("Reshape", (name, wanted), tuple(shape))
 
     def _constant(self, shape: tuple[int, ...], value: np.ndarray | None) -> str:
         """Name of a constant operand in another form."""
         mutable, einsum = self.mutable, self.einsum
         dtype = mutable.tensors[einsum.outputs[0]].dtype
-        return mutable.add_constant(f"{einsum.name}.constant", shape, dtype, None if value is None else np.ascontiguousarray(value))
+        return mutable.add_constant(
+            f"{einsum.name}.constant", shape, dtype, None if value is None else np.ascontiguousarray(value)
+        )
 
-    def _add(self, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...], attributes: dict[str, Attribute] | None = None) -> str:
+    def _add(
+        self,
+        kind: str,
+        inputs: tuple[str, ...],
+        shape: tuple[int, ...],
+        attributes: dict[str, Attribute] | None = None,
+    ) -> str:
         """Name of the result of a new operator."""
         mutable, einsum = self.mutable, self.einsum
         name = mutable.fresh(f"{einsum.name}.{kind}")
         mutable.tensors[name] = Tensor(name, shape, mutable.tensors[einsum.outputs[0]].dtype)
-        mutable.add(Operator(name, kind, inputs, (name,), attributes or {}, origin=einsum.origin), mutable.position[einsum.name])
+        mutable.add(
+            Operator(name, kind, inputs, (name,), attributes or {}, origin=einsum.origin),
+            mutable.position[einsum.name],
+        )
         return name
 
 

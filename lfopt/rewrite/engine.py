@@ -1,8 +1,9 @@
 """Apply rules greedily: of all that match in a sub-graph, the one that saves most, until none saves anything.
 
-Source: DNNFusion (PLDI'21, arXiv 2108.13342), its graph rewriting: the graph is cut at operators that are neither associative nor distributive nor
-commutative, and in each part the rule with the largest reduction of floating-point operations is applied, to a fixpoint. Ties are broken by fewer
-operators, then fewer tensors read, then cheaper operators.
+Source: DNNFusion (PLDI'21, arXiv 2108.13342), its graph rewriting: the graph is cut at operators that are
+neither associative nor distributive nor commutative, and in each part the rule with the largest reduction of
+floating-point operations is applied, to a fixpoint. Ties are broken by fewer operators, then fewer tensors
+read, then cheaper operators.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ from lfopt.rewrite.rule import Match, Rule
 from lfopt.rewrite.terms import Apply, Number, Term, depth, subterms
 
 REAL = ("float", "bfloat")
-FEW = 4  # readers of a tensor up to which losing one may let a pattern stand at the others; the next round looks at all of them anyway
+# readers of a tensor up to which losing one may let a pattern stand at the others; the next round looks at
+# all of them anyway
+FEW = 4
 MATCHES = 8  # of one rule at one operator that are weighed: in a long chain most are alike
-STEPS = 100  # rewrites per operator of a scope, at most: ties are broken locally, so that only operations and operators are sure to fall
+# rewrites per operator of a scope, at most: ties are broken locally, so that only operations and operators
+# are sure to fall
+STEPS = 100
 SMALLER_FIRST = "operands of a chain: constants meet first, then small shapes"
 
 
@@ -60,7 +65,9 @@ class Candidate:
 class Index:
     """Rules by the kind of their root, each with the kinds that must stand before it."""
 
-    rules: dict[str, list[tuple[Rule, frozenset[str]]]] = field(default_factory=dict[str, list[tuple[Rule, frozenset[str]]]])
+    rules: dict[str, list[tuple[Rule, frozenset[str]]]] = field(
+        default_factory=dict[str, list[tuple[Rule, frozenset[str]]]]
+    )
     depth: int = 1  # of the deepest pattern
     reorders: bool = False  # whether chains without a rule are put in order, too
 
@@ -72,7 +79,11 @@ class Index:
         for rule in rules:
             assert isinstance(rule.pattern, Apply), f"{rule.name}: the pattern is no operator"
             operands = flattened(rule.pattern) if rule.pattern.kind in ASSOCIATIVE else rule.pattern.operands
-            needs = {t.kind if isinstance(t, Apply) else "number" for t in operands if isinstance(t, Apply | Number)}
+            needs = {
+                t.kind if isinstance(t, Apply) else "number"
+                for t in operands
+                if isinstance(t, Apply | Number)
+            }
             by_kind[rule.pattern.kind].append((rule, frozenset(needs)))
             deepest = max(deepest, depth(rule.pattern))
         return cls(dict(by_kind), deepest, reorders)
@@ -87,7 +98,9 @@ class Engine:
     log: Log
 
     def run_to_fixpoint(self, index: Index, scope: Iterable[str]) -> int:
-        """Apply rules among the operators of a scope, and those that come in their place, until none saves anything; the number applied."""
+        """Apply rules among the operators of a scope, and those that come in their place,
+        until none saves anything; the number applied.
+        """
         heap: list[tuple[tuple[int, ...], int, str]] = []
         count = serial = 0
         todo = dict.fromkeys(scope)
@@ -158,7 +171,9 @@ class Engine:
         if not is_match(rule.guard, match, self.facts):
             return
         if not rule.exact and any(not self._is_real(name) for name in match.operators):
-            self.log.refuse(rule.name, operator.name, "it is exact for real numbers only, and these are integers")
+            self.log.refuse(
+                rule.name, operator.name, "it is exact for real numbers only, and these are integers"
+            )
             return
         if (reason := refusal(rule.guard, match, self.facts)) is not None:
             self.log.refuse(rule.name, operator.name, reason)
@@ -172,7 +187,10 @@ class Engine:
         built, wanted = draft.tensor(result), mutable.tensors[operator.outputs[0]]
         if (built.shape, built.dtype) != (wanted.shape, wanted.dtype):
             self.log.refuse(
-                rule.name, operator.name, f"the result would be {built.dtype} {list(built.shape)}, not {wanted.dtype} {list(wanted.shape)}"
+                rule.name,
+                operator.name,
+                f"the result would be {built.dtype} {list(built.shape)}, not {wanted.dtype} "
+                f"{list(wanted.shape)}",
             )
             return
         candidate = self._priced(rule.name, rule.family, operator, match.operators, draft, result)
@@ -192,7 +210,9 @@ class Engine:
         if candidate.gain[:2] > (0, 0) and built.shape == wanted.shape:
             yield candidate
 
-    def _priced(self, rule: str, family: str, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> Candidate:
+    def _priced(
+        self, rule: str, family: str, root: Operator, matched: Sequence[str], draft: Draft, result: str
+    ) -> Candidate:
         dying = self._dying(root, matched, draft, result)
         before = sum(flops(self.mutable.call(op)) for op in dying)
         after = sum(flops(draft.call(op)) for op in draft.operators)
@@ -200,11 +220,14 @@ class Engine:
             before - after,
             len(dying) - len(draft.operators),
             _reads(dying) - _reads(draft.operators),
-            sum(HARDNESS.get(op.kind, 0) for op in dying) - sum(HARDNESS.get(op.kind, 0) for op in draft.operators),
+            sum(HARDNESS.get(op.kind, 0) for op in dying)
+            - sum(HARDNESS.get(op.kind, 0) for op in draft.operators),
         )
         return Candidate(rule, family, root, draft, result, dying, before, after, gain)
 
-    def _dying(self, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> tuple[Operator, ...]:
+    def _dying(
+        self, root: Operator, matched: Sequence[str], draft: Draft, result: str
+    ) -> tuple[Operator, ...]:
         """Operators that nothing needs once the root's result comes from the draft."""
         mutable = self.mutable
         kept = {tensor for operator in draft.operators for tensor in operator.inputs} | {result}
@@ -215,7 +238,11 @@ class Engine:
             changed = False
             for operator in tuple(waiting):
                 tensor = operator.outputs[0]
-                if tensor not in kept and tensor not in mutable.outputs and mutable.readers.get(tensor, {}).keys() <= dying.keys():
+                if (
+                    tensor not in kept
+                    and tensor not in mutable.outputs
+                    and mutable.readers.get(tensor, {}).keys() <= dying.keys()
+                ):
                     dying[operator.name] = operator
                     waiting.remove(operator)
                     changed = True
@@ -232,14 +259,27 @@ class Engine:
         return maker.kind if maker else ("number" if tensor in self.mutable.constants else "")
 
     def _near(self, chosen: Candidate, came: Sequence[str], reach: int) -> Iterable[str]:
-        """Operators at which a pattern could now stand that did not before: those that came, and what reads near them."""
+        """Operators at which a pattern could now stand that did not before:
+        those that came, and what reads near them.
+        """
         mutable = self.mutable
         names = dict.fromkeys(came)
         leaves = {tensor for operator in chosen.dying for tensor in operator.inputs if tensor}
-        edge = [chosen.root.outputs[0], chosen.result, *leaves, *(t for name in came for t in mutable.operators[name].outputs)]
-        edge = [t for t in edge if t not in mutable.constants and (t not in leaves or len(mutable.readers.get(t, {})) <= FEW)]
+        edge = [
+            chosen.root.outputs[0],
+            chosen.result,
+            *leaves,
+            *(t for name in came for t in mutable.operators[name].outputs),
+        ]
+        edge = [
+            t
+            for t in edge
+            if t not in mutable.constants and (t not in leaves or len(mutable.readers.get(t, {})) <= FEW)
+        ]
         for _ in range(reach + 1):
-            readers = [name for tensor in edge for name in mutable.readers.get(tensor, {}) if name not in names]
+            readers = [
+                name for tensor in edge for name in mutable.readers.get(tensor, {}) if name not in names
+            ]
             names.update(dict.fromkeys(readers))
             edge = [tensor for name in dict.fromkeys(readers) for tensor in mutable.operators[name].outputs]
         return names
@@ -269,14 +309,20 @@ def subgraphs(mutable: MutableGraph, kinds: frozenset[str]) -> list[list[str]]:
 
 def kinds_of(rules: Iterable[Rule]) -> frozenset[str]:
     """Kinds of operator that patterns are made of."""
-    return frozenset(term.kind for rule in rules for term in subterms(rule.pattern) if isinstance(term, Apply))
+    return frozenset(
+        term.kind for rule in rules for term in subterms(rule.pattern) if isinstance(term, Apply)
+    )
 
 
 def _built(draft: Draft, replacement: Term, kind: str, rest: Sequence[str]) -> str:
     """The tensor that a replacement makes, joined with what is left of the root's chain."""
     if not rest:
         return draft.build(replacement)
-    leaves = flattened(replacement) if isinstance(replacement, Apply) and replacement.kind == kind else (replacement,)
+    leaves = (
+        flattened(replacement)
+        if isinstance(replacement, Apply) and replacement.kind == kind
+        else (replacement,)
+    )
     return draft.combine(kind, [*(draft.build(leaf) for leaf in leaves), *rest])
 
 

@@ -1,7 +1,8 @@
 """What is known of a tensor's values without running the network: bounds, and whether zero can be among them.
 
-Read off the operators that make it, by interval arithmetic. A value that the arithmetic would round to zero (Exp of a large negative number) counts
-as what it is in the reals. Of constants only those of one element are looked at: a graph then rewrites the same with and without its weights.
+Read off the operators that make it, by interval arithmetic. A value that the arithmetic would round to zero
+(Exp of a large negative number) counts as what it is in the reals. Of constants only those of one element are
+looked at: a graph then rewrites the same with and without its weights.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def fact(low: float, high: float, nonzero: bool = False) -> Fact:
 
 
 def _within(bounds: Range) -> Transfer:
-    return lambda given, _: fact(bounds.low, bounds.high, bounds.nonzero or (bounds.zero_at_zero and given[0].nonzero))
+    return lambda given, _: fact(
+        bounds.low, bounds.high, bounds.nonzero or (bounds.zero_at_zero and given[0].nonzero)
+    )
 
 
 def _monotone(function: Callable[[float], float]) -> Transfer:
@@ -225,7 +228,11 @@ class Facts:
         """The operator that makes a tensor of real numbers, if there is a row for it."""
         known, operator = self.mutable.tensors[tensor], self.mutable.maker(tensor)
         real = known.dtype.startswith(("float", "bfloat")) and known.quantization is None
-        return operator if operator is not None and real and not operator.domain and _rule(operator.kind) else None
+        return (
+            operator
+            if operator is not None and real and not operator.domain and _rule(operator.kind)
+            else None
+        )
 
     def _found(self, tensor: str) -> Fact:
         if (value := self.mutable.scalar(tensor)) is not None:

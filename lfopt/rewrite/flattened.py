@@ -1,4 +1,6 @@
-"""Fully connected layers on flattened maps, as convolutions whose kernel is as large as the map, so that nothing has to be laid out anew."""
+"""Fully connected layers on flattened maps, as convolutions whose kernel is as large as the map,
+so that nothing has to be laid out anew.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ FLATTENING = ("Flatten", "Reshape")
 
 
 def flattened_as_convolutions(graph: Graph) -> Graph:
-    """Gemm and MatMul by a constant matrix, of [1, c * h * w] that is a view of a map [1, c, h, w], as a Conv and a view of its result.
+    """Gemm and MatMul by a constant matrix, of [1, c * h * w] that is a view of a map [1, c, h, w], as a Conv
+    and a view of its result.
 
     Both sum the same products in the same order: c, h, w.
     """
@@ -37,19 +40,48 @@ def _replace(mutable: MutableGraph, layer: Operator, source: str, weights: np.nd
     if bias and mutable.tensors[bias[0]].shape != (channels,):
         value = mutable.constants[bias[0]]
         assert value is not None
-        bias = [mutable.add_constant(f"{layer.name}.bias", (channels,), dtype, np.broadcast_to(value, (1, channels)).reshape(-1))]
+        bias = [
+            mutable.add_constant(
+                f"{layer.name}.bias", (channels,), dtype, np.broadcast_to(value, (1, channels)).reshape(-1)
+            )
+        ]
     shape = mutable.add_constant(f"{layer.name}.shape", (2,), "int64", np.array([1, channels]))
     pixel = mutable.fresh(f"{layer.name}.pixel")
     mutable.tensors[pixel] = Tensor(pixel, (1, channels, 1, 1), dtype)
-    mutable.change(Operator(layer.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}, origin=layer.origin))
-    mutable.add(Operator(mutable.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (result,), origin=layer.origin), position)
+    mutable.change(
+        Operator(
+            layer.name,
+            "Conv",
+            (source, kernel, *bias),
+            (pixel,),
+            {"kernel_shape": weights.shape[2:]},
+            origin=layer.origin,
+        )
+    )
+    mutable.add(
+        Operator(
+            mutable.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (result,), origin=layer.origin
+        ),
+        position,
+    )
 
 
 def _weights(mutable: MutableGraph, operator: Operator, source: str) -> np.ndarray | None:
     """The kernel [m, c, h, w] of the convolution that a layer is; None if it is none."""
     shape, flat = mutable.tensors[source].shape, mutable.tensors[operator.inputs[0]].shape
-    value = mutable.constants.get(operator.inputs[1]) if operator.kind in ("Gemm", "MatMul") and not operator.domain else None
-    if value is None or value.ndim != 2 or len(shape) != 4 or shape[0] != 1 or flat != (1, prod(shape[1:])) or shape[2:] == (1, 1):
+    value = (
+        mutable.constants.get(operator.inputs[1])
+        if operator.kind in ("Gemm", "MatMul") and not operator.domain
+        else None
+    )
+    if (
+        value is None
+        or value.ndim != 2
+        or len(shape) != 4
+        or shape[0] != 1
+        or flat != (1, prod(shape[1:]))
+        or shape[2:] == (1, 1)
+    ):
         return None
     more = operator.attributes
     plain = not more.get("transA", 0) and more.get("alpha", 1.0) == more.get("beta", 1.0) == 1

@@ -1,4 +1,6 @@
-"""What rewriting goes by: floating-point operations, as `lfopt.ops.counts` counts them; a multiply-accumulate is two."""
+"""What rewriting goes by: floating-point operations, as `lfopt.ops.counts` counts them;
+a multiply-accumulate is two.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from math import prod
 
 from lfopt.ops import Call, Tiling, spec
 
-HARDNESS = {"Pow": 2, "Div": 1, "Sum": 1}  # breaks ties between forms with as many operations: how much more one costs than a multiplication
+# breaks ties between forms with as many operations: how much more one costs than a multiplication
+HARDNESS = {"Pow": 2, "Div": 1, "Sum": 1}
 
 
 def flops(call: Call) -> int:

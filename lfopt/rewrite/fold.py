@@ -1,4 +1,6 @@
-"""What follows a convolution or a matrix product, and scales or shifts each of its channels by a constant, goes into its weights and bias."""
+"""What follows a convolution or a matrix product,
+and scales or shifts each of its channels by a constant, goes into its weights and bias.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,19 @@ def fold_norms(graph: Graph, log: Log) -> Graph:
     after = fold_batch_normalization(graph)
     left = {operator.name for operator in after.operators}
     gone = [operator for operator in graph.operators if operator.name not in left]
-    log.applied.extend(Applied("Conv takes in BatchNormalization", "fold", (op.name,), (), flops(Call.of(graph, op)), 0) for op in gone)
+    log.applied.extend(
+        Applied("Conv takes in BatchNormalization", "fold", (op.name,), (), flops(Call.of(graph, op)), 0)
+        for op in gone
+    )
     return after
 
 
 def fold_batch_normalization(graph: Graph) -> Graph:
-    """BatchNormalization after a convolution goes into its weights and bias: W' = W s, b' = (b - mean) s + B with s = scale / sqrt(var + epsilon).
+    """BatchNormalization after a convolution goes into its weights and bias: W' = W s, b' = (b - mean) s + B
+    with s = scale / sqrt(var + epsilon).
 
-    Only where nothing else reads the convolution's result. Where values are absent, the shapes alone are folded.
+    Only where nothing else reads the convolution's result. Where values are absent, the shapes alone are
+    folded.
     """
     uses = Counter(name for op in graph.operators for name in op.inputs)
     uses.update(graph.outputs)
@@ -44,11 +51,15 @@ def fold_batch_normalization(graph: Graph) -> Graph:
         operators[op.name] = op
         if op.kind in ("Conv", "ConvTranspose") and not op.domain:
             convolutions[op.outputs[0]] = op
-    return replace(graph, operators=tuple(operators.values()), tensors=tensors, constants=constants).without_unused()
+    return replace(
+        graph, operators=tuple(operators.values()), tensors=tensors, constants=constants
+    ).without_unused()
 
 
 def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constants: Constants) -> bool:
-    """Whether everything but the map is constant, with one element per output channel, and no integers stand between the two."""
+    """Whether everything but the map is constant, with one element per output channel,
+    and no integers stand between the two.
+    """
     if tensors[conv.outputs[0]].quantization is not None:
         return False
     vectors = [name for name in (*conv.inputs[2:], *norm.inputs[1:]) if name]
@@ -60,11 +71,15 @@ def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constan
     return all(tensors[name].shape == (channels,) for name in vectors)
 
 
-def _merged(conv: Operator, norm: Operator, tensors: dict[str, Tensor], constants: dict[str, np.ndarray | None]) -> Operator:
+def _merged(
+    conv: Operator, norm: Operator, tensors: dict[str, Tensor], constants: dict[str, np.ndarray | None]
+) -> Operator:
     """The convolution that does the work of both; its weight and bias are added to tensors and constants."""
     source, filters, *bias = conv.inputs
     weight, count = tensors[filters], tensors[norm.inputs[1]].shape
-    folded = [constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])]
+    folded = [
+        constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])
+    ]
     values: tuple[np.ndarray | None, ...] = (None, None)
     if all(value is not None for value in folded):
         values = _folded_values([np.asarray(value) for value in folded], conv, norm, weight.dtype)
@@ -78,7 +93,9 @@ def _merged(conv: Operator, norm: Operator, tensors: dict[str, Tensor], constant
     return replace(conv, inputs=(source, *names), outputs=norm.outputs)
 
 
-def _folded_values(arrays: list[np.ndarray], conv: Operator, norm: Operator, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+def _folded_values(
+    arrays: list[np.ndarray], conv: Operator, norm: Operator, dtype: str
+) -> tuple[np.ndarray, np.ndarray]:
     """(weights, bias) from [weight, bias, scale, shift, mean, variance], computed in float64."""
     weight, bias, scale, shift, mean, variance = (value.astype(np.float64) for value in arrays)
     epsilon, group = norm.attributes.get("epsilon", 1e-5), conv.attributes.get("group", 1)
@@ -89,16 +106,21 @@ def _folded_values(arrays: list[np.ndarray], conv: Operator, norm: Operator, dty
         if conv.kind == "Conv":  # [out, in / group, ...]
             scaled = weight * factor.reshape(-1, *(1,) * (weight.ndim - 1))
         else:  # [in, out / group, ...]
-            scaled = (weight.reshape(group, -1, weight.shape[1], prod(weight.shape[2:])) * factor.reshape(group, 1, -1, 1)).reshape(weight.shape)
+            scaled = (
+                weight.reshape(group, -1, weight.shape[1], prod(weight.shape[2:]))
+                * factor.reshape(group, 1, -1, 1)
+            ).reshape(weight.shape)
         return scaled.astype(dtype), ((bias - mean) * factor + shift).astype(dtype)
 
 
-# -- Mul, Div, Add, Sub by a constant per channel --------------------------------------------------------------------------------------------
+# -- Mul, Div, Add, Sub by a constant per channel ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Affine:
-    """What an operator does to each channel of a map: it becomes map * scale + shift, each one element or one per channel."""
+    """What an operator does to each channel of a map:
+    it becomes map * scale + shift, each one element or one per channel.
+    """
 
     constant: str  # tensor that it reads besides the map
     kind: str
@@ -142,7 +164,16 @@ def fold_affine(mutable: MutableGraph, log: Log, among: Collection[str] | None =
         mutable.remove(layer.name)
         mutable.add(replace(layer, inputs=inputs, outputs=operator.outputs), position)
         after = flops(mutable.call(mutable.operators[layer.name]))
-        log.applied.append(Applied(f"{layer.kind} takes in {operator.kind}", "fold", (layer.name, operator.name), (layer.name,), before, after))
+        log.applied.append(
+            Applied(
+                f"{layer.kind} takes in {operator.kind}",
+                "fold",
+                (layer.name, operator.name),
+                (layer.name,),
+                before,
+                after,
+            )
+        )
         count += 1
     return count
 
@@ -154,7 +185,11 @@ def _affine(mutable: MutableGraph, operator: Operator) -> tuple[Affine, Operator
     for place in (0, 1):
         source, constant = operator.inputs[place], operator.inputs[1 - place]
         layer = mutable.plain_maker(source)
-        if layer is None or constant not in mutable.constants or layer.kind not in ("Conv", "ConvTranspose", "Gemm"):
+        if (
+            layer is None
+            or constant not in mutable.constants
+            or layer.kind not in ("Conv", "ConvTranspose", "Gemm")
+        ):
             continue
         if not (operator.kind == "Div" and place == 1):
             return Affine(constant, operator.kind, place == 0), layer
@@ -185,13 +220,19 @@ def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tu
     values = mutable.constants[filters]
     names = [filters]
     if affine.kind in ("Mul", "Div") or (affine.kind == "Sub" and not affine.map_first):
-        scaled = None if values is None or row is None else affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
+        scaled = (
+            None
+            if values is None or row is None
+            else affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
+        )
         names = [mutable.add_constant(f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled)]
     biased = bool(bias and bias[0])
     if biased or affine.kind in ("Add", "Sub"):
         old = mutable.constants[bias[0]] if biased else np.zeros(channels)
         shifted = None if old is None or row is None else affine.shifted(old.astype(np.float64), row)
-        shape = (channels,) if not biased else np.broadcast_shapes(mutable.tensors[bias[0]].shape, (channels,))
+        shape = (
+            (channels,) if not biased else np.broadcast_shapes(mutable.tensors[bias[0]].shape, (channels,))
+        )
         names.append(mutable.add_constant(f"{layer.name}.bias.folded", shape, weight.dtype, shifted))
     return tuple(names)
 
@@ -204,5 +245,6 @@ def _along_channels(row: np.ndarray, layer: Operator, shape: tuple[int, ...]) ->
         return row.reshape(-1, 1) if layer.attributes.get("transB", 0) else row
     group = layer.attributes.get("group", 1)
     assert isinstance(group, int)
-    per_input = np.repeat(row.reshape(group, 1, shape[1]), shape[0] // group, axis=1)  # [in, out / group, ...]
+    # [in, out / group, ...]
+    per_input = np.repeat(row.reshape(group, 1, shape[1]), shape[0] // group, axis=1)
     return per_input.reshape(shape[0], shape[1], *(1,) * (len(shape) - 2))

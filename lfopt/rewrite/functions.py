@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LABELLED = frozenset("Celu Clip Elu Gelu HardSigmoid LeakyRelu Selu Shrink Swish ThresholdedRelu".split())  # told more than their operand
+# told more than their operand
+LABELLED = frozenset("Celu Clip Elu Gelu HardSigmoid LeakyRelu Selu Shrink Swish ThresholdedRelu".split())
 
 
 class Function(NamedTuple):
@@ -39,13 +40,21 @@ def _functions(kinds: str, where: str = "") -> tuple[Function, ...]:
 
 # f(a) <= f(b) where a <= b; f(a) >= f(b) where a <= b.
 INCREASING = (
-    *_functions("Acosh Asin Asinh Atan Atanh Ceil Clip Erf Exp Floor Log Relu Round Sigmoid Sign Sinh Softplus Softsign Sqrt Tanh"),
+    *_functions(
+        "Acosh Asin Asinh Atan Atanh Ceil Clip Erf Exp Floor Log Relu Round Sigmoid Sign Sinh Softplus "
+        "Softsign Sqrt Tanh"
+    ),
     *_functions("Celu Elu HardSigmoid LeakyRelu Selu", "rising(x)"),
 )
 DECREASING = (*_functions("Acos Neg"), Function("Reciprocal", "{a} > 0"))
 
 # f(a * b) = f(a) * f(b), and so for quotients and products of many.
-MULTIPLICATIVE = (Function("Abs"), Function("Sign"), Function("Sqrt", "{a} >= 0"), Function("Reciprocal", "{a} != 0"))
+MULTIPLICATIVE = (
+    Function("Abs"),
+    Function("Sign"),
+    Function("Sqrt", "{a} >= 0"),
+    Function("Reciprocal", "{a} != 0"),
+)
 
 # f(a + b) = f(a) + f(b) where f folds or slides: every one of them is told how, [x].
 ADDITIVE = ("ReduceSum", "ReduceMean", "AveragePool", "CumSum", "GlobalAveragePool")
@@ -56,7 +65,8 @@ INVOLUTIONS = (*_functions("BitwiseNot Neg Not"), Function("Reciprocal", "{a} !=
 
 EVEN = _functions("Abs Cos Cosh")  # f(-a) = f(a)
 EVEN_FOLDS = ("ReduceL1", "ReduceL2", "ReduceSumSquare")
-ODD = _functions("Asin Asinh Atan Atanh Erf Reciprocal Round Sign Sin Sinh Softsign Tan Tanh")  # f(-a) = -f(a)
+# f(-a) = -f(a)
+ODD = _functions("Asin Asinh Atan Atanh Erf Reciprocal Round Sign Sin Sinh Softsign Tan Tanh")
 
 # outer(inner(a)) = a, where that keeps its digits.
 INVERSES: tuple[tuple[str, str, str], ...] = (
@@ -74,12 +84,33 @@ INVERSES: tuple[tuple[str, str, str], ...] = (
     ("Tanh", "Atanh", "-1 <= a <= 1"),
 )
 # Left as it is where its operand is not negative.
-PLAIN_IF_POSITIVE = ("Abs({a})", "Relu({a})", "LeakyRelu[x]({a})", "Elu[x]({a})", "Celu[x]({a})", "PRelu({a}, b)")
+PLAIN_IF_POSITIVE = (
+    "Abs({a})",
+    "Relu({a})",
+    "LeakyRelu[x]({a})",
+    "Elu[x]({a})",
+    "Celu[x]({a})",
+    "PRelu({a}, b)",
+)
 
 ELEMENTWISE = _functions(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Not "
-    "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu "
+    "HardSigmoid HardSwish LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin "
+    "Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"
 )
-BINARY = ("{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} / {b}", *(f"{kind}({{a}}, {{b}})" for kind in ("Max", "Min", "And", "Or", "Xor")))
-LATTICES = (("Max", "Min"), ("And", "Or"), ("BitwiseAnd", "BitwiseOr"))  # each absorbs and distributes over the other
-COMPARISONS = (("Greater", "Less"), ("GreaterOrEqual", "LessOrEqual"), ("Less", "Greater"), ("LessOrEqual", "GreaterOrEqual"), ("Equal", "Equal"))
+BINARY = (
+    "{a} + {b}",
+    "{a} - {b}",
+    "{a} * {b}",
+    "{a} / {b}",
+    *(f"{kind}({{a}}, {{b}})" for kind in ("Max", "Min", "And", "Or", "Xor")),
+)
+# each absorbs and distributes over the other
+LATTICES = (("Max", "Min"), ("And", "Or"), ("BitwiseAnd", "BitwiseOr"))
+COMPARISONS = (
+    ("Greater", "Less"),
+    ("GreaterOrEqual", "LessOrEqual"),
+    ("Less", "Greater"),
+    ("LessOrEqual", "GreaterOrEqual"),
+    ("Equal", "Equal"),
+)

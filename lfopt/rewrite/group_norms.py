@@ -1,4 +1,5 @@
-"""GroupNormalization as exporters spell it for opsets before 18: InstanceNormalization of groups between two Reshapes, then a scale per channel.
+"""GroupNormalization as exporters spell it for opsets before 18: InstanceNormalization of groups between two
+Reshapes, then a scale per channel.
 
 Source: torch.onnx, symbolic of group_norm.
 """
@@ -28,7 +29,9 @@ class _PerChannel(NamedTuple):
 
 
 def instances_as_groups(graph: Graph) -> Graph:
-    """The graph with Add(Mul(Reshape(InstanceNormalization(Reshape(x))), s), b) as GroupNormalization(x, s, b); Mul, Add or both may be absent."""
+    """The graph with Add(Mul(Reshape(InstanceNormalization(Reshape(x))), s), b) as GroupNormalization(x, s,
+    b); Mul, Add or both may be absent.
+    """
     if not any(operator.kind == "InstanceNormalization" for operator in graph.operators):
         return graph
     mutable = MutableGraph(graph)
@@ -42,19 +45,38 @@ def instances_as_groups(graph: Graph) -> Graph:
 def _recognise(mutable: MutableGraph, instance: Operator) -> None:
     """Put GroupNormalization in the place of the last of the parts, if they are that."""
     split, last = mutable.plain_maker(instance.inputs[0]), mutable.only_reader(instance.outputs[0])
-    if split is None or last is None or not split.kind == last.kind == "Reshape" or not mutable.is_plain(last):
+    if (
+        split is None
+        or last is None
+        or not split.kind == last.kind == "Reshape"
+        or not mutable.is_plain(last)
+    ):
         return
     source, grouped = mutable.tensors[split.inputs[0]], mutable.tensors[instance.inputs[0]]
-    if mutable.tensors[last.outputs[0]].shape != source.shape or len(source.shape) < 3 or not source.dtype.startswith(REAL):
+    if (
+        mutable.tensors[last.outputs[0]].shape != source.shape
+        or len(source.shape) < 3
+        or not source.dtype.startswith(REAL)
+    ):
         return
     (images, channels, *_), groups = source.shape, grouped.shape[1]
-    if grouped.shape[0] != images or channels % groups or any(name not in mutable.constants for name in instance.inputs[1:]):
+    if (
+        grouped.shape[0] != images
+        or channels % groups
+        or any(name not in mutable.constants for name in instance.inputs[1:])
+    ):
         return
     scale, bias = (mutable.constants[name] for name in instance.inputs[1:])
-    per_channel = _PerChannel(*(None if value is None else np.repeat(value, channels // groups) for value in (scale, bias)))
+    per_channel = _PerChannel(
+        *(None if value is None else np.repeat(value, channels // groups) for value in (scale, bias))
+    )
     for kind, applied in (("Mul", _PerChannel.times), ("Add", _PerChannel.plus)):
         reader = mutable.only_reader(last.outputs[0])
-        operand = _by_channel(mutable, reader, last.outputs[0], channels) if reader is not None and reader.kind == kind else None
+        operand = (
+            _by_channel(mutable, reader, last.outputs[0], channels)
+            if reader is not None and reader.kind == kind
+            else None
+        )
         if reader is not None and operand is not None:
             value = mutable.constants[operand]
             last, per_channel = reader, applied(per_channel, None if value is None else value.reshape(-1))
@@ -63,11 +85,22 @@ def _recognise(mutable: MutableGraph, instance: Operator) -> None:
         for part, value in zip(("scale", "bias"), per_channel, strict=True)
     ]
     attributes = {"num_groups": groups, "epsilon": instance.attributes.get("epsilon", 1e-5)}
-    mutable.change(Operator(last.name, "GroupNormalization", (source.name, *constants), last.outputs, attributes, origin=instance.origin))
+    mutable.change(
+        Operator(
+            last.name,
+            "GroupNormalization",
+            (source.name, *constants),
+            last.outputs,
+            attributes,
+            origin=instance.origin,
+        )
+    )
 
 
 def _by_channel(mutable: MutableGraph, operator: Operator, read: str, channels: int) -> str | None:
-    """The constant operand of an elementwise operator that has a value for every channel, or one for all; None if there is none."""
+    """The constant operand of an elementwise operator that has a value for every channel,
+    or one for all; None if there is none.
+    """
     shape = mutable.tensors[read].shape
     others = [name for name in operator.inputs if name != read]
     if (
@@ -80,6 +113,8 @@ def _by_channel(mutable: MutableGraph, operator: Operator, read: str, channels: 
     own = mutable.tensors[others[0]].shape
     return (
         others[0]
-        if len(own) <= len(shape) and (1,) * (len(shape) - len(own)) + own in ((1, channels, *(1,) * (len(shape) - 2)), (1,) * len(shape))
+        if len(own) <= len(shape)
+        and (1,) * (len(shape) - len(own)) + own
+        in ((1, channels, *(1,) * (len(shape) - 2)), (1,) * len(shape))
         else None
     )

@@ -13,14 +13,17 @@ from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import MIRRORED, Condition
 
 Reason = str | None  # None: it holds
-PATTERNS = frozenset({"constant", "scalar"})  # predicates that say what a letter stands for: where they fail there is no match to speak of
+# predicates that say what a letter stands for: where they fail there is no match to speak of
+PATTERNS = frozenset({"constant", "scalar"})
 
 
 def refusal(conditions: Sequence[Condition], match: Match, facts: Facts) -> Reason:
     """The first condition that is not known to hold, with what is known instead; None if all hold."""
     for condition in conditions:
         reason = (
-            _bound(condition, match, facts) if condition.subject in MIRRORED else PREDICATES[condition.subject](facts, match, condition.variables)
+            _bound(condition, match, facts)
+            if condition.subject in MIRRORED
+            else PREDICATES[condition.subject](facts, match, condition.variables)
         )
         if reason is not None:
             return reason
@@ -29,7 +32,9 @@ def refusal(conditions: Sequence[Condition], match: Match, facts: Facts) -> Reas
 
 def is_match(conditions: Sequence[Condition], match: Match, facts: Facts) -> bool:
     """Whether letters that stand for constants meet constants."""
-    return all(PREDICATES[c.subject](facts, match, c.variables) is None for c in conditions if c.subject in PATTERNS)
+    return all(
+        PREDICATES[c.subject](facts, match, c.variables) is None for c in conditions if c.subject in PATTERNS
+    )
 
 
 def _bound(condition: Condition, match: Match, facts: Facts) -> Reason:
@@ -54,7 +59,11 @@ def _scalar(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
 
 def _ordered(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
     low, high = (facts.mutable.scalar(match.tensors[v]) for v in variables)
-    return None if low is not None and high is not None and low <= high else f"{variables[0]} is not known to be at most {variables[1]}"
+    return (
+        None
+        if low is not None and high is not None and low <= high
+        else f"{variables[0]} is not known to be at most {variables[1]}"
+    )
 
 
 def _without_axes(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
@@ -64,7 +73,11 @@ def _without_axes(facts: Facts, match: Match, variables: Sequence[str]) -> Reaso
 
 def _same(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
     shapes = [_shape(facts.mutable, match, v) for v in variables]
-    return None if len(set(shapes)) == 1 else f"{' and '.join(variables)} have shapes {' and '.join(map(str, shapes))}"
+    return (
+        None
+        if len(set(shapes)) == 1
+        else f"{' and '.join(variables)} have shapes {' and '.join(map(str, shapes))}"
+    )
 
 
 def _matrix(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
@@ -79,7 +92,11 @@ def _row(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
 
 
 def _integer(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    real = [v for v in variables if not facts.mutable.tensors[match.tensors[v]].dtype.startswith(("int", "uint", "bool"))]
+    real = [
+        v
+        for v in variables
+        if not facts.mutable.tensors[match.tensors[v]].dtype.startswith(("int", "uint", "bool"))
+    ]
     return f"{real[0]} may be no number" if real else None
 
 
@@ -90,7 +107,10 @@ def _modest(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
 
 
 def _finite(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    """No element is infinite. Arithmetic is taken not to overflow; constants that are added, as masks are, must be seen."""
+    """No element is infinite.
+
+    Arithmetic is taken not to overflow; constants that are added, as masks are, must be seen.
+    """
     names = [name for v in variables for name in _unseen(facts.mutable, match.tensors[v])]
     return f"{names[0]!r} may hold infinities" if names else None
 
@@ -105,7 +125,13 @@ def _unseen(mutable: MutableGraph, tensor: str) -> list[str]:
         return []
     if operator.kind not in SEEN_THROUGH:
         return [tensor]
-    operands = operator.inputs[1:] if operator.kind == "Where" else operator.inputs[:1] if operator.kind in MOVES else operator.inputs
+    operands = (
+        operator.inputs[1:]
+        if operator.kind == "Where"
+        else operator.inputs[:1]
+        if operator.kind in MOVES
+        else operator.inputs
+    )
     return [name for operand in operands for name in _unseen(mutable, operand)]
 
 
@@ -145,7 +171,11 @@ def _folded_axes(settings: OperatorSettings) -> frozenset[int] | None:
 
 def _single_axis(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:
     settings = match.settings[labels[0]]
-    return None if settings.axes is not None and len(settings.axes) == 1 and settings.keeps else "more than one axis is folded, or it is dropped"
+    return (
+        None
+        if settings.axes is not None and len(settings.axes) == 1 and settings.keeps
+        else "more than one axis is folded, or it is dropped"
+    )
 
 
 def _trailing(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:
@@ -154,7 +184,11 @@ def _trailing(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:
     if settings.axes is None or settings.rank is None or not settings.keeps:
         return "the axes that are folded are not known, or are dropped"
     wanted = frozenset(range(settings.rank - len(settings.axes), settings.rank))
-    return None if settings.axes == wanted else f"the axes {sorted(settings.axes)} of {settings.rank} are not the last ones"
+    return (
+        None
+        if settings.axes == wanted
+        else f"the axes {sorted(settings.axes)} of {settings.rank} are not the last ones"
+    )
 
 
 def _normalized(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
@@ -168,7 +202,11 @@ def _normalized(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
 def _along(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:
     """`along(x, y)`: x folds the axis that y normalizes along."""
     folds, normalizes = (match.settings[x] for x in labels)
-    return None if folds.axes == _folded_axes(normalizes) and folds.keeps else "the two work along different axes"
+    return (
+        None
+        if folds.axes == _folded_axes(normalizes) and folds.keeps
+        else "the two work along different axes"
+    )
 
 
 def _within(facts: Facts, match: Match, names: Sequence[str]) -> Reason:

@@ -12,15 +12,18 @@ from lfopt.ops import spec
 from lfopt.ops.call import Call
 from lfopt.rewrite.mutable_graph import MutableGraph
 
-SHAPED = {"Reshape": 1, "Expand": 1, "Resize": 3}  # operators with an operand that is the shape of the result, and which
-BY_POSITION = frozenset({"Trilu", "EyeLike"})  # what they make of an element follows from where it is in the last two axes
+# operators with an operand that is the shape of the result, and which
+SHAPED = {"Reshape": 1, "Expand": 1, "Resize": 3}
+# what they make of an element follows from where it is in the last two axes
+BY_POSITION = frozenset({"Trilu", "EyeLike"})
 
 
 def one_image(graph: Graph) -> tuple[Graph, int] | str:
     """The network for one image, and how many there are; or why it is not one image after the other.
 
-    Every input has as many images as its first axis is long; a map may have several entries of that axis for each. Whether an operator treats images
-    alike follows from the boxes of its operands that a box of its result needs.
+    Every input has as many images as its first axis is long; a map may have several entries of that axis for
+    each. Whether an operator treats images alike follows from the boxes of its operands that a box of its
+    result needs.
     """
     firsts = {graph.shape(name)[:1] for name in graph.inputs}
     if len(firsts) != 1 or firsts == {()}:
@@ -58,11 +61,15 @@ def _differs(graph: Graph, operator: Operator, several: set[str], images: int) -
         for index, name in enumerate(operator.inputs):
             if not name or index in row.parameters or call.shape(index) == ():
                 continue
-            needs = [row.box(call, index, _part(shape, image, images), result, None) for image in (0, 1, images - 1)]
+            needs = [
+                row.box(call, index, _part(shape, image, images), result, None)
+                for image in (0, 1, images - 1)
+            ]
             alone = name in several
             axis = _axis(call.shape(index))
             if alone and any(
-                box[axis] != _part(call.shape(index), image, images)[axis] for box, image in zip(needs, (0, 1, images - 1), strict=True)
+                box[axis] != _part(call.shape(index), image, images)[axis]
+                for box, image in zip(needs, (0, 1, images - 1), strict=True)
             ):
                 return f"reads more of input {index} than one image"
             if not alone and len(set(needs)) > 1:
@@ -104,14 +111,23 @@ def _narrowed(graph: Graph, several: set[str], images: int) -> Graph:
         index = SHAPED[operator.kind]
         old, narrowed = graph.constants[name], mutable.tensors[operator.outputs[0]].shape
         assert old is not None, "seen above"
-        shape = np.array(narrowed if operator.kind == "Reshape" else _shrunk(old, graph.shape(operator.outputs[0]), narrowed), old.dtype)
+        shape = np.array(
+            narrowed
+            if operator.kind == "Reshape"
+            else _shrunk(old, graph.shape(operator.outputs[0]), narrowed),
+            old.dtype,
+        )
         constant = mutable.add_constant(f"{operator.outputs[0]}.shape", shape.shape, old.dtype.name, shape)
-        mutable.change(replace(operator, inputs=(*operator.inputs[:index], constant, *operator.inputs[index + 1 :])))
+        mutable.change(
+            replace(operator, inputs=(*operator.inputs[:index], constant, *operator.inputs[index + 1 :]))
+        )
     return mutable.finish()
 
 
 def _shrunk(old: np.ndarray, before: tuple[int, ...], after: tuple[int, ...]) -> list[int]:
     """A shape, of the same rank, for the result of one image. Of fewer axes it does not speak of images."""
     return (
-        [b if extent == a != b else int(extent) for extent, a, b in zip(old, before, after, strict=True)] if len(old) == len(before) else old.tolist()
+        [b if extent == a != b else int(extent) for extent, a, b in zip(old, before, after, strict=True)]
+        if len(old) == len(before)
+        else old.tolist()
     )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lfopt.rewrite.functions import EVEN, EVEN_FOLDS, IDEMPOTENT, INVERSES, INVOLUTIONS, ODD, PLAIN_IF_POSITIVE, TO_INTEGERS
+from lfopt.rewrite.functions import (
+    EVEN,
+    EVEN_FOLDS,
+    IDEMPOTENT,
+    INVERSES,
+    INVOLUTIONS,
+    ODD,
+    PLAIN_IF_POSITIVE,
+    TO_INTEGERS,
+)
 from lfopt.rewrite.rule import Rule, rule
 
 ROOTS = (

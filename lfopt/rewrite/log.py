@@ -45,7 +45,10 @@ class Rewriting:
 
 @dataclass
 class Log:
-    """The record while it is being written. A rule that is refused at an operator again and again is told once."""
+    """The record while it is being written.
+
+    A rule that is refused at an operator again and again is told once.
+    """
 
     applied: list[Applied] = field(default_factory=list[Applied])
     refused: dict[tuple[str, str], Refusal] = field(default_factory=dict[tuple[str, str], Refusal])

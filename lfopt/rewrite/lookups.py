@@ -1,4 +1,6 @@
-"""Products of one-hot vectors and a matrix, which some frameworks export in the place of lookups, as what they are: rows of the matrix."""
+"""Products of one-hot vectors and a matrix, which some frameworks export in the place of lookups,
+as what they are: rows of the matrix.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,21 @@ class _OneHot(NamedTuple):
 
 
 def products_as_lookups(graph: Graph) -> Graph:
-    """The graph with MatMul(Cast(Equal(index, [k, k + 1, ..])), matrix) as Gather from the matrix between two rows of zeros.
+    """The graph with MatMul(Cast(Equal(index, [k, k + 1, ..])), matrix) as Gather from the matrix between two
+    rows of zeros.
 
-    Those are what indices outside give, whose vectors are zeros. Matrices with values that are not finite stay: zero times those is not zero.
+    Those are what indices outside give, whose vectors are zeros. Matrices with values that are not finite
+    stay: zero times those is not zero.
     """
     if not {"Equal", "MatMul"} <= {operator.kind for operator in graph.operators}:
         return graph
     mutable = MutableGraph(graph)
     for operator in graph.operators:
-        if operator.kind == "MatMul" and mutable.is_plain(operator) and (lookup := _one_hot(mutable, operator)) is not None:
+        if (
+            operator.kind == "MatMul"
+            and mutable.is_plain(operator)
+            and (lookup := _one_hot(mutable, operator)) is not None
+        ):
             _look_up(mutable, operator, lookup)
     mutable.drop_dead()
     return mutable.finish()
@@ -41,18 +49,35 @@ def _one_hot(mutable: MutableGraph, product: Operator) -> _OneHot | None:
     cast = mutable.plain_maker(product.inputs[0])
     equal = mutable.plain_maker(cast.inputs[0]) if cast is not None and cast.kind == "Cast" else None
     matrix = mutable.tensors[product.inputs[1]]
-    if cast is None or equal is None or equal.kind != "Equal" or product.inputs[1] not in mutable.constants or len(matrix.shape) != 2:
+    if (
+        cast is None
+        or equal is None
+        or equal.kind != "Equal"
+        or product.inputs[1] not in mutable.constants
+        or len(matrix.shape) != 2
+    ):
         return None
     values = mutable.constants[matrix.name]
-    if not matrix.dtype.startswith(REAL) or mutable.only_reader(cast.outputs[0]) is not product or not (values is None or np.isfinite(values).all()):
+    if (
+        not matrix.dtype.startswith(REAL)
+        or mutable.only_reader(cast.outputs[0]) is not product
+        or not (values is None or np.isfinite(values).all())
+    ):
         return None
     for index, classes in (equal.inputs, equal.inputs[::-1]):
         known = mutable.constants.get(classes)
-        if known is None or index in mutable.constants or mutable.tensors[index].dtype not in INDEX or known.size != matrix.shape[0] > 1:
+        if (
+            known is None
+            or index in mutable.constants
+            or mutable.tensors[index].dtype not in INDEX
+            or known.size != matrix.shape[0] > 1
+        ):
             continue
         first = int(known.reshape(-1)[0])
         shape = mutable.tensors[index].shape
-        counts = known.shape[-1] == known.size and np.array_equal(known.reshape(-1), np.arange(first, first + known.size))
+        counts = known.shape[-1] == known.size and np.array_equal(
+            known.reshape(-1), np.arange(first, first + known.size)
+        )
         counts = counts and abs(first) + known.size < LARGEST
         if counts and shape[-1:] == (1,) and shape[:-1] == mutable.tensors[equal.outputs[0]].shape[:-1]:
             return _OneHot(index, first)
@@ -67,7 +92,12 @@ def _look_up(mutable: MutableGraph, product: Operator, vectors: _OneHot) -> None
     def add(part: str, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...]) -> str:
         result = Tensor(mutable.fresh(f"{name}.{part}"), shape, index.dtype)
         mutable.tensors[result.name] = result
-        mutable.add(Operator(mutable.fresh(f"{name}.{kind}"), kind, inputs, (result.name,), {}, origin=product.origin), place)
+        mutable.add(
+            Operator(
+                mutable.fresh(f"{name}.{kind}"), kind, inputs, (result.name,), {}, origin=product.origin
+            ),
+            place,
+        )
         return result.name
 
     classes, columns = matrix.shape
@@ -75,11 +105,16 @@ def _look_up(mutable: MutableGraph, product: Operator, vectors: _OneHot) -> None
     dims = mutable.add_constant(f"{name}.dims", (len(shape),), "int64", np.array(shape, np.int64))
     flat = add("index", "Reshape", (vectors.indices, dims), shape)
     below = vectors.first - 1
-    limits = (mutable.add_scalar(below, index.dtype), mutable.add_scalar(vectors.first + classes, index.dtype))
+    limits = (
+        mutable.add_scalar(below, index.dtype),
+        mutable.add_scalar(vectors.first + classes, index.dtype),
+    )
     row = add("within", "Clip", (flat, *limits), shape)
     if below:
         row = add("row", "Sub", (row, mutable.add_scalar(below, index.dtype)), shape)
     values = mutable.constants[matrix.name]
     padded = None if values is None else np.pad(values, ((1, 1), (0, 0)))
     table = mutable.add_constant(f"{name}.table", (classes + 2, columns), matrix.dtype, padded)
-    mutable.change(Operator(name, "Gather", (table, row), product.outputs, {"axis": 0}, origin=product.origin))
+    mutable.change(
+        Operator(name, "Gather", (table, row), product.outputs, {"axis": 0}, origin=product.origin)
+    )

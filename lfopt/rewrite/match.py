@@ -1,8 +1,8 @@
 """Find a pattern in a graph: commutative operators in any order, associative ones in any grouping.
 
-Full matching modulo associativity and commutativity is NP-complete (DNNFusion, PLDI'21, arXiv 2108.13342, says so where it matches greedily). Here
-a tree of one such operator is flattened into its operands, and a pattern takes a few of them: exact for patterns of two or three operands, which is
-what rules have.
+Full matching modulo associativity and commutativity is NP-complete (DNNFusion, PLDI'21, arXiv 2108.13342,
+says so where it matches greedily). Here a tree of one such operator is flattened into its operands, and a
+pattern takes a few of them: exact for patterns of two or three operands, which is what rules have.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from lfopt.rewrite.mutable_graph import MutableGraph, signature
 from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import Apply, Derived, Number, Term, Variable
 
-ASSOCIATIVE = frozenset("Add Mul Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor".split())  # and commutative
+# and commutative
+ASSOCIATIVE = frozenset("Add Mul Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor".split())
 COMMUTATIVE = ASSOCIATIVE | {"Equal"}
 CLOSE = 1e-6  # relative: a number that an exporter has rounded to float32
 LARGE = 2.0**16  # above this, adding a constant costs float32 digits that matter
@@ -28,8 +29,13 @@ LONGEST = 12  # operators of a chain that are looked at together
 TRIALS = 200  # orders of the operands of an inner chain that are tried
 
 
-def matches(mutable: MutableGraph, pattern: Apply, operator: Operator, chain: Chain | None) -> Iterator[Match]:
-    """Ways in which the pattern stands at an operator. Of an associative one the chain is given, and matches name the operands left over."""
+def matches(
+    mutable: MutableGraph, pattern: Apply, operator: Operator, chain: Chain | None
+) -> Iterator[Match]:
+    """Ways in which the pattern stands at an operator.
+
+    Of an associative one the chain is given, and matches name the operands left over.
+    """
     if chain is None:
         yield from _applied(mutable, pattern, operator, Match())
         return
@@ -38,7 +44,9 @@ def matches(mutable: MutableGraph, pattern: Apply, operator: Operator, chain: Ch
         yield from _laid(mutable, wanted, chain.leaves, Match(operators=chain.operators))
 
 
-def _laid(mutable: MutableGraph, wanted: Sequence[Term], leaves: tuple[str, ...], partial: Match) -> Iterator[Match]:
+def _laid(
+    mutable: MutableGraph, wanted: Sequence[Term], leaves: tuple[str, ...], partial: Match
+) -> Iterator[Match]:
     """Ways to lay terms over different leaves."""
     if not wanted:
         yield Match(partial.tensors, partial.settings, partial.operators, leaves)
@@ -49,7 +57,9 @@ def _laid(mutable: MutableGraph, wanted: Sequence[Term], leaves: tuple[str, ...]
 
 
 class Chain:
-    """A tree of one associative operator: what it combines, and the operators that it is made of, the root first."""
+    """A tree of one associative operator: what it combines, and the operators that it is made of,
+    the root first.
+    """
 
     def __init__(self, leaves: tuple[str, ...], operators: tuple[str, ...]) -> None:
         self.leaves, self.operators = leaves, operators
@@ -62,7 +72,13 @@ class Chain:
 
         def walk(tensor: str) -> None:
             maker = mutable.plain_maker(tensor)
-            inner = maker is not None and maker.kind == root.kind and len(maker.inputs) == 2 and loose and _is_loose(mutable, maker)
+            inner = (
+                maker is not None
+                and maker.kind == root.kind
+                and len(maker.inputs) == 2
+                and loose
+                and _is_loose(mutable, maker)
+            )
             if maker is None or not inner or mutable.only_reader(tensor) is None or len(operators) >= LONGEST:
                 leaves.append(tensor)
                 return
@@ -77,14 +93,20 @@ class Chain:
 
 def is_inner(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it is part of the chain of the operator that reads it."""
-    reader = mutable.only_reader(operator.outputs[0]) if operator.kind in ASSOCIATIVE and len(operator.inputs) == 2 else None
+    reader = (
+        mutable.only_reader(operator.outputs[0])
+        if operator.kind in ASSOCIATIVE and len(operator.inputs) == 2
+        else None
+    )
     if reader is None or reader.kind != operator.kind or not mutable.is_plain(reader):
         return False
     return _is_loose(mutable, reader) and _is_loose(mutable, operator)
 
 
 def _is_loose(mutable: MutableGraph, operator: Operator) -> bool:
-    """Whether it may be grouped otherwise: a sum with a large constant may be there to round, as (x + 1.5 * 2**23) - 1.5 * 2**23, or to mask."""
+    """Whether it may be grouped otherwise: a sum with a large constant may be there to round,
+    as (x + 1.5 * 2**23) - 1.5 * 2**23, or to mask.
+    """
     return operator.kind != "Add" or all(abs(mutable.scalar(name) or 0) <= LARGE for name in operator.inputs)
 
 
@@ -92,7 +114,11 @@ def _is_loose(mutable: MutableGraph, operator: Operator) -> bool:
 def flattened(term: Apply) -> tuple[Term, ...]:
     """Operands of a tree of one associative operator."""
     return tuple(
-        leaf for operand in term.operands for leaf in (flattened(operand) if isinstance(operand, Apply) and operand.kind == term.kind else (operand,))
+        leaf
+        for operand in term.operands
+        for leaf in (
+            flattened(operand) if isinstance(operand, Apply) and operand.kind == term.kind else (operand,)
+        )
     )
 
 
@@ -102,8 +128,13 @@ def settings_of(mutable: MutableGraph, operator: Operator, operands: int) -> Ope
     if spec(operator.kind).family is Family.REDUCTION:
         axes, keeps = reduced_axes(call), bool(call.attribute("keepdims", 1))
         key = (axes, keeps) if axes is not None else object()
-        return OperatorSettings(operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps)
-    values = tuple(name if (value := mutable.constants.get(name)) is None else (value.shape, value.tobytes()) for name in given)
+        return OperatorSettings(
+            operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps
+        )
+    values = tuple(
+        name if (value := mutable.constants.get(name)) is None else (value.shape, value.tobytes())
+        for name in given
+    )
     key = (signature(operator.kind, (), operator.attributes)[1:], values)
     rank = None if spec(operator.kind).elementwise else len(call.shape(0))
     return OperatorSettings(operator.kind, operator.attributes, given, key, rank)
@@ -113,7 +144,9 @@ def _term(mutable: MutableGraph, term: Term, tensor: str, partial: Match) -> Ite
     if isinstance(term, Variable):
         bound = partial.tensors.get(term.name)
         if bound is None:
-            yield Match({**partial.tensors, term.name: tensor}, partial.settings, partial.operators, partial.rest)
+            yield Match(
+                {**partial.tensors, term.name: tensor}, partial.settings, partial.operators, partial.rest
+            )
         elif bound == tensor:
             yield partial
         return
@@ -152,7 +185,9 @@ def _applied(mutable: MutableGraph, term: Apply, operator: Operator, partial: Ma
         yield from _all(mutable, term.operands, inputs[::-1], partial)
 
 
-def _all(mutable: MutableGraph, terms: Sequence[Term], tensors: Sequence[str], partial: Match) -> Iterator[Match]:
+def _all(
+    mutable: MutableGraph, terms: Sequence[Term], tensors: Sequence[str], partial: Match
+) -> Iterator[Match]:
     if not terms:
         yield partial
         return
@@ -163,7 +198,9 @@ def _all(mutable: MutableGraph, terms: Sequence[Term], tensors: Sequence[str], p
 def _has(operator: Operator, term: Apply) -> bool:
     """Whether its attributes are those that the term states, and no others."""
     stated = dict(term.attributes)
-    return operator.attributes.keys() == stated.keys() and all(_agrees(operator.attributes[name], value) for name, value in stated.items())
+    return operator.attributes.keys() == stated.keys() and all(
+        _agrees(operator.attributes[name], value) for name, value in stated.items()
+    )
 
 
 def _agrees(value: Attribute, wanted: float | str | Derived) -> bool:

@@ -1,12 +1,13 @@
 """Chains of Transpose and Reshape become the shortest chain that moves every element to the same place.
 
-A tensor is looked at as a row of *atoms*: pieces of its axes that no operator of the chain takes apart. A Reshape regroups atoms, and takes one apart
-where it must; a Transpose changes their order. What counts is the order at the end: unchanged, and the chain is one Reshape or nothing; else it is
-one Transpose, with a Reshape before or after it where axes are split or joined. Between them, elementwise functions of one map may stand: they do
-not mind where elements lie.
+A tensor is looked at as a row of *atoms*: pieces of its axes that no operator of the chain takes apart. A
+Reshape regroups atoms, and takes one apart where it must; a Transpose changes their order. What counts is the
+order at the end: unchanged, and the chain is one Reshape or nothing; else it is one Transpose, with a Reshape
+before or after it where axes are split or joined. Between them, elementwise functions of one map may stand:
+they do not mind where elements lie.
 
-    [1, 128, 12, 26] -Transpose-> [1, 12, 128, 26] -Reshape-> [12, 128, 26] -Transpose-> [12, 26, 128] -Reshape-> [1, 12, 26, 128]
-                     = Transpose (0, 2, 3, 1)
+    [1, 128, 12, 26] -Transpose-> [1, 12, 128, 26] -Reshape-> [12, 128, 26] -Transpose-> [12, 26, 128]
+                     -Reshape-> [1, 12, 26, 128] = Transpose (0, 2, 3, 1)
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ def _continues(mutable: MutableGraph, operator: Operator) -> bool:
 
 def _is_pointwise(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it is a function of one map, element by element, that knows no axes."""
-    if not spec(operator.kind).elementwise or not mutable.is_plain(operator) or operator.kind in ("BatchNormalization", "PRelu"):
+    if (
+        not spec(operator.kind).elementwise
+        or not mutable.is_plain(operator)
+        or operator.kind in ("BatchNormalization", "PRelu")
+    ):
         return False
     maps = _maps(mutable, operator)
     return len(maps) == 1 and mutable.tensors[maps[0]].shape == mutable.tensors[operator.outputs[0]].shape
@@ -71,7 +76,11 @@ def _source(mutable: MutableGraph, operator: Operator) -> str:
 
 def _maps(mutable: MutableGraph, operator: Operator) -> list[str]:
     """Operands that are no numbers."""
-    return [name for name in operator.inputs if name and not (name in mutable.constants and mutable.tensors[name].shape == ())]
+    return [
+        name
+        for name in operator.inputs
+        if name and not (name in mutable.constants and mutable.tensors[name].shape == ())
+    ]
 
 
 def _chain(mutable: MutableGraph, last: Operator) -> list[Operator]:
@@ -80,7 +89,11 @@ def _chain(mutable: MutableGraph, last: Operator) -> list[Operator]:
     while True:
         tensor = _source(mutable, chain[-1])
         maker = mutable.plain_maker(tensor)
-        if maker is None or mutable.only_reader(tensor) is None or not (_is_move(mutable, maker) or _is_pointwise(mutable, maker)):
+        if (
+            maker is None
+            or mutable.only_reader(tensor) is None
+            or not (_is_move(mutable, maker) or _is_pointwise(mutable, maker))
+        ):
             break
         chain.append(maker)
     while not _is_move(mutable, chain[-1]):
@@ -94,7 +107,13 @@ def _shortened(mutable: MutableGraph, chain: list[Operator], log: Log) -> bool:
     functions = [operator for operator in chain if operator.kind not in MOVES]
     steps = composed(
         mutable.tensors[start].shape,
-        [(permutation(mutable.call(op)) if op.kind == "Transpose" else None, mutable.tensors[op.outputs[0]].shape) for op in moves],
+        [
+            (
+                permutation(mutable.call(op)) if op.kind == "Transpose" else None,
+                mutable.tensors[op.outputs[0]].shape,
+            )
+            for op in moves
+        ],
     )
     if steps is None:
         log.refuse(NAME, chain[-1].name, "its Reshapes cut axes at places that have no common refinement")
@@ -119,7 +138,9 @@ def _shortened(mutable: MutableGraph, chain: list[Operator], log: Log) -> bool:
         result = end if place == len(functions) - 1 else mutable.fresh(f"{operator.outputs[0]}.moved")
         source = operator.inputs.index(_source(mutable, operator))
         inputs = (*operator.inputs[:source], tensor, *operator.inputs[source + 1 :])
-        mutable.tensors[result] = Tensor(result, mutable.tensors[end].shape, mutable.tensors[operator.outputs[0]].dtype)
+        mutable.tensors[result] = Tensor(
+            result, mutable.tensors[end].shape, mutable.tensors[operator.outputs[0]].dtype
+        )
         mutable.add(replace(operator, inputs=inputs, outputs=(result,)), position)
         names.append(operator.name)
         tensor = result
@@ -132,7 +153,9 @@ def _shortened(mutable: MutableGraph, chain: list[Operator], log: Log) -> bool:
 Step = tuple[Shape | None, Shape]  # permutation of a Transpose, None of a Reshape; shape of the result
 
 
-def _move(mutable: MutableGraph, name: str, source: str, result: str, perm: Shape | None, shape: Shape) -> Operator:
+def _move(
+    mutable: MutableGraph, name: str, source: str, result: str, perm: Shape | None, shape: Shape
+) -> Operator:
     if perm is not None:
         return Operator(name, "Transpose", (source,), (result,), {"perm": perm})
     wanted = mutable.add_constant(f"{result}.shape", (len(shape),), "int64", np.array(shape, np.int64))
@@ -142,20 +165,27 @@ def _move(mutable: MutableGraph, name: str, source: str, result: str, perm: Shap
 def composed(shape: Shape, moves: list[Step]) -> list[Step] | None:
     """The shortest moves that do the same; None where axes are cut at places that have no common refinement.
 
-    >>> composed((1, 128, 12, 26), [((0, 2, 1, 3), (1, 12, 128, 26)), (None, (12, 128, 26)), ((0, 2, 1), (12, 26, 128)), (None, (1, 12, 26, 128))])
+    >>> first = [((0, 2, 1, 3), (1, 12, 128, 26)), (None, (12, 128, 26))]
+    >>> composed((1, 128, 12, 26), [*first, ((0, 2, 1), (12, 26, 128)), (None, (1, 12, 26, 128))])
     [((0, 2, 3, 1), (1, 12, 26, 128))]
     >>> composed((4, 6), [(None, (24,)), (None, (4, 6))])
     []
     """
-    joined = [step for step, after in zip(moves, [*moves[1:], ((), ())], strict=True) if step[0] is not None or after[0] is not None]
-    atoms: list[list[Atom]] = [[(extent, (axis,))] for axis, extent in enumerate(shape)]  # per axis of the tensor as it stands
+    joined = [
+        step
+        for step, after in zip(moves, [*moves[1:], ((), ())], strict=True)
+        if step[0] is not None or after[0] is not None
+    ]
+    # per axis of the tensor as it stands
+    atoms: list[list[Atom]] = [[(extent, (axis,))] for axis, extent in enumerate(shape)]
     for place, (perm, result) in enumerate(joined):
         if perm is not None:
             atoms = [atoms[axis] for axis in perm]
             continue
         flat = [atom for axis in atoms for atom in axis]
         regrouped = _regrouped(flat, result)
-        if regrouped is None and _in_order(flat):  # it cuts anew what has not moved yet: what follows may start from it
+        # it cuts anew what has not moved yet: what follows may start from it
+        if regrouped is None and _in_order(flat):
             rest = composed(result, joined[place + 1 :]) if joined[place + 1 :] else []
             return rest if rest is None or (rest and rest[0][0] is None) else [(None, result), *rest]
         if regrouped is None:
@@ -198,7 +228,9 @@ def _regrouped(flat: list[Atom], shape: Shape) -> list[list[Atom]] | None:
 
 
 def _with_transpose(shape: Shape, end: Shape, atoms: list[list[Atom]], order: list[Atom]) -> list[Step]:
-    """One Transpose, of whole axes of the operand or of the result where that will do, else of what moves as one; Reshapes where shapes differ."""
+    """One Transpose, of whole axes of the operand or of the result where that will do,
+    else of what moves as one; Reshapes where shapes differ.
+    """
     if (perm := _direct(shape, end, atoms)) is not None:
         return [(perm, end)]
     place = {path: i for i, (_, path) in enumerate(sorted(order, key=lambda atom: atom[1]))}
@@ -231,7 +263,8 @@ def _is_run(places: list[int]) -> bool:
 
 
 def _restored(places: list[int | None]) -> Shape:
-    """The permutation that takes axes in order of their places to where they stand; axes without a place stay.
+    """The permutation that takes axes in order of their places to where they stand; axes without a place
+    stay.
 
     >>> _restored([None, 2, 9, 1])
     (0, 2, 3, 1)
@@ -242,13 +275,17 @@ def _restored(places: list[int | None]) -> Shape:
 
 
 def _direct(shape: Shape, end: Shape, atoms: list[list[Atom]]) -> Shape | None:
-    """The permutation of whole axes, if that is what it is; axes of extent 1 fill the places that are left."""
+    """The permutation of whole axes, if that is what it is; axes of extent 1 fill the places that are
+    left.
+    """
     if sorted(shape) != sorted(end):
         return None
     permuted: list[int | None] = []
     for axis, extent in zip(atoms, end, strict=True):
         pieces = [atom for atom in axis if atom[0] != 1]
-        whole = sorted(pieces, key=lambda atom: atom[1]) == pieces and len({atom[1][0] for atom in pieces}) == 1
+        whole = (
+            sorted(pieces, key=lambda atom: atom[1]) == pieces and len({atom[1][0] for atom in pieces}) == 1
+        )
         if extent != 1 and not (whole and shape[pieces[0][1][0]] == extent):
             return None
         permuted.append(None if extent == 1 else pieces[0][1][0])

@@ -1,4 +1,6 @@
-"""A graph that can be edited: who makes and who reads every tensor is kept up to date while operators come and go."""
+"""A graph that can be edited: who makes and who reads every tensor is kept up to date while operators come
+and go.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ Signature = tuple[object, ...]
 
 
 class MutableGraph:
-    """The operators, tensors and constants of a graph, open to change. Graph inputs and outputs keep their names."""
+    """The operators, tensors and constants of a graph, open to change.
+
+    Graph inputs and outputs keep their names.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -23,7 +28,8 @@ class MutableGraph:
         self.constants: dict[str, np.ndarray | None] = dict(graph.constants)
         self.operators: dict[str, Operator] = {}
         self.makers: dict[str, str] = {}  # operator by the tensor that it makes
-        self.readers: dict[str, dict[str, None]] = {}  # operators by the tensor that they read, in the order in which they came
+        # operators by the tensor that they read, in the order in which they came
+        self.readers: dict[str, dict[str, None]] = {}
         self.outputs = frozenset(graph.outputs)
         self.position: dict[str, float] = {}  # where an operator stood in the graph, or what it replaces
         self._numbered: dict[str, int] = {}  # first number that a name may be free with
@@ -34,7 +40,7 @@ class MutableGraph:
         for place, operator in enumerate(graph.operators):
             self.add(operator, place)
 
-    # -- questions ---------------------------------------------------------------------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------------------------
 
     def maker(self, tensor: str) -> Operator | None:
         """The operator that makes a tensor; None for inputs and constants."""
@@ -42,7 +48,9 @@ class MutableGraph:
         return None if name is None else self.operators[name]
 
     def plain_maker(self, tensor: str) -> Operator | None:
-        """The same, where rules may look into it: a standard operator with one result in which no integers stand for real numbers."""
+        """The same, where rules may look into it: a standard operator with one result in which no integers
+        stand for real numbers.
+        """
         operator = self.maker(tensor)
         return None if operator is None or not self.is_plain(operator) else operator
 
@@ -50,17 +58,25 @@ class MutableGraph:
         """Whether it is a standard operator with one result, and neither that nor an operand is quantised."""
         if operator.domain or len(operator.outputs) != 1:
             return False
-        return all(self.tensors[name].quantization is None for name in (*operator.inputs, *operator.outputs) if name)
+        return all(
+            self.tensors[name].quantization is None for name in (*operator.inputs, *operator.outputs) if name
+        )
 
     def only_reader(self, tensor: str) -> Operator | None:
         """The operator that reads a tensor which nothing else needs."""
         readers = self.readers.get(tensor, {})
-        return self.operators[next(iter(readers))] if len(readers) == 1 and tensor not in self.outputs else None
+        return (
+            self.operators[next(iter(readers))] if len(readers) == 1 and tensor not in self.outputs else None
+        )
 
     def scalar(self, tensor: str) -> float | None:
         """Value of a constant of one element, None for everything else."""
         value = self.constants.get(tensor)
-        return float(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype.kind in "fiub" else None
+        return (
+            float(value.reshape(-1)[0])
+            if value is not None and value.size == 1 and value.dtype.kind in "fiub"
+            else None
+        )
 
     def call(self, operator: Operator) -> Call:
         """The operator as the operator table sees it."""
@@ -71,7 +87,7 @@ class MutableGraph:
         key = signature(kind, inputs, attributes)
         return self._by_signature.get(key) or self._folded.get(key)
 
-    # -- changes -----------------------------------------------------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------------------
 
     def add(self, operator: Operator, position: float) -> None:
         """Put an operator in; the tensors that it makes are known already."""
@@ -85,7 +101,9 @@ class MutableGraph:
             if tensor:
                 self.readers.setdefault(tensor, {})[operator.name] = None
         if len(operator.outputs) == 1 and not operator.domain:
-            self._by_signature.setdefault(signature(operator.kind, operator.inputs, operator.attributes), operator.outputs[0])
+            self._by_signature.setdefault(
+                signature(operator.kind, operator.inputs, operator.attributes), operator.outputs[0]
+            )
 
     def remove(self, name: str) -> None:
         """Take an operator out."""
@@ -97,7 +115,11 @@ class MutableGraph:
             if tensor:
                 self.readers[tensor].pop(name, None)
         key = signature(operator.kind, operator.inputs, operator.attributes)
-        if not operator.domain and len(operator.outputs) == 1 and self._by_signature.get(key) == operator.outputs[0]:
+        if (
+            not operator.domain
+            and len(operator.outputs) == 1
+            and self._by_signature.get(key) == operator.outputs[0]
+        ):
             del self._by_signature[key]
 
     def change(self, operator: Operator) -> None:
@@ -107,10 +129,15 @@ class MutableGraph:
         self.add(operator, position)
 
     def redirect(self, old: str, new: str) -> None:
-        """Let `new` stand for `old` everywhere, which nothing makes any more. `old` stays if it is an output of the graph."""
+        """Let `new` stand for `old` everywhere, which nothing makes any more.
+
+        `old` stays if it is an output of the graph.
+        """
         for name in tuple(self.readers.get(old, {})):
             reader = self.operators[name]
-            self.change(replace(reader, inputs=tuple(new if tensor == old else tensor for tensor in reader.inputs)))
+            self.change(
+                replace(reader, inputs=tuple(new if tensor == old else tensor for tensor in reader.inputs))
+            )
         if old not in self.outputs:
             return
         maker = self.maker(new)
@@ -118,7 +145,9 @@ class MutableGraph:
             identity = Operator(self.fresh(f"{old}.Identity"), "Identity", (new,), (old,))
             self.add(identity, self.position[maker.name] if maker else -1)
             return
-        self.change(replace(maker, outputs=tuple(old if tensor == new else tensor for tensor in maker.outputs)))
+        self.change(
+            replace(maker, outputs=tuple(old if tensor == new else tensor for tensor in maker.outputs))
+        )
         self.redirect(new, old)
 
     def replace_and_erase(self, operator: Operator, tensor: str) -> None:
@@ -138,7 +167,12 @@ class MutableGraph:
         key = (dtype, value)
         if key not in self._scalars:
             for name, value_of in self.constants.items():
-                if value_of is not None and value_of.shape == () and value_of.dtype == dtype and value_of == np.asarray(value, dtype):
+                if (
+                    value_of is not None
+                    and value_of.shape == ()
+                    and value_of.dtype == dtype
+                    and value_of == np.asarray(value, dtype)
+                ):
                     self._scalars[key] = name
                     break
             else:
@@ -146,7 +180,9 @@ class MutableGraph:
         return self._scalars[key]
 
     def add_folded(self, operator: Operator, tensor: Tensor, value: np.ndarray | None) -> None:
-        """Put in a constant that an operator would make of other constants; whoever asks for the same again gets this one."""
+        """Put in a constant that an operator would make of other constants;
+        whoever asks for the same again gets this one.
+        """
         self.tensors[tensor.name], self.constants[tensor.name] = tensor, value
         self._folded[signature(operator.kind, operator.inputs, operator.attributes)] = tensor.name
 
@@ -163,14 +199,16 @@ class MutableGraph:
             name = f"{wanted}_{count}"
         return name
 
-    # -- back to a graph ---------------------------------------------------------------------------------------------------------------------
+    # -- back to a graph -------------------------------------------------------------------------------------
 
     def drop_dead(self) -> list[Operator]:
         """Take out operators that no output depends on, and say which they were."""
         todo, dead = list(self.operators), []
         while todo:
             operator = self.operators.get(todo.pop())
-            if operator is None or any(tensor and (tensor in self.outputs or self.readers.get(tensor)) for tensor in operator.outputs):
+            if operator is None or any(
+                tensor and (tensor in self.outputs or self.readers.get(tensor)) for tensor in operator.outputs
+            ):
                 continue
             makers = [self.makers[tensor] for tensor in operator.inputs if tensor in self.makers]
             self.remove(operator.name)
@@ -179,12 +217,22 @@ class MutableGraph:
         return dead
 
     def finish(self) -> Graph:
-        """The graph as it stands: operators in topological order, as near as that allows to where they were; nothing that nothing reads."""
-        return replace(self.graph, operators=self._ordered(), tensors=self.tensors, constants=self.constants).without_unused()
+        """The graph as it stands: operators in topological order,
+        as near as that allows to where they were; nothing that nothing reads.
+        """
+        return replace(
+            self.graph, operators=self._ordered(), tensors=self.tensors, constants=self.constants
+        ).without_unused()
 
     def _ordered(self) -> tuple[Operator, ...]:
-        waiting = {name: len({t for t in op.inputs if t in self.makers}) for name, op in self.operators.items()}
-        ready = [(self.position[name], place, name) for place, name in enumerate(self.operators) if waiting[name] == 0]
+        waiting = {
+            name: len({t for t in op.inputs if t in self.makers}) for name, op in self.operators.items()
+        }
+        ready = [
+            (self.position[name], place, name)
+            for place, name in enumerate(self.operators)
+            if waiting[name] == 0
+        ]
         heapq.heapify(ready)
         done: list[Operator] = []
         while ready:

@@ -1,6 +1,8 @@
-"""What scales or shifts each channel of a map by a constant, as a depthwise convolution of one element: so int8 hardware has it.
+"""What scales or shifts each channel of a map by a constant, as a depthwise convolution of one element: so
+int8 hardware has it.
 
-Of real numbers this is exact; what becomes int8 are then the scales, one per channel, as weights, and the shifts, as bias.
+Of real numbers this is exact; what becomes int8 are then the scales, one per channel, as weights, and the
+shifts, as bias.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ SCALING = ("Mul", "Div", "Add", "Sub")
 
 
 def as_convolutions(graph: Graph) -> Graph:
-    """BatchNormalization of maps [n, c, h, w], and Mul, Div, Add and Sub of them by one constant per channel, as depthwise convolutions.
+    """BatchNormalization of maps [n, c, h, w], and Mul, Div, Add and Sub of them by one constant per channel,
+    as depthwise convolutions.
 
     Several in a row become one.
     """
@@ -30,7 +33,11 @@ def as_convolutions(graph: Graph) -> Graph:
         if source is not None:
             if source not in scalable or mutable.only_reader(source) is not operator:
                 unit = _unit(mutable, operator, source)
-                mutable.change(replace(operator, inputs=tuple(unit if name == source else name for name in operator.inputs)))
+                mutable.change(
+                    replace(
+                        operator, inputs=tuple(unit if name == source else name for name in operator.inputs)
+                    )
+                )
             scalable.add(operator.outputs[0])
     mutable = MutableGraph(fold_batch_normalization(mutable.finish()))
     fold_affine(mutable, Log())
@@ -51,10 +58,16 @@ def _map(graph: Graph, operator: Operator) -> str | None:
     else:
         return None
     shape = graph.shape(source)
-    if len(shape) != 4 or graph.shape(operator.outputs[0]) != shape or not graph.tensors[source].dtype.startswith("float"):
+    if (
+        len(shape) != 4
+        or graph.shape(operator.outputs[0]) != shape
+        or not graph.tensors[source].dtype.startswith("float")
+    ):
         return None
     known = all(name in graph.constants for name in others)
-    per_channel = operator.kind == "BatchNormalization" or all((1, *graph.shape(name))[-4:] == (1, shape[1], 1, 1) for name in others)
+    per_channel = operator.kind == "BatchNormalization" or all(
+        (1, *graph.shape(name))[-4:] == (1, shape[1], 1, 1) for name in others
+    )
     return source if known and per_channel and shape[1] > 1 else None
 
 
@@ -62,9 +75,14 @@ def _unit(mutable: MutableGraph, operator: Operator, source: str) -> str:
     """The result of a new depthwise convolution before an operator, which changes nothing."""
     name, tensor = mutable.fresh(f"{operator.name}.channels"), mutable.tensors[source]
     channels = tensor.shape[1]
-    weight = mutable.add_constant(f"{name}.weight", (channels, 1, 1, 1), tensor.dtype, np.ones((channels, 1, 1, 1)))
+    weight = mutable.add_constant(
+        f"{name}.weight", (channels, 1, 1, 1), tensor.dtype, np.ones((channels, 1, 1, 1))
+    )
     result = mutable.fresh(f"{name}.result")
     mutable.tensors[result] = replace(tensor, name=result)
     attributes = {"group": channels, "kernel_shape": (1, 1)}
-    mutable.add(Operator(name, "Conv", (source, weight), (result,), attributes, origin=operator.origin), mutable.position[operator.name])
+    mutable.add(
+        Operator(name, "Conv", (source, weight), (result,), attributes, origin=operator.origin),
+        mutable.position[operator.name],
+    )
     return result

@@ -1,9 +1,10 @@
 """Convolutions along one axis, and what stands around them, as operators on maps [n, c, l, 1].
 
-A map [n, c, l] has its channels for rows, all of which a convolution reads; one of shape [n, c, l, 1] has its positions for rows, a window of which
-is enough. Elementwise operators and pools beside a convolution, or behind one that works on [n, c, l, 1] as it stands, take the same form. So does a
-Transpose between [n, c, l] and [n, l, c], as one between [n, c, l, 1] and [n, 1, l, c], which has the same rows: nothing but the ends of such a part
-of the network needs a view.
+A map [n, c, l] has its channels for rows, all of which a convolution reads; one of shape [n, c, l, 1] has its
+positions for rows, a window of which is enough. Elementwise operators and pools beside a convolution, or
+behind one that works on [n, c, l, 1] as it stands, take the same form. So does a Transpose between [n, c, l]
+and [n, l, c], as one between [n, c, l, 1] and [n, 1, l, c], which has the same rows: nothing but the ends of
+such a part of the network needs a view.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an 
 
 
 def on_positions(graph: Graph) -> Graph:
-    """Convolutions of maps [n, c, l], and what stands beside them, as operators on [n, c, l, 1] between views."""
+    """Convolutions of maps [n, c, l], and what stands beside them,
+    as operators on [n, c, l, 1] between views.
+    """
     mutable, part = MutableGraph(graph), dict[str, None]()
     for operator in graph.operators:
-        if operator.name not in part and (operator.kind in CONVOLUTIONS or _behind_column(mutable, operator)) and _takes_part(mutable, operator):
+        if (
+            operator.name not in part
+            and (operator.kind in CONVOLUTIONS or _behind_column(mutable, operator))
+            and _takes_part(mutable, operator)
+        ):
             part |= _around(mutable, operator)
     if not part:
         return graph
@@ -47,11 +54,13 @@ def on_positions(graph: Graph) -> Graph:
     return mutable.finish()
 
 
-# -- what takes part -------------------------------------------------------------------------------------------------------------------------
+# -- what takes part -----------------------------------------------------------------------------------------
 
 
 def _takes_part(mutable: MutableGraph, operator: Operator) -> bool:
-    """Whether it is a convolution or pool along one axis, or works element by element on maps of one shape [n, c, l], or turns such maps round."""
+    """Whether it is a convolution or pool along one axis, or works element by element on maps of one shape
+    [n, c, l], or turns such maps round.
+    """
     if not mutable.is_plain(operator) or len(shape := mutable.tensors[operator.outputs[0]].shape) != 3:
         return False
     maps = [name for name in operator.inputs if name and name not in mutable.constants]
@@ -61,7 +70,11 @@ def _takes_part(mutable: MutableGraph, operator: Operator) -> bool:
         return True
     if operator.kind == "Transpose":
         return operator.attributes.get("perm") == SWAP
-    return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(mutable.tensors[name].shape == shape for name in maps)
+    return (
+        spec(operator.kind).elementwise
+        and operator.kind not in BY_CHANNEL
+        and all(mutable.tensors[name].shape == shape for name in maps)
+    )
 
 
 def _behind_column(mutable: MutableGraph, operator: Operator) -> bool:
@@ -69,13 +82,20 @@ def _behind_column(mutable: MutableGraph, operator: Operator) -> bool:
     for name in operator.inputs:
         for source in behind(mutable, name)[1:] if name else ():
             maker = mutable.maker(source)
-            if maker is not None and maker.kind in CONVOLUTIONS and mutable.tensors[source].shape == _as_column(mutable.tensors[name].shape):
+            if (
+                maker is not None
+                and maker.kind in CONVOLUTIONS
+                and mutable.tensors[source].shape == _as_column(mutable.tensors[name].shape)
+            ):
                 return True
     return False
 
 
 def _around(mutable: MutableGraph, first: Operator) -> dict[str, None]:
-    """An operator and what stands around it. Behind a map that is turned round, it ends where another map comes in."""
+    """An operator and what stands around it.
+
+    Behind a map that is turned round, it ends where another map comes in.
+    """
     members, todo = {first.name: None}, [first]
     while todo:
         operator = todo.pop()
@@ -92,16 +112,23 @@ def _around(mutable: MutableGraph, first: Operator) -> dict[str, None]:
 
 
 def _behind_turn(mutable: MutableGraph, operator: Operator) -> Iterator[str]:
-    """What works element by element on the result of an operator, and on what comes of that, with no other map."""
+    """What works element by element on the result of an operator, and on what comes of that,
+    with no other map.
+    """
     for name in mutable.readers.get(operator.outputs[0], ()):
         reader = mutable.operators[name]
         maps = {given for given in reader.inputs if given and given not in mutable.constants}
-        if reader.kind not in BY_CHANNEL and spec(reader.kind).elementwise and maps == {*operator.outputs} and _takes_part(mutable, reader):
+        if (
+            reader.kind not in BY_CHANNEL
+            and spec(reader.kind).elementwise
+            and maps == {*operator.outputs}
+            and _takes_part(mutable, reader)
+        ):
             yield name
             yield from _behind_turn(mutable, reader)
 
 
-# -- what becomes of it ----------------------------------------------------------------------------------------------------------------------
+# -- what becomes of it --------------------------------------------------------------------------------------
 
 
 def _convert(mutable: MutableGraph, operator: Operator) -> None:
@@ -110,11 +137,15 @@ def _convert(mutable: MutableGraph, operator: Operator) -> None:
     if operator.kind == "Transpose":
         _turn(mutable, operator)
         return
-    turned = any(_is_view(mutable, name, _as_row) for name in operator.inputs if name and name not in mutable.constants)
+    turned = any(
+        _is_view(mutable, name, _as_row) for name in operator.inputs if name and name not in mutable.constants
+    )
     form = _as_row if turned else _as_column
     result = new_tensor(mutable, f"{result_name}.column", form(tensor.shape), tensor.dtype)
     inputs = tuple(_input(mutable, index, operator, form) for index in range(len(operator.inputs)))
-    attributes = operator.attributes if spec(operator.kind).elementwise else _with_second_axis(operator.attributes)
+    attributes = (
+        operator.attributes if spec(operator.kind).elementwise else _with_second_axis(operator.attributes)
+    )
     mutable.change(replace(operator, inputs=inputs, outputs=(result,), attributes=attributes))
     add_view(mutable, operator, result, result_name)
 
@@ -147,15 +178,22 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, form: Callable
     if index in spec(operator.kind).parameters or len(tensor.shape) < (3 if form is _as_row else 1):
         return name
     value, shape = mutable.constants[name], form(tensor.shape)
-    return mutable.add_constant(f"{name}.column", shape, tensor.dtype, None if value is None else value.reshape(shape))
+    return mutable.add_constant(
+        f"{name}.column", shape, tensor.dtype, None if value is None else value.reshape(shape)
+    )
 
 
 def _turn(mutable: MutableGraph, operator: Operator) -> None:
-    """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back. Both have l rows."""
+    """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back.
+
+    Both have l rows.
+    """
     (source,), (turned,) = operator.inputs, operator.outputs
     forward = _is_view(mutable, source, _as_column)
     before, after = (_as_column, _as_row) if forward else (_as_row, _as_column)
-    result = new_tensor(mutable, f"{turned}.turned", after(mutable.tensors[turned].shape), mutable.tensors[turned].dtype)
+    result = new_tensor(
+        mutable, f"{turned}.turned", after(mutable.tensors[turned].shape), mutable.tensors[turned].dtype
+    )
     given = view_of(mutable, source, before(mutable.tensors[source].shape), f"{source}.row", operator)
     mutable.change(replace(operator, inputs=(given,), outputs=(result,), attributes={"perm": (0, 3, 2, 1)}))
     add_view(mutable, operator, result, turned)
@@ -164,7 +202,11 @@ def _turn(mutable: MutableGraph, operator: Operator) -> None:
 def _is_view(mutable: MutableGraph, name: str, form: Callable[[Shape], Shape]) -> bool:
     """Whether a map is a view of one in this form by now."""
     maker = mutable.plain_maker(name)
-    return maker is not None and maker.kind == "Reshape" and mutable.tensors[maker.inputs[0]].shape == form(mutable.tensors[name].shape)
+    return (
+        maker is not None
+        and maker.kind == "Reshape"
+        and mutable.tensors[maker.inputs[0]].shape == form(mutable.tensors[name].shape)
+    )
 
 
 def _as_column(shape: Shape) -> Shape:

@@ -1,8 +1,10 @@
-"""Matrix products by a constant, and what stands around them row by row, as operators on maps [b, s, d], which can be cut along s.
+"""Matrix products by a constant, and what stands around them row by row, as operators on maps [b, s, d],
+which can be cut along s.
 
-Exporters write a linear layer as Gemm on a view [b s, d], or as MatMul on a map [b, h, w, d] whose channels come last. Both do the same for every
-vector of d elements. Elementwise operators, normalisations and reductions along d beside them take the same form, so that nothing but the ends of
-such a part of the network needs a view.
+Exporters write a linear layer as Gemm on a view [b s, d], or as MatMul on a map [b, h, w, d] whose channels
+come last. Both do the same for every vector of d elements. Elementwise operators, normalisations and
+reductions along d beside them take the same form, so that nothing but the ends of such a part of the network
+needs a view.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ from lfopt.ops.traits import Tiling
 from lfopt.rewrite.mutable_graph import MutableGraph
 from lfopt.rewrite.views import add_view, behind, new_tensor, skip_views, view_of
 
-ALONG_LAST = frozenset({"LayerNormalization", "Softmax", "LogSoftmax"})  # that have their axis as an attribute, the last one if nothing is said
+# that have their axis as an attribute, the last one if nothing is said
+ALONG_LAST = frozenset({"LayerNormalization", "Softmax", "LogSoftmax"})
 BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an axis of their own
 
 Rows = tuple[int, int]  # (b, s)
 
 
 def on_rows(graph: Graph) -> Graph:
-    """Linear layers on maps of other shapes than [b, s, d], and what stands beside them, as operators on [b, s, d] between views."""
+    """Linear layers on maps of other shapes than [b, s, d], and what stands beside them,
+    as operators on [b, s, d] between views.
+    """
     mutable, rows = MutableGraph(graph), dict[str, Rows]()
     for operator in graph.operators:
         if operator.name not in rows and _is_layer(mutable, operator):
@@ -44,7 +49,7 @@ def on_rows(graph: Graph) -> Graph:
     return mutable.finish()
 
 
-# -- what takes part -------------------------------------------------------------------------------------------------------------------------
+# -- what takes part -----------------------------------------------------------------------------------------
 
 
 def _is_cut_otherwise(shape: Shape) -> bool:
@@ -54,16 +59,27 @@ def _is_cut_otherwise(shape: Shape) -> bool:
 
 def _is_layer(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it multiplies every vector of a map by a constant matrix, and adds nothing but a constant."""
-    if operator.kind not in ("Gemm", "MatMul") or not mutable.is_plain(operator) or not _is_cut_otherwise(mutable.tensors[operator.outputs[0]].shape):
+    if (
+        operator.kind not in ("Gemm", "MatMul")
+        or not mutable.is_plain(operator)
+        or not _is_cut_otherwise(mutable.tensors[operator.outputs[0]].shape)
+    ):
         return False
     source, matrix, *bias = operator.inputs
-    constant = all(name in mutable.constants for name in (matrix, *bias) if name) and source not in mutable.constants
-    scales = [operator.attributes.get(name, default) for name, default in (("transA", 0), ("alpha", 1.0), ("beta", 1.0))]
+    constant = (
+        all(name in mutable.constants for name in (matrix, *bias) if name) and source not in mutable.constants
+    )
+    scales = [
+        operator.attributes.get(name, default)
+        for name, default in (("transA", 0), ("alpha", 1.0), ("beta", 1.0))
+    ]
     return constant and len(mutable.tensors[matrix].shape) == 2 and scales == [0, 1, 1]
 
 
 def _is_rowwise(mutable: MutableGraph, operator: Operator) -> bool:
-    """Whether each vector of its result depends on the same vectors of maps of that shape, and on constants that are the same for all."""
+    """Whether each vector of its result depends on the same vectors of maps of that shape,
+    and on constants that are the same for all.
+    """
     shape = mutable.tensors[operator.outputs[0]].shape
     if not mutable.is_plain(operator) or not _is_cut_otherwise(shape) or operator.kind in BY_CHANNEL:
         return False
@@ -73,13 +89,19 @@ def _is_rowwise(mutable: MutableGraph, operator: Operator) -> bool:
     if operator.kind in ALONG_LAST:
         return operator.attributes.get("axis", -1) in (-1, len(shape) - 1)
     if spec(operator.kind).elementwise:
-        return all(prod(mutable.tensors[name].shape[:-1]) == 1 for name in operator.inputs if name in mutable.constants)
+        return all(
+            prod(mutable.tensors[name].shape[:-1]) == 1
+            for name in operator.inputs
+            if name in mutable.constants
+        )
     axes = reduced_axes(mutable.call(operator)) if operator.kind.startswith("Reduce") else None
     return axes is not None and {*axes} == {len(shape) - 1} and operator.attributes.get("keepdims", 1) == 1
 
 
 def _around(mutable: MutableGraph, layer: Operator) -> list[str]:
-    """A layer and what stands around it row by row; nothing where that meets products of two maps: their rows are those of single heads."""
+    """A layer and what stands around it row by row; nothing where that meets products of two maps:
+    their rows are those of single heads.
+    """
     members, todo = {layer.name: None}, [layer]
     while todo:
         operator = todo.pop()
@@ -87,7 +109,11 @@ def _around(mutable: MutableGraph, layer: Operator) -> list[str]:
         near += [mutable.operators[name] for name in mutable.readers.get(operator.outputs[0], ())]
         for other in near:
             layers = _is_layer(mutable, other)
-            if not layers and spec(other.kind).tiling is Tiling.CONTRACT and len(mutable.tensors[layer.outputs[0]].shape) > 3:
+            if (
+                not layers
+                and spec(other.kind).tiling is Tiling.CONTRACT
+                and len(mutable.tensors[layer.outputs[0]].shape) > 3
+            ):
                 return []
             if other.name not in members and (layers or _is_rowwise(mutable, other)):
                 members[other.name] = None
@@ -96,7 +122,9 @@ def _around(mutable: MutableGraph, layer: Operator) -> list[str]:
 
 
 def _rows(mutable: MutableGraph, part: list[str], shape: Shape) -> Rows:
-    """How many rows of how many samples the vectors are: as in a map [b, s, d] that the part reads a view of, if there is one."""
+    """How many rows of how many samples the vectors are:
+    as in a map [b, s, d] that the part reads a view of, if there is one.
+    """
     samples, *others = shape[:-1]
     if others:
         return samples, prod(others)
@@ -109,7 +137,7 @@ def _rows(mutable: MutableGraph, part: list[str], shape: Shape) -> Rows:
     return 1, samples
 
 
-# -- what becomes of it ----------------------------------------------------------------------------------------------------------------------
+# -- what becomes of it --------------------------------------------------------------------------------------
 
 
 def _convert(mutable: MutableGraph, operator: Operator, rows: Rows) -> None:
@@ -121,13 +149,32 @@ def _convert(mutable: MutableGraph, operator: Operator, rows: Rows) -> None:
     if operator.kind == "Gemm":
         matrix, *bias = (name for name in inputs[1:] if name)
         matrix = _transposed(mutable, matrix) if operator.attributes.get("transB", 0) else matrix
-        product = new_tensor(mutable, f"{result_name}.product", (*rows, tensor.shape[-1]), tensor.dtype) if bias else result
-        mutable.change(replace(operator, kind="MatMul", inputs=(inputs[0], matrix), outputs=(product,), attributes={}))
+        product = (
+            new_tensor(mutable, f"{result_name}.product", (*rows, tensor.shape[-1]), tensor.dtype)
+            if bias
+            else result
+        )
+        mutable.change(
+            replace(operator, kind="MatMul", inputs=(inputs[0], matrix), outputs=(product,), attributes={})
+        )
         if bias:
-            mutable.add(Operator(mutable.fresh(f"{operator.name}.bias"), "Add", (product, bias[0]), (result,), origin=operator.origin), position)
+            mutable.add(
+                Operator(
+                    mutable.fresh(f"{operator.name}.bias"),
+                    "Add",
+                    (product, bias[0]),
+                    (result,),
+                    origin=operator.origin,
+                ),
+                position,
+            )
     else:
         axes = {name: value for name, value in (("axis", -1), ("axes", (-1,))) if name in operator.attributes}
-        mutable.change(replace(operator, inputs=tuple(inputs), outputs=(result,), attributes={**operator.attributes, **axes}))
+        mutable.change(
+            replace(
+                operator, inputs=tuple(inputs), outputs=(result,), attributes={**operator.attributes, **axes}
+            )
+        )
     add_view(mutable, operator, result, result_name)
 
 
@@ -144,7 +191,9 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, rows: Rows) ->
     if len(tensor.shape) < 2 or prod(tensor.shape[:-1]) > 1:
         return name
     value = mutable.constants[name]
-    return mutable.add_constant(f"{name}.vector", tensor.shape[-1:], tensor.dtype, None if value is None else value.reshape(-1))
+    return mutable.add_constant(
+        f"{name}.vector", tensor.shape[-1:], tensor.dtype, None if value is None else value.reshape(-1)
+    )
 
 
 def _transposed(mutable: MutableGraph, name: str) -> str:

@@ -9,7 +9,9 @@ from typing import Literal
 from lfopt.ir import Attribute
 from lfopt.rewrite.terms import Condition, Term, parse, parse_guard
 
-Family = Literal["associative", "distributive", "commutative", "inverse", "identity", "normal form", "composite"]
+Family = Literal[
+    "associative", "distributive", "commutative", "inverse", "identity", "normal form", "composite"
+]
 
 
 @dataclass(frozen=True, slots=True)

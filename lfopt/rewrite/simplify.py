@@ -1,4 +1,6 @@
-"""Sets of rules by name: a graph goes in, an equivalent smaller one comes out, and if asked, what was done and what was not."""
+"""Sets of rules by name: a graph goes in, an equivalent smaller one comes out, and if asked,
+what was done and what was not.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,22 @@ _SOFTMAXES = Index.of(STABLE_SOFTMAXES)
 
 def _default(graph: Graph) -> Rewriting:
     log = Log()
-    given, mutable = {operator.name: operator for operator in graph.operators}, MutableGraph(graph := fold_norms(graph, log))
+    given, mutable = (
+        {operator.name: operator for operator in graph.operators},
+        MutableGraph(graph := fold_norms(graph, log)),
+    )
     normal = {operator.name for operator in graph.operators if given[operator.name] is not operator}
     roots = [operator.name for operator in graph.operators if operator.kind in _SOFTMAXES.rules]
-    count = fold_affine(mutable, log, normal) if normal else 0  # networks from Caffe have scale and shift behind BatchNormalization
-    count += Engine(mutable, Facts(mutable), log).run_to_fixpoint(_SOFTMAXES, roots) + drop_idle(mutable, log, VIEWS)
+    # networks from Caffe have scale and shift behind BatchNormalization
+    count = fold_affine(mutable, log, normal) if normal else 0
+    count += Engine(mutable, Facts(mutable), log).run_to_fixpoint(_SOFTMAXES, roots) + drop_idle(
+        mutable, log, VIEWS
+    )
     return Rewriting(mutable.finish() if count else graph, tuple(log.applied), ())
 
 
-# Hundreds of rules are derived from their tables when they are first asked for: a third of a second that "default" does not need.
+# Hundreds of rules are derived from their tables when they are first asked for: a third of a second that
+# "default" does not need.
 
 
 def _all(graph: Graph) -> Rewriting:
@@ -47,7 +56,9 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    "default": _default,  # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, what moves for nothing left out
+    # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, what moves for nothing
+    # left out
+    "default": _default,
     "all": _all,
     "none": _none,
 }
@@ -56,19 +67,26 @@ RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
 def simplify(graph: Graph, rules: str = "default") -> Graph:
     """Apply a set of rules by name (a key of `RULES`).
 
-    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of one-hot vectors are lookups
-    (`lfopt.rewrite.lookups`), GroupNormalization is made of its parts (`lfopt.rewrite.group_norms`), linear layers are on maps [b, s, d]
-    (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
+    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of
+    one-hot vectors are lookups (`lfopt.rewrite.lookups`), GroupNormalization is made of its parts
+    (`lfopt.rewrite.group_norms`), linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`), and
+    convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
     """
     return (
         graph
         if rules == "none"
-        else on_rows(on_positions(rewrite(instances_as_groups(products_as_lookups(einsums_as_products(graph))), rules).graph))
+        else on_rows(
+            on_positions(
+                rewrite(instances_as_groups(products_as_lookups(einsums_as_products(graph))), rules).graph
+            )
+        )
     )
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:
-    """Apply a set of rules by name, or some rules alone; the new graph, what was applied, and what was refused and why."""
+    """Apply a set of rules by name, or some rules alone;
+    the new graph, what was applied, and what was refused and why.
+    """
     if not isinstance(rules, str):
         from lfopt.rewrite.stages import rewrite_with  # noqa: PLC0415
 

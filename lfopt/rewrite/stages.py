@@ -1,4 +1,6 @@
-"""The order in which everything is tried: clean-up, normal forms, composites, moves, algebra; again and again, until a round changes nothing."""
+"""The order in which everything is tried: clean-up, normal forms, composites, moves, algebra; again and
+again, until a round changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from lfopt.rewrite.rule import Rule
 
 Pass = Callable[[MutableGraph, Log], int]
 
-CLEAN_UP: tuple[Pass, ...] = (fold_constants, drop_idle, join_casts, drop_expands, merge_equal, drop_dead, fold_affine)
+CLEAN_UP: tuple[Pass, ...] = (
+    fold_constants,
+    drop_idle,
+    join_casts,
+    drop_expands,
+    merge_equal,
+    drop_dead,
+    fold_affine,
+)
 ALGEBRA: tuple[Rule, ...] = (*ASSOCIATIVE, *DISTRIBUTIVE, *COMMUTATIVE, *INVERSE)
 ALL_RULES: tuple[Rule, ...] = (*ALGEBRA, *NORMAL_FORMS, *COMPOSITES)
 ROUNDS = 10  # of a fixpoint that two or three reach
@@ -66,4 +76,8 @@ def finished(mutable: MutableGraph, log: Log) -> Rewriting:
     """The result; of the refusals those that still stand."""
     graph = mutable.finish()
     left = {operator.name for operator in graph.operators}
-    return Rewriting(graph, tuple(log.applied), tuple(refusal for refusal in log.refused.values() if refusal.operator in left))
+    return Rewriting(
+        graph,
+        tuple(log.applied),
+        tuple(refusal for refusal in log.refused.values() if refusal.operator in left),
+    )

@@ -1,4 +1,6 @@
-"""Views put in where part of a network is to work on maps of another shape, and left out where two of them meet."""
+"""Views put in where part of a network is to work on maps of another shape,
+and left out where two of them meet.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from lfopt.rewrite.mutable_graph import MutableGraph
 
 
 def view_of(mutable: MutableGraph, name: str, shape: Shape, wanted: str, reader: Operator) -> str:
-    """A map in another shape: what it is a view of, or a view of it that is there, if that has this shape; else a new one, named `wanted` if free."""
+    """A map in another shape: what it is a view of, or a view of it that is there, if that has this shape;
+    else a new one, named `wanted` if free.
+    """
     views = (mutable.operators[reader] for reader in mutable.readers.get(name, ()))
     for known in (*behind(mutable, name), *(view.outputs[0] for view in views if view.kind in VIEWS)):
         if mutable.tensors[known].shape == shape:
@@ -25,7 +29,9 @@ def add_view(mutable: MutableGraph, beside: Operator, source: str, result: str) 
     """A Reshape from one tensor to another."""
     shape = mutable.tensors[result].shape
     wanted = mutable.add_constant(f"{result}.shape", (len(shape),), "int64", np.array(shape))
-    view = Operator(mutable.fresh(f"{beside.name}.view"), "Reshape", (source, wanted), (result,), origin=beside.origin)
+    view = Operator(
+        mutable.fresh(f"{beside.name}.view"), "Reshape", (source, wanted), (result,), origin=beside.origin
+    )
     mutable.add(view, mutable.position[beside.name])
 
 
@@ -39,7 +45,11 @@ def behind(mutable: MutableGraph, name: str) -> list[str]:
 
 def skip_views(mutable: MutableGraph, operator: Operator) -> None:
     """Let operators read a tensor itself in place of a view, by way of other shapes, of its own shape."""
-    if operator.name not in mutable.operators or operator.kind not in VIEWS or operator.outputs[0] in mutable.outputs:
+    if (
+        operator.name not in mutable.operators
+        or operator.kind not in VIEWS
+        or operator.outputs[0] in mutable.outputs
+    ):
         return
     first, *sources = behind(mutable, operator.outputs[0])
     same = [source for source in sources if mutable.tensors[source].shape == mutable.tensors[first].shape]

@@ -12,12 +12,13 @@ import numpy as np
 PRELU_SLOPE = 0.25  # He et al., "Delving deep into rectifiers", ICCV 2015
 LEAKY_SLOPE = 0.1  # of the YOLO networks: Redmon et al., "You only look once", CVPR 2016
 
-# Wanted standard deviation before an activation; 1 before the others. SiLU and hard swish bend near zero, and there an error of the
-# estimate grows from layer to layer; at 4, it shrinks. Mish, which the zoo shifts off zero, needs less. ReLU6 needs 3 to be cut off at 6 now
-# and then.
+# Wanted standard deviation before an activation; 1 before the others. SiLU and hard swish bend near zero, and
+# there an error of the estimate grows from layer to layer; at 4, it shrinks. Mish, which the zoo shifts off
+# zero, needs less. ReLU6 needs 3 to be cut off at 6 now and then.
 STD_BEFORE: dict[str | None, float] = {"relu6": 3.0, "silu": 4.0, "mish": 2.0, "hard_swish": 4.0}
 
-# Activation that is one operator -> the operator and its attributes. ReLU6 and PReLU have operands too: see `Net.act`.
+# Activation that is one operator -> the operator and its attributes. ReLU6 and PReLU have operands too: see
+# `Net.act`.
 OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
     "relu6": ("Clip", {}),
@@ -38,7 +39,8 @@ class ActivationOperator:
     operands: tuple[str | float, ...]  # "x", the name of an earlier piece, or a constant
 
 
-# Activation that is several operators, which is how exporters write what ONNX lacks, or lacked when they were made.
+# Activation that is several operators, which is how exporters write what ONNX lacks, or lacked when they were
+# made.
 PIECES: dict[str, tuple[ActivationOperator, ...]] = {
     "silu": (
         ActivationOperator("sigmoid", "Sigmoid", ("x",)),
@@ -101,7 +103,9 @@ def pieces_of(kind: str, x: np.ndarray) -> dict[str, np.ndarray]:
     """
     outputs: dict[str | float, np.ndarray] = {"x": x}
     for piece in PIECES[kind]:
-        outputs[piece.name] = _ARITHMETIC[piece.operator](*(outputs.get(operand, operand) for operand in piece.operands))
+        outputs[piece.name] = _ARITHMETIC[piece.operator](
+            *(outputs.get(operand, operand) for operand in piece.operands)
+        )
     return {piece.name: outputs[piece.name] for piece in PIECES[kind]}
 
 

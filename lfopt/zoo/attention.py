@@ -1,4 +1,5 @@
-"""The parts of a transformer, as torch's exporter writes them: LayerNormalization and Softmax whole, attention as the operators around two products.
+"""The parts of a transformer, as torch's exporter writes them: LayerNormalization and Softmax whole,
+attention as the operators around two products.
 
 Values are n, s, c: sequences, positions, features; inside attention n, heads, s, c / heads.
 """
@@ -19,13 +20,18 @@ GAIN_STD = 0.1  # of the factors of a layer normalization, whose mean is 1
 SHIFT_STD = 0.05  # of what it adds
 SCORE_STD = 2.0  # of queries times keys: at 1, the mean of a thousand values would say little of the input
 
-Scaled = Literal["both", "query"]  # what is multiplied: queries and keys by the square root of the scale, or queries by the scale
+# what is multiplied: queries and keys by the square root of the scale, or queries by the scale
+Scaled = Literal["both", "query"]
 
 
 def layer_norm(net: Net, at: str, x: Value, epsilon: float = 1e-5) -> Value:
     """Ba, Kiros and Hinton, "Layer normalization", 2016: over the features of each position."""
     features = x.shape[-1:]
-    operands = [x.name, net.weight(f"{at}.weight", features, GAIN_STD, mean=1.0), net.weight(f"{at}.bias", features, SHIFT_STD)]
+    operands = [
+        x.name,
+        net.weight(f"{at}.weight", features, GAIN_STD, mean=1.0),
+        net.weight(f"{at}.bias", features, SHIFT_STD),
+    ]
     stats = moments.multiplied(moments.normalized(x.moments), Moments(1.0, GAIN_STD**2, 0.0))
     shifted = moments.added(stats, Moments(0.0, SHIFT_STD**2, 0.0))
     return net.emit("LayerNormalization", at, operands, x.shape, shifted, axis=-1, epsilon=epsilon)
@@ -54,9 +60,11 @@ def attention(
     scaled: Scaled = "both",
     key_bias: bool = True,
 ) -> Value:
-    """Every position of x looks at all positions of another sequence: Vaswani et al., "Attention is all you need", NeurIPS 2017.
+    """Every position of x looks at all positions of another sequence: Vaswani et al., "Attention is all you
+    need", NeurIPS 2017.
 
-    keys, values: what keys and values are computed from, or writes it after the queries; None is x, and for values what keys are. std: of the output.
+    keys, values: what keys and values are computed from, or writes it after the queries; None is x, and for
+    values what keys are. std: of the output.
     """
     query = net.linear(f"{at}.query", x, x.shape[-1], std=SCORE_STD)
     if scaled == "query":
@@ -72,7 +80,9 @@ def attention(
 def heads_first(net: Net, at: str, x: Value, heads: int) -> Value:
     """Features as heads, each a sequence of its own: n, s, c to n, heads, s, c / heads."""
     n, s, c = x.shape
-    return net.transpose(f"{at}.heads_first", net.reshape(f"{at}.heads", x, (n, s, heads, c // heads)), (0, 2, 1, 3))
+    return net.transpose(
+        f"{at}.heads_first", net.reshape(f"{at}.heads", x, (n, s, heads, c // heads)), (0, 2, 1, 3)
+    )
 
 
 def looked_up(net: Net, at: str, query: Value, key: Value, value: Value, scaled: Scaled) -> Value:
@@ -83,16 +93,34 @@ def looked_up(net: Net, at: str, query: Value, key: Value, value: Value, scaled:
     n, heads, s, size = query.shape
     length = key.shape[2]
     key = net.reshape(f"{at}.key.sequences", key, (n * heads, length, size))
-    key = net.reshape(f"{at}.key.columns", net.transpose(f"{at}.key.transposed", key, (0, 2, 1)), (n, heads, size, length))
+    key = net.reshape(
+        f"{at}.key.columns", net.transpose(f"{at}.key.transposed", key, (0, 2, 1)), (n, heads, size, length)
+    )
     if scaled == "both":
-        query, key = (_scaled(net, f"{at}.{name}.scaled", x, size**-0.25) for name, x in (("query", query), ("key", key)))
-    scores = net.emit("MatMul", f"{at}.scores", [query.name, key.name], (n, heads, s, length), Moments(0.0, 0.0, SCORE_STD**2))
+        query, key = (
+            _scaled(net, f"{at}.{name}.scaled", x, size**-0.25)
+            for name, x in (("query", query), ("key", key))
+        )
+    scores = net.emit(
+        "MatMul",
+        f"{at}.scores",
+        [query.name, key.name],
+        (n, heads, s, length),
+        Moments(0.0, 0.0, SCORE_STD**2),
+    )
     shares = net.emit(
-        "Softmax", f"{at}.softmax", [scores.name], scores.shape, moments.attended(Moments(0.0, 0.0, 1 / length), (length,), SCORE_STD), axis=-1
+        "Softmax",
+        f"{at}.softmax",
+        [scores.name],
+        scores.shape,
+        moments.attended(Moments(0.0, 0.0, 1 / length), (length,), SCORE_STD),
+        axis=-1,
     )
     mixed = moments.attended(value.moments, (length,), SCORE_STD)
     y = net.emit("MatMul", f"{at}.context", [shares.name, value.name], query.shape, mixed)
-    return net.reshape(f"{at}.joined", net.transpose(f"{at}.positions_first", y, (0, 2, 1, 3)), (n, s, heads * size))
+    return net.reshape(
+        f"{at}.joined", net.transpose(f"{at}.positions_first", y, (0, 2, 1, 3)), (n, s, heads * size)
+    )
 
 
 def to_sequence(net: Net, at: str, x: Value) -> Value:
@@ -104,7 +132,9 @@ def to_sequence(net: Net, at: str, x: Value) -> Value:
 def to_map(net: Net, at: str, x: Value, height: int, width: int) -> Value:
     """The positions of a sequence as a map: what `to_sequence` undoes."""
     n, _, c = x.shape
-    return net.reshape(f"{at}.map", net.transpose(f"{at}.channels_first", x, (0, 2, 1)), (n, c, height, width))
+    return net.reshape(
+        f"{at}.map", net.transpose(f"{at}.channels_first", x, (0, 2, 1)), (n, c, height, width)
+    )
 
 
 def _scaled(net: Net, at: str, x: Value, factor: float) -> Value:

@@ -1,4 +1,5 @@
-"""BERT-base: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language understanding", NAACL 2019; without a pooler.
+"""BERT-base: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language
+understanding", NAACL 2019; without a pooler.
 
 One sentence without padding, so that there is no mask.
 """
@@ -19,7 +20,10 @@ EPSILON = 1e-12  # of layer normalizations
 def bert(net: Net, tokens: Value) -> Value:
     """Tokens to the features of each."""
     n, s = tokens.shape
-    first, positions = net.constant("first_sentence", np.zeros((1, s), np.int64)), net.constant("positions", np.arange(s)[None])
+    first, positions = (
+        net.constant("first_sentence", np.zeros((1, s), np.int64)),
+        net.constant("positions", np.arange(s)[None]),
+    )
     words = embedding(net, "words", VOCABULARY, tokens.name, (n, s, WIDTH), 1.0)
     sentences = embedding(net, "sentences", SENTENCES, first, (n, s, WIDTH), 0.25)
     x = net.add("sentences.add", words, sentences)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from lfopt.zoo.builder import Net, Pads, Value
 
-# Mean before the gate, such that a gate which hardly moves and one which is either open or shut have the same mean square: 1/2. Otherwise
-# the values of a deep network would grow wherever its gates move more than estimated, as they do on images with large even areas.
+# Mean before the gate, such that a gate which hardly moves and one which is either open or shut have the same
+# mean square: 1/2. Otherwise the values of a deep network would grow wherever its gates move more than
+# estimated, as they do on images with large even areas.
 _GATE_SHIFT = {"sigmoid": 0.881, "hard_sigmoid": 1.243}
 
 
 def gate(net: Net, at: str, x: Value, reduced: int, act: str, gate_act: str) -> Value:
-    """One factor a channel, computed from the mean of every channel (Hu et al., "Squeeze-and-excitation networks", CVPR 2018).
+    """One factor a channel, computed from the mean of every channel (Hu et al., "Squeeze-and-excitation
+    networks", CVPR 2018).
 
     The caller multiplies, because exporters differ in which factor comes first.
     """

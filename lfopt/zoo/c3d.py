@@ -17,7 +17,8 @@ def c3d(net: Net, frames: Value) -> Value:
     for s, (channels, convs) in enumerate(STAGES, start=1):
         for c in range(1, convs + 1):
             x = net.conv(f"stage{s}.conv{c}", x, channels, 3, act="relu")
-        # The first pool leaves time alone. The last halves 7 x 7 to 4 x 4: 8192 features, which the authors' fully connected layer takes.
+        # The first pool leaves time alone. The last halves 7 x 7 to 4 x 4: 8192 features, which the authors'
+        # fully connected layer takes.
         window = (1, 2, 2) if s == 1 else (2, 2, 2)
         x = net.max_pool(f"stage{s}.pool", x, window, stride=window, ceil_mode=s == len(STAGES))
     x = net.flatten("flatten", x)

@@ -40,11 +40,13 @@ class NetworkSummary:
     """One row of the zoo."""
 
     name: str
-    input_shape: tuple[int, ...]  # n, c, h, w of an image; n, c, t, h, w of a video; n, c, t of a sound; n, s of a text
+    # n, c, h, w of an image; n, c, t, h, w of a video; n, c, t of a sound; n, s of a text
+    input_shape: tuple[int, ...]
     source: str  # the paper that publishes the network
     description: str  # what it is, in a few words
     layers: Layers = field(repr=False, compare=False)
-    vocabulary: int | None = None  # of a text: the input is whole numbers below this; None: it is real numbers, "image"
+    # of a text: the input is whole numbers below this; None: it is real numbers, "image"
+    vocabulary: int | None = None
 
 
 def _square(name: str, size: int, source: str, description: str, layers: Layers) -> NetworkSummary:
@@ -74,16 +76,37 @@ _SEGFORMER = "Xie et al., NeurIPS 2021, arXiv:2105.15203"
 
 
 def _bert(tokens: int) -> NetworkSummary:
-    return NetworkSummary("bert_base", (1, tokens), _BERT, "language encoder, one sentence", bert.bert, vocabulary=bert.VOCABULARY)
+    return NetworkSummary(
+        "bert_base",
+        (1, tokens),
+        _BERT,
+        "language encoder, one sentence",
+        bert.bert,
+        vocabulary=bert.VOCABULARY,
+    )
 
 
 def _gpt2(tokens: int) -> NetworkSummary:
-    return NetworkSummary("gpt2", (1, tokens), _GPT2, "language model, parts in small operators", gpt2.gpt2, vocabulary=gpt2.VOCABULARY)
+    return NetworkSummary(
+        "gpt2",
+        (1, tokens),
+        _GPT2,
+        "language model, parts in small operators",
+        gpt2.gpt2,
+        vocabulary=gpt2.VOCABULARY,
+    )
 
 
 def _gpt2_step(cached: int) -> NetworkSummary:
     layers = partial(gpt2.gpt2_step, cached=cached)
-    return NetworkSummary("gpt2_step", (1, 1), _GPT2, "language model, one token against cached keys and values", layers, vocabulary=gpt2.VOCABULARY)
+    return NetworkSummary(
+        "gpt2_step",
+        (1, 1),
+        _GPT2,
+        "language model, one token against cached keys and values",
+        layers,
+        vocabulary=gpt2.VOCABULARY,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,32 +126,94 @@ _TEXTS = {
 
 _ROWS = (
     *(
-        _square(f"efficientnet_{v}", size, _EFFICIENTNET, f"classifier, width x{width}, depth x{depth}", partial(efficientnet, variant=v))
+        _square(
+            f"efficientnet_{v}",
+            size,
+            _EFFICIENTNET,
+            f"classifier, width x{width}, depth x{depth}",
+            partial(efficientnet, variant=v),
+        )
         for v, (width, depth, size) in SCALES.items()
     ),
-    _square("mobilenet_v1", 224, _MOBILENET_V1, "classifier of depthwise-separable convolutions", mobilenet_v1),
+    _square(
+        "mobilenet_v1", 224, _MOBILENET_V1, "classifier of depthwise-separable convolutions", mobilenet_v1
+    ),
     _square("mobilenet_v2", 224, _MOBILENET_V2, "classifier of inverted residuals", mobilenet_v2),
-    _square("mobilenet_v3_small", 224, _MOBILENET_V3, "classifier of inverted residuals with gates, small", mobilenet_v3_small),
-    _square("mobilenet_v3_large", 224, _MOBILENET_V3, "classifier of inverted residuals with gates, large", mobilenet_v3_large),
+    _square(
+        "mobilenet_v3_small",
+        224,
+        _MOBILENET_V3,
+        "classifier of inverted residuals with gates, small",
+        mobilenet_v3_small,
+    ),
+    _square(
+        "mobilenet_v3_large",
+        224,
+        _MOBILENET_V3,
+        "classifier of inverted residuals with gates, large",
+        mobilenet_v3_large,
+    ),
     *(
-        _square(f"resnet{d}", 224, _RESNET, f"classifier of {'bottleneck' if deep else 'basic'} residual blocks", partial(resnet, depth=d))
+        _square(
+            f"resnet{d}",
+            224,
+            _RESNET,
+            f"classifier of {'bottleneck' if deep else 'basic'} residual blocks",
+            partial(resnet, depth=d),
+        )
         for d, (_, deep) in STAGES.items()
     ),
-    _square("squeezenet1_0", 224, _SQUEEZENET, "classifier of fire modules", partial(squeezenet, version="1.0")),
-    _square("squeezenet1_1", 224, _SQUEEZENET, "classifier of fire modules, the lighter release", partial(squeezenet, version="1.1")),
+    _square(
+        "squeezenet1_0", 224, _SQUEEZENET, "classifier of fire modules", partial(squeezenet, version="1.0")
+    ),
+    _square(
+        "squeezenet1_1",
+        224,
+        _SQUEEZENET,
+        "classifier of fire modules, the lighter release",
+        partial(squeezenet, version="1.1"),
+    ),
     _square("vgg16", 224, _VGG, "plain classifier of 3 x 3 convolutions", vgg16),
-    _square("deeplabv3_mobilenet_v3_large", 513, _DEEPLAB, "segmentation, atrous pyramid on MobileNet V3", deeplabv3_mobilenet_v3_large),
-    NetworkSummary("fsrcnn", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, convolution and shuffle at the end", fsrcnn),
-    NetworkSummary("fsrcnn_deconv", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, transposed convolution at the end", fsrcnn_deconv),
+    _square(
+        "deeplabv3_mobilenet_v3_large",
+        513,
+        _DEEPLAB,
+        "segmentation, atrous pyramid on MobileNet V3",
+        deeplabv3_mobilenet_v3_large,
+    ),
+    NetworkSummary(
+        "fsrcnn", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, convolution and shuffle at the end", fsrcnn
+    ),
+    NetworkSummary(
+        "fsrcnn_deconv",
+        (1, 1, 540, 960),
+        _FSRCNN,
+        "super-resolution x2, transposed convolution at the end",
+        fsrcnn_deconv,
+    ),
     _square("mobilenet_v1_ssd", 300, _SSD, "detector on MobileNet V1, six maps", mobilenet_v1_ssd),
     _square("yolov4", 416, _YOLOV4, "detector on CSPDarknet53, three maps", yolov4),
     _square("unet", 256, _UNET, "segmentation, a quarter of the published width", unet),
     NetworkSummary("c3d", (1, 3, 16, 112, 112), _C3D, "classifier of videos, 3 x 3 x 3 convolutions", c3d),
     *(text.of(text.usual) for text in _TEXTS.values()),
     _square("vit_b16", 224, _VIT, "classifier, patches as tokens", partial(vit, width=768, heads=12)),
-    _square("vit_tiny", 224, _DEIT, "classifier, patches as tokens, a quarter of the width", partial(vit, width=192, heads=3)),
-    NetworkSummary("whisper_tiny_encoder", (1, 80, 3000), _WHISPER, "encoder of half a minute of speech, 1,500 tokens", whisper_tiny_encoder),
-    NetworkSummary("detr_resnet50", (1, 3, 800, 1066), _DETR, "detector, encoder and decoder on ResNet-50", detr),
+    _square(
+        "vit_tiny",
+        224,
+        _DEIT,
+        "classifier, patches as tokens, a quarter of the width",
+        partial(vit, width=192, heads=3),
+    ),
+    NetworkSummary(
+        "whisper_tiny_encoder",
+        (1, 80, 3000),
+        _WHISPER,
+        "encoder of half a minute of speech, 1,500 tokens",
+        whisper_tiny_encoder,
+    ),
+    NetworkSummary(
+        "detr_resnet50", (1, 3, 800, 1066), _DETR, "detector, encoder and decoder on ResNet-50", detr
+    ),
     _square("segformer_b0", 512, _SEGFORMER, "segmentation, attention to reduced maps", segformer_b0),
 )
 _BY_NAME = {row.name: row for row in _ROWS}
@@ -140,7 +225,8 @@ def names() -> tuple[str, ...]:
 
 
 def summary(name: str) -> NetworkSummary:
-    """The row of one network; of a text of another length, NAME@TOKENS; of one drawn at random, `lfopt.zoo.cells`, NAME@SEED. Raises UnknownNetwork.
+    """The row of one network; of a text of another length, NAME@TOKENS; of one drawn at random,
+    `lfopt.zoo.cells`, NAME@SEED. Raises UnknownNetwork.
 
     >>> summary("bert_base@512").input_shape
     (1, 512)
@@ -154,37 +240,52 @@ def summary(name: str) -> NetworkSummary:
         close = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
         accepted = [*close, *(known for known in _BY_NAME if known not in close)]
         drawn = ", ".join(f"{known}@SEED" for known in cells.NAMES)
-        raise UnknownNetwork(f"network {name!r} is not in the zoo; it has {', '.join(accepted)}; drawn at random: {drawn}")
+        raise UnknownNetwork(
+            f"network {name!r} is not in the zoo; it has {', '.join(accepted)}; drawn at random: {drawn}"
+        )
     return _BY_NAME[name]
 
 
 def _text(base: str, tokens: str) -> NetworkSummary:
     text = _TEXTS.get(base)
     if text is None:
-        raise UnknownNetwork(f"network {base}@{tokens}: found a length after {base!r}; accepted: one after {', '.join(_TEXTS)}")
+        raise UnknownNetwork(
+            f"network {base}@{tokens}: found a length after {base!r}; accepted: one after {', '.join(_TEXTS)}"
+        )
     if not re.fullmatch(r"[1-9][0-9]{0,5}", tokens) or int(tokens) > text.longest:
-        raise UnknownNetwork(f"network {base}@{tokens}: found {tokens!r}; accepted: a number of tokens from 1 to {text.longest}")
+        raise UnknownNetwork(
+            f"network {base}@{tokens}: found {tokens!r}; accepted: a number of tokens from 1 to "
+            f"{text.longest}"
+        )
     return text.of(int(tokens))
 
 
 def _drawn(base: str, seed: str) -> NetworkSummary:
     if not re.fullmatch(r"0|[1-9][0-9]{0,8}", seed):
-        raise UnknownNetwork(f"network {base}: found {seed!r} after the @; accepted: the seed of a network, a whole number from 0 to 999999999")
+        raise UnknownNetwork(
+            f"network {base}: found {seed!r} after the @; accepted: the seed of a network, a whole number "
+            "from 0 to 999999999"
+        )
     family, number = base.removeprefix(cells.PREFIX), int(seed)
     layers = partial(cells.network, family=family, seed=number)
-    return _square(f"{base}@{seed}", cells.image_size(number), cells.SOURCE, f"drawn at random, {family} cells", layers)
+    return _square(
+        f"{base}@{seed}", cells.image_size(number), cells.SOURCE, f"drawn at random, {family} cells", layers
+    )
 
 
 def build(name: str, seed: int = 0, weights: bool = True) -> onnx.ModelProto:
     """ONNX model (opset 18, batch 1, static shapes) with random weights, the same bytes for the same seed.
 
-    weights=False leaves every weight tensor of more than 256 elements without values: it keeps dims and type, is marked as external data at
-    "__random__", and states mean, std, min and max. `onnx.load(path, load_external_data=False)` reads such a file.
+    weights=False leaves every weight tensor of more than 256 elements without values: it keeps dims and type,
+    is marked as external data at "__random__", and states mean, std, min and max. `onnx.load(path,
+    load_external_data=False)` reads such a file.
 
     >>> build("squeezenet1_1", weights=False).graph.output[0].name
     'logits'
     """
     row = summary(name)
     net = Net(name, seed, weights)
-    given = net.image(row.input_shape) if row.vocabulary is None else net.tokens(row.input_shape, row.vocabulary)
+    given = (
+        net.image(row.input_shape) if row.vocabulary is None else net.tokens(row.input_shape, row.vocabulary)
+    )
     return net.model(given, row.layers(net, given), f"{row.description}; {row.source}")

@@ -1,14 +1,18 @@
-"""Networks drawn at random, to learn from and to test with: a stem, stages of cells, a head, each cell of a family that papers are made of.
+"""Networks drawn at random, to learn from and to test with: a stem, stages of cells, a head, each cell of a
+family that papers are made of.
 
     dense      every layer reads all before it: Huang et al., CVPR 2017
     branches   parallel paths, joined: Szegedy et al., CVPR 2015
-    inverted   wide depthwise layers between narrow ones, gates: Sandler et al., CVPR 2018; Tan and Le, ICML 2019
+    inverted   wide depthwise layers between narrow ones, gates: Sandler et al., CVPR 2018; Tan and Le, ICML
+               2019
     residual   two layers or a bottleneck, groups: He et al., CVPR 2016; Xie et al., CVPR 2017
     graph      a few nodes, one of five operators between any two: Dong and Yang, ICLR 2020 (NAS-Bench-201)
-    pyramid    down, up again, sums or concatenations across: Ronneberger et al., MICCAI 2015; Lin et al., CVPR 2017
+    pyramid    down, up again, sums or concatenations across: Ronneberger et al., MICCAI 2015; Lin et al.,
+               CVPR 2017
     attention  convolutions, then tokens: Dosovitskiy et al., ICLR 2021
 
-One seed is one network: widths, depths, kernels, activations and the size of the image are drawn with the cells.
+One seed is one network: widths, depths, kernels, activations and the size of the image are drawn with the
+cells.
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ class Draws:
         return bool(self.rng.random() < share)
 
 
-Cell = Callable[[Net, str, Value, int, int, Draws, str], Value]  # (net, name, map, channels out, stride, draws, activation) -> map
+# (net, name, map, channels out, stride, draws, activation) -> map
+Cell = Callable[[Net, str, Value, int, int, Draws, str], Value]
 
 
 def image_size(seed: int) -> int:
@@ -103,9 +108,19 @@ def _branches(net: Net, at: str, x: Value, channels: int, stride: int, draws: Dr
     for b, width in enumerate(widths, start=1):
         y, depth = x, draws.upto(0, 2)
         if depth or stride == 1:
-            y = net.conv(f"{at}.branch{b}.reduce", y, round_channels(width * draws.one((0.5, 1))) if depth else width, act=act)
+            y = net.conv(
+                f"{at}.branch{b}.reduce",
+                y,
+                round_channels(width * draws.one((0.5, 1))) if depth else width,
+                act=act,
+            )
         else:
-            y = net.conv(f"{at}.branch{b}.project", net.max_pool(f"{at}.branch{b}.pool", y, 3, stride=2, pad=1), width, act=act)
+            y = net.conv(
+                f"{at}.branch{b}.project",
+                net.max_pool(f"{at}.branch{b}.pool", y, 3, stride=2, pad=1),
+                width,
+                act=act,
+            )
         for d in range(1, depth + 1):
             kernel, last = draws.one((3, 3, 5)), d == depth
             y = net.conv(f"{at}.branch{b}.conv{d}", y, width, kernel, stride=stride if last else 1, act=act)
@@ -117,9 +132,13 @@ def _branches(net: Net, at: str, x: Value, channels: int, stride: int, draws: Dr
 def _inverted(net: Net, at: str, x: Value, channels: int, stride: int, draws: Draws, act: str) -> Value:
     wide = round_channels(x.shape[1] * draws.one((1, 3, 4, 6)))
     y = net.conv(f"{at}.expand", x, wide, act=act) if wide > x.shape[1] else x
-    y = net.conv(f"{at}.depthwise", y, y.shape[1], draws.one((3, 3, 5, 7)), stride=stride, group=y.shape[1], act=act)
+    y = net.conv(
+        f"{at}.depthwise", y, y.shape[1], draws.one((3, 3, 5, 7)), stride=stride, group=y.shape[1], act=act
+    )
     if draws.chance(0.3):
-        y = net.mul(f"{at}.gate", y, gate(net, f"{at}.gate", y, round_channels(y.shape[1] / 4), act, "sigmoid"))
+        y = net.mul(
+            f"{at}.gate", y, gate(net, f"{at}.gate", y, round_channels(y.shape[1] / 4), act, "sigmoid")
+        )
     y = net.conv(f"{at}.project", y, channels)
     return net.add(f"{at}.add", y, x) if y.shape == x.shape else y
 
@@ -141,7 +160,11 @@ def _residual(net: Net, at: str, x: Value, channels: int, stride: int, draws: Dr
 def _graph(net: Net, at: str, x: Value, channels: int, stride: int, draws: Draws, act: str) -> Value:
     nodes = [net.conv(f"{at}.enter", x, channels, 3 if stride == 2 else 1, stride=stride, act=act)]
     for node in range(1, draws.upto(3, 5)):
-        ends = [end for k, y in enumerate(nodes) if (end := _edge(net, f"{at}.edge{k}_{node}", y, draws, act)) is not None]
+        ends = [
+            end
+            for k, y in enumerate(nodes)
+            if (end := _edge(net, f"{at}.edge{k}_{node}", y, draws, act)) is not None
+        ]
         total = ends[0] if ends else nodes[-1]
         for k, end in enumerate(ends[1:], start=1):
             total = net.add(f"{at}.sum{node}_{k}", total, end)
@@ -150,7 +173,10 @@ def _graph(net: Net, at: str, x: Value, channels: int, stride: int, draws: Draws
 
 
 def _edge(net: Net, at: str, x: Value, draws: Draws, act: str) -> Value | None:
-    """One of the five operators of NAS-Bench-201; None where nothing passes. An average of 3 x 3 is a pool of the largest here: the same rows."""
+    """One of the five operators of NAS-Bench-201; None where nothing passes.
+
+    An average of 3 x 3 is a pool of the largest here: the same rows.
+    """
     kind = draws.one(("none", "skip", "conv1", "conv3", "pool"))
     if kind == "pool":
         return net.max_pool(at, x, 3, stride=1, pad=1)
@@ -162,7 +188,9 @@ def _edge(net: Net, at: str, x: Value, draws: Draws, act: str) -> Value | None:
 def _pyramid(net: Net, x: Value, draws: Draws, act: str) -> Outputs:
     levels = [x]
     for level in range(1, draws.upto(2, 4) + 1):
-        x = net.conv(f"down{level}", x, min(2 * x.shape[1], 256), 3, stride=2 if x.shape[2] % 2 == 0 else 1, act=act)
+        x = net.conv(
+            f"down{level}", x, min(2 * x.shape[1], 256), 3, stride=2 if x.shape[2] % 2 == 0 else 1, act=act
+        )
         for k in range(1, draws.upto(0, 2) + 1):
             x = net.conv(f"down{level}.conv{k}", x, x.shape[1], 3, act=act)
         levels.append(x)
@@ -171,7 +199,11 @@ def _pyramid(net: Net, x: Value, draws: Draws, act: str) -> Outputs:
         across = net.conv(f"across{level}", levels[level], width, act=act) if sums else levels[level]
         x = net.conv(f"up{level}.narrow", ends[-1], width, act=act)
         if across.shape[2] != x.shape[2]:
-            x = net.repeat(f"up{level}", x, 2) if draws.chance(0.5) else net.resize(f"up{level}", x, *across.shape[2:])
+            x = (
+                net.repeat(f"up{level}", x, 2)
+                if draws.chance(0.5)
+                else net.resize(f"up{level}", x, *across.shape[2:])
+            )
         x = net.add(f"up{level}.add", across, x) if sums else net.concat(f"up{level}.join", [across, x])
         ends.append(net.conv(f"up{level}.conv", x, width, 3, act=act))
     if draws.chance(0.5):
@@ -182,12 +214,30 @@ def _pyramid(net: Net, x: Value, draws: Draws, act: str) -> Outputs:
 def _tokens(net: Net, x: Value, draws: Draws) -> Value:
     heads = draws.upto(1, 4)
     x = to_sequence(
-        net, "patches", net.conv("patches", x, heads * draws.one((16, 32, 64)), draws.one((1, 2)), stride=draws.one((1, 2)), pads=(0, 0, 0, 0))
+        net,
+        "patches",
+        net.conv(
+            "patches",
+            x,
+            heads * draws.one((16, 32, 64)),
+            draws.one((1, 2)),
+            stride=draws.one((1, 2)),
+            pads=(0, 0, 0, 0),
+        ),
     )
     for layer in range(1, draws.upto(1, 3) + 1):
-        y = attention(net, f"layer{layer}.attention", layer_norm(net, f"layer{layer}.norm1", x), heads, std=0.5)
+        y = attention(
+            net, f"layer{layer}.attention", layer_norm(net, f"layer{layer}.norm1", x), heads, std=0.5
+        )
         x = net.add(f"layer{layer}.add1", y, x)
-        y = mlp(net, f"layer{layer}.mlp", layer_norm(net, f"layer{layer}.norm2", x), draws.one((2, 4)) * x.shape[-1], "gelu_erf", 0.5)
+        y = mlp(
+            net,
+            f"layer{layer}.mlp",
+            layer_norm(net, f"layer{layer}.norm2", x),
+            draws.one((2, 4)) * x.shape[-1],
+            "gelu_erf",
+            0.5,
+        )
         x = net.add(f"layer{layer}.add2", y, x)
     first = net.emit("Gather", "class", [x.name, net.index(0)], (x.shape[0], x.shape[-1]), x.moments, axis=1)
     return net.dense("logits", first, draws.one(CLASSES))

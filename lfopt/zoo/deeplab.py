@@ -1,4 +1,6 @@
-"""DeepLabV3 on MobileNet-V3-Large: Chen et al., "Rethinking atrous convolution for semantic image segmentation", 2017; output stride 16."""
+"""DeepLabV3 on MobileNet-V3-Large: Chen et al., "Rethinking atrous convolution for semantic image
+segmentation", 2017; output stride 16.
+"""
 
 from __future__ import annotations
 

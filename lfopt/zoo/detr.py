@@ -1,4 +1,6 @@
-"""DETR on ResNet-50: Carion et al., "End-to-end object detection with transformers", ECCV 2020; one image without padding."""
+"""DETR on ResNet-50: Carion et al., "End-to-end object detection with transformers", ECCV 2020;
+one image without padding.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,14 @@ def detr(net: Net, image: Value) -> tuple[Value, Value]:
     for layer in range(1, LAYERS + 1):
         x = _encoded(net, f"encoder{layer}", x, where)
     placed = net.add("memory.placed", x, where)
-    queries = Value(net.weight("queries", (1, QUERIES, WIDTH), 0.5), (1, QUERIES, WIDTH), Moments(0.0, 0.25, 0.0))
-    # They begin as zeros. Moments of one keep the first weights finite; the normalization after them makes them true.
-    y = Value(net.constant("zeros", np.zeros(queries.shape, np.float32)), queries.shape, Moments(0.0, 1.0, 0.0))
+    queries = Value(
+        net.weight("queries", (1, QUERIES, WIDTH), 0.5), (1, QUERIES, WIDTH), Moments(0.0, 0.25, 0.0)
+    )
+    # They begin as zeros. Moments of one keep the first weights finite; the normalization after them makes
+    # them true.
+    y = Value(
+        net.constant("zeros", np.zeros(queries.shape, np.float32)), queries.shape, Moments(0.0, 1.0, 0.0)
+    )
     for layer in range(1, LAYERS + 1):
         y = _decoded(net, f"decoder{layer}", y, queries, x, placed)
     y = layer_norm(net, "norm", y)
@@ -43,7 +50,9 @@ def _encoded(net: Net, at: str, x: Value, where: Value) -> Value:
 
 
 def _decoded(net: Net, at: str, x: Value, queries: Value, memory: Value, placed: Value) -> Value:
-    """Attention among the queries, attention to the image, two fully connected layers; the sum of each and its input is normalized."""
+    """Attention among the queries, attention to the image, two fully connected layers;
+    the sum of each and its input is normalized.
+    """
     asked = net.add(f"{at}.placed", x, queries)
     y = attention(net, f"{at}.attention", asked, HEADS, std=STD, values=x, scaled="query")
     x = layer_norm(net, f"{at}.norm1", net.add(f"{at}.add1", x, y))
@@ -55,12 +64,20 @@ def _decoded(net: Net, at: str, x: Value, queries: Value, memory: Value, placed:
 
 
 def _positions(net: Net, x: Value) -> Value:
-    """Row and column of each position of a map, as sines and cosines of 64 wavelengths each; positions one after the other."""
+    """Row and column of each position of a map, as sines and cosines of 64 wavelengths each;
+    positions one after the other.
+    """
     _, features, h, w = x.shape
 
     def waves(size: int) -> np.ndarray:
-        angles = 2 * np.pi * np.arange(1, size + 1)[:, None] / size * 10_000.0 ** (-np.arange(0, 1, 4 / features))
+        angles = (
+            2 * np.pi * np.arange(1, size + 1)[:, None] / size * 10_000.0 ** (-np.arange(0, 1, 4 / features))
+        )
         return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(size, features // 2)
 
-    table = np.concatenate([np.repeat(waves(h), w, axis=0), np.tile(waves(w), (h, 1))], axis=-1)[None].astype(np.float32)
-    return Value(net.constant("positions", table), table.shape, Moments(float(table.mean()), float(table.var()), 0.0))
+    table = np.concatenate([np.repeat(waves(h), w, axis=0), np.tile(waves(w), (h, 1))], axis=-1)[None].astype(
+        np.float32
+    )
+    return Value(
+        net.constant("positions", table), table.shape, Moments(float(table.mean()), float(table.var()), 0.0)
+    )

@@ -1,4 +1,6 @@
-"""EfficientNet-B0 to B7: Tan and Le, "EfficientNet: Rethinking model scaling for convolutional neural networks", ICML 2019."""
+"""EfficientNet-B0 to B7: Tan and Le, "EfficientNet:
+Rethinking model scaling for convolutional neural networks", ICML 2019.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,39 @@ def efficientnet(net: Net, image: Value, variant: str) -> Value:
     x = net.conv("stem", image, round_channels(32 * width), 3, stride=2, pads=late_pads(3, 2), act="silu")
     for s, (expansion, kernel, stride, channels, blocks) in enumerate(STAGES, start=1):
         for b in range(ceil(blocks * depth)):
-            x = _mbconv(net, f"stage{s}.block{b + 1}", x, round_channels(channels * width), expansion, kernel, stride if b == 0 else 1)
+            x = _mbconv(
+                net,
+                f"stage{s}.block{b + 1}",
+                x,
+                round_channels(channels * width),
+                expansion,
+                kernel,
+                stride if b == 0 else 1,
+            )
     x = net.conv("head", x, round_channels(1280 * width), act="silu")
-    # transformers gives its pool the channel count as kernel size; ceil_mode makes of it one mean over the whole map.
+    # transformers gives its pool the channel count as kernel size; ceil_mode makes of it one mean over the
+    # whole map.
     x = net.average_pool("pool", x, x.shape[1], ceil_mode=True)
     return net.dense("logits", net.flatten("flatten", x), 1000)
 
 
 def _mbconv(net: Net, at: str, x: Value, channels: int, expansion: int, kernel: int, stride: int) -> Value:
-    """Inverted bottleneck with squeeze-and-excite; the squeeze keeps a quarter of the block's input channels."""
+    """Inverted bottleneck with squeeze-and-excite; the squeeze keeps a quarter of the block's input
+    channels.
+    """
     y, wide = x, x.shape[1] * expansion
     if expansion != 1:
         y = net.conv(f"{at}.expand", y, wide, act="silu")
-    y = net.conv(f"{at}.depthwise", y, wide, kernel, stride=stride, pads=late_pads(kernel, stride), group=wide, act="silu")
+    y = net.conv(
+        f"{at}.depthwise",
+        y,
+        wide,
+        kernel,
+        stride=stride,
+        pads=late_pads(kernel, stride),
+        group=wide,
+        act="silu",
+    )
     y = net.mul(f"{at}.excite", y, gate(net, f"{at}.se", y, x.shape[1] // 4, "silu", "sigmoid"))
     y = net.conv(f"{at}.project", y, channels)
     return net.add(f"{at}.add", y, x) if y.shape == x.shape else y

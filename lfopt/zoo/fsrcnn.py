@@ -1,7 +1,9 @@
-"""FSRCNN(56, 12, 4), scale 2: Dong, Loy and Tang, "Accelerating the super-resolution convolutional neural network", ECCV 2016.
+"""FSRCNN(56, 12, 4), scale 2: Dong, Loy and Tang, "Accelerating the super-resolution convolutional neural
+network", ECCV 2016.
 
-The last layer has two forms: the paper's transposed convolution, and one for accelerators without it, a convolution to one channel for
-each of the 2 x 2 output phases and a shuffle. With a 9 x 9 kernel the second has 26,072 weights, biases and slopes aside:
+The last layer has two forms: the paper's transposed convolution, and one for accelerators without it, a
+convolution to one channel for each of the 2 x 2 output phases and a shuffle. With a 9 x 9 kernel the second
+has 26,072 weights, biases and slopes aside:
 
 >>> 25 * 56 + 56 * 12 + 4 * 9 * 12 * 12 + 12 * 56 + 81 * 56 * 4
 26072

@@ -1,8 +1,9 @@
 """GPT-2: Radford et al., "Language models are unsupervised multitask learners", 2019, the smallest of four.
 
-With the embedding as its last matrix, transposed, it has 124 M parameters (the 117 M of the paper are a mistake, say its authors).
-Of a whole text, layer normalization, GELU and softmax are in pieces and shapes are static, which makes 710 operators. DNNFusion (PLDI 2021,
-table 5) counts 2533 for its GPT-2 and does not say which.
+With the embedding as its last matrix, transposed, it has 124 M parameters (the 117 M of the paper are a
+mistake, say its authors). Of a whole text, layer normalization, GELU and softmax are in pieces and shapes are
+static, which makes 710 operators. DNNFusion (PLDI 2021, table 5) counts 2533 for its GPT-2 and does not say
+which.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ LAYERS, WIDTH, HEADS = 12, 768, 12
 VOCABULARY, POSITIONS = 50257, 1024
 
 
-def gpt2(net: Net, tokens: Value, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS, vocabulary: int = VOCABULARY) -> Value:
+def gpt2(
+    net: Net,
+    tokens: Value,
+    layers: int = LAYERS,
+    width: int = WIDTH,
+    heads: int = HEADS,
+    vocabulary: int = VOCABULARY,
+) -> Value:
     """Tokens to the logits of the token after each."""
     x = _embedded(net, tokens, 0, width, vocabulary)
     for layer in range(1, layers + 1):
@@ -27,7 +35,8 @@ def gpt2(net: Net, tokens: Value, layers: int = LAYERS, width: int = WIDTH, head
 
 
 def gpt2_step(net: Net, token: Value, cached: int) -> tuple[Value, ...]:
-    """One token after `cached` others, whose keys and values are inputs, to the logits of the next and its own keys and values, layer by layer.
+    """One token after `cached` others, whose keys and values are inputs, to the logits of the next and its
+    own keys and values, layer by layer.
 
     Layer normalization and softmax are whole: see `lfopt.zoo.attention`.
     """
@@ -52,13 +61,22 @@ def _embedded(net: Net, tokens: Value, first: int, width: int, vocabulary: int) 
 def _logits(net: Net, x: Value, vocabulary: int) -> Value:
     """Products with the words, as they are embedded."""
     n, s, width = x.shape
-    table = net.emit("Transpose", "words.transposed", ["words.weight"], (width, vocabulary), Moments(0.0, 1 / width, 0.0), perm=[1, 0])
+    table = net.emit(
+        "Transpose",
+        "words.transposed",
+        ["words.weight"],
+        (width, vocabulary),
+        Moments(0.0, 1 / width, 0.0),
+        perm=[1, 0],
+    )
     logits = moments.weighted(x.moments, gain=1.0, live=1.0, offset=0.0)
     return net.emit("MatMul", "logits", [x.name, table.name], (n, s, vocabulary), logits)
 
 
 def _layer(net: Net, at: str, x: Value, heads: int, std: float) -> Value:
-    """Attention, then two fully connected layers, each on normalized values and added to the trunk. std: of what is added."""
+    """Attention, then two fully connected layers, each on normalized values and added to the trunk. std:
+    of what is added.
+    """
     y = causal_attention(net, f"{at}.attention", layer_norm(net, f"{at}.norm1", x), heads, std)
     x = net.add(f"{at}.add1", y, x)
     y = net.act(linear(net, f"{at}.expand", layer_norm(net, f"{at}.norm2", x), 4 * x.shape[-1]), "gelu")
@@ -71,12 +89,21 @@ def _step(net: Net, at: str, x: Value, cached: int, std: float) -> tuple[Value, 
     y = linear(net, f"{at}.attention.qkv", attention.layer_norm(net, f"{at}.norm1", x), 3 * c)
     parts = net.split(f"{at}.attention.split", y, ("query", "key", "value"))
     names = ("query", "key", "value")
-    query, *rows = (attention.heads_first(net, f"{at}.attention.{name}", part, HEADS) for name, part in zip(names, parts, strict=True))
+    query, *rows = (
+        attention.heads_first(net, f"{at}.attention.{name}", part, HEADS)
+        for name, part in zip(names, parts, strict=True)
+    )
     seen = []
     for name, row in zip(names[1:], rows, strict=True):
         cache = net.state(f"{at}.{name}.cache", (n, HEADS, cached, c // HEADS), Moments(0.0, 0.0, 1.0))
         seen.append(net.concat(f"{at}.attention.{name}.seen", [cache, row], axis=2))
-    y = linear(net, f"{at}.attention.project", attention.looked_up(net, f"{at}.attention", query, *seen, scaled="both"), c, std=std)
+    y = linear(
+        net,
+        f"{at}.attention.project",
+        attention.looked_up(net, f"{at}.attention", query, *seen, scaled="both"),
+        c,
+        std=std,
+    )
     x = net.add(f"{at}.add1", y, x)
     y = net.act(linear(net, f"{at}.expand", attention.layer_norm(net, f"{at}.norm2", x), 4 * c), "gelu")
     return net.add(f"{at}.add2", x, linear(net, f"{at}.project", y, c, std=std)), rows[0], rows[1]

@@ -1,4 +1,6 @@
-"""MobileNet V1 (Howard et al. 2017), V2 (Sandler et al., CVPR 2018) and V3 (Howard et al., ICCV 2019), at width 1."""
+"""MobileNet V1 (Howard et al. 2017), V2 (Sandler et al., CVPR 2018) and V3 (Howard et al., ICCV 2019),
+at width 1.
+"""
 
 from __future__ import annotations
 
@@ -70,10 +72,25 @@ def v1_blocks(net: Net, image: Value, *, late: bool = True, shift: float = 0.0) 
     late: strided windows start late (see `late_pads`); else they are centred.
     shift: wanted mean before each activation.
     """
-    x, outputs = net.conv("stem", image, 32, 3, stride=2, pads=late_pads(3, 2) if late else None, act="relu6", shift=shift), []
+    x, outputs = (
+        net.conv(
+            "stem", image, 32, 3, stride=2, pads=late_pads(3, 2) if late else None, act="relu6", shift=shift
+        ),
+        [],
+    )
     for b, (channels, stride) in enumerate(V1, start=1):
         pads = late_pads(3, stride) if late else None
-        x = net.conv(f"block{b}.depthwise", x, x.shape[1], 3, stride=stride, pads=pads, group=x.shape[1], act="relu6", shift=shift)
+        x = net.conv(
+            f"block{b}.depthwise",
+            x,
+            x.shape[1],
+            3,
+            stride=stride,
+            pads=pads,
+            group=x.shape[1],
+            act="relu6",
+            shift=shift,
+        )
         x = net.conv(f"block{b}.pointwise", x, channels, act="relu6", shift=shift)
         outputs.append(x)
     return outputs
@@ -84,7 +101,9 @@ def mobilenet_v2(net: Net, image: Value) -> Value:
     x = net.conv("stem", image, 32, 3, stride=2, pads=late_pads(3, 2), act="relu6")
     for s, (expansion, channels, blocks, stride) in enumerate(V2, start=1):
         for b in range(blocks):
-            x = _inverted_residual(net, f"stage{s}.block{b + 1}", x, channels, expansion, stride if b == 0 else 1)
+            x = _inverted_residual(
+                net, f"stage{s}.block{b + 1}", x, channels, expansion, stride if b == 0 else 1
+            )
     x = net.conv("head", x, 1280, act="relu6")
     return net.dense("logits", net.flatten("flatten", net.mean("pool", x)), 1000)
 
@@ -94,7 +113,9 @@ def _inverted_residual(net: Net, at: str, x: Value, channels: int, expansion: in
     y, wide = x, x.shape[1] * expansion
     if expansion != 1:
         y = net.conv(f"{at}.expand", y, wide, act="relu6")
-    y = net.conv(f"{at}.depthwise", y, wide, 3, stride=stride, pads=late_pads(3, stride), group=wide, act="relu6")
+    y = net.conv(
+        f"{at}.depthwise", y, wide, 3, stride=stride, pads=late_pads(3, stride), group=wide, act="relu6"
+    )
     y = net.conv(f"{at}.project", y, channels)
     return net.add(f"{at}.add", x, y) if y.shape == x.shape else y
 
@@ -110,16 +131,30 @@ def mobilenet_v3_small(net: Net, image: Value) -> Value:
 
 
 def v3_features(net: Net, image: Value, blocks: Sequence[V3Row], dilate_from: int | None = None) -> Value:
-    """The convolutional part of V3. From block number `dilate_from` on, kernels are dilated by two and not strided."""
+    """The convolutional part of V3.
+
+    From block number `dilate_from` on, kernels are dilated by two and not strided.
+    """
     x = net.conv("stem", image, 16, 3, stride=2, act="hard_swish")
     for b, (kernel, wide, channels, excite, act, stride) in enumerate(blocks, start=1):
         dilation = 2 if dilate_from is not None and b >= dilate_from else 1
         at, y = f"block{b}", x
         if wide != x.shape[1]:
             y = net.conv(f"{at}.expand", y, wide, act=act)
-        y = net.conv(f"{at}.depthwise", y, wide, kernel, stride=stride if dilation == 1 else 1, group=wide, dilation=dilation, act=act)
+        y = net.conv(
+            f"{at}.depthwise",
+            y,
+            wide,
+            kernel,
+            stride=stride if dilation == 1 else 1,
+            group=wide,
+            dilation=dilation,
+            act=act,
+        )
         if excite:
-            y = net.mul(f"{at}.excite", gate(net, f"{at}.se", y, round_channels(wide // 4), "relu", "hard_sigmoid"), y)
+            y = net.mul(
+                f"{at}.excite", gate(net, f"{at}.se", y, round_channels(wide // 4), "relu", "hard_sigmoid"), y
+            )
         y = net.conv(f"{at}.project", y, channels)
         x = net.add(f"{at}.add", y, x) if y.shape == x.shape else y
     return net.conv("head", x, 6 * x.shape[1], act="hard_swish")

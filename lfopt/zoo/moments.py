@@ -1,9 +1,11 @@
-"""Estimate the mean and variance of every tensor of a network without running it, so that its random weights can be scaled.
+"""Estimate the mean and variance of every tensor of a network without running it, so that its random weights
+can be scaled.
 
-Only the algebra of means and variances is used: weights are random and independent, and what enters an activation is taken as normal. This
-is the analytic prediction of Brock, De and Smith, "Characterizing signal propagation to close the performance gap in unnormalized ResNets"
-(ICLR 2021), with the variance split into the part that depends on the input and the part that does not: a network whose static part wins
-answers the same to every image, which hides errors from a comparison of its outputs.
+Only the algebra of means and variances is used: weights are random and independent, and what enters an
+activation is taken as normal. This is the analytic prediction of Brock, De and Smith, "Characterizing signal
+propagation to close the performance gap in unnormalized ResNets" (ICLR 2021), with the variance split into
+the part that depends on the input and the part that does not: a network whose static part wins answers the
+same to every image, which hides errors from a comparison of its outputs.
 """
 
 from __future__ import annotations
@@ -17,15 +19,24 @@ import numpy as np
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
-# Largest of n independent rectified normals, n being the positions of a window: how far its mean lies above theirs, in their standard
-# deviations, and its variance as a fraction of theirs (by numerical integration of the density of the maximum).
-_LARGEST_OF = {4: (1.108, 1.321), 8: (1.756, 1.089), 9: (1.861, 1.046), 25: (2.683, 0.758), 81: (3.481, 0.566), 169: (3.924, 0.487)}
+# Largest of n independent rectified normals, n being the positions of a window: how far its mean lies above
+# theirs, in their standard deviations, and its variance as a fraction of theirs (by numerical integration of
+# the density of the maximum).
+_LARGEST_OF = {
+    4: (1.108, 1.321),
+    8: (1.756, 1.089),
+    9: (1.861, 1.046),
+    25: (2.683, 0.758),
+    81: (3.481, 0.566),
+    169: (3.924, 0.487),
+}
 
-# Neighbouring positions of a map are correlated: the mean of n of them varies as that of n / 4 independent ones (measured on the zoo).
+# Neighbouring positions of a map are correlated: the mean of n of them varies as that of n / 4 independent
+# ones (measured on the zoo).
 _CORRELATED_POSITIONS = 4
 
-# Channels are not equally strong, and after an activation a stronger one has a larger mean: variance of those means, as a fraction of the
-# variance over positions (measured on the zoo).
+# Channels are not equally strong, and after an activation a stronger one has a larger mean: variance of those
+# means, as a fraction of the variance over positions (measured on the zoo).
 _UNEVEN_CHANNELS = 0.05
 
 
@@ -69,8 +80,8 @@ def activated(function: Callable[[np.ndarray], np.ndarray], x: Moments) -> Momen
 def weighted(x: Moments, gain: float, live: float, offset: float) -> Moments:
     """Moments of a sum of products of x, less its mean, with random weights.
 
-    gain: fan-in * variance of a weight. live: fraction of the products that do not fall on zero padding. offset: the mean, where it is the
-    bias that takes it off, since padding then counts as -offset; else 0.
+    gain: fan-in * variance of a weight. live: fraction of the products that do not fall on zero padding.
+    offset: the mean, where it is the bias that takes it off, since padding then counts as -offset; else 0.
     """
     return Moments(0.0, gain * (live * x.static + (1 - live) * offset**2), gain * live * x.varying)
 
@@ -97,7 +108,11 @@ def joined(parts: Sequence[tuple[int, Moments]]) -> Moments:
 
 def averaged(x: Moments, positions: int) -> Moments:
     """Moments of the mean over `positions` positions of an activated map."""
-    return Moments(x.mean, x.static + _UNEVEN_CHANNELS * x.varying, x.varying * min(1.0, _CORRELATED_POSITIONS / positions))
+    return Moments(
+        x.mean,
+        x.static + _UNEVEN_CHANNELS * x.varying,
+        x.varying * min(1.0, _CORRELATED_POSITIONS / positions),
+    )
 
 
 def largest(x: Moments, positions: int) -> Moments:
@@ -107,14 +122,18 @@ def largest(x: Moments, positions: int) -> Moments:
 
 
 def normalized(x: Moments) -> Moments:
-    """Moments of x less its mean, over its standard deviation, both taken over the features of one position."""
+    """Moments of x less its mean, over its standard deviation, both taken over the features of one
+    position.
+    """
     return Moments(0.0, x.static / x.variance, x.varying / x.variance)
 
 
 def attended(x: Moments, seen: Sequence[int], std: float = 1.0) -> Moments:
-    """Moments of an attention's mean of x, whose scores are normal with standard deviation std. seen: how many positions the queries look at.
+    """Moments of an attention's mean of x, whose scores are normal with standard deviation std. seen: how
+    many positions the queries look at.
 
-    The weights of n positions are exp(score) over their sum: the sum of their squares is 1 for one position, near exp(std^2) / n for many.
+    The weights of n positions are exp(score) over their sum: the sum of their squares is 1 for one position,
+    near exp(std^2) / n for many.
     """
     strength = np.exp(std**2)
     kept = float(np.mean(strength / (np.asarray(seen) - 1 + strength)))
@@ -122,7 +141,8 @@ def attended(x: Moments, seen: Sequence[int], std: float = 1.0) -> Moments:
 
 
 def live_taps(size: int, out: int, kernel: int, stride: int, dilation: int, before: int) -> float:
-    """Fraction of the taps of a kernel that fall inside the input, over all outputs of one axis; the others meet zero padding.
+    """Fraction of the taps of a kernel that fall inside the input, over all outputs of one axis; the others
+    meet zero padding.
 
     >>> live_taps(size=7, out=7, kernel=3, stride=1, dilation=1, before=1) == 19 / 21
     True

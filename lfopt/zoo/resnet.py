@@ -1,4 +1,6 @@
-"""ResNet-18 to 152: He et al., "Deep residual learning for image recognition", CVPR 2016, table 1; stride in the 3 x 3 ("v1.5")."""
+"""ResNet-18 to 152: He et al., "Deep residual learning for image recognition", CVPR 2016, table 1;
+stride in the 3 x 3 ("v1.5").
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def features(net: Net, image: Value, depth: int) -> Value:
     x = net.max_pool("stem.pool", x, 3, stride=2, pad=1)
     for s, blocks in enumerate(stages):
         for b in range(blocks):
-            x = _block(net, f"stage{s + 1}.block{b + 1}", x, 64 * 2**s, 2 if s > 0 and b == 0 else 1, bottleneck)
+            x = _block(
+                net, f"stage{s + 1}.block{b + 1}", x, 64 * 2**s, 2 if s > 0 and b == 0 else 1, bottleneck
+            )
     return x
 
 

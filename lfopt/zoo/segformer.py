@@ -1,4 +1,6 @@
-"""SegFormer-B0: Xie et al., "SegFormer: simple and efficient design for semantic segmentation with transformers", NeurIPS 2021."""
+"""SegFormer-B0: Xie et al., "SegFormer: simple and efficient design for semantic segmentation with
+transformers", NeurIPS 2021.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ class EncoderStage:
     stride: int
 
 
-STAGES = (EncoderStage(32, 1, 8, 7, 4), EncoderStage(64, 2, 4, 3, 2), EncoderStage(160, 5, 2, 3, 2), EncoderStage(256, 8, 1, 3, 2))
+STAGES = (
+    EncoderStage(32, 1, 8, 7, 4),
+    EncoderStage(64, 2, 4, 3, 2),
+    EncoderStage(160, 5, 2, 3, 2),
+    EncoderStage(256, 8, 1, 3, 2),
+)
 
 
 def segformer_b0(net: Net, image: Value) -> Value:
@@ -34,14 +41,19 @@ def segformer_b0(net: Net, image: Value) -> Value:
         x = _stage(net, f"stage{number}", x, stage)
         maps.append(x)
     _, _, height, width = maps[0].shape
-    parts = [net.resize(f"decode{k}.resize", _decoded(net, f"decode{k}", x), height, width) for k, x in enumerate(maps, 1)]
+    parts = [
+        net.resize(f"decode{k}.resize", _decoded(net, f"decode{k}", x), height, width)
+        for k, x in enumerate(maps, 1)
+    ]
     x = net.conv("fuse", net.concat("concat", parts[::-1]), DECODED, act="relu")
     return net.conv("logits", x, CLASSES)
 
 
 def _stage(net: Net, at: str, x: Value, stage: EncoderStage) -> Value:
     """A smaller map of overlapping patches, and layers on it."""
-    x = net.conv(f"{at}.patches", x, stage.width, stage.kernel, stride=stage.stride, pads=(stage.kernel // 2,) * 4)
+    x = net.conv(
+        f"{at}.patches", x, stage.width, stage.kernel, stride=stage.stride, pads=(stage.kernel // 2,) * 4
+    )
     n, c, h, w = x.shape
     x = layer_norm(net, f"{at}.patches.norm", to_sequence(net, f"{at}.patches", x))
     for layer in range(1, LAYERS + 1):
@@ -51,8 +63,12 @@ def _stage(net: Net, at: str, x: Value, stage: EncoderStage) -> Value:
 
 
 def _layer(net: Net, at: str, x: Value, stage: EncoderStage, h: int, w: int) -> Value:
-    """Attention to a reduced map, then two fully connected layers with a depthwise convolution between, each added to the trunk."""
-    x = net.add(f"{at}.add1", _attended(net, f"{at}.attention", layer_norm(net, f"{at}.norm1", x), stage, h, w), x)
+    """Attention to a reduced map, then two fully connected layers with a depthwise convolution between,
+    each added to the trunk.
+    """
+    x = net.add(
+        f"{at}.add1", _attended(net, f"{at}.attention", layer_norm(net, f"{at}.norm1", x), stage, h, w), x
+    )
     y = net.linear(f"{at}.mlp.expand", layer_norm(net, f"{at}.norm2", x), 4 * stage.width)
     y = net.conv(f"{at}.mlp.depthwise", to_map(net, f"{at}.mlp", y, h, w), y.shape[-1], 3, group=y.shape[-1])
     y = net.act(to_sequence(net, f"{at}.mlp.depthwise", y), "gelu_erf")
@@ -64,7 +80,9 @@ def _attended(net: Net, at: str, x: Value, stage: EncoderStage, h: int, w: int) 
 
     def reduced() -> Value:
         y = to_map(net, f"{at}.reduce", x, h, w)
-        y = net.conv(f"{at}.reduce", y, stage.width, stage.reduction, stride=stage.reduction, pads=(0, 0, 0, 0))
+        y = net.conv(
+            f"{at}.reduce", y, stage.width, stage.reduction, stride=stage.reduction, pads=(0, 0, 0, 0)
+        )
         return layer_norm(net, f"{at}.reduce.norm", to_sequence(net, f"{at}.reduce", y))
 
     return attention(net, at, x, stage.heads, std=STD, keys=reduced if stage.reduction > 1 else None)

@@ -1,8 +1,9 @@
-"""SSD on MobileNet V1: Liu et al., "SSD: Single shot multibox detector", ECCV 2016, and Howard et al., "MobileNets", 2017.
+"""SSD on MobileNet V1: Liu et al., "SSD: Single shot multibox detector", ECCV 2016, and Howard et al.,
+"MobileNets", 2017.
 
-Six maps of a 300 x 300 image, from 19 x 19 to 1 x 1, each with a 3 x 3 convolution to classes and one to boxes, as SSD has them; boxes are
-neither decoded nor suppressed. With six boxes a position and the 21 classes of Pascal VOC it has the 9.5 M parameters and 3.0 GFLOPs that
-DNNFusion (PLDI 2021, table 6) reports.
+Six maps of a 300 x 300 image, from 19 x 19 to 1 x 1, each with a 3 x 3 convolution to classes and one to
+boxes, as SSD has them; boxes are neither decoded nor suppressed. With six boxes a position and the 21 classes
+of Pascal VOC it has the 9.5 M parameters and 3.0 GFLOPs that DNNFusion (PLDI 2021, table 6) reports.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from lfopt.zoo.builder import Net, Value
 from lfopt.zoo.mobilenet import v1_blocks
 
-SOURCES = (11, 13)  # blocks of MobileNet V1 whose output is a map of the detector; the first is the last at stride 16
-EXTRA = ((256, 512), (128, 256), (128, 256), (128, 256))  # channels of the 1 x 1 and of the strided 3 x 3 that make each further map
+# blocks of MobileNet V1 whose output is a map of the detector; the first is the last at stride 16
+SOURCES = (11, 13)
+# channels of the 1 x 1 and of the strided 3 x 3 that make each further map
+EXTRA = ((256, 512), (128, 256), (128, 256), (128, 256))
 BOXES, CLASSES = 6, 21  # at each position; Pascal VOC with background
 SHIFT = 1.5  # before each ReLU6; at zero, an error of the input comes out three hundred times as large
 

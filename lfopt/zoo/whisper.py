@@ -1,4 +1,6 @@
-"""The encoder of Whisper-tiny: Radford et al., "Robust speech recognition via large-scale weak supervision", ICML 2023."""
+"""The encoder of Whisper-tiny: Radford et al.,
+"Robust speech recognition via large-scale weak supervision", ICML 2023.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,24 @@ def whisper_tiny_encoder(net: Net, sound: Value) -> Value:
     x = net.conv("conv2", x, WIDTH, 3, stride=2, act="gelu_erf")
     x = net.transpose("times_first", x, (0, 2, 1))
     times = x.shape[1]
-    x = net.add("embedded", x, embedding(net, "positions", times, net.constant("times", np.arange(times)), (times, WIDTH), 0.5))
+    x = net.add(
+        "embedded",
+        x,
+        embedding(net, "positions", times, net.constant("times", np.arange(times)), (times, WIDTH), 0.5),
+    )
     for layer in range(1, LAYERS + 1):
         x = _layer(net, f"layer{layer}", x, std=(2 * LAYERS) ** -0.5)
     return layer_norm(net, "norm", x)
 
 
 def _layer(net: Net, at: str, x: Value, std: float) -> Value:
-    """Attention, whose keys have no bias, then two fully connected layers, each on normalized values and added to the trunk."""
+    """Attention, whose keys have no bias, then two fully connected layers,
+    each on normalized values and added to the trunk.
+    """
     y = layer_norm(net, f"{at}.norm1", x)
-    x = net.add(f"{at}.add1", x, attention(net, f"{at}.attention", y, HEADS, std=std, scaled="query", key_bias=False))
-    return net.add(f"{at}.add2", x, mlp(net, f"{at}.mlp", layer_norm(net, f"{at}.norm2", x), 4 * WIDTH, "gelu_erf", std))
+    x = net.add(
+        f"{at}.add1", x, attention(net, f"{at}.attention", y, HEADS, std=std, scaled="query", key_bias=False)
+    )
+    return net.add(
+        f"{at}.add2", x, mlp(net, f"{at}.mlp", layer_norm(net, f"{at}.norm2", x), 4 * WIDTH, "gelu_erf", std)
+    )

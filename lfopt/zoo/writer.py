@@ -29,17 +29,20 @@ class Value:
     """A tensor of the network: what a layer returns and the next one takes."""
 
     name: str  # also the name of the node that makes it
-    shape: tuple[int, ...]  # n, c, h, w of a feature map; n, c, t, h, w of a video; n, c of a vector; n, s, c of a text
+    # n, c, h, w of a feature map; n, c, t, h, w of a video; n, c of a vector; n, s, c of a text
+    shape: tuple[int, ...]
     moments: Moments  # expected mean and variance of its values
-    latent: Moments | None = None  # of a residual trunk that is rectified after every sum: had it never been rectified
+    # of a residual trunk that is rectified after every sum: had it never been rectified
+    latent: Moments | None = None
     element_type: int = TensorProto.FLOAT
 
     @property
     def linear(self) -> Moments:
         """Moments before all ReLUs of the trunk.
 
-        A trunk that is rectified after every sum ends with nearly the variance of one that is rectified once at the end (0.36 and 0.34 of
-        the summed variances), but its values are too far from normal to be followed sum by sum.
+        A trunk that is rectified after every sum ends with nearly the variance of one that is rectified once
+        at the end (0.36 and 0.34 of the summed variances), but its values are too far from normal to be
+        followed sum by sum.
         """
         return self.latent or self.moments
 
@@ -77,12 +80,22 @@ class ModelWriter:
 
     def model(self, given: Value, outputs: Outputs, doc: str) -> onnx.ModelProto:
         """All layers as an ONNX model; every intermediate tensor states its shape."""
-        typed = {v.name: helper.make_tensor_value_info(v.name, v.element_type, v.shape) for v in self.values.values()}
+        typed = {
+            v.name: helper.make_tensor_value_info(v.name, v.element_type, v.shape)
+            for v in self.values.values()
+        }
         wanted = outputs if isinstance(outputs, tuple) else (outputs,)
-        ends = [typed.pop(value.name) for value in (given, *self._states)], [typed.pop(value.name) for value in wanted]
-        graph = helper.make_graph(self._nodes, self.name, *ends, list(self._constants.values()), value_info=list(typed.values()))
+        ends = (
+            [typed.pop(value.name) for value in (given, *self._states)],
+            [typed.pop(value.name) for value in wanted],
+        )
+        graph = helper.make_graph(
+            self._nodes, self.name, *ends, list(self._constants.values()), value_info=list(typed.values())
+        )
         opset = helper.make_opsetid("", OPSET)
-        return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="lfopt.zoo", doc_string=doc)
+        return helper.make_model(
+            graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="lfopt.zoo", doc_string=doc
+        )
 
     # Operators and what they read
 
@@ -101,7 +114,9 @@ class ModelWriter:
         self._nodes.append(helper.make_node(op, inputs, [at], name=at, **attributes))
         return self._add_value(Value(at, shape, stats, latent))
 
-    def emit_parts(self, op: str, at: str, inputs: Sequence[str], parts: Sequence[Value], **attributes: Any) -> tuple[Value, ...]:
+    def emit_parts(
+        self, op: str, at: str, inputs: Sequence[str], parts: Sequence[Value], **attributes: Any
+    ) -> tuple[Value, ...]:
         """Append one operator with several outputs, which have names of their own."""
         self._nodes.append(helper.make_node(op, inputs, [part.name for part in parts], name=at, **attributes))
         return tuple(self._add_value(part) for part in parts)
@@ -123,7 +138,13 @@ class ModelWriter:
     def weight(self, name: str, shape: tuple[int, ...], std: float, mean: float = 0.0) -> str:
         """Add a normal weight tensor. Its values are drawn only where they are kept."""
         kept = self._weights or prod(shape) <= LARGE
-        self._parameter(name, shape, std, self._normal(name, shape) * np.float32(std) + np.float32(mean) if kept else None, mean)
+        self._parameter(
+            name,
+            shape,
+            std,
+            self._normal(name, shape) * np.float32(std) + np.float32(mean) if kept else None,
+            mean,
+        )
         return name
 
     def _linear(
@@ -138,27 +159,34 @@ class ModelWriter:
         input_axis: int = 1,
         bias: bool = True,
     ) -> tuple[list[str], Moments]:
-        """Inputs of a layer with weights of this shape and a bias, if it has one, and the moments of its output; live: see `moments.weighted`.
+        """Inputs of a layer with weights of this shape and a bias, if it has one, and the moments of its
+        output; live: see `moments.weighted`.
 
-        Activated channels share a mean. Were it not taken off, it would come back as an ever larger constant that hides the image; so
-        filters sum to zero over the channels of each tap or, where there is only one channel, the bias takes the mean off as a folded
-        BatchNorm does.
+        Activated channels share a mean. Were it not taken off, it would come back as an ever larger constant
+        that hides the image; so filters sum to zero over the channels of each tap or, where there is only one
+        channel, the bias takes the mean off as a folded BatchNorm does.
         """
         std = std or STD_BEFORE.get(act, 1.0)
         depthwise = shape[input_axis] == 1
         offset = x.moments.mean if depthwise else 0.0
-        others = tuple(axis for axis in range(len(shape)) if axis != 1 - input_axis)  # those that a filter sums over
+        # those that a filter sums over
+        others = tuple(axis for axis in range(len(shape)) if axis != 1 - input_axis)
         gain = std**2 / moments.weighted(x.moments, 1.0, live, offset).variance
         weight_std = np.sqrt(gain / prod(shape[axis] for axis in others))
 
         weight = f"{at}.weight"
-        biases = self._normal(f"{at}.bias", (shape[1 - input_axis],)) * np.float32(_BIAS_STD * std) + np.float32(shift)
+        biases = self._normal(f"{at}.bias", (shape[1 - input_axis],)) * np.float32(
+            _BIAS_STD * std
+        ) + np.float32(shift)
         if self._weights or depthwise or prod(shape) <= LARGE:
             filters = self._normal(weight, shape)
             if not depthwise and x.moments.mean != 0:
                 filters -= filters.mean(axis=input_axis, keepdims=True)
-            # Every filter gets exactly the wanted strength: a depthwise one has too few weights to leave that to chance.
-            filters *= np.float32(weight_std) / np.sqrt(np.mean(filters * filters, axis=others, keepdims=True))
+            # Every filter gets exactly the wanted strength: a depthwise one has too few weights to leave that
+            # to chance.
+            filters *= np.float32(weight_std) / np.sqrt(
+                np.mean(filters * filters, axis=others, keepdims=True)
+            )
             biases -= np.float32(offset) * filters.sum(axis=others)
         else:
             filters = None
@@ -167,21 +195,36 @@ class ModelWriter:
         if not bias:
             return [x.name, weight], stats
         self._parameter(f"{at}.bias", biases.shape, float(biases.std()), biases)
-        return [x.name, weight, f"{at}.bias"], moments.added(stats, Moments(shift, (_BIAS_STD * std) ** 2, 0.0))
+        return [x.name, weight, f"{at}.bias"], moments.added(
+            stats, Moments(shift, (_BIAS_STD * std) ** 2, 0.0)
+        )
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Standard normal values, seeded by the tensor's name so that a layer added does not change another's weights."""
-        return np.random.default_rng([self._seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=np.float32)
+        """Standard normal values, seeded by the tensor's name so that a layer added does not change another's
+        weights.
+        """
+        return np.random.default_rng([self._seed, zlib.crc32(name.encode())]).standard_normal(
+            shape, dtype=np.float32
+        )
 
-    def _parameter(self, name: str, shape: tuple[int, ...], std: float, values: np.ndarray | None, mean: float = 0.0) -> None:
-        """Add a weight tensor; a large one of a network without weights only by its dims and statistics, as absent external data."""
+    def _parameter(
+        self, name: str, shape: tuple[int, ...], std: float, values: np.ndarray | None, mean: float = 0.0
+    ) -> None:
+        """Add a weight tensor; a large one of a network without weights only by its dims and statistics,
+        as absent external data.
+        """
         if values is not None and (self._weights or values.size <= LARGE):
             self.constant(name, values)
             return
-        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
+        tensor = TensorProto(
+            name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL
+        )
         reach = _STATED_RANGE * float(std)
         stated = {"mean": mean, "std": float(std), "min": mean - reach, "max": mean + reach}
-        for key, value in {"location": "__random__", **{key: repr(number) for key, number in stated.items()}}.items():
+        for key, value in {
+            "location": "__random__",
+            **{key: repr(number) for key, number in stated.items()},
+        }.items():
             tensor.external_data.add(key=key, value=value)
         self._constants[name] = tensor
 

@@ -1,8 +1,9 @@
 """YOLOv4: Bochkovskiy, Wang and Liao, "YOLOv4: Optimal speed and accuracy of object detection", 2020.
 
-CSPDarknet53 with Mish (Wang et al., "CSPNet", CVPR Workshops 2020), spatial pyramid pooling, a path aggregation network and the heads of
-YOLOv3. Boxes are not decoded: the outputs are the heads' maps, as the detector's training code defines them. As exported it has 399
-operators; table 5 of DNNFusion (PLDI 2021) counts 398.
+CSPDarknet53 with Mish (Wang et al., "CSPNet", CVPR Workshops 2020), spatial pyramid pooling, a path
+aggregation network and the heads of YOLOv3. Boxes are not decoded: the outputs are the heads' maps, as the
+detector's training code defines them. As exported it has 399 operators; table 5 of DNNFusion (PLDI 2021)
+counts 398.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ STAGES = ((64, 1), (128, 2), (256, 8), (512, 8), (1024, 4))
 POOLS = (13, 9, 5)  # kernels of the pyramid, in the order in which they are joined
 BOXES, CLASSES = 3, 80  # anchors at each position; COCO
 
-# Where values before an activation have zero mean, each layer makes an error larger by a sixth, and after seventy layers no two
-# implementations agree on more than two digits. One standard deviation off zero, it is a twentieth.
+# Where values before an activation have zero mean, each layer makes an error larger by a sixth, and after
+# seventy layers no two implementations agree on more than two digits. One standard deviation off zero, it is
+# a twentieth.
 SHIFTS = {"mish": 2.0, "leaky_relu": 1.0}
 
 
@@ -36,7 +38,9 @@ def _cspdarknet53(net: Net, image: Value) -> list[Value]:
 
 
 def _cross_stage(net: Net, at: str, x: Value, channels: int, blocks: int) -> Value:
-    """One half of the channels passes by the residual blocks; the first stage, which is narrow, gives each side all of them."""
+    """One half of the channels passes by the residual blocks;
+    the first stage, which is narrow, gives each side all of them.
+    """
     side = channels if blocks == 1 else channels // 2
     x = _conv(net, f"{at}.down", x, channels, 3, stride=2, act="mish")
     passed = _conv(net, f"{at}.pass", x, side, act="mish")
@@ -62,7 +66,9 @@ def _path_aggregation(net: Net, fine: Value, middle: Value, coarse: Value) -> tu
     level8 = _join_upsampled(net, "down8", down16, fine, 128)
     level16 = _join_strided(net, "up16", level8, down16, 256)
     level32 = _join_strided(net, "up32", level16, coarse, 512)
-    return tuple(_head(net, at, x) for at, x in (("stride8", level8), ("stride16", level16), ("stride32", level32)))
+    return tuple(
+        _head(net, at, x) for at, x in (("stride8", level8), ("stride16", level16), ("stride32", level32))
+    )
 
 
 def _join_upsampled(net: Net, at: str, coarse: Value, fine: Value, channels: int) -> Value:
@@ -88,6 +94,8 @@ def _alternate(net: Net, at: str, x: Value, channels: int, convs: int) -> Value:
     return x
 
 
-def _conv(net: Net, at: str, x: Value, out: int, kernel: int = 1, *, stride: int = 1, act: str = "leaky_relu") -> Value:
+def _conv(
+    net: Net, at: str, x: Value, out: int, kernel: int = 1, *, stride: int = 1, act: str = "leaky_relu"
+) -> Value:
     """Convolution and activation: Mish in the backbone, leaky ReLU in the neck and the heads."""
     return net.conv(at, x, out, kernel, stride=stride, act=act, shift=SHIFTS[act])

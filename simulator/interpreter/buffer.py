@@ -9,7 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Hardware, Place, Tensor, box_shape, cut, in_line, row_axis, slices, store_ends, whole, within
+from lfopt.ir import (
+    Box,
+    Hardware,
+    Place,
+    Tensor,
+    box_shape,
+    cut,
+    in_line,
+    row_axis,
+    slices,
+    store_ends,
+    whole,
+    within,
+)
 from lfopt.ops.part import hull
 
 NOTHING = -1  # in place of the number of a row: the slot holds none
@@ -51,7 +64,9 @@ class RowRun(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class RingBuffer:
-    """The same part of every row of a map, in the slots of a place: row r in slot (r + shift) modulo their number."""
+    """The same part of every row of a map, in the slots of a place:
+    row r in slot (r + shift) modulo their number.
+    """
 
     name: str
     frame: Box  # the part of a row; (0, 1) along the axis of rows
@@ -59,21 +74,30 @@ class RingBuffer:
     shift: int
     row_bytes: int
     rows: list[int]  # per slot: the row in it, or NOTHING
-    since: list[int]  # per slot: when the row in it came; of a row that is in two rings, the one that came last is read
-    values: np.ndarray  # like the frame, with as many rows as there are slots; slots first where there is no axis of rows
-    valid: np.ndarray | None = None  # bool, like the values: which elements of the rows were written; None: all
+    # per slot: when the row in it came; of a row that is in two rings, the one that came last is read
+    since: list[int]
+    # like the frame, with as many rows as there are slots; slots first where there is no axis of rows
+    values: np.ndarray
+    # bool, like the values: which elements of the rows were written; None: all
+    valid: np.ndarray | None = None
 
     @classmethod
-    def empty(cls, name: str, frame: Box, axis: int | None, shift: int, row_bytes: int, slots: int, dtype: np.dtype) -> RingBuffer:
+    def empty(
+        cls, name: str, frame: Box, axis: int | None, shift: int, row_bytes: int, slots: int, dtype: np.dtype
+    ) -> RingBuffer:
         """One that holds no rows."""
         shape = box_shape(frame)
         size = (slots, *shape) if axis is None else (*shape[:axis], slots, *shape[axis + 1 :])
-        return cls(name, frame, axis, shift, row_bytes, [NOTHING] * slots, [NOTHING] * slots, np.empty(size, dtype))
+        return cls(
+            name, frame, axis, shift, row_bytes, [NOTHING] * slots, [NOTHING] * slots, np.empty(size, dtype)
+        )
 
     def holds(self, run: RowRun) -> bool:
         """Whether it holds these rows."""
         first, slot, count = run
-        return self.rows[slot] == first if count == 1 else self.rows[run.slots] == [*range(first, first + count)]
+        return (
+            self.rows[slot] == first if count == 1 else self.rows[run.slots] == [*range(first, first + count)]
+        )
 
     def read(self, part: Box, first: int, stop: int) -> np.ndarray | None:
         """A part of rows, a view where they lie one after the other; None if not all of it is here."""
@@ -138,25 +162,40 @@ def _along(axis: int, span: slice, others: Index) -> Index:
 class Buffer:
     """The bytes of the places of a group. Writing a byte ends whatever lay there.
 
-    Those of a weight buffer are numbered from behind the last of the buffer on; what is no part of a constant cannot lie there, nor one elsewhere.
+    Those of a weight buffer are numbered from behind the last of the buffer on; what is no part of a constant
+    cannot lie there, nor one elsewhere.
     """
 
     def __init__(self, hardware: Hardware, places: tuple[Place, ...]) -> None:
         self.hardware = hardware
         for place in places:
             store = hardware.store_of(place.purpose)
-            if place.slots < 1 or place.slot_bytes < 0 or place.address < 0 or place.end >= hardware.stores[store]:
-                raise Overrun(f"place {place.name!r} takes bytes {place.address} to {place.end}; the {store} has {hardware.stores[store]}")
+            if (
+                place.slots < 1
+                or place.slot_bytes < 0
+                or place.address < 0
+                or place.end >= hardware.stores[store]
+            ):
+                raise Overrun(
+                    f"place {place.name!r} takes bytes {place.address} to {place.end}; the {store} has "
+                    f"{hardware.stores[store]}"
+                )
         self.ends = store_ends(places, hardware)
-        self._peaks = dict.fromkeys(hardware.stores, 0)  # per buffer: end of the highest place that held something
+        # per buffer: end of the highest place that held something
+        self._peaks = dict.fromkeys(hardware.stores, 0)
         self._apart = bool(hardware.weight_buffer_bytes)
         self._given, self.places = places, in_line(places, hardware, self.ends["buffer"])
         self._touched = np.zeros(sum(self.ends.values()), bool)
         self._rivals = [  # per place: others that share bytes with it
-            [k for k, other in enumerate(self.places) if k != n and other.address < place.end and place.address < other.end]
+            [
+                k
+                for k, other in enumerate(self.places)
+                if k != n and other.address < place.end and place.address < other.end
+            ]
             for n, place in enumerate(self.places)
         ]
-        self._rings: list[dict[tuple[str, Box, int, np.dtype], RingBuffer]] = [{} for _ in places]  # per place: those that hold rows
+        # per place: those that hold rows
+        self._rings: list[dict[tuple[str, Box, int, np.dtype], RingBuffer]] = [{} for _ in places]
         self._by_name: dict[str, list[RingBuffer]] = {}  # the same, per map
         self._starts: list[tuple[int, int]] = []  # (start, number) of the blocks alive, in order of address
         self._numbered: dict[int, HeldBlock] = {}
@@ -185,7 +224,7 @@ class Buffer:
         """Whether anything ever came here under this name."""
         return name in self._by_name
 
-    # -- claims ------------------------------------------------------------------------------------------------------------------------------
+    # -- claims ----------------------------------------------------------------------------------------------
 
     def _place(self, place: int) -> Place:
         """A place by number."""
@@ -197,21 +236,35 @@ class Buffer:
         """A place, a slot of which has room for so many bytes."""
         where = self._place(place)
         if offset < 0 or offset + size > where.slot_bytes:
-            raise Overrun(f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place {where.name!r}")
+            raise Overrun(
+                f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place "
+                f"{where.name!r}"
+            )
         store = self.hardware.store_of(where.purpose)
         if self._apart and constant != (store == "weight buffer"):
-            raise Overrun(f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, which lies in the {store}")
+            raise Overrun(
+                f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, which "
+                f"lies in the {store}"
+            )
         self._peaks[store] = max(self._peaks[store], self._given[place].end)
         return where
 
-    def _claim(self, place: int, start: int, size: int, count: int = 1, ring: RingBuffer | None = None) -> None:
-        """Take so many bytes of each of so many slots; what overlaps them is gone. `ring`: whose rows come there."""
+    def _claim(
+        self, place: int, start: int, size: int, count: int = 1, ring: RingBuffer | None = None
+    ) -> None:
+        """Take so many bytes of each of so many slots; what overlaps them is gone.
+
+        `ring`: whose rows come there.
+        """
         if not size:
             return
         pitch = self.places[place].slot_bytes
         stop = start + (count - 1) * pitch + size
-        self._end_rows(place, start, stop, ring)  # in its own place rows begin where slots do: none lies in the rest of a slot alone
-        for begin, end in [(start, stop)] if size == pitch else [(at, at + size) for at in range(start, stop, pitch)]:
+        # in its own place rows begin where slots do: none lies in the rest of a slot alone
+        self._end_rows(place, start, stop, ring)
+        for begin, end in (
+            [(start, stop)] if size == pitch else [(at, at + size) for at in range(start, stop, pitch)]
+        ):
             self._touched[begin:end] = True
             self._end_blocks(begin, end)
             for rival in self._rivals[place]:
@@ -221,8 +274,10 @@ class Buffer:
         """Rows in a place that overlap these bytes are gone, those of one ring excepted."""
         where = self.places[place]
         for key, ring in [*self._rings[place].items()]:
-            first = max((start - where.address - ring.row_bytes) // where.slot_bytes + 1, 0)  # slot whose row ends behind `start`
-            behind = min(-((where.address - stop) // where.slot_bytes), where.slots)  # slot that does not begin before `stop`
+            # slot whose row ends behind `start`
+            first = max((start - where.address - ring.row_bytes) // where.slot_bytes + 1, 0)
+            # slot that does not begin before `stop`
+            behind = min(-((where.address - stop) // where.slot_bytes), where.slots)
             if ring is but or first >= behind:
                 continue
             self._changes[ring.name] += 1
@@ -241,7 +296,7 @@ class Buffer:
             else:
                 at += 1
 
-    # -- rows of maps ------------------------------------------------------------------------------------------------------------------------
+    # -- rows of maps ----------------------------------------------------------------------------------------
 
     def _row_bytes(self, part: Box, *, sums: bool) -> int:
         """Bytes of a part of a row."""
@@ -262,10 +317,12 @@ class Buffer:
         sums: bool = False,
         together: bool = False,
     ) -> None:
-        """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take the bytes of accumulators.
+        """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take
+        the bytes of accumulators.
 
-        A slot that has room for whole rows takes every part of one where it belongs. Else a part joins what the slot holds of its row, if there is
-        room for both, or takes its place. `together`: no row may take the slot of another.
+        A slot that has room for whole rows takes every part of one where it belongs. Else a part joins what
+        the slot holds of its row, if there is room for both, or takes its place. `together`: no row may take
+        the slot of another.
         """
         axis = row_axis(shape)
         first, stop = (0, 1) if axis is None else box[axis]
@@ -276,7 +333,9 @@ class Buffer:
         where = self._place(place)
         if together and stop - first > where.slots:
             raise Overrun(f"{stop - first} rows overrun {where.slots} slots in place {where.name!r}")
-        part, row = (box, whole(shape)) if axis is None else (cut(box, axis, (0, 1)), cut(whole(shape), axis, (0, 1)))
+        part, row = (
+            (box, whole(shape)) if axis is None else (cut(box, axis, (0, 1)), cut(whole(shape), axis, (0, 1)))
+        )
         frame = row if self._row_bytes(row, sums=sums) <= where.slot_bytes else part
         self._occupy(place, size := self._row_bytes(frame, sums=sums))
         if not size:
@@ -285,11 +344,26 @@ class Buffer:
         while done < stop - first:
             slot = (number + done) % where.slots
             run = RowRun(first + done, slot, min(stop - first - done, where.slots - slot))
-            rows = values if axis is None or run.height == stop - first else _rows(values, axis, done, run.height)
+            rows = (
+                values
+                if axis is None or run.height == stop - first
+                else _rows(values, axis, done, run.height)
+            )
             self._write_run(name, axis, run, part, frame, rows, place, sums=sums)
             done += run.height
 
-    def _write_run(self, name: str, axis: int | None, run: RowRun, part: Box, frame: Box, values: np.ndarray, place: int, *, sums: bool) -> None:
+    def _write_run(
+        self,
+        name: str,
+        axis: int | None,
+        run: RowRun,
+        part: Box,
+        frame: Box,
+        values: np.ndarray,
+        place: int,
+        *,
+        sums: bool,
+    ) -> None:
         """Write a part of rows that lie one after the other, to the ring of a frame around it."""
         where, rings = self.places[place], self._rings[place]
         before: RingBuffer | None = None  # what the slots hold of the rows, and that the part joins
@@ -318,7 +392,11 @@ class Buffer:
     def _beside(self, place: int, name: str, run: RowRun) -> list[RingBuffer]:
         """Rings of a map that hold some of these rows in these slots."""
         rows = range(run.first, run.first + run.height)
-        return [ring for ring in self._rings[place].values() if ring.name == name and any(map(eq, ring.rows[run.slots], rows))]
+        return [
+            ring
+            for ring in self._rings[place].values()
+            if ring.name == name and any(map(eq, ring.rows[run.slots], rows))
+        ]
 
     def read_rows(self, name: str, box: Box) -> np.ndarray:
         """A box of a map (or partial sums), of rows that are all here. Not to be written to."""
@@ -332,7 +410,9 @@ class Buffer:
         rings = self._by_name.get(name, [])
         values = rings[0].read(part, first, stop) if len(rings) == 1 else None
         if values is None:
-            values = np.concatenate([self._read_row(rings, name, part, row) for row in range(first, stop)], axis=axis or 0)
+            values = np.concatenate(
+                [self._read_row(rings, name, part, row) for row in range(first, stop)], axis=axis or 0
+            )
         self._read[name] = change, box, values
         return values
 
@@ -340,15 +420,19 @@ class Buffer:
     def _read_row(rings: list[RingBuffer], name: str, part: Box, row: int) -> np.ndarray:
         """A part of a row, where it was written to last."""
         versions = [
-            (ring.since[(row + ring.shift) % len(ring.rows)], values) for ring in rings if (values := ring.read(part, row, row + 1)) is not None
+            (ring.since[(row + ring.shift) % len(ring.rows)], values)
+            for ring in rings
+            if (values := ring.read(part, row, row + 1)) is not None
         ]
         if not versions:
             raise NotOnChip(f"row {row} of {name!r} is not on chip")
         return max(versions, key=lambda one: one[0])[1]
 
-    # -- blocks of constants -----------------------------------------------------------------------------------------------------------------
+    # -- blocks of constants ---------------------------------------------------------------------------------
 
-    def write_block(self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int) -> None:
+    def write_block(
+        self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int
+    ) -> None:
         """Write a block of a constant into a slot."""
         where = self._occupy(place, size, offset, constant=True)
         start = where.address + number % where.slots * where.slot_bytes + offset

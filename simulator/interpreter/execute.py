@@ -1,8 +1,11 @@
-"""Execute a Plan step by step, holding no more than the plan says is on chip, and count the bytes that cross the memory port.
+"""Execute a Plan step by step, holding no more than the plan says is on chip, and count the bytes that cross
+the memory port.
 
-Every number that comes out of here is counted: elements that were really copied, addresses that were really written. What an operator reads is worked
-out from the operator, not from the plan. A row that is not on chip, a slot that is too small, a byte beyond the buffer, an element that nobody wrote:
-each stops the execution with `Violation`. So a plan that executes to the end, with the outputs of the plain reference, has enough buffer.
+Every number that comes out of here is counted: elements that were really copied, addresses that were really
+written. What an operator reads is worked out from the operator, not from the plan. A row that is not on chip,
+a slot that is too small, a byte beyond the buffer, an element that nobody wrote: each stops the execution
+with `Violation`. So a plan that executes to the end, with the outputs of the plain reference, has enough
+buffer.
 """
 
 from __future__ import annotations
@@ -82,7 +85,10 @@ class Execution:
 
     def __repr__(self) -> str:
         outputs = ", ".join(f"{name} {list(value.shape)}" for name, value in self.outputs.items())
-        return f"Execution({plural(len(self.groups), 'group')}, {self.dram.total:,} B of DRAM counted; {outputs})"
+        return (
+            f"Execution({plural(len(self.groups), 'group')}, {self.dram.total:,} B of DRAM counted; "
+            f"{outputs})"
+        )
 
     @property
     def dram(self) -> DramBytes:
@@ -98,10 +104,14 @@ class Execution:
         return sum((group.l2 for group in self.groups), NO_L2)
 
 
-def execute(plan: Plan, graph: Graph, inputs: Mapping[str, np.ndarray], progress: Progress | None = None) -> Execution:
-    """Run the plan of this graph on these inputs (by graph input, whole tensors of the type that the graph has).
+def execute(
+    plan: Plan, graph: Graph, inputs: Mapping[str, np.ndarray], progress: Progress | None = None
+) -> Execution:
+    """Run the plan of this graph on these inputs (by graph input, whole tensors of the type that the graph
+    has).
 
-    Raises Violation if the plan cannot be carried out, MissingValues if the model has no weights, InvalidPlan if it is not a plan of this graph.
+    Raises Violation if the plan cannot be carried out, MissingValues if the model has no weights, InvalidPlan
+    if it is not a plan of this graph.
     """
     machine = Machine(graph, plan.hardware, inputs, plan.memory)
     done: list[GroupExecution] = []
@@ -126,28 +136,41 @@ class Machine:
     def __post_init__(self) -> None:
         self.flow = flow = Dataflow.of(self.graph)
         self.calls = {op.name: call for op, call in zip(flow.operators, flow.calls, strict=True)}
-        self.results = {op.name: tuple(flow.maps[m].name for m in results) for op, results in zip(flow.operators, flow.results, strict=True)}
-        self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
+        self.results = {
+            op.name: tuple(flow.maps[m].name for m in results)
+            for op, results in zip(flow.operators, flow.results, strict=True)
+        }
+        self.weights = {
+            (op.name, w.name)
+            for op, weights in zip(flow.operators, flow.weights, strict=True)
+            for w in weights
+        }
         self.root = flow.behind
         self.attentions = attentions_of(flow)
-        self.weights |= {(one.call.operator.name, w.name) for one in self.attentions.recognised for w in one.weights}
+        self.weights |= {
+            (one.call.operator.name, w.name) for one in self.attentions.recognised for w in one.weights
+        }
         self.dram: dict[str, np.ndarray] = {}  # maps, whole; the values of those in the second level too
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:
             tensor, value = self.graph.tensors[name], self.inputs.get(name)
             if value is None or value.shape != tensor.shape or _type(value) != tensor.dtype:
                 given = "nothing" if value is None else f"{_type(value)} {list(value.shape)}"
-                raise InvalidPlan(f"input {name!r}: found {given}; accepted: {tensor.dtype} {list(tensor.shape)}")
+                raise InvalidPlan(
+                    f"input {name!r}: found {given}; accepted: {tensor.dtype} {list(tensor.shape)}"
+                )
             self.dram[name] = np.ascontiguousarray(value)
             self.written[name] = np.ones(tensor.shape, bool)
         self.level_2 = SecondLevelMemory(self.graph, self.hardware, self.memory)
         self.counted: dict[str, int] = {}
         self.buffer = Buffer(self.hardware, ())
-        self.parameters: dict[str, np.ndarray] = {}  # of the group at hand, per operator: its parameters, bytes
+        # of the group at hand, per operator: its parameters, bytes
+        self.parameters: dict[str, np.ndarray] = {}
         self.store: dict[str, np.ndarray] = {}  # the same, as far as they are in the store beside the buffer
-        self.renewing: set[int] = set()  # steps that load the first of parameters that come together, by identity
+        # steps that load the first of parameters that come together, by identity
+        self.renewing: set[int] = set()
 
-    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------------------------
 
     def run(self, group: PlannedGroup) -> GroupExecution:
         """Run one group."""
@@ -176,7 +199,10 @@ class Machine:
                 self._step(step, inside)
             except (NotOnChip, Overrun, IndexError, KeyError) as error:
                 raise Violation(f"group {group.id}, step {count} ({_describe(step)}): {error}") from error
-        here, level_2 = self.buffer, L2Bytes(self.counted.pop("l2 read", 0), self.counted.pop("l2 written", 0))
+        here, level_2 = (
+            self.buffer,
+            L2Bytes(self.counted.pop("l2 read", 0), self.counted.pop("l2 written", 0)),
+        )
         return GroupExecution(
             group.id,
             DramBytes(**self.counted),
@@ -195,9 +221,15 @@ class Machine:
         try:
             calls = calls_of(group.nodes, group.steps, self.calls)
         except KeyError as name:
-            raise Violation(f"group {group.id}: node {name} follows in flight, and is not in the model") from None
+            raise Violation(
+                f"group {group.id}: node {name} follows in flight, and is not in the model"
+            ) from None
         channels = self.hardware.parameter_channels
-        return {name: np.concatenate(blocks) for call in calls.values() for name, blocks in parameters(call, channels).items()}
+        return {
+            name: np.concatenate(blocks)
+            for call in calls.values()
+            for name, blocks in parameters(call, channels).items()
+        }
 
     def _run_whole(self, group: PlannedGroup) -> None:
         """Operators outside the buffer model, on whole tensors in DRAM."""
@@ -207,13 +239,18 @@ class Machine:
             for index, name in enumerate(call.operator.inputs):
                 operands.append(self._from_dram(call, index, name) if name else None)
             boxes = tuple(whole(shape) for shape in call.results)
-            for name, value in zip(self.results[node], compute(call, operands, boxes, self.graph.opset), strict=True):
+            for name, value in zip(
+                self.results[node], compute(call, operands, boxes, self.graph.opset), strict=True
+            ):
                 self.dram[name][...] = value
                 self.written[name][...] = True
 
     def _from_dram(self, call: Call, index: int, name: str) -> Part:
         box = whole(call.shape(index))
-        return Part(self._constant(name) if name in self.graph.constants else self._map(name, self.dram)[slices(box)], box)
+        return Part(
+            self._constant(name) if name in self.graph.constants else self._map(name, self.dram)[slices(box)],
+            box,
+        )
 
     def outputs(self) -> dict[str, np.ndarray]:
         """The graph's outputs. Raises Violation if an element of one was never stored."""
@@ -224,7 +261,9 @@ class Machine:
                 continue
             root = self.root[name]
             if not self.written[root].all():
-                raise Violation(f"output {name!r}: {int((~self.written[root]).sum()):,} of its elements were never stored")
+                raise Violation(
+                    f"output {name!r}: {int((~self.written[root]).sum()):,} of its elements were never stored"
+                )
             arrays[name] = self._map(name, self.dram)
         return arrays
 
@@ -235,10 +274,13 @@ class Machine:
     def _constant(self, name: str) -> np.ndarray:
         value = self.graph.constants[name]
         if value is None:
-            raise MissingValues(f"constant {name!r} of shape {list(self.graph.shape(name))}: the model has no values for it; execution needs weights")
+            raise MissingValues(
+                f"constant {name!r} of shape {list(self.graph.shape(name))}: the model has no values for it; "
+                "execution needs weights"
+            )
         return value
 
-    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def _step(self, step: Step, inside: frozenset[str]) -> None:
         if isinstance(step, Compute):
@@ -246,7 +288,9 @@ class Machine:
                 raise NotOnChip(f"node {missing[0]!r} is not in the group")
             names = self.results[step.then[-1] if step.then else step.operator]
             if not len(step.boxes) == len(step.places) == len(names):
-                raise IndexError(f"{len(step.boxes)} boxes and {len(step.places)} places, for {len(names)} results")
+                raise IndexError(
+                    f"{len(step.boxes)} boxes and {len(step.places)} places, for {len(names)} results"
+                )
             for name, box in zip(names, step.boxes, strict=True):
                 self._check(name, box)
             if step.inputs is not None or not (step.first and step.last):
@@ -265,7 +309,9 @@ class Machine:
         self._check(step.tensor, step.box)
         if step.gather:
             if step.gather not in inside or not self._gathers(step):
-                raise NotOnChip(f"node {step.gather!r} does not gather {step.tensor!r} from a constant in this group")
+                raise NotOnChip(
+                    f"node {step.gather!r} does not gather {step.tensor!r} from a constant in this group"
+                )
             self._gather(step)
         elif step.store:
             self._store(step)
@@ -277,7 +323,10 @@ class Machine:
     def _load_parameters(self, step: Transfer, inside: frozenset[str]) -> None:
         """Copy what an operator needs beside its operands into the store."""
         if step.tensor not in inside or step.store or step.gather or step.place >= 0:
-            raise NotOnChip(f"these are no parameters of a node of the group, on their way to their store: {step.tensor!r}")
+            raise NotOnChip(
+                "these are no parameters of a node of the group, on their way to their store: "
+                f"{step.tensor!r}"
+            )
         known = self.parameters.get(step.tensor, np.empty(0, np.uint8))
         ((start, stop),) = step.box if len(step.box) == 1 else ((-1, -1),)
         if not 0 <= start <= stop <= known.size:
@@ -287,9 +336,17 @@ class Machine:
             self.store.clear()
         self.store[step.tensor] = copied
         held_bytes = sum(held.size for held in self.store.values())
-        if not self.hardware.parameter_store_bytes or (held_bytes > self.hardware.parameter_store_bytes and len(inside) > 1):
-            raise Overrun(f"{held_bytes} bytes of parameters overrun a store of {self.hardware.parameter_store_bytes}")
-        tables = sum(held.size // TABLE_BYTES for name, held in self.store.items() if arithmetic(self.calls[name]) is not SUMS)
+        if not self.hardware.parameter_store_bytes or (
+            held_bytes > self.hardware.parameter_store_bytes and len(inside) > 1
+        ):
+            raise Overrun(
+                f"{held_bytes} bytes of parameters overrun a store of {self.hardware.parameter_store_bytes}"
+            )
+        tables = sum(
+            held.size // TABLE_BYTES
+            for name, held in self.store.items()
+            if arithmetic(self.calls[name]) is not SUMS
+        )
         if (most := self.hardware.parameter_tables) and tables > most and len(inside) > 1:
             raise Overrun(f"{tables} tables overrun a store of {most}")
         self._count(step, copied.size, parameters_of(step.tensor))
@@ -297,21 +354,34 @@ class Machine:
     def _check_parameters(self, call: Call) -> None:
         """Raise NotOnChip unless the operator's parameters are all in the store, or need not be."""
         if self.hardware.parameter_store_bytes and call.result_tensors[0].quantization is not None:
-            size, held = (of[name].size if (name := call.operator.name) in of else 0 for of in (self.parameters, self.store))
+            size, held = (
+                of[name].size if (name := call.operator.name) in of else 0
+                for of in (self.parameters, self.store)
+            )
             if size != held:
-                raise NotOnChip(f"{call.operator.name!r} has {size} bytes of parameters, {held} are in their store")
+                raise NotOnChip(
+                    f"{call.operator.name!r} has {size} bytes of parameters, {held} are in their store"
+                )
 
     def _gathers(self, step: Transfer) -> bool:
         operator = self.calls[step.gather].operator
-        return operator.kind == "Gather" and operator.inputs[0] in self.graph.constants and self.results[step.gather] == (step.tensor,)
+        return (
+            operator.kind == "Gather"
+            and operator.inputs[0] in self.graph.constants
+            and self.results[step.gather] == (step.tensor,)
+        )
 
     def _check(self, name: str, box: Box) -> None:
         shape = self.graph.shape(name)
-        if len(box) != len(shape) or not all(0 <= start <= stop <= extent for (start, stop), extent in zip(box, shape, strict=True)):
+        if len(box) != len(shape) or not all(
+            0 <= start <= stop <= extent for (start, stop), extent in zip(box, shape, strict=True)
+        ):
             raise IndexError(f"box {_text(box)} is not in {name!r} of shape {list(shape)}")
 
     def _count(self, step: Transfer, size: int, source: str = "") -> None:
-        """Count bytes under their class and under the tensor in memory: `source`, or the map behind the step's tensor."""
+        """Count bytes under their class and under the tensor in memory:
+        `source`, or the map behind the step's tensor.
+        """
         kind = ("l2 written" if step.store else "l2 read") if step.kind == "l2" else step.kind
         self.counted[kind] = self.counted.get(kind, 0) + size
         by_tensor = self.stored if step.store else self.loaded
@@ -322,7 +392,9 @@ class Machine:
         """Bytes that rows of a map take on their way, each padded as rows in DRAM are."""
         axis = row_axis(values.shape)
         rows = 1 if axis is None else values.shape[axis]
-        return rows * round_up(values.size // max(rows, 1) * self.hardware.element_bytes, self.hardware.dram_row_align)
+        return rows * round_up(
+            values.size // max(rows, 1) * self.hardware.element_bytes, self.hardware.dram_row_align
+        )
 
     def _load(self, step: Transfer) -> None:
         if self.root[step.tensor] not in self.dram:
@@ -333,14 +405,19 @@ class Machine:
         if not self._map(step.tensor, self.written)[index].all():
             raise NotOnChip(f"{step.tensor!r} is loaded, and part of it was never stored")
         self._count(step, self._moved(values))
-        self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
+        self.buffer.write_rows(
+            step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot
+        )
 
     def _reach(self, step: Transfer) -> None:
         """Go to the memory that the step names, for a box of a map, as it lies there."""
         name = self.root[step.tensor]
         in_level_2 = name in self.level_2.entries
         if (step.kind == "l2") != in_level_2:
-            raise NotOnChip(f"{step.tensor!r} is moved as {step.kind}, and lies in {'the second level' if in_level_2 else 'DRAM'}")
+            raise NotOnChip(
+                f"{step.tensor!r} is moved as {step.kind}, and lies in "
+                f"{'the second level' if in_level_2 else 'DRAM'}"
+            )
         if in_level_2:
             self.level_2.touch(name, step.tensor, step.box, store=step.store)
 
@@ -356,10 +433,17 @@ class Machine:
         data = Part(self._constant(call.operator.inputs[0]), whole(call.shape(0)))
         self._check_parameters(call)
         (values,) = compute(call, [data, indices], (step.box,), self.graph.opset)
-        side_by_side = call.attribute("axis", 0) % data.values.ndim < data.values.ndim - 1  # along the last axis; else each element is picked alone
+        # along the last axis; else each element is picked alone
+        side_by_side = call.attribute("axis", 0) % data.values.ndim < data.values.ndim - 1
         pieces = values.size // max(values.shape[-1], 1) if side_by_side else values.size
-        self._count(step, self.hardware.constant_bytes(values.size, bias=False, pieces=pieces), call.operator.inputs[0])
-        self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
+        self._count(
+            step,
+            self.hardware.constant_bytes(values.size, bias=False, pieces=pieces),
+            call.operator.inputs[0],
+        )
+        self.buffer.write_rows(
+            step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot
+        )
 
     def _store(self, step: Transfer) -> None:
         if box_elements(step.box) == 0:
@@ -376,8 +460,12 @@ class Machine:
         operator = call.operator
         names = self.results[step.operator] if call.attention is None else call.operator.outputs
         boxes = step.boxes
-        wanted = range(len(operator.inputs)) if step.last or call.attention is not None else range(2)  # a bias is read when the sums are finished
-        operands = [self._operand(call, i, name, boxes, step.inputs) if name and i in wanted else None for i, name in enumerate(operator.inputs)]
+        # a bias is read when the sums are finished
+        wanted = range(len(operator.inputs)) if step.last or call.attention is not None else range(2)
+        operands = [
+            self._operand(call, i, name, boxes, step.inputs) if name and i in wanted else None
+            for i, name in enumerate(operator.inputs)
+        ]
         if step.first and step.last:
             values = compute(call, operands, boxes, self.graph.opset)
         else:
@@ -388,17 +476,29 @@ class Machine:
             if not step.first:
                 sums = merge(call, self.buffer.read_rows(held, box), sums)
             if not step.last:
-                self.buffer.write_rows(held, shape, box, sums, step.accumulator, _first_row(box), sums=True, together=True)
+                self.buffer.write_rows(
+                    held, shape, box, sums, step.accumulator, _first_row(box), sums=True, together=True
+                )
                 return
             values = (finish(call, sums, operands, boxes[0]),)
         if then:
             names, values = self._in_flight(then, boxes[0], names, values)
         for name, box, value, place in zip(names, boxes, values, step.places, strict=True):
             if box_elements(box) and place >= 0:
-                self.buffer.write_rows(name, self.graph.shape(name), box, np.asarray(value), place, _first_row(box), together=True)
+                self.buffer.write_rows(
+                    name,
+                    self.graph.shape(name),
+                    box,
+                    np.asarray(value),
+                    place,
+                    _first_row(box),
+                    together=True,
+                )
 
     def _called(self, step: Compute) -> tuple[Call, tuple[str, ...]]:
-        """The operator that a step computes, an attention where it names all its parts, and those that follow in flight."""
+        """The operator that a step computes, an attention where it names all its parts,
+        and those that follow in flight.
+        """
         attention, then = self.attentions.named(step)
         return self.calls[step.operator] if attention is None else attention.call, then
 
@@ -409,8 +509,14 @@ class Machine:
         flying = dict(zip(names, values, strict=True))
         for then in following:
             call = self.calls[then]
-            if len(self.results[then]) != 1 or not row_of(call).elementwise or call.result != self.graph.shape(names[0]):
-                raise IndexError(f"{then!r} cannot follow in flight: it is not elementwise, or makes another shape")
+            if (
+                len(self.results[then]) != 1
+                or not row_of(call).elementwise
+                or call.result != self.graph.shape(names[0])
+            ):
+                raise IndexError(
+                    f"{then!r} cannot follow in flight: it is not elementwise, or makes another shape"
+                )
             self._check_parameters(call)
             operands: list[Part | None] = []
             for i, name in enumerate(call.operator.inputs):
@@ -424,13 +530,18 @@ class Machine:
         names = self.results[following[-1]]
         return names, (flying[names[0]],)
 
-    def _operand(self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None) -> Part:
-        """What an operator reads of one operand, from the buffer; shapes, axes and scalars come with the command."""
+    def _operand(
+        self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None
+    ) -> Part:
+        """What an operator reads of one operand, from the buffer;
+        shapes, axes and scalars come with the command.
+        """
         if name in self.graph.constants:
             if (call.operator.name, name) not in self.weights:
                 return Part(self._constant(name), whole(call.shape(index)))
             box = footprints(call, index, boxes, inputs=inputs)
-            if box_elements(box) == 0 and row_of(call).tiling is not Tiling.CONTRACT:  # of a Concat: the part that comes from elsewhere
+            # of a Concat: the part that comes from elsewhere
+            if box_elements(box) == 0 and row_of(call).tiling is not Tiling.CONTRACT:
                 return Part(np.empty(box_shape(box), self.graph.tensors[name].dtype), box)
             return Part(self.buffer.read_block(name, box), box)
         box = footprints(call, index, boxes, inputs=inputs)
@@ -450,7 +561,11 @@ class Machine:
         if keeps_rows(root_shape, shape):
             axis, own = row_axis(shape), row_axis(root_shape)
             rows = box[axis] if axis is not None else (0, 1)
-            part = whole(root_shape) if own is None or root_shape[own] == 1 else cut(whole(root_shape), own, rows)
+            part = (
+                whole(root_shape)
+                if own is None or root_shape[own] == 1
+                else cut(whole(root_shape), own, rows)
+            )
             seen = whole(shape) if axis is None or shape[axis] == 1 else cut(whole(shape), axis, rows)
             return self.buffer.read_rows(root, part).reshape(box_shape(seen))[slices(box, seen)]
         return self.buffer.read_rows(root, whole(root_shape)).reshape(shape)[slices(box)]

@@ -1,4 +1,6 @@
-"""A second level of memory in an execution: bytes with addresses, each of which belongs to the map that was last written there."""
+"""A second level of memory in an execution: bytes with addresses,
+each of which belongs to the map that was last written there.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +21,42 @@ class SecondLevelMemory:
         self.graph, self.hardware = graph, hardware
         self.entries = {entry.name: entry for entry in memory if entry.memory == "l2"}
         self._numbers = {name: number for number, name in enumerate(self.entries)}
-        self._bases, used = _without_gaps([*self.entries.values()])  # by map: its address, less the bytes below it in which nothing ever lies
+        # by map: its address, less the bytes below it in which nothing ever lies
+        self._bases, used = _without_gaps([*self.entries.values()])
         self._owners = np.full(used, NOBODY, np.int32)  # number of the map, per byte that some map takes
         self._places: dict[str, np.ndarray] = {}  # per map: address of every element, shaped like the map
 
     def touch(self, name: str, seen: str, box: Box, *, store: bool) -> None:
-        """Write or read a box of a map, which is called `seen`. Raises Overrun beyond the end, NotOnChip for bytes that are not of this map."""
+        """Write or read a box of a map, which is called `seen`.
+
+        Raises Overrun beyond the end, NotOnChip for bytes that are not of this map.
+        """
         if name not in self._places:
             self._places[name] = self._addresses(name)
         first = self._places[name].reshape(self.graph.shape(seen))[slices(box)]
         where = (first[..., None] + np.arange(self.hardware.element_bytes)).ravel()
         entry = self.entries[name]
         end = entry.address + entry.rows * entry.row_bytes
-        if entry.address < 0 or end > self.hardware.l2_bytes or (where.size and where.max() >= self._owners.size):
-            raise Overrun(f"{name!r} takes bytes {entry.address} to {end} of the second level, which has {self.hardware.l2_bytes}")
+        if (
+            entry.address < 0
+            or end > self.hardware.l2_bytes
+            or (where.size and where.max() >= self._owners.size)
+        ):
+            raise Overrun(
+                f"{name!r} takes bytes {entry.address} to {end} of the second level, which has "
+                f"{self.hardware.l2_bytes}"
+            )
         if store:
             self._owners[where] = self._numbers[name]
         elif (self._owners[where] != self._numbers[name]).any():
-            raise NotOnChip(f"{name!r} is loaded from the second level, and part of it is not there, or no longer")
+            raise NotOnChip(
+                f"{name!r} is loaded from the second level, and part of it is not there, or no longer"
+            )
 
     def _addresses(self, name: str) -> np.ndarray:
-        """Of every element its first byte: rows lie one after the other, and in a row the other axes in order."""
+        """Of every element its first byte: rows lie one after the other,
+        and in a row the other axes in order.
+        """
         entry, shape = self.entries[name], self.graph.shape(name)
         axis = row_axis(shape)
         row = [1 if k != axis else extent for k, extent in enumerate(shape)]

@@ -1,14 +1,17 @@
 """What a transfer takes of DRAM beyond its bytes: whole bursts, and pages that it opens.
 
-DRAM is read and written in bursts, and within the page (row) of a bank that is open; to open another, the open one is precharged and the new one
-activated. The model is that of a controller that leaves pages open:
+DRAM is read and written in bursts, and within the page (row) of a bank that is open; to open another, the
+open one is precharged and the new one activated. The model is that of a controller that leaves pages open:
 
-    run     bytes of a transfer that lie side by side, in the layout of the plan (rows one after the other; within a row, the other axes in order):
-            whole rows are one run, a block of constants is one, what a Gather picks lies apart; each begins with a burst, and with a page
+    run     bytes of a transfer that lie side by side, in the layout of the plan (rows one after the other;
+            within a row, the other axes in order): whole rows are one run, a block of constants is one, what
+            a Gather picks lies apart; each begins with a burst, and with a page
     bursts  every run is rounded up to dram_burst_bytes
-    pages   a transfer opens every page that it touches once; pages left open by transfers before it do not help it: loads, stores and programs meet
+    pages   a transfer opens every page that it touches once; pages left open by transfers before it do not
+            help it: loads, stores and programs meet
 
-Bytes of a plan do not change: only cycles and energy do. The terms are those of DRAMsim3's configuration files (BL, columns, tRP, tRCD; OPEN_PAGE).
+Bytes of a plan do not change: only cycles and energy do. The terms are those of DRAMsim3's configuration
+files (BL, columns, tRP, tRCD; OPEN_PAGE).
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ def access(step: Transfer, flow: Dataflow, operators: dict[str, int], hardware: 
 
 
 def in_runs(runs: int, size: int, hardware: Hardware, reach: int = 0) -> DramAccess:
-    """Of so many runs of so many bytes each. `reach`: bytes from the first of the first run to the last of the last; 0: they lie anywhere."""
+    """Of so many runs of so many bytes each.
+
+    `reach`: bytes from the first of the first run to the last of the last; 0: they lie anywhere.
+    """
     page = hardware.dram_page_bytes
     pages = runs * -(-size // page) if page else 0
     if page and reach:
@@ -55,4 +61,6 @@ def _runs(step: Transfer, shape: tuple[int, ...]) -> tuple[int, int]:
         if part < whole:
             break
     elements = prod(part for part, _ in across)
-    return step.rows * (elements // run), step.rows * -(-step.row_bytes * prod(whole for _, whole in across) // elements)
+    return step.rows * (elements // run), step.rows * -(
+        -step.row_bytes * prod(whole for _, whole in across) // elements
+    )

@@ -14,12 +14,17 @@ class Spending:
     """What was spent so far."""
 
     hardware: Hardware
-    spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))  # pJ, per field of EnergyUse
+    # pJ, per field of EnergyUse
+    spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
 
     def transfer(self, size: int, access: DramAccess, weights: int = 0) -> None:
-        """So many bytes between DRAM and the chip, in so many bursts and pages; `weights`: those of them that go where weights lie."""
+        """So many bytes between DRAM and the chip, in so many bursts and pages; `weights`:
+        those of them that go where weights lie.
+        """
         table = self.hardware.energy
-        self.spent["dram_pj"] += access.burst_bytes * table.pj_per_dram_byte + access.pages * table.dram_page_pj
+        self.spent["dram_pj"] += (
+            access.burst_bytes * table.pj_per_dram_byte + access.pages * table.dram_page_pj
+        )
         self.spent["buffer_pj"] += self.hardware.on_chip_pj(size - weights, weights)
 
     def from_level_2(self, size: int) -> None:
@@ -30,7 +35,9 @@ class Spending:
     def compute(self, work: ComputeWork, times: int) -> None:
         """What one Compute asks, so many times."""
         table = self.hardware.energy
-        self.spent["buffer_pj"] += self.hardware.on_chip_pj(times * work.buffer_bytes, times * work.weight_bytes)
+        self.spent["buffer_pj"] += self.hardware.on_chip_pj(
+            times * work.buffer_bytes, times * work.weight_bytes
+        )
         self.spent["accumulator_pj"] += times * work.accumulator_bytes * table.accumulator_byte_pj
         self.spent["mac_pj"] += float(times * work.macs) * float(work.width) * table.mac_pj
         self.spent["vector_pj"] += times * work.vector_bytes * table.vector_pj

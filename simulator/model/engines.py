@@ -1,27 +1,37 @@
-"""What single steps take on the accelerator that a Hardware describes: the commands that they become, and the cycles of each.
+"""What single steps take on the accelerator that a Hardware describes: the commands that they become, and the
+cycles of each.
 
-Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_256k.yaml are fitted to the RTL in hw_rtl. In cycles:
+Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_256k.yaml are fitted to the
+RTL in hw_rtl. In cycles:
 
-    transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes, and port_latency before them: hidden by the
-                     transfers before it, where transfers_in_flight allows. Loads and stores have a channel each. No less than DRAM takes for it: its
-                     bytes in whole bursts at dram_bytes_per_second, and dram_page_cycles for each page (see `simulator.model.dram`); of all transfers
-                     of a group, loads and stores together, where dram_bytes_per_second is given
-      second level   has a port of its own, of l2_port_bytes in each direction, and answers at once: neither the port to DRAM nor port_latency counts
-    computation      becomes commands of at most accumulator_columns pixels each (see `lfopt.planning.commands`). A command passes over its pixels for
-                     every tile of output channels, every tile of input channels and every element of the kernel, but for rows of it that meet
-                     padding alone
-      contraction    a pass takes a cycle for each pixel. Its weights arrive beside them, a word of the buffer each cycle, which a pass of few pixels
-                     waits for; or weight_port_bytes at a time, in which no pixel is read: whichever is faster. Biases come through the port of
-                     weights, and go first. Where input channels are so few that window_columns kernel columns of them fit mac_rows, these are
-                     one pass
-      depthwise      a pass takes so many kernel columns of so many neighbouring pixels as `lfopt.planning.commands.reach` says, a cycle for so many
-                     pixels of a row, one more for what their windows share at its beginning, and those in which the buffer gives weights
+    transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes, and
+                     port_latency before them: hidden by the transfers before it, where transfers_in_flight
+                     allows. Loads and stores have a channel each. No less than DRAM takes for it: its bytes
+                     in whole bursts at dram_bytes_per_second, and dram_page_cycles for each page (see
+                     `simulator.model.dram`); of all transfers of a group, loads and stores together, where
+                     dram_bytes_per_second is given
+      second level   has a port of its own, of l2_port_bytes in each direction, and answers at once: neither
+                     the port to DRAM nor port_latency counts
+    computation      becomes commands of at most accumulator_columns pixels each (see
+                     `lfopt.planning.commands`). A command passes over its pixels for every tile of output
+                     channels, every tile of input channels and every element of the kernel, but for rows of
+                     it that meet padding alone
+      contraction    a pass takes a cycle for each pixel. Its weights arrive beside them, a word of the buffer
+                     each cycle, which a pass of few pixels waits for; or weight_port_bytes at a time, in
+                     which no pixel is read: whichever is faster. Biases come through the port of weights, and
+                     go first. Where input channels are so few that window_columns kernel columns of them fit
+                     mac_rows, these are one pass
+      depthwise      a pass takes so many kernel columns of so many neighbouring pixels as
+                     `lfopt.planning.commands.reach` says, a cycle for so many pixels of a row, one more for
+                     what their windows share at its beginning, and those in which the buffer gives weights
       pools          a pass takes window_columns kernel columns. The same holds for reductions over a map
       everything else  passes over vector_lanes channels, a cycle for each element read
-    a block          of channels goes to the drain when its sums grow. Of accumulator_banks places there, each is taken from when the factors of its
-                     block come until its last result is written: blocks of few pixels wait for that
-    a command        is set up (start_cycles) while the one before computes, and while it waits for something. The weights of its first pass arrive
-                     during the last pass of the one before or, if it waits, after that. Its results are there drain_cycles after its last pixel
+    a block          of channels goes to the drain when its sums grow. Of accumulator_banks places there, each
+                     is taken from when the factors of its block come until its last result is written: blocks
+                     of few pixels wait for that
+    a command        is set up (start_cycles) while the one before computes, and while it waits for something.
+                     The weights of its first pass arrive during the last pass of the one before or, if it
+                     waits, after that. Its results are there drain_cycles after its last pixel
 
 Not modelled: conflicts in the banks of the buffer but for weights beside pixels.
 """
@@ -61,7 +71,8 @@ from simulator.model.dram import access
 from simulator.model.queues import CommandTiming
 
 COMMAND_CYCLES = 1  # of a command, between its last pixel and the first of the next
-DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
+# cycles between the results of one block of channels and those of the next, where results come in every cycle
+DRAIN_GAP = 2
 BLOCK_CYCLES = 11  # that a block of channels is with the drain, beside one for each of its pixels
 FACTOR_CYCLES = 7  # before that, in which its factors come
 
@@ -90,8 +101,21 @@ def transfer_cycles(transfer: Transfer, hardware: Hardware) -> int:
     size, axis = transfer.bytes, CHANNEL_AXIS_OF_RANK.get(len(transfer.box))
     if transfer.place >= 0 and axis is not None and transfer.kind in ("input", "output", "spill", "l2"):
         channels = transfer.box[axis][1] - transfer.box[axis][0]
-        size = max(size, box_elements(transfer.box) // max(channels, 1) * round_up(channels, hardware.channel_align) * hardware.element_bytes)
-    return -(-size // (hardware.port_bytes if transfer.kind != "l2" or hardware.l2_port_bytes is None else hardware.l2_port_bytes))
+        size = max(
+            size,
+            box_elements(transfer.box)
+            // max(channels, 1)
+            * round_up(channels, hardware.channel_align)
+            * hardware.element_bytes,
+        )
+    return -(
+        -size
+        // (
+            hardware.port_bytes
+            if transfer.kind != "l2" or hardware.l2_port_bytes is None
+            else hardware.l2_port_bytes
+        )
+    )
 
 
 @dataclass(eq=False)
@@ -104,7 +128,9 @@ class Engines:
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, ComputeWork] = field(default_factory=dict[object, ComputeWork])
     _commands: dict[object, CommandTiming] = field(default_factory=dict[object, CommandTiming])
-    _stages: dict[tuple[str, ...], tuple[TableStage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[TableStage, ...]])
+    _stages: dict[tuple[str, ...], tuple[TableStage, ...]] = field(
+        default_factory=dict[tuple[str, ...], tuple[TableStage, ...]]
+    )
     _attentions: Attentions = field(init=False)
     _kept: dict[tuple[int, Span, Span], Met] = field(default_factory=dict[tuple[int, Span, Span], Met])
 
@@ -114,7 +140,9 @@ class Engines:
         self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
     def work(self, step: Compute) -> ComputeWork:
-        """What a Compute asks beside time; it depends on the sizes of its boxes alone, and of what it folds, not on where they are."""
+        """What a Compute asks beside time; it depends on the sizes of its boxes alone,
+        and of what it folds, not on where they are.
+        """
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
         key = (step.operator, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last)
         if key not in self._works:
@@ -140,7 +168,9 @@ class Engines:
         return self.hardware.dram_cycles(access.burst_bytes, access.pages)
 
     def split(self, step: Compute) -> Sequence[Compute]:
-        """The commands of a step, each of one operator and the table behind it, and of as many rows as the accumulators hold."""
+        """The commands of a step, each of one operator and the table behind it,
+        and of as many rows as the accumulators hold.
+        """
         return [part for one in self.passes(step) for part in self._bands(one)]
 
     def issued(self, step: Compute) -> Iterator[tuple[Compute, CommandTiming]]:
@@ -151,26 +181,41 @@ class Engines:
                 yield part, one
 
     def passes(self, step: Compute) -> Sequence[Compute]:
-        """What a step computes one after the other: of quantised maps its stages, with what a table does in flight; else its operators."""
+        """What a step computes one after the other:
+        of quantised maps its stages, with what a table does in flight; else its operators.
+        """
         if not step.then:
             return (step,)
         attention, then = self._attentions.named(step)
         if attention is not None:
             rest = Compute(step.operator, step.boxes, step.places, then=then)
-            return (*in_parts(attention.call, step), *([*unfused_steps(rest)][1:] if then and step.last else ()))
+            return (
+                *in_parts(attention.call, step),
+                *([*unfused_steps(rest)][1:] if then and step.last else ()),
+            )
         flight = (step.operator, *step.then)
         if flight not in self._stages:
             calls = [self.flow.calls[self._index[name]] for name in flight]
-            self._stages[flight] = stages(replace(calls[0], then=tuple(calls[1:]))) if calls[0].result_tensors[0].quantization else ()
+            self._stages[flight] = (
+                stages(replace(calls[0], then=tuple(calls[1:])))
+                if calls[0].result_tensors[0].quantization
+                else ()
+            )
         flight_stages = self._stages[flight]
         return tuple(stage_steps(step, flight_stages) if flight_stages else unfused_steps(step))
 
     def _bands(self, step: Compute) -> Sequence[Compute]:
         parts = self._parts(step)
-        return [replace(step, boxes=((*step.boxes[0][:2], *part),)) for part in parts] if len(parts) > 1 else (step,)
+        return (
+            [replace(step, boxes=((*step.boxes[0][:2], *part),)) for part in parts]
+            if len(parts) > 1
+            else (step,)
+        )
 
     def _parts(self, step: Compute) -> Sequence[tuple[Span, ...]]:
-        """Rows and columns of the commands that a computation is cut into; of maps that have none, of one command."""
+        """Rows and columns of the commands that a computation is cut into;
+        of maps that have none, of one command.
+        """
         if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
             return ((),)
         return bands(*step.boxes[0][2:], self.hardware.accumulator_columns)
@@ -178,23 +223,30 @@ class Engines:
     def command_count(self, nodes: Sequence[Node]) -> int:
         """Commands that run, all iterations counted."""
         return sum(
-            times * (1 if isinstance(step, Transfer) else sum(len(self._parts(one)) for one in self.passes(step)))
+            times
+            * (1 if isinstance(step, Transfer) else sum(len(self._parts(one)) for one in self.passes(step)))
             for times, step in counted_leaves(nodes)
         )
 
     def command(self, step: Compute) -> CommandTiming:
-        """One of the commands of a step; what it takes depends on where it is only by what of its window lies in the padding."""
+        """One of the commands of a step; what it takes depends on where it is only by what of its window lies
+        in the padding.
+        """
         i = self._index[step.operator]
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
         kept = self._kernel(i, step.boxes[0])
         key = (i, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last, kept)
         if key not in self._commands:
             contracts = self.flow.specs[i].tiling is Tiling.CONTRACT
-            self._commands[key] = self._contraction(i, step, kept) if contracts else self._passes(i, step, inner, kept)
+            self._commands[key] = (
+                self._contraction(i, step, kept) if contracts else self._passes(i, step, inner, kept)
+            )
         return self._commands[key]
 
     def _kernel(self, op: int, out: Box) -> Met | None:
-        """What of a sliding window meets the map in a box of the result; None where there is no such window."""
+        """What of a sliding window meets the map in a box of the result; None where there is no such
+        window.
+        """
         call = self.flow.calls[op]
         if len(out) != 4 or not self.flow.specs[op].slides:
             return None
@@ -211,35 +263,56 @@ class Engines:
         if not c.pixels or not blocks:
             return CommandTiming(COMMAND_CYCLES)
         factors = step.last and call.constant[1]
-        biases = ceil(Fraction(hardware.constant_bits(bias=True), hardware.constant_bits(bias=False))) if factors and call.has(2) else 0
+        biases = (
+            ceil(Fraction(hardware.constant_bits(bias=True), hardware.constant_bits(bias=False)))
+            if factors and call.has(2)
+            else 0
+        )
         if c.depthwise:
             busy, size, late = self._depthwise(call, step, c, kept)
             block = self._block(busy, c.pixels, step, factors=factors)
-            return CommandTiming(ceil(blocks * block) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late)
-        passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept.rows
+            return CommandTiming(
+                ceil(blocks * block) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late
+            )
+        passes, rows = (
+            c.passes(hardware.mac_rows, hardware.window_columns),
+            c.rows if kept is None else kept.rows,
+        )
         bits = hardware.constant_bits(bias=False) if call.constant[1] else 8 * hardware.element_bytes
-        row = Fraction(min(c.outer, hardware.mac_columns) * bits, 8 * hardware.weight_port_bytes)  # cycles in which a row of weights arrives
+        # cycles in which a row of weights arrives
+        row = Fraction(min(c.outer, hardware.mac_columns) * bits, 8 * hardware.weight_port_bytes)
         fill = passes[0][1]
-        busy = rows * sum(count * max(_pixels(c.pixels), size) for count, size in passes)  # weights beside pixels, a row in a cycle
-        together = rows * sum(count * _pixels(c.pixels + ceil(size * row)) for count, size in passes)  # or before them
+        # weights beside pixels, a row in a cycle
+        busy = rows * sum(count * max(_pixels(c.pixels), size) for count, size in passes)
+        # or before them
+        together = rows * sum(count * _pixels(c.pixels + ceil(size * row)) for count, size in passes)
         if together < busy:
             busy, fill = together, ceil(fill * row)
         else:
-            words = sum((count * (size + self._conflicts(size - c.pixels)) for count, size in passes), Fraction(0))
+            words = sum(
+                (count * (size + self._conflicts(size - c.pixels)) for count, size in passes), Fraction(0)
+            )
             busy = max(busy, ceil(rows * words) + biases)
         block = self._block(busy, c.pixels, step, factors=factors)
-        return CommandTiming(ceil(blocks * block) + COMMAND_CYCLES, fill + biases + hardware.weight_latency, c.pixels)
+        return CommandTiming(
+            ceil(blocks * block) + COMMAND_CYCLES, fill + biases + hardware.weight_latency, c.pixels
+        )
 
     def _conflicts(self, idle: int) -> Fraction:
-        """In how many of the passes that read no pixel in so many cycles, as they wait for weights, both begin in the same bank of the buffer.
+        """In how many of the passes that read no pixel in so many cycles, as they wait for weights, both
+        begin in the same bank of the buffer.
 
-        Pixels come first: weights wait a cycle. From pass to pass the one moves on by so many banks against the other.
+        Pixels come first: weights wait a cycle. From pass to pass the one moves on by so many banks against
+        the other.
         """
         banks = self.hardware.window_columns
         return Fraction(gcd(idle, banks), banks) if idle > 0 and idle % banks else Fraction(0)
 
-    def _depthwise(self, call: Call, step: Compute, c: ContractionLoops, kept: Met | None) -> tuple[int, int, int]:
-        """Of a depthwise convolution: (cycles of all passes over a block of channels, rows of weights of the first pass, cycles after the last pass).
+    def _depthwise(
+        self, call: Call, step: Compute, c: ContractionLoops, kept: Met | None
+    ) -> tuple[int, int, int]:
+        """Of a depthwise convolution: (cycles of all passes over a block of channels, rows of weights of the
+        first pass, cycles after the last pass).
 
         While neighbouring pixels grow, the banks of the accumulators that they lie in are not drained.
         """
@@ -248,16 +321,27 @@ class Engines:
         together, taps, stride = 1, hardware.window_columns if c.side_by_side else 1, 1
         if c.side_by_side and kept is not None and step.first:
             stride = sliding(call).stride_columns
-            together, taps = reach(columns, stride, box[3][1] - box[3][0], hardware.mac_rows, hardware.window_columns, hardware.depthwise_columns)
+            together, taps = reach(
+                columns,
+                stride,
+                box[3][1] - box[3][0],
+                hardware.mac_rows,
+                hardware.window_columns,
+                hardware.depthwise_columns,
+            )
         groups = [min(taps, columns - first) for first in range(0, columns, taps)]
         if together == 1:
             return sum(rows * max(_pixels(c.pixels), group) for group in groups), groups[0], 0
         width = max(box[3][1] - box[3][0], 1)
         lines, line = c.pixels // width, ceil(width / together)
         steps = [rows * lines * line + met * (group > stride) for group in groups]
-        busy = sum(max(rows * max(_pixels(lines * line), group), step) for step, group in zip(steps, groups, strict=True))
+        busy = sum(
+            max(rows * max(_pixels(lines * line), group), step)
+            for step, group in zip(steps, groups, strict=True)
+        )
         idle = busy - sum(steps) + (rows * lines - met) * line  # cycles in which no pixel is read
-        busy += max(ceil(Fraction(rows * columns, hardware.window_columns)) - idle, 0)  # words of weights, which come before the operand
+        # words of weights, which come before the operand
+        busy += max(ceil(Fraction(rows * columns, hardware.window_columns)) - idle, 0)
         late = c.pixels - lines * line * (hardware.depthwise_columns - together) // hardware.depthwise_columns
         return busy, groups[0], min(busy, late)
 
@@ -278,13 +362,18 @@ class Engines:
             if size and channel is not None and not sums:
                 channels = box[channel][1] - box[channel][0]
                 pixels = size // channels
-                cycles += ceil(ceil(channels / hardware.vector_lanes) * self._block(passes * _pixels(pixels), pixels, step))
+                cycles += ceil(
+                    ceil(channels / hardware.vector_lanes)
+                    * self._block(passes * _pixels(pixels), pixels, step)
+                )
             else:
                 cycles += ceil(size * passes / hardware.vector_lanes)
         return CommandTiming(cycles)
 
     def _moved(self, op: int, step: Compute) -> list[int] | None:
-        """Cycles of what moves channels alone, copy by copy: of a pass for every block that it makes; None of anything else."""
+        """Cycles of what moves channels alone, copy by copy: of a pass for every block that it makes;
+        None of anything else.
+        """
         call, cycles = self.flow.calls[op], list[int]()
         if call.operator.kind not in MOVES:
             return None
@@ -294,11 +383,17 @@ class Engines:
                 return None
             pixels = prod(stop - start for start, stop in box[2:])
             block = self._block(_pixels(pixels), pixels, step)
-            cycles += [ceil(copy.blocks * block) + COMMAND_CYCLES for copy in copies(stretched, box[1], self.hardware.vector_lanes)]
+            cycles += [
+                ceil(copy.blocks * block) + COMMAND_CYCLES
+                for copy in copies(stretched, box[1], self.hardware.vector_lanes)
+            ]
         return cycles
 
     def _block(self, busy: int, pixels: int, step: Compute, *, factors: bool = False) -> Fraction | int:
-        """Cycles of all passes of a block of output channels, with what comes in the way. `factors`: its channels have factors of their own."""
+        """Cycles of all passes of a block of output channels, with what comes in the way.
+
+        `factors`: its channels have factors of their own.
+        """
         banks = self.hardware.accumulator_banks
         if not step.first:
             busy += pixels  # held sums take all banks of the buffer
@@ -309,10 +404,19 @@ class Engines:
     def _contract(self, op: int, step: Compute) -> ComputeWork:
         hardware, call = self.hardware, self.flow.calls[op]
         c = contraction_loops(call, step.boxes[0], step.inputs)
-        second = Fraction(hardware.constant_bits(bias=False), 8) if call.constant[1] else Fraction(hardware.element_bytes)
+        second = (
+            Fraction(hardware.constant_bits(bias=False), 8)
+            if call.constant[1]
+            else Fraction(hardware.element_bytes)
+        )
         tiles, taps = ceil(c.outer / hardware.mac_columns), c.rows * c.columns
-        passes = c.rows * sum(count for count, _ in c.passes(hardware.mac_rows, hardware.window_columns))  # of the pixels, per tile
-        reads = c.groups * c.outer * c.rows * c.pixels if c.depthwise else c.groups * tiles * taps * c.pixels * c.inner
+        # of the pixels, per tile
+        passes = c.rows * sum(count for count, _ in c.passes(hardware.mac_rows, hardware.window_columns))
+        reads = (
+            c.groups * c.outer * c.rows * c.pixels
+            if c.depthwise
+            else c.groups * tiles * taps * c.pixels * c.inner
+        )
         sums = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         met = ceil(c.groups * c.outer * c.inner * taps * second)  # bytes of operand 1
         return ComputeWork(

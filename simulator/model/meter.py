@@ -1,6 +1,8 @@
-"""What a group would take on the chip: DRAM bytes, cycles and energy of its steps, and what no steps could take less than.
+"""What a group would take on the chip: DRAM bytes, cycles and energy of its steps, and what no steps could
+take less than.
 
-For searches: bounds first, for many groups; then the model (`simulator.model.timing`), for those that may be worth it.
+For searches: bounds first, for many groups; then the model (`simulator.model.timing`), for those that may be
+worth it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Meter:
     """Figures of groups of one dataflow, in which operators may be in flight; steps name them one by one."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, known: Meter | None = None) -> None:
-        """`known`: of the same dataflow and chip, but for the size of the buffer, on which cycles do not depend; what it timed is not timed again."""
+        """`known`: of the same dataflow and chip, but for the size of the buffer, on which cycles do not
+        depend; what it timed is not timed again.
+        """
         self.flow, self.hardware = flow, hardware
         self.accelerator = Accelerator(Dataflow.of(flow.graph), hardware)
         self._cycles: dict[Hashable, int] = {} if known is None else known._cycles  # noqa: SLF001  (of the same class)
@@ -71,7 +75,11 @@ class Meter:
                 spending.compute(self.accelerator.work(one), 1)
             compute += self.accelerator.cycles(step)
         moved = self.hardware.port_latency + self.port_cycles(dram)
-        return Figures(dram.total, max(moved, compute) if self.hardware.overlap else moved + compute, round(spending.use.total_pj))
+        return Figures(
+            dram.total,
+            max(moved, compute) if self.hardware.overlap else moved + compute,
+            round(spending.use.total_pj),
+        )
 
     def by_rows(self, op: int, rows: int) -> tuple[float, float]:
         """(cycles, commands) of an operator on whole maps that makes so many rows at a time; 0: all at once.
@@ -80,7 +88,9 @@ class Meter:
         """
         step, times = self._whole(op), 1.0
         axes = [row_axis(box_shape(box)) for box in step.boxes]
-        height = max((box[axis][1] for box, axis in zip(step.boxes, axes, strict=True) if axis is not None), default=1)
+        height = max(
+            (box[axis][1] for box, axis in zip(step.boxes, axes, strict=True) if axis is not None), default=1
+        )
         if 0 < rows < height:
             times, boxes = height / rows, list[Box]()
             for box, axis in zip(step.boxes, axes, strict=True):
@@ -96,13 +106,19 @@ class Meter:
         """An operator, and what is in flight behind it, on whole maps."""
         results = self.flow.results[op]
         boxes = tuple(whole(self.flow.maps[m].shape) for m in results)
-        return Compute(self.flow.operators[op].name, boxes, (-1,) * len(results), then=flight_names(self.flow.calls[op]))
+        return Compute(
+            self.flow.operators[op].name, boxes, (-1,) * len(results), then=flight_names(self.flow.calls[op])
+        )
 
     def _access(self, steps: Sequence[Node], moved: DramBytes) -> DramAccess:
         """Bursts and pages of DRAM."""
         if self.hardware.plain_dram:
             return DramAccess(moved.total)
-        loose = (self.accelerator.access(step) * times for times, step in counted_leaves(steps) if isinstance(step, Transfer))
+        loose = (
+            self.accelerator.access(step) * times
+            for times, step in counted_leaves(steps)
+            if isinstance(step, Transfer)
+        )
         return sum(loose, DramAccess())
 
     def computing(self, steps: Sequence[Node]) -> int:
@@ -118,8 +134,8 @@ class Meter:
     def least(self, op: int) -> Figures:
         """What an operator takes at the least in whatever steps, its bytes aside.
 
-        A cycle has at most mac_rows x mac_columns products; products with padding are left out. What is no contraction counts nothing: it may be
-        part of another command.
+        A cycle has at most mac_rows x mac_columns products; products with padding are left out. What is no
+        contraction counts nothing: it may be part of another command.
         """
         call, hardware = self.flow.calls[op], self.hardware
         if self.flow.specs[op].tiling is not Tiling.CONTRACT:
@@ -129,6 +145,17 @@ class Meter:
             for axis in windows(call):
                 meet *= float(axis.covered((0, axis.size_out)).sum()) / (axis.kernel * axis.size_out)
         cycles = float(c.macs) / (hardware.mac_rows * hardware.mac_columns)
-        if call.operator.kind == "Conv" and not c.depthwise and not c.narrow(hardware.mac_rows, hardware.window_columns):
-            cycles = float(c.groups * ceil(c.outer / hardware.mac_columns) * ceil(c.inner / hardware.mac_rows) * c.rows * c.columns * c.pixels)
+        if (
+            call.operator.kind == "Conv"
+            and not c.depthwise
+            and not c.narrow(hardware.mac_rows, hardware.window_columns)
+        ):
+            cycles = float(
+                c.groups
+                * ceil(c.outer / hardware.mac_columns)
+                * ceil(c.inner / hardware.mac_rows)
+                * c.rows
+                * c.columns
+                * c.pixels
+            )
         return Figures(0, int(cycles * meet), int(float(c.macs) * meet * hardware.energy.mac_pj))

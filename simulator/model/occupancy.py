@@ -1,7 +1,9 @@
-"""How full the buffer is while a group runs: for every place, the slots whose content will still be read, step by step.
+"""How full the buffer is while a group runs: for every place, the slots whose content will still be read,
+step by step.
 
-A slot is taken from the step that writes it to the last step that reads what was written. What a step reads follows from the operator table, as for
-whoever executes the plan; the schedule itself does not say when a slot becomes free.
+A slot is taken from the step that writes it to the last step that reads what was written. What a step reads
+follows from the operator table, as for whoever executes the plan; the schedule itself does not say when a
+slot becomes free.
 """
 
 from __future__ import annotations
@@ -14,7 +16,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count, unfused_steps
+from lfopt.ir import (
+    Box,
+    Compute,
+    Hardware,
+    Loop,
+    Node,
+    PlannedGroup,
+    Span,
+    Step,
+    Transfer,
+    row_axis,
+    step_count,
+    unfused_steps,
+)
 from lfopt.ir.schedule import Stride
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
@@ -26,22 +41,30 @@ MATRIX = 2  # rank of weights that do not depend on the batch
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Slots taken while a group runs. The steps are cut into equal spans; each shows its fullest step, so that no maximum is lost."""
+    """Slots taken while a group runs.
+
+    The steps are cut into equal spans; each shows its fullest step, so that no maximum is lost.
+    """
 
     steps: int  # that run
     shown: tuple[int, ...]  # per span: number of its fullest step, the first of them if there are several
     slots: tuple[tuple[int, ...], ...]  # per place: slots taken at each step shown
     most: tuple[int, ...]  # per place: the most slots taken at any step
-    peak_bytes: int  # the most that all places of the buffer together hold at any step; those of a weight buffer are apart
+    # the most that all places of the buffer together hold at any step; those of a weight buffer are apart
+    peak_bytes: int
     peak_step: int  # the first step at which they do
-    beside: tuple[int, ...]  # per operator of the group: the most that all places hold at a step in which it computes
+    # per operator of the group: the most that all places hold at a step in which it computes
+    beside: tuple[int, ...]
 
 
 def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: int = 120) -> Occupancy:
     """Walk the steps of a group. At most `points` spans."""
     walk, steps = _done(group, flow), step_count(group.steps)
     slots_in_use = walk.taken(steps)
-    sizes = np.array([place.slot_bytes * (hardware.store_of(place.purpose) == "buffer") for place in group.places], dtype=np.int64)
+    sizes = np.array(
+        [place.slot_bytes * (hardware.store_of(place.purpose) == "buffer") for place in group.places],
+        dtype=np.int64,
+    )
     total = sizes @ slots_in_use
     spans = np.array_split(np.arange(steps), min(points, steps)) if steps else []
     shown = [int(span[0] + np.argmax(total[span])) for span in spans]
@@ -57,7 +80,9 @@ def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: i
 
 
 def lives(group: PlannedGroup, flow: Dataflow, commands: Sequence[Step]) -> Sequence[tuple[int, int, int]]:
-    """(place, number of the command that writes one of its slots, number of the last one that needs what it wrote). `commands`: of all steps."""
+    """(place, number of the command that writes one of its slots, number of the last one that needs what it
+    wrote). `commands`: of all steps.
+    """
     walk = _SlotWalk(group, flow)
     for number, command in enumerate(commands):
         by = (0,) * len(command.origin)
@@ -89,7 +114,10 @@ def step_at(nodes: Sequence[Node], number: int) -> Step:
         else:
             raise IndexError("the schedule has fewer steps")
         if not isinstance(node, Loop):
-            by = tuple(sum(iteration * d for iteration, d in zip(iterations, along, strict=True)) for along in zip(*node.strides, strict=True))
+            by = tuple(
+                sum(iteration * d for iteration, d in zip(iterations, along, strict=True))
+                for along in zip(*node.strides, strict=True)
+            )
             return node.moved(by) if node.strides else node
         nodes = node.body
         iteration, number = divmod(number, size // node.count)
@@ -97,7 +125,10 @@ def step_at(nodes: Sequence[Node], number: int) -> Step:
 
 
 def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
-    """A key that groups share which differ in names alone: the buffer fills in the same way. Repeated blocks of a network are walked once."""
+    """A key that groups share which differ in names alone: the buffer fills in the same way.
+
+    Repeated blocks of a network are walked once.
+    """
     known: dict[str, int] = {}
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
 
@@ -127,15 +158,23 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
                 )
         return tuple(keys)
 
-    reads = tuple(tuple((number(flow.maps[o.map].name), o.reads) for o in flow.operands[index[name]]) for name in group.nodes)
+    reads = tuple(
+        tuple((number(flow.maps[o.map].name), o.reads) for o in flow.operands[index[name]])
+        for name in group.nodes
+    )
     weights = tuple(tuple(number(w.name) for w in flow.weights[index[name]]) for name in group.nodes)
-    results = tuple(tuple(number(flow.maps[m].name) for m in flow.results[index[name]]) for name in group.nodes)
+    results = tuple(
+        tuple(number(flow.maps[m].name) for m in flow.results[index[name]]) for name in group.nodes
+    )
     places = tuple((place.slots, place.slot_bytes) for place in group.places)
     return places, tuple(map(number, group.nodes)), reads, weights, results, of(group.steps)
 
 
 def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
-    """As `unfold`, but the steps are not moved: beside each stands how far it is to be moved. Half the time of walking goes into moving."""
+    """As `unfold`, but the steps are not moved: beside each stands how far it is to be moved.
+
+    Half the time of walking goes into moving.
+    """
     iterations: list[int] = []  # of every loop around
 
     def walk(inside: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
@@ -152,7 +191,10 @@ def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
                 iteration = iterations[0]
                 yield node, tuple([iteration * d for d in node.strides[0]])
             else:
-                yield node, tuple([sum(map(mul, iterations, along)) for along in zip(*node.strides, strict=True)])
+                yield (
+                    node,
+                    tuple([sum(map(mul, iterations, along)) for along in zip(*node.strides, strict=True)]),
+                )
 
     return walk(nodes)
 
@@ -160,7 +202,8 @@ def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
 class _Rows(NamedTuple):
     """Rows that a computation makes of each of its results, before it is moved."""
 
-    at: tuple[int, ...]  # per result: where the start of its rows stands among what moves; -1 for a result of one row
+    # per result: where the start of its rows stands among what moves; -1 for a result of one row
+    at: tuple[int, ...]
     first: tuple[Span, ...]
 
     @classmethod
@@ -178,7 +221,10 @@ class _Rows(NamedTuple):
 
     def spans(self, by: Stride) -> list[Span]:
         """The rows once the computation is moved."""
-        return [(start + by[at], stop + by[at]) if by and at >= 0 else (start, stop) for at, (start, stop) in zip(self.at, self.first, strict=True)]
+        return [
+            (start + by[at], stop + by[at]) if by and at >= 0 else (start, stop)
+            for at, (start, stop) in zip(self.at, self.first, strict=True)
+        ]
 
 
 @dataclass(slots=True)
@@ -202,15 +248,21 @@ class _SlotWalk:
         self.slots: list[dict[int, _Content]] = [{} for _ in group.places]  # per place: by slot
         self.lives: list[tuple[int, int, int]] = []  # (place, first step, last step) of what was overwritten
         self.place_of: dict[int, int] = {}  # per map: where its rows lie
-        self.blocks: dict[str, dict[tuple[int, int], tuple[Box, int]]] = {}  # per constant, by (place, slot): box and number of what lies there
-        self.needs: dict[object, Box] = {}  # what of a constant a step reads, by operator, constant and what the step makes
+        # per constant, by (place, slot): box and number of what lies there
+        self.blocks: dict[str, dict[tuple[int, int], tuple[Box, int]]] = {}
+        # what of a constant a step reads, by operator, constant and what the step makes
+        self.needs: dict[object, Box] = {}
         self.rows: dict[int, _Rows] = {}  # of computations, by id
         self.runs: dict[int, list[int]] = defaultdict(list)  # per operator: the steps in which it computes
         self.flights: dict[int, tuple[Compute, ...]] = {}  # of computations with others in flight, by id
 
     def all_lives(self) -> list[tuple[int, int, int]]:
         """(place, first step, last step) of everything that was written."""
-        left = [(place, content.first, content.last) for place, slots in enumerate(self.slots) for content in slots.values()]
+        left = [
+            (place, content.first, content.last)
+            for place, slots in enumerate(self.slots)
+            for content in slots.values()
+        ]
         return self.lives + left
 
     def taken(self, steps: int) -> np.ndarray:
@@ -236,7 +288,10 @@ class _SlotWalk:
             self.place_of[m] = step.place
         else:
             box = step.moved(by).box if by else step.box
-            self.blocks.setdefault(step.tensor, {})[step.place, slot % self.places[step.place].slots] = box, slot
+            self.blocks.setdefault(step.tensor, {})[step.place, slot % self.places[step.place].slots] = (
+                box,
+                slot,
+            )
 
     def compute(self, step: Compute, by: Stride, now: int) -> None:
         """Read operands, write results or partial sums."""
@@ -261,7 +316,8 @@ class _SlotWalk:
             if place is None:
                 continue
             first, last = self._inputs(i, operand, step, by) or read_span(operand.reads, (start, stop))
-            if last - first == operand.reads.rows_in:  # all of it, also where a view numbers its rows otherwise
+            # all of it, also where a view numbers its rows otherwise
+            if last - first == operand.reads.rows_in:
                 self._touch_all(place, now)
             else:
                 self._touch(place, range(first, last), now)
@@ -272,10 +328,16 @@ class _SlotWalk:
             for m, span, place in zip(self.flow.results[i], spans, step.places, strict=True):
                 if place >= 0:
                     self.place_of[m] = place
-                    self._write(place, range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1), now)
+                    self._write(
+                        place,
+                        range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1),
+                        now,
+                    )
 
     def _attend(self, attention: RecognisedAttention, step: Compute, by: Stride, now: int) -> None:
-        """One block of keys of an attention: everything that lies here of what it reads, the sums, and at last the result."""
+        """One block of keys of an attention: everything that lies here of what it reads, the sums,
+        and at last the result.
+        """
         names = {*attention.call.operator.inputs}
         for m in {self.map_of[name] for name in names if name in self.map_of} & self.place_of.keys():
             self._touch_all(self.place_of[m], now)
@@ -289,13 +351,19 @@ class _SlotWalk:
             (m,) = self.flow.results[last]
             self.place_of[m] = step.places[0]
             axis = row_axis(self.flow.maps[m].shape)
-            first, stop = (0, 1) if axis is None else (span + (by[axis] if by else 0) for span in step.boxes[0][axis])
+            first, stop = (
+                (0, 1) if axis is None else (span + (by[axis] if by else 0) for span in step.boxes[0][axis])
+            )
             self._write(step.places[0], range(first, stop), now)
 
     def _inputs(self, i: int, operand: MapRead, step: Compute, by: Stride) -> Span | None:
         """Rows of an operand that the step reads, where it folds some of them."""
         call = self.flow.calls[i]
-        if step.inputs is None or not folds_rows(call, operand.input) or not keeps_rows(self.flow.maps[operand.map].shape, call.shape(operand.input)):
+        if (
+            step.inputs is None
+            or not folds_rows(call, operand.input)
+            or not keeps_rows(self.flow.maps[operand.map].shape, call.shape(operand.input))
+        ):
             return None
         return step.moved(by).inputs if by else step.inputs
 

@@ -1,4 +1,6 @@
-"""Factors and tables of quantised operators in their stores beside the buffer: when they are there, and when others may overwrite them."""
+"""Factors and tables of quantised operators in their stores beside the buffer:
+when they are there, and when others may overwrite them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from lfopt.planning.parameter_store import ParameterStore, parameter_space
 
 
 class ParameterResidency:
-    """Of every operator that has parameters in a store: where they lie, and when they were loaded and last used. Groups overwrite those before."""
+    """Of every operator that has parameters in a store: where they lie, and when they were loaded and last
+    used. Groups overwrite those before.
+    """
 
     def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
         self.flow, self.index, self.hardware = flow, index, hardware
@@ -21,7 +25,8 @@ class ParameterResidency:
             Space.FACTORS: ParameterStore(hardware.parameter_store_bytes),
             Space.TABLES: ParameterStore(hardware.parameter_tables * TABLE_BYTES),
         }
-        self._together: dict[int, list[Transfer]] = {}  # loads of the group whose parameters are needed together, by the id of the first
+        # loads of the group whose parameters are needed together, by the id of the first
+        self._together: dict[int, list[Transfer]] = {}
         self._lying: dict[int, tuple[Space, int, int]] = {}  # store, first byte, byte behind the last
         self._loaded: dict[int, int] = {}  # when all of them are there
         self._used: dict[int, int] = {}  # when the last command that reads them is done
@@ -47,7 +52,11 @@ class ParameterResidency:
             self.stores[space].make_room(size)
         space = self._space(transfer)
         first, stop = self.stores[space].put(transfer.bytes)
-        gone = [op for op, (other, start, end) in self._lying.items() if other is space and start < stop and first < end]
+        gone = [
+            op
+            for op, (other, start, end) in self._lying.items()
+            if other is space and start < stop and first < end
+        ]
         free = max((self._used.pop(op, 0) for op in gone), default=0)
         for op in gone:
             del self._lying[op]
@@ -68,4 +77,8 @@ class ParameterResidency:
             self._used[op] = done
 
     def _space(self, transfer: Transfer) -> Space:
-        return parameter_space(self.flow.calls[self.index[transfer.tensor]]) if self.hardware.parameter_tables else Space.FACTORS
+        return (
+            parameter_space(self.flow.calls[self.index[transfer.tensor]])
+            if self.hardware.parameter_tables
+            else Space.FACTORS
+        )

@@ -1,4 +1,5 @@
-"""Commands of the accelerator in their three queues: loads, stores, computations; what each waits for, and when it runs.
+"""Commands of the accelerator in their three queues: loads, stores, computations; what each waits for, and
+when it runs.
 
 `simulator.model.engines` says what a command takes. Every parameter is a field of `Hardware`.
 """
@@ -54,7 +55,12 @@ class Users:
         for trace in traces:
             first = max(trace.start - place.address, 0) // max(place.slot_bytes, 1)
             stop = min(-(-(trace.end - place.address) // max(place.slot_bytes, 1)), place.slots)
-            for times, time in ((self.computed, trace.computed), (self.used, trace.used), (self.loaded, trace.loaded), (self.stored, trace.stored)):
+            for times, time in (
+                (self.computed, trace.computed),
+                (self.used, trace.used),
+                (self.loaded, trace.loaded),
+                (self.stored, trace.stored),
+            ):
                 times[first:stop] = [max(time, known) for known in times[first:stop]]
 
     def traces(self, since: int) -> Iterator[RegionHistory]:
@@ -64,7 +70,9 @@ class Users:
             if max(*times, sums) > since:
                 start = self.place.address + k * self.place.slot_bytes
                 computed, used, loaded, stored = times
-                yield RegionHistory(start, start + self.place.slot_bytes, computed, max(used, sums), loaded, stored)
+                yield RegionHistory(
+                    start, start + self.place.slot_bytes, computed, max(used, sums), loaded, stored
+                )
 
     def spans(self, number: int, count: int) -> Sequence[Span]:
         """Slots of so many numbers from the given one on."""
@@ -108,9 +116,10 @@ def latency(transfer: Transfer, hardware: Hardware) -> int:
 class Queues:
     """Commands in their queues, and when they run. Groups follow one another without a pause.
 
-    A compute waits for the loads and the computes that made what it reads, a store for what it stores, a load for all who used what its slot held,
-    and a compute for those of them that are transfers. A compute finds its operands where the last commands before it have put them. Every queue
-    keeps its order, and nothing waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
+    A compute waits for the loads and the computes that made what it reads, a store for what it stores, a load
+    for all who used what its slot held, and a compute for those of them that are transfers. A compute finds
+    its operands where the last commands before it have put them. Every queue keeps its order, and nothing
+    waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
     """
 
     def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
@@ -123,18 +132,28 @@ class Queues:
         self.parameters = ParameterResidency(flow, index, hardware)
         self.sent: dict[str, int] = {}  # per map in DRAM: when the last store to it is done
         self.line = Timeline([], [], [])
-        self.done: dict[tuple[bool, bool], Sequence[int]] = {}  # per memory and direction: when the last transfers are done
+        # per memory and direction: when the last transfers are done
+        self.done: dict[tuple[bool, bool], Sequence[int]] = {}
         self.busy = [0, 0, 0]  # cycles of each queue, those of the second level aside
-        self.entered = hardware.port_latency if hardware.instruction_bytes else 0  # when the last command entered its queue
+        # when the last command entered its queue
+        self.entered = hardware.port_latency if hardware.instruction_bytes else 0
         self.fetching = 0  # cycles in which the port of loads brings commands, before its next transfer
-        self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
+        # of the last compute: first pixel, last pixel; when there is room for the next weights
+        self.begun = self.ended = self.room = 0
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
 
     def ahead(self) -> Queues:
-        """The same moment, to see what would come of a group that begins now; these queues stay as they are."""
+        """The same moment, to see what would come of a group that begins now; these queues stay as they
+        are.
+        """
         fork = Queues(self.flow, self.index, self.hardware)
         fork._spans = self._spans
-        fork.users, fork.traces, fork.parameters, fork.sent = self.users, self.traces, self.parameters.ahead(), {**self.sent}
+        fork.users, fork.traces, fork.parameters, fork.sent = (
+            self.users,
+            self.traces,
+            self.parameters.ahead(),
+            {**self.sent},
+        )
         recent = max(self.hardware.queue_depth, self.hardware.transfers_in_flight)
         fork.line = Timeline(*(queue[-recent:] for queue in self.line))
         fork.entered, fork.fetching = self.entered, self.fetching
@@ -142,15 +161,23 @@ class Queues:
         return fork
 
     def begin(self, nodes: Sequence[Node], places: Sequence[Place]) -> None:
-        """The next group begins: it finds nothing on chip, but waits for those who still use the bytes of its places."""
+        """The next group begins: it finds nothing on chip,
+        but waits for those who still use the bytes of its places.
+        """
         self.parameters.begin(nodes)
         self.traces = [trace for trace in self.traces if max(trace[2:]) > self.entered]
         self.traces += [trace for users in self.users for trace in users.traces(self.entered)]
         self.users = []
         places = in_line(places, self.hardware, self.hardware.buffer_bytes)
         for place in places:
-            others = tuple(k for k, other in enumerate(places) if other is not place and _overlap(place, other))
-            self.users.append(Users(place, others, [t for t in self.traces if t.start < place.end and place.address < t.end]))
+            others = tuple(
+                k for k, other in enumerate(places) if other is not place and _overlap(place, other)
+            )
+            self.users.append(
+                Users(
+                    place, others, [t for t in self.traces if t.start < place.end and place.address < t.end]
+                )
+            )
         self.homes, self.pieces, self.blocks = {}, {}, {}
 
     def _enter(self, queue: int) -> int:
@@ -238,14 +265,21 @@ class Queues:
         if load.kind == "parameter":
             return self.parameters.load(load)
         users, spans = self.users[load.place], self._numbers(load)
-        wait = max(_last(users.used, spans), _last(users.stored, spans), self.sent.get(self._in_dram(load), 0))
+        wait = max(
+            _last(users.used, spans), _last(users.stored, spans), self.sent.get(self._in_dram(load), 0)
+        )
         for k in users.others:
             wait = max(wait, self.users[k].latest[0], self.users[k].latest[2])
         if users.rows:
             axis = row_axis(box_shape(load.box))
             self.homes[load.tensor] = (load.place, load.slot - (load.box[axis][0] if axis is not None else 0))
         else:
-            self._put(BlockPart(load.tensor, load.box, load.place, load.slot, load.offset, load.offset + load.bytes), load.slot % users.slots)
+            self._put(
+                BlockPart(
+                    load.tensor, load.box, load.place, load.slot, load.offset, load.offset + load.bytes
+                ),
+                load.slot % users.slots,
+            )
         return wait
 
     def _in_dram(self, transfer: Transfer) -> str:
@@ -288,7 +322,11 @@ class Queues:
                 seen = name in self.homes
                 place, offset = self.homes[name if seen else root]
                 reads = flow.specs[op].reads(call, index) if seen else operand.reads
-                if step.inputs and folds_rows(call, index) and (seen or keeps_rows(flow.maps[operand.map].shape, call.shape(index))):
+                if (
+                    step.inputs
+                    and folds_rows(call, index)
+                    and (seen or keeps_rows(flow.maps[operand.map].shape, call.shape(index)))
+                ):
                     first, stop = step.inputs
                 else:
                     first, stop = self._rows(op, index, step, reads)
@@ -310,10 +348,15 @@ class Queues:
             return reads.first[low], reads.last[low] + 1
         key = (op, index, low, high)
         if key not in self._spans:
-            self._spans[key] = min(reads.first[low:high], default=0), max(reads.last[low:high], default=-1) + 1
+            self._spans[key] = (
+                min(reads.first[low:high], default=0),
+                max(reads.last[low:high], default=-1) + 1,
+            )
         return self._spans[key]
 
-    def _read_pieces(self, call: Call, index: int, step: Compute, pieces: list[BlockPart]) -> Iterator[tuple[int, Sequence[Span]]]:
+    def _read_pieces(
+        self, call: Call, index: int, step: Compute, pieces: list[BlockPart]
+    ) -> Iterator[tuple[int, Sequence[Span]]]:
         needed = None if len(pieces) == 1 else footprints(call, index, step.boxes, inputs=step.inputs)
         for piece in pieces:
             if needed is None or len(needed) != len(piece.box) or _meet(needed, piece.box):
@@ -321,7 +364,10 @@ class Queues:
 
 
 class Timeline(NamedTuple):
-    """From when until when every command runs, in cycles; per queue, in the order of the program. Commands of one queue may overlap."""
+    """From when until when every command runs, in cycles; per queue, in the order of the program.
+
+    Commands of one queue may overlap.
+    """
 
     loads: list[Span]
     stores: list[Span]

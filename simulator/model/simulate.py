@@ -1,7 +1,9 @@
-"""Carry a plan out on paper: what every group and every tensor moves, and what that costs in cycles and energy.
+"""Carry a plan out on paper: what every group and every tensor moves, and what that costs in cycles and
+energy.
 
-Bytes have one expression: the sum of `Transfer.bytes` over the steps of a group. Groups without steps contribute the bytes that the plan gives them
-and are marked `by_formula`. Cycles (`simulator.model.timing`) and energy are a model with the parameters of the plan's hardware.
+Bytes have one expression: the sum of `Transfer.bytes` over the steps of a group. Groups without steps
+contribute the bytes that the plan gives them and are marked `by_formula`. Cycles (`simulator.model.timing`)
+and energy are a model with the parameters of the plan's hardware.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ TIMINGS: tuple[Timing, ...] = ("exact", "extrapolated", "formula")  # the whole 
 
 
 def simulate(plan: Plan, graph: Graph) -> Report:
-    """Bytes, cycles and energy of a plan for this network. Raises InvalidPlan where its steps cannot be those of this network."""
+    """Bytes, cycles and energy of a plan for this network.
+
+    Raises InvalidPlan where its steps cannot be those of this network.
+    """
     flow = Dataflow.of(graph)
     check_steps(plan, flow)
     network = _Network(flow, plan)
@@ -69,16 +74,26 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     disagreements: list[str] = []
     walked = walked_each([accelerator.command_count(group.steps) for group in plan.groups])
     for group in plan.groups:
-        tally = _by_steps(group, network, accelerator, walked) if group.steps else _by_formula(group, network, accelerator)
+        tally = (
+            _by_steps(group, network, accelerator, walked)
+            if group.steps
+            else _by_formula(group, network, accelerator)
+        )
         disagreements += _differences(group, tally)
         groups.append(tally.report(group, network))
     counted = [group for group in groups if MODES[group.mode].counted]
     dram = sum((group.dram for group in counted), DramBytes())
     if dram.total != plan.totals.dram_bytes:
-        disagreements.append(f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move {dram.total:,} B")
+        disagreements.append(
+            f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move "
+            f"{dram.total:,} B"
+        )
     level_2 = sum((group.l2 for group in counted), NO_L2)
     if level_2.total != plan.totals.l2_bytes:
-        disagreements.append(f"totals: the plan says {plan.totals.l2_bytes:,} B of the second level, its groups move {level_2.total:,} B")
+        disagreements.append(
+            f"totals: the plan says {plan.totals.l2_bytes:,} B of the second level, its groups move "
+            f"{level_2.total:,} B"
+        )
     macs = sum(group.macs for group in counted)
     cycles = _total_cycles([group.cycles for group in counted])
     overlap = _overlap([plan.groups[group.id] for group in counted], counted, accelerator)
@@ -103,7 +118,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     )
 
 
-# -- the network -----------------------------------------------------------------------------------------------------------------------------
+# -- the network ---------------------------------------------------------------------------------------------
 
 
 class _Network:
@@ -120,17 +135,26 @@ class _Network:
                 source = self.root(operator.inputs[0])
                 self.roots.update((name, source) for name in operator.outputs if name)
         self.maps = {tensor.name: hardware.dram_bytes(tensor) for tensor in flow.maps}  # bytes of all of it
-        self.constants: list[dict[tuple[str, bool], int]] = []  # per operator: (constant, whether it is gathered from) -> bytes of one load
+        # per operator: (constant, whether it is gathered from) -> bytes of one load
+        self.constants: list[dict[tuple[str, bool], int]] = []
         self.weights: dict[str, int] = {}
         for weights in flow.weights:
-            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in weights}
+            sizes = {
+                (w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces)
+                for w in weights
+            }
             self.constants.append(sizes)
             for (name, _), size in sizes.items():
                 self.weights[name] = max(self.weights.get(name, 0), size)
         self.parameters: dict[str, int] = {}  # by `parameters_of` an operator
         if hardware.parameter_store_bytes:
-            self.parameters = {parameters_of(call.operator.name): parameter_bytes(call, hardware.parameter_channels) for call in flow.calls}
-        self.outputs = {tensor.name for tensor, is_output in zip(flow.maps, flow.is_output, strict=True) if is_output}
+            self.parameters = {
+                parameters_of(call.operator.name): parameter_bytes(call, hardware.parameter_channels)
+                for call in flow.calls
+            }
+        self.outputs = {
+            tensor.name for tensor, is_output in zip(flow.maps, flow.is_output, strict=True) if is_output
+        }
 
     def root(self, name: str) -> str:
         """The map behind a view, or the tensor itself."""
@@ -149,12 +173,16 @@ class _Network:
     def alone_bytes(self, op: int) -> int:
         """DRAM bytes of one operator by itself, every tensor once."""
         flow = self.flow
-        moved = {o.map for o in flow.operands[op]} | {m for m in flow.results[op] if flow.is_output[m] or flow.readers[m]}
-        loaded = sum(self.constants[op].values()) + self.parameters.get(parameters_of(flow.operators[op].name), 0)
+        moved = {o.map for o in flow.operands[op]} | {
+            m for m in flow.results[op] if flow.is_output[m] or flow.readers[m]
+        }
+        loaded = sum(self.constants[op].values()) + self.parameters.get(
+            parameters_of(flow.operators[op].name), 0
+        )
         return sum(self.maps[flow.maps[m].name] for m in moved) + loaded
 
 
-# -- groups ----------------------------------------------------------------------------------------------------------------------------------
+# -- groups --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -165,8 +193,10 @@ class _Tally:
     dram: DramBytes
     cycles: Cycles = field(default_factory=Cycles)
     why: str = ""
-    moved: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](lambda: [0, 0]))  # per tensor: loaded, stored
-    macs: dict[str, Fraction] = field(default_factory=lambda: defaultdict[str, Fraction](Fraction))  # per operator
+    # per tensor: loaded, stored
+    moved: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](lambda: [0, 0]))
+    # per operator
+    macs: dict[str, Fraction] = field(default_factory=lambda: defaultdict[str, Fraction](Fraction))
     access: DramAccess = field(default_factory=DramAccess)
     l2: L2Bytes = NO_L2
     spending: Spending = field(init=False)
@@ -174,8 +204,19 @@ class _Tally:
     def __post_init__(self) -> None:
         self.spending = Spending(self.hardware)
 
-    def transfer(self, tensor: str, size: int, *, store: bool = False, access: DramAccess | None = None, weights: bool = False) -> None:
-        """So many bytes between DRAM and the chip; where nobody says how they lie, in one run. `weights`: to where weights lie."""
+    def transfer(
+        self,
+        tensor: str,
+        size: int,
+        *,
+        store: bool = False,
+        access: DramAccess | None = None,
+        weights: bool = False,
+    ) -> None:
+        """So many bytes between DRAM and the chip; where nobody says how they lie, in one run.
+
+        `weights`: to where weights lie.
+        """
         self.moved[tensor][store] += size
         self._spend(size, access or in_runs(1, size, self.hardware), size if weights else 0)
 
@@ -203,8 +244,13 @@ class _Tally:
         members = [network.index[name] for name in group.nodes]
         once = sum(network.alone_bytes(i) for i in members)
         macs = round(sum(self.macs.values()))
-        again = sum(max(round(self.macs[network.flow.operators[i].name]) - network.flow.macs[i], 0) for i in members)
-        tensors = [TensorMove(name, network.role(name), loaded, stored) for name, (loaded, stored) in self.moved.items()]
+        again = sum(
+            max(round(self.macs[network.flow.operators[i].name]) - network.flow.macs[i], 0) for i in members
+        )
+        tensors = [
+            TensorMove(name, network.role(name), loaded, stored)
+            for name, (loaded, stored) in self.moved.items()
+        ]
         return GroupReport(
             id=group.id,
             nodes=group.nodes,
@@ -237,7 +283,11 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator, 
         elif step.kind == "l2":
             tally.transfer_in_l2(network.root(step.tensor), times * step.bytes, store=step.store)
         else:
-            source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)
+            source = (
+                network.flow.operators[network.index[step.gather]].inputs[0]
+                if step.gather
+                else network.root(step.tensor)
+            )
             source = parameters_of(step.tensor) if step.kind == "parameter" else source
             weights, access = step.kind == "weight" and not step.gather, accelerator.access(step) * times
             tally.transfer(source, times * step.bytes, store=step.store, access=access, weights=weights)
@@ -245,9 +295,11 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator, 
 
 
 def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
-    """The bytes that the plan gives; operators on whole tensors, one transfer for each tensor, transfers and computation fully overlapped.
+    """The bytes that the plan gives; operators on whole tensors, one transfer for each tensor, transfers and
+    computation fully overlapped.
 
-    Bytes beyond every tensor once go to what the first operator reads, its first map or its largest weight, and to the first map stored.
+    Bytes beyond every tensor once go to what the first operator reads, its first map or its largest weight,
+    and to the first map stored.
     """
     hardware, flow = accelerator.hardware, network.flow
     tally = _Tally(hardware, group.dram, why=group.unexecutable or "the plan has no steps for it")
@@ -276,11 +328,21 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     tally.anywhere(max(group.dram.total - sum(map(sum, tally.moved.values())), 0))
     compute = 0
     for i in members:
-        step = Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in flow.results[i]), (-1,) * len(flow.results[i]))
+        step = Compute(
+            flow.operators[i].name,
+            tuple(whole(flow.maps[m].shape) for m in flow.results[i]),
+            (-1,) * len(flow.results[i]),
+        )
         tally.compute(accelerator, step, 1)
         compute += accelerator.cycles(step)
-    loads, stores = (sum(-(-moves[k] // hardware.port_bytes) for moves in tally.moved.values()) for k in (0, 1))
-    shared = 0 if hardware.dram_bytes_per_second is None else hardware.dram_cycles(tally.access.burst_bytes, tally.access.pages)
+    loads, stores = (
+        sum(-(-moves[k] // hardware.port_bytes) for moves in tally.moved.values()) for k in (0, 1)
+    )
+    shared = (
+        0
+        if hardware.dram_bytes_per_second is None
+        else hardware.dram_cycles(tally.access.burst_bytes, tally.access.pages)
+    )
     dma = hardware.port_latency + max(loads, stores, shared)
     tally.cycles = Cycles(dma, compute, max(dma, compute) if hardware.overlap else dma + compute, "formula")
     return tally
@@ -291,28 +353,40 @@ def _differences(group: PlannedGroup, tally: _Tally) -> list[str]:
     if group.l2 != tally.l2:
         return [f"group {group.id}: the plan says {group.l2}; its steps move {tally.l2}"]
     if group.dram != tally.dram:
-        classes = [f.name for f in fields(DramBytes) if getattr(group.dram, f.name) != getattr(tally.dram, f.name)]
-        planned, counted = (", ".join(f"{name} {getattr(of, name):,} B" for name in classes) for of in (group.dram, tally.dram))
+        classes = [
+            f.name for f in fields(DramBytes) if getattr(group.dram, f.name) != getattr(tally.dram, f.name)
+        ]
+        planned, counted = (
+            ", ".join(f"{name} {getattr(of, name):,} B" for name in classes)
+            for of in (group.dram, tally.dram)
+        )
         return [f"group {group.id}: the plan says {planned}; its steps move {counted}"]
     moved = sum(loaded + stored for loaded, stored in tally.moved.values())
     planned = tally.dram.total + tally.l2.total
-    if moved > planned or (group.steps and moved != planned):  # a formula may count re-reads that belong to no one tensor
+    # a formula may count re-reads that belong to no one tensor
+    if moved > planned or (group.steps and moved != planned):
         return [f"group {group.id}: the plan says {planned:,} B; its tensors, each once, are {moved:,} B"]
     return []
 
 
-# -- sums ------------------------------------------------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------------------
 
 
 def _total_cycles(cycles: Sequence[Cycles]) -> Cycles:
     worst = TIMINGS[max((TIMINGS.index(c.timing) for c in cycles), default=0)]
-    return Cycles(sum(c.dma for c in cycles), sum(c.compute for c in cycles), sum(c.total for c in cycles), worst)
+    return Cycles(
+        sum(c.dma for c in cycles), sum(c.compute for c in cycles), sum(c.total for c in cycles), worst
+    )
 
 
 def _overlap(groups: Sequence[PlannedGroup], reports: Sequence[GroupReport], accelerator: Accelerator) -> int:
-    """Cycles in which a group runs beside the one before it; where either is not timed step by step, none are known."""
+    """Cycles in which a group runs beside the one before it;
+    where either is not timed step by step, none are known.
+    """
     overlap = 0
-    for exact, row in groupby(zip(groups, reports, strict=True), lambda pair: pair[1].cycles.timing == "exact"):
+    for exact, row in groupby(
+        zip(groups, reports, strict=True), lambda pair: pair[1].cycles.timing == "exact"
+    ):
         pairs = [*row]
         if exact and len(pairs) > 1 and accelerator.hardware.overlap:
             together = accelerator.in_a_row((group.steps, group.places) for group, _ in pairs)
@@ -345,11 +419,13 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
     return tuple(sorted(rows, key=lambda t: (-t.moved_bytes, t.name)))
 
 
-# -- plans that are not what they seem -------------------------------------------------------------------------------------------------------
+# -- plans that are not what they seem -----------------------------------------------------------------------
 
 
 def check_steps(plan: Plan, flow: Dataflow) -> None:
-    """Raise InvalidPlan unless the groups partition the operators, and every step names places, tensors and boxes that exist."""
+    """Raise InvalidPlan unless the groups partition the operators, and every step names places,
+    tensors and boxes that exist.
+    """
     left = {operator.name for operator in flow.operators}
     maps, attentions = {tensor.name for tensor in flow.maps}, attentions_of(flow)
     for k, group in enumerate(plan.groups):
@@ -359,7 +435,10 @@ def check_steps(plan: Plan, flow: Dataflow) -> None:
             raise InvalidPlan(f"groups.{k}.nodes: found none; accepted: operators of the network")
         for name in group.nodes:
             if name not in left:
-                raise InvalidPlan(f"groups.{k}.nodes: {name!r} is not an operator of the network, or in an earlier group too")
+                raise InvalidPlan(
+                    f"groups.{k}.nodes: {name!r} is not an operator of the network, or in an earlier group "
+                    "too"
+                )
             left.remove(name)
         for name in (*group.inputs, *group.outputs):
             if name not in maps:
@@ -388,7 +467,9 @@ class _CheckedGroup:
         self.attentions = attentions
         self.group, self.flow = group, flow
         names = set(group.nodes)
-        self.members = {operator.name: i for i, operator in enumerate(flow.operators) if operator.name in names}
+        self.members = {
+            operator.name: i for i, operator in enumerate(flow.operators) if operator.name in names
+        }
 
     def check(self) -> None:
         """Raise InvalidPlan at the first thing that cannot be."""
@@ -410,9 +491,13 @@ class _CheckedGroup:
                     raise self._wrong(f"a loop of {node.count} iterations; accepted: at least 1")
                 self._check_nodes(node.body, (*counts, node.count))
                 continue
-            if node.strides and (len(node.strides) != len(counts) or any(len(move) != len(node.origin) for move in node.strides)):
+            if node.strides and (
+                len(node.strides) != len(counts)
+                or any(len(move) != len(node.origin) for move in node.strides)
+            ):
                 raise self._wrong(
-                    f"{self._name(node)}: found strides {node.strides}; accepted: one per loop around it, {len(node.origin)} numbers each"
+                    f"{self._name(node)}: found strides {node.strides}; accepted: one per loop around it, "
+                    f"{len(node.origin)} numbers each"
                 )
             if isinstance(node, Transfer):
                 self._check_transfer(node, counts)
@@ -421,7 +506,9 @@ class _CheckedGroup:
 
     @staticmethod
     def _name(step: Step) -> str:
-        return f"transfer of {step.tensor!r}" if isinstance(step, Transfer) else f"compute of {step.operator!r}"
+        return (
+            f"transfer of {step.tensor!r}" if isinstance(step, Transfer) else f"compute of {step.operator!r}"
+        )
 
     def _reach(self, step: Step, counts: tuple[int, ...]) -> list[tuple[int, int]]:
         """Per number of the origin: how far below and above its first value it gets."""
@@ -432,7 +519,8 @@ class _CheckedGroup:
     def _check_box(self, step: Step, box: Box, reach: Sequence[tuple[int, int]], tensor: str) -> None:
         shape = self.flow.graph.tensors[tensor].shape
         inside = len(box) == len(shape) and all(
-            0 <= start + low <= stop + low and stop + high <= extent for (start, stop), (low, high), extent in zip(box, reach, shape, strict=False)
+            0 <= start + low <= stop + low and stop + high <= extent
+            for (start, stop), (low, high), extent in zip(box, reach, shape, strict=False)
         )
         if not inside:
             raise self._wrong(f"{self._name(step)}: box {box} leaves {tensor!r} of shape {shape}")
@@ -443,18 +531,35 @@ class _CheckedGroup:
 
     def _check_transfer(self, step: Transfer, counts: tuple[int, ...]) -> None:
         if step.kind == "parameter":
-            if step.tensor not in self.members or step.store or step.gather or step.strides or step.place != -1 or step.slot or len(step.box) != 1:
-                raise self._wrong(f"{self._name(step)}: found place {step.place}; accepted: parameters of a node of the group, to place -1, slot 0")
-            _check_counts(f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes)
+            if (
+                step.tensor not in self.members
+                or step.store
+                or step.gather
+                or step.strides
+                or step.place != -1
+                or step.slot
+                or len(step.box) != 1
+            ):
+                raise self._wrong(
+                    f"{self._name(step)}: found place {step.place}; accepted: parameters of a node of the "
+                    "group, to place -1, slot 0"
+                )
+            _check_counts(
+                f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes
+            )
             return
         if step.tensor not in self.flow.graph.tensors:
             raise self._wrong(f"{self._name(step)}: the network has no such tensor")
         self._check_place(step, step.place)
         reach = self._reach(step, counts)
         self._check_box(step, step.box, reach, step.tensor)
-        _check_counts(f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes)
+        _check_counts(
+            f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes
+        )
         if step.slot + reach[-1][0] < 0:
-            raise self._wrong(f"{self._name(step)}: slot {step.slot + reach[-1][0]}; accepted: nothing below 0")
+            raise self._wrong(
+                f"{self._name(step)}: slot {step.slot + reach[-1][0]}; accepted: nothing below 0"
+            )
         if step.gather and not any(w.gathered for w in self._weights(step.gather)):
             raise self._wrong(f"{self._name(step)}: {step.gather!r} gathers from no constant in this group")
 
@@ -466,10 +571,15 @@ class _CheckedGroup:
         if op is None:
             raise self._wrong(f"{self._name(step)}: not an operator of this group")
         if missing := [name for name in step.then if name not in self.members]:
-            raise self._wrong(f"{self._name(step)}: {missing[0]!r} follows in flight, and is not an operator of this group")
+            raise self._wrong(
+                f"{self._name(step)}: {missing[0]!r} follows in flight, and is not an operator of this group"
+            )
         results = self.flow.results[self.members[step.then[-1]] if step.then else op]
         if not len(step.boxes) == len(step.places) == len(results):
-            raise self._wrong(f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; its results are {len(results)}")
+            raise self._wrong(
+                f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; its results are "
+                f"{len(results)}"
+            )
         reach = self._reach(step, counts)
         for box, place, result in zip(step.boxes, step.places, results, strict=True):
             self._check_place(step, place, -1)

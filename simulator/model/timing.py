@@ -1,14 +1,17 @@
 """Cycles of schedules on the accelerator that a Hardware describes: a model, command by command.
 
-Steps become commands (`simulator.model.engines`), which wait in three queues (`simulator.model.queues`): loads, stores, computations.
+Steps become commands (`simulator.model.engines`), which wait in three queues (`simulator.model.queues`):
+loads, stores, computations.
 
-    queues         a command enters its queue dispatch_cycles after the one before it in the program, once less than queue_depth of the same queue
-                   are unfinished
+    queues         a command enters its queue dispatch_cycles after the one before it in the program, once
+                   less than queue_depth of the same queue are unfinished
 
-    the program    is fetched through the port of loads, instruction_bytes for each step as it is written: those of a loop once. It is fetched ahead
+    the program    is fetched through the port of loads, instruction_bytes for each step as it is written:
+                   those of a loop once. It is fetched ahead
 
-    groups         follow one another in the queues: one begins while the one before it ends, but for what needs the same bytes of the buffer, or of
-                   the stores of parameters (see `simulator.model.parameters`), or maps in DRAM that are not stored yet
+    groups         follow one another in the queues: one begins while the one before it ends, but for what
+                   needs the same bytes of the buffer, or of the stores of parameters (see
+                   `simulator.model.parameters`), or maps in DRAM that are not stored yet
 
 Not modelled: a store to the second level that waits for loads of what lay there before.
 """
@@ -33,7 +36,10 @@ GroupSchedule = tuple[Sequence[Node], Sequence[Place]]  # of a group
 
 
 class Ran(NamedTuple):
-    """One command of a schedule, in cycles from its beginning. Between `begin` and `end` it holds its channel or the compute engine, alone."""
+    """One command of a schedule, in cycles from its beginning.
+
+    Between `begin` and `end` it holds its channel or the compute engine, alone.
+    """
 
     queue: int  # 0 loads, 1 stores, 2 computes
     number: int  # of its step, among all that run
@@ -50,8 +56,9 @@ class Accelerator(Engines):
     def time(self, nodes: Sequence[Node], places: Sequence[Place], walked: int = WALKED) -> Cycles:
         """Cycles of a schedule.
 
-        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many iterations; what the longer run
-        takes beyond the shorter one, against what its steps take one after the other, holds for all further iterations.
+        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as
+        many iterations; what the longer run takes beyond the shorter one, against what its steps take one
+        after the other, holds for all further iterations.
         """
         if self.command_count(nodes) <= walked:
             done, shared = self._queues([(nodes, places)]), self._shared(nodes)
@@ -62,10 +69,14 @@ class Accelerator(Engines):
         some, more = shortened(nodes, iterations // 2), shortened(nodes, iterations)
         dma, compute = self.busy(nodes)
         if self.command_count(more) > 4 * walked:
-            return Cycles(dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula")
+            return Cycles(
+                dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula"
+            )
         first, second = self.timeline(some, places).end, self.timeline(more, places).end
         work_first, work_second = self._serial(some), self._serial(more)
-        rest = (self._serial(nodes) - work_second) * Fraction(second - first, max(work_second - work_first, 1))
+        rest = (self._serial(nodes) - work_second) * Fraction(
+            second - first, max(work_second - work_first, 1)
+        )
         return Cycles(dma, compute, max(second + round(rest), dma, compute), "extrapolated")
 
     def timeline(self, nodes: Sequence[Node], places: Sequence[Place]) -> Timeline:
@@ -73,7 +84,9 @@ class Accelerator(Engines):
         return self._queues([(nodes, places)]).line
 
     def commands(self, groups: Iterable[GroupSchedule]) -> Iterator[list[Ran]]:
-        """Of each group, every command and when it runs, in the order of the program; groups overlap as in `in_a_row`."""
+        """Of each group, every command and when it runs, in the order of the program;
+        groups overlap as in `in_a_row`.
+        """
         queues = Queues(self.flow, self._index, self.hardware)
         for nodes, places in groups:
             queues.begin(nodes, places)
@@ -87,20 +100,28 @@ class Accelerator(Engines):
             yield ran
 
     def in_a_row(self, groups: Iterable[GroupSchedule]) -> int:
-        """Cycles of the schedules of several groups, step by step: one begins while commands of those before it still run."""
+        """Cycles of the schedules of several groups, step by step:
+        one begins while commands of those before it still run.
+        """
         return self._queues(groups).line.end
 
-    def soonest(self, choices: Sequence[Sequence[GroupSchedule]], late: Callable[[], bool]) -> tuple[list[int], int] | None:
-        """Of several ways to write each group, one behind the other: which one to take, and the cycles of all; None once it is `late`.
+    def soonest(
+        self, choices: Sequence[Sequence[GroupSchedule]], late: Callable[[], bool]
+    ) -> tuple[list[int], int] | None:
+        """Of several ways to write each group, one behind the other: which one to take, and the cycles of
+        all; None once it is `late`.
 
-        Group by group, the KEPT ways are followed whose first AHEAD computations are done soonest, each after the way of the group before that is
-        best for it.
+        Group by group, the KEPT ways are followed whose first AHEAD computations are done soonest, each after
+        the way of the group before that is best for it.
         """
         followed: list[tuple[Queues, list[int]]] = [(Queues(self.flow, self._index, self.hardware), [])]
         for choice in choices:
             if late():
                 return None
-            ends = [[self._walk(queues.ahead(), *way, computations=AHEAD) for queues, _ in followed] for way in choice]
+            ends = [
+                [self._walk(queues.ahead(), *way, computations=AHEAD) for queues, _ in followed]
+                for way in choice
+            ]
             kept = sorted(range(len(choice)), key=lambda k: min(ends[k]))[:KEPT]
             forks: list[tuple[Queues, list[int]]] = []
             for k in kept:
@@ -117,12 +138,18 @@ class Accelerator(Engines):
             self._walk(queues, nodes, places)
         return queues
 
-    def _walk(self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place], computations: int | None = None) -> int:
+    def _walk(
+        self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place], computations: int | None = None
+    ) -> int:
         """Let a group run, or so many of its computations; when all of that is done."""
         queues.begin(nodes, places)
         for step in _fetched(queues, nodes):
             deque(self._run(queues, step), maxlen=0)
-            if computations is not None and isinstance(step, Compute) and (computations := computations - 1) <= 0:
+            if (
+                computations is not None
+                and isinstance(step, Compute)
+                and (computations := computations - 1) <= 0
+            ):
                 break
         return queues.line.end
 
@@ -138,7 +165,9 @@ class Accelerator(Engines):
                 yield part, command.cycles
 
     def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
-        """Cycles of the busier of the channels to DRAM (or of DRAM), and of the compute engine, each turn of a loop taken to be like the first."""
+        """Cycles of the busier of the channels to DRAM (or of DRAM), and of the compute engine,
+        each turn of a loop taken to be like the first.
+        """
         busy = [0, 0, 0]
         for times, step in counted_leaves(nodes):
             if isinstance(step, Compute):
@@ -148,10 +177,16 @@ class Accelerator(Engines):
         return max(*busy[:2], self._shared(nodes)), busy[2]
 
     def _shared(self, nodes: Sequence[Node]) -> int:
-        """Cycles in which DRAM serves all transfers one after the other; 0: it is as fast as both channels of the port."""
+        """Cycles in which DRAM serves all transfers one after the other; 0:
+        it is as fast as both channels of the port.
+        """
         if self.hardware.dram_bytes_per_second is None:
             return 0
-        return sum(times * self.dram_cycles(step) for times, step in counted_leaves(nodes) if isinstance(step, Transfer) and step.kind != "l2")
+        return sum(
+            times * self.dram_cycles(step)
+            for times, step in counted_leaves(nodes)
+            if isinstance(step, Transfer) and step.kind != "l2"
+        )
 
     def _serial(self, nodes: Sequence[Node]) -> int:
         """Cycles if every command waited for the one before it."""
@@ -161,7 +196,9 @@ class Accelerator(Engines):
                 cycles += times * (self.cycles(step) + latency(step, hardware))
             else:
                 parts = map(self.command, self.split(step))
-                cycles += times * sum(part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts)
+                cycles += times * sum(
+                    part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts
+                )
         return cycles
 
 
@@ -174,11 +211,17 @@ def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:
 
 def shortened(nodes: Sequence[Node], iterations: int) -> tuple[Node, ...]:
     """The schedule with loops of at most so many iterations."""
-    return tuple(Loop(min(node.count, iterations), shortened(node.body, iterations)) if isinstance(node, Loop) else node for node in nodes)
+    return tuple(
+        Loop(min(node.count, iterations), shortened(node.body, iterations))
+        if isinstance(node, Loop)
+        else node
+        for node in nodes
+    )
 
 
 def walked_each(counts: Sequence[int], most: int = WALKED) -> int:
-    """Of groups of so many commands each: how many of a group may be timed one by one, so that all of them together take no more than `most`.
+    """Of groups of so many commands each: how many of a group may be timed one by one, so that all of them
+    together take no more than `most`.
 
     A group that has fewer leaves the rest to the others.
     """

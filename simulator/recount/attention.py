@@ -1,4 +1,6 @@
-"""Attention as one operator, as the steps of a group claim it: its operands, what it keeps between blocks of keys, the keys that are added."""
+"""Attention as one operator, as the steps of a group claim it:
+its operands, what it keeps between blocks of keys, the keys that are added.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,42 @@ from simulator.recount.schedule import Computation, StepBox, describe
 
 
 def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
-    """The network with these attentions as operators, each named as its first part, in the place of its last."""
+    """The network with these attentions as operators, each named as its first part, in the place of its
+    last.
+    """
     fused = copy(net)
-    fused.reads, fused.makes, fused.constants, fused.calls = dict(net.reads), dict(net.makes), dict(net.constants), dict(net.calls)
-    fused.maker, fused.position, fused.operators, fused.specs = dict(net.maker), dict(net.position), dict(net.operators), dict(net.specs)
+    fused.reads, fused.makes, fused.constants, fused.calls = (
+        dict(net.reads),
+        dict(net.makes),
+        dict(net.constants),
+        dict(net.calls),
+    )
+    fused.maker, fused.position, fused.operators, fused.specs = (
+        dict(net.maker),
+        dict(net.position),
+        dict(net.operators),
+        dict(net.specs),
+    )
     fused.readers = readers = defaultdict(list, net.readers)
     for call in calls:
         names = [part.operator.name for part in call.parts]
         head, (result,) = call.operator.name, call.operator.outputs
         for op in names:
-            for table in (fused.reads, fused.makes, fused.constants, fused.operators, fused.calls, fused.specs):
+            for table in (
+                fused.reads,
+                fused.makes,
+                fused.constants,
+                fused.operators,
+                fused.calls,
+                fused.specs,
+            ):
                 del table[op]
-        fused.operators[head], fused.calls[head], fused.specs[head], fused.makes[head] = call.operator, call, ATTENTION, [result]
+        fused.operators[head], fused.calls[head], fused.specs[head], fused.makes[head] = (
+            call.operator,
+            call,
+            ATTENTION,
+            [result],
+        )
         rows = row_reads(call)
         given = [(k, name) for k, name in enumerate(call.operator.inputs) if name]
         fused.reads[head] = [
@@ -41,7 +67,11 @@ def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwor
             if name not in net.graph.constants
         ]
         constants = ((k, name, net.tensor(name).elements) for k, name in given if name in net.graph.constants)
-        fused.constants[head] = [Constant(name, head, k, size, bias=False, gathered=False) for k, name, size in constants if size > 1]
+        fused.constants[head] = [
+            Constant(name, head, k, size, bias=False, gathered=False)
+            for k, name, size in constants
+            if size > 1
+        ]
         fused.maker[result], fused.position[head] = head, net.position[names[-1]]
         for op in names[1:]:
             del fused.position[op]
@@ -58,11 +88,13 @@ def unmasked(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
     for call in calls:
         for part in call.parts:
             name = part.operator.name
-            without_masks.constants[name] = [constant for constant in without_masks.constants[name] if constant.name != form_of(call).mask]
+            without_masks.constants[name] = [
+                constant for constant in without_masks.constants[name] if constant.name != form_of(call).mask
+            ]
     return without_masks
 
 
-# -- what it keeps -----------------------------------------------------------------------------------------------------------------------------
+# -- what it keeps -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +132,9 @@ def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
 
 
 def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
-    """Whether an operand is the queries of one head at a time, whose results are no longer: each may be written where its query was."""
+    """Whether an operand is the queries of one head at a time, whose results are no longer:
+    each may be written where its query was.
+    """
     form = form_of(call)
     if form.uses[index][1] != "queries" or form.mixing.result[-1] > form.product.shape(0)[-1]:
         return False
@@ -108,29 +142,39 @@ def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
     return all(stop - start == 1 for start, stop in mixed_box(call, box)[:-2])
 
 
-# -- what it adds ------------------------------------------------------------------------------------------------------------------------------
+# -- what it adds --------------------------------------------------------------------------------------------
 
 
 def key_problems(op: str, computations: Sequence[Computation], call: Call) -> Iterator[str]:
-    """Of every part of the result, each key that is seen is added once, in one row of steps from the first to the last."""
+    """Of every part of the result, each key that is seen is added once,
+    in one row of steps from the first to the last.
+    """
     form = form_of(call)
     runs: list[tuple[int, Box, Span, Computation]] = []
     for one in computations:
         given = one.step.inputs is not None
-        for time, (box, span) in zip(one.leaf.times.tolist(), each_run(one.pieces[0].parts, one.inputs), strict=True):
+        for time, (box, span) in zip(
+            one.leaf.times.tolist(), each_run(one.pieces[0].parts, one.inputs), strict=True
+        ):
             runs.append((time, box, span if given else form.seen(mixed_box(call, box)), one))
     runs.sort(key=lambda run: run[0])
     at: Box | None = None
     seen: list[Span] = []
     for _, box, span, one in runs:
         if one.step.first == (at is not None) or (at is not None and at != box):
-            yield f"{describe(one.leaf)}: {'it begins anew' if one.step.first else 'it goes on with another part'} before {op!r} is finished"
+            yield (
+                f"{describe(one.leaf)}: "
+                f"{'it begins anew' if one.step.first else 'it goes on with another part'} before {op!r} "
+                "is finished"
+            )
             return
         at, seen = box, [*seen, span]
         if one.step.last:
             first, stop = form.seen(mixed_box(call, box))
             ends = sorted(seen)
-            whole = ends[0][0] <= first and ends[-1][1] >= stop and all(a[1] == b[0] for a, b in pairwise(ends))
+            whole = (
+                ends[0][0] <= first and ends[-1][1] >= stop and all(a[1] == b[0] for a, b in pairwise(ends))
+            )
             if not whole:
                 yield f"{describe(one.leaf)}: not every key that {op!r} sees is added just once"
                 return

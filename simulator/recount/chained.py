@@ -1,7 +1,8 @@
 """A group that claims to be a chain: stages in other modes, with maps that stay on chip between them.
 
-Which stages there are the plan does not say, and nothing here needs to know: what the steps load, store and compute is counted from them. All that
-the group reads comes on chip, what others need goes out once, and what comes back was sent out before.
+Which stages there are the plan does not say, and nothing here needs to know: what the steps load, store and
+compute is counted from them. All that the group reads comes on chip, what others need goes out once, and what
+comes back was sent out before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ def chain_problems(schedule: GroupSteps) -> Iterator[str]:
         yield from covered(schedule, name, loads.get(name, ()), "loaded", None)
     leaving = {name for name in schedule.produced if net.needed_outside(name, schedule.members)}
     if sorted(group.spilled) != (sent := sorted(stores.keys() - leaving)):
-        yield f"spilled: the plan says {', '.join(group.spilled) or 'nothing'}, its steps store {', '.join(sent) or 'nothing'}"
+        yield (
+            f"spilled: the plan says {', '.join(group.spilled) or 'nothing'}, its steps store "
+            f"{', '.join(sent) or 'nothing'}"
+        )
     for name in sorted(leaving):
         yield from covered(schedule, name, stores.get(name, ()), "stored", 1)
     for name in sorted(schedule.produced & (loads.keys() | stores.keys())):
@@ -36,7 +40,11 @@ def chain_problems(schedule: GroupSteps) -> Iterator[str]:
         if sent.max(initial=0) > 1:
             yield f"{name!r} is stored several times"
         come = times_covered(
-            net.graph.shape(name), [*(p.boxes for p in back), *(p.boxes._replace(weight=-schedule.steps * p.boxes.weight) for p in out)]
+            net.graph.shape(name),
+            [
+                *(p.boxes for p in back),
+                *(p.boxes._replace(weight=-schedule.steps * p.boxes.weight) for p in out),
+            ],
         )
         if (come > 0).any():
             yield f"{name!r}: more of it is loaded than was ever stored"

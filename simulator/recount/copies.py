@@ -1,4 +1,6 @@
-"""Operators that compute again what others do: whether they are what the plan says, and the network without them."""
+"""Operators that compute again what others do: whether they are what the plan says,
+and the network without them.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,30 @@ from lfopt.ir import Copy, Graph, Operator
 
 
 def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
-    """What is wrong with what the plan says of copies: each does what its original does, with operands that are the same or copies of them."""
+    """What is wrong with what the plan says of copies:
+    each does what its original does, with operands that are the same or copies of them.
+    """
     by_name = {op.name: op for op in graph.operators}
     same: dict[str, str] = {}  # tensor made by a copy -> the one that the original makes
     known: set[str] = set()
     for copy in copies:
         duplicate, original = by_name.get(copy.name), by_name.get(copy.of)
-        if duplicate is None or original is None or copy.name in known or copy.of in known or duplicate is original:
-            yield f"copies: {copy.name!r} of {copy.of!r}: they are not two operators of the network, or one is a copy already"
+        if (
+            duplicate is None
+            or original is None
+            or copy.name in known
+            or copy.of in known
+            or duplicate is original
+        ):
+            yield (
+                f"copies: {copy.name!r} of {copy.of!r}: they are not two operators of the network, or one "
+                "is a copy already"
+            )
             return
         known.add(copy.name)
-        if not _alike(duplicate, original) or [same.get(name, name) for name in duplicate.inputs] != list(original.inputs):
+        if not _alike(duplicate, original) or [same.get(name, name) for name in duplicate.inputs] != list(
+            original.inputs
+        ):
             yield f"copies: {copy.name!r} does not do what {copy.of!r} does"
             return
         for new, old in zip(duplicate.outputs, original.outputs, strict=True):
@@ -35,7 +50,12 @@ def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
 
 
 def _alike(one: Operator, other: Operator) -> bool:
-    if (one.kind, one.domain, len(one.outputs), one.attributes.keys()) != (other.kind, other.domain, len(other.outputs), other.attributes.keys()):
+    if (one.kind, one.domain, len(one.outputs), one.attributes.keys()) != (
+        other.kind,
+        other.domain,
+        len(other.outputs),
+        other.attributes.keys(),
+    ):
         return False
     pairs = ((value, other.attributes[name]) for name, value in one.attributes.items())
     return all(type(a) is type(b) and np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
@@ -48,5 +68,9 @@ def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
     for copy in copies:
         same.update(zip(by_name[copy.name].outputs, by_name[copy.of].outputs, strict=True))
     same.pop("", None)
-    operators = [replace(op, inputs=tuple(same.get(name, name) for name in op.inputs)) for op in graph.operators if op.name not in gone]
+    operators = [
+        replace(op, inputs=tuple(same.get(name, name) for name in op.inputs))
+        for op in graph.operators
+        if op.name not in gone
+    ]
     return replace(graph, operators=tuple(operators))

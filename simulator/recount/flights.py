@@ -1,4 +1,6 @@
-"""Flights: elementwise operators that are computed on each element as it is made, as the steps of a group claim them."""
+"""Flights: elementwise operators that are computed on each element as it is made,
+as the steps of a group claim them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def flights_of(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
     return ((node.operator, *node.then) for node in computations(nodes))
 
 
-def not_flights(net: RecountNetwork, members: Iterable[str], flights: Iterable[tuple[str, ...]]) -> Iterator[str]:
+def not_flights(
+    net: RecountNetwork, members: Iterable[str], flights: Iterable[tuple[str, ...]]
+) -> Iterator[str]:
     """Why operators cannot follow in flight as claimed; nothing if they can."""
     owner: dict[str, tuple[str, ...]] = {}
     inside = set(members)
@@ -52,10 +56,20 @@ def _not_a_flight(net: RecountNetwork, flight: tuple[str, ...]) -> Iterator[str]
         (name,) = net.makes[op]
         result, first = net.tensor(name), net.tensor(net.makes[head][0])
         if op != head:
-            if not net.specs[op].elementwise or result.shape != first.shape or _size(result.dtype) != _size(first.dtype):
-                yield f"{op!r} cannot follow {head!r} in flight: it is not elementwise, or makes another shape or type"
+            if (
+                not net.specs[op].elementwise
+                or result.shape != first.shape
+                or _size(result.dtype) != _size(first.dtype)
+            ):
+                yield (
+                    f"{op!r} cannot follow {head!r} in flight: it is not elementwise, or makes another "
+                    "shape or type"
+                )
             inner = [read for read in net.reads[op] if read.map in makers]
-            alike = (read.seen == read.map and read.first == read.last == tuple(range(result.rows)) for read in inner)
+            alike = (
+                read.seen == read.map and read.first == read.last == tuple(range(result.rows))
+                for read in inner
+            )
             if not inner or not all(alike):
                 yield f"{op!r} does not read what is in flight from {head!r} on, element by element"
         makers[name] = op
@@ -79,7 +93,9 @@ def _size(dtype: str) -> int:
 
 
 def with_flights(net: RecountNetwork, flights: Iterable[tuple[str, ...]]) -> RecountNetwork:
-    """The network with each of these flights as one operator, named as its first, in the place of its last."""
+    """The network with each of these flights as one operator, named as its first, in the place of its
+    last.
+    """
     fused = copy(net)
     fused.reads, fused.makes, fused.constants = dict(net.reads), dict(net.makes), dict(net.constants)
     fused.maker, fused.position, fused.operators = dict(net.maker), dict(net.position), dict(net.operators)

@@ -1,10 +1,12 @@
-"""Groups around a barrier: what they keep between their two phases, what comes back or is made again, and how often the rest is loaded.
+"""Groups around a barrier: what they keep between their two phases, what comes back or is made again, and how
+often the rest is loaded.
 
-A *barrier* is a map that is reduced over its rows by operators whose results gate it. By operator: `folds` reduce it, `vectors` make one row of what
-they make, what is `behind` takes the map and those vectors, and the `tail` sums over the channels of the last of these; all else is `ahead`. Channels
-of the map that are stored in the first phase come back in the second, once for each part of the channels of the result. Or none are stored, and
-what is ahead makes those that are not kept again as often: so many channels of each of its constants, and of what it reads slice by slice, are
-loaded as often as these are made.
+A *barrier* is a map that is reduced over its rows by operators whose results gate it. By operator: `folds`
+reduce it, `vectors` make one row of what they make, what is `behind` takes the map and those vectors, and the
+`tail` sums over the channels of the last of these; all else is `ahead`. Channels of the map that are stored
+in the first phase come back in the second, once for each part of the channels of the result. Or none are
+stored, and what is ahead makes those that are not kept again as often: so many channels of each of its
+constants, and of what it reads slice by slice, are loaded as often as these are made.
 """
 
 from __future__ import annotations
@@ -56,14 +58,23 @@ def barrier(net: RecountNetwork, members: Sequence[str]) -> GateBarrier | None:
     channels = shape[CHANNEL_AXIS_OF_RANK[len(shape)]] if len(shape) in CHANNEL_AXIS_OF_RANK else 0
     behind: list[str] = []
     for op in members:
-        if op not in folds and {read.map for read in net.reads[op]} & {name, *(result for other in behind for result in net.makes[other])}:
+        if op not in folds and {read.map for read in net.reads[op]} & {
+            name,
+            *(result for other in behind for result in net.makes[other]),
+        }:
             behind.append(op)
     last = net.calls[behind[-1]]
     sums = net.contracts(behind[-1]) and folded(last) == channels and last.attribute("group", 1) == 1
     vectors = frozenset(op for op in members if after[op]) - {*behind}
     ahead = tuple(op for op in members if not after[op] and op not in folds)
-    head = ahead[0] if ahead and net.contracts(ahead[0]) and net.calls[ahead[0]].attribute("group", 1) == 1 else ""
-    return GateBarrier(name, frozenset(folds), vectors, ahead, head, tuple(behind), behind[-1] if sums else "", leaving[0])
+    head = (
+        ahead[0]
+        if ahead and net.contracts(ahead[0]) and net.calls[ahead[0]].attribute("group", 1) == 1
+        else ""
+    )
+    return GateBarrier(
+        name, frozenset(folds), vectors, ahead, head, tuple(behind), behind[-1] if sums else "", leaving[0]
+    )
 
 
 def passed(schedule: GroupSteps) -> Iterator[str]:
@@ -85,17 +96,27 @@ def passed(schedule: GroupSteps) -> Iterator[str]:
     if isinstance(remade, str):
         yield remade
         return
-    times: dict[str, Fraction] = dict.fromkeys(schedule.members, Fraction(1)) | dict.fromkeys(gate.behind, Fraction(parts))
+    times: dict[str, Fraction] = dict.fromkeys(schedule.members, Fraction(1)) | dict.fromkeys(
+        gate.behind, Fraction(parts)
+    )
     times |= dict.fromkeys(gate.ahead, 1 + parts * remade)
     if gate.tail:
         times[gate.tail] = Fraction(1)
     for name in dict.fromkeys(read.map for _, read in schedule.external if read.map != gate.map):
         readers = {op for op, read in schedule.external if read.map == name}
-        all_channels = any((op, read.by, read.index) == (gate.head, gate.head, 0) for op, read in schedule.external if read.map == name)
-        total = sum((Fraction(1) if all_channels and op == gate.head else times[op] for op in readers), Fraction(0))
+        all_channels = any(
+            (op, read.by, read.index) == (gate.head, gate.head, 0)
+            for op, read in schedule.external
+            if read.map == name
+        )
+        total = sum(
+            (Fraction(1) if all_channels and op == gate.head else times[op] for op in readers), Fraction(0)
+        )
         stays = gate.tail in readers and len(readers) > 1
         yield from _loaded(schedule, name, (total - 1, total) if stays else (total,), parts)
-    times = {op: times[op] * (bands if op in gate.behind else 1) for op in times} | ({gate.tail: Fraction(group.weight_passes)} if gate.tail else {})
+    times = {op: times[op] * (bands if op in gate.behind else 1) for op in times} | (
+        {gate.tail: Fraction(group.weight_passes)} if gate.tail else {}
+    )
     for op in schedule.members:
         for constant in net.constants[op]:
             if not constant.gathered:
@@ -103,7 +124,10 @@ def passed(schedule: GroupSteps) -> Iterator[str]:
 
 
 def repeats(schedule: GroupSteps) -> dict[str, set[int]]:
-    """Per map: how often it is computed, where that is more than once. Each part of the result gates every slice anew, or makes it again before."""
+    """Per map: how often it is computed, where that is more than once.
+
+    Each part of the result gates every slice anew, or makes it again before.
+    """
     gate, net = barrier(schedule.net, schedule.members), schedule.net
     if gate is None:
         return {}
@@ -117,13 +141,23 @@ def _parts(schedule: GroupSteps, gate: GateBarrier) -> int:
     if not gate.tail:
         return 1
     axis = CHANNEL_AXIS_OF_RANK[len(schedule.net.graph.shape(gate.result))]
-    return len({int(start) for piece in schedule.stores.get(gate.result, ()) for start in np.unique(piece.start(axis))})
+    return len(
+        {
+            int(start)
+            for piece in schedule.stores.get(gate.result, ())
+            for start in np.unique(piece.start(axis))
+        }
+    )
 
 
 def _map(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Iterator[str]:
-    """Of the map that waits: what is stored comes back for every part of the result; of one from outside, what is not kept."""
+    """Of the map that waits: what is stored comes back for every part of the result;
+    of one from outside, what is not kept.
+    """
     shape = schedule.net.graph.shape(gate.map)
-    loads, stores = ([piece.boxes for piece in moves.get(gate.map, ())] for moves in (schedule.loads, schedule.stores))
+    loads, stores = (
+        [piece.boxes for piece in moves.get(gate.map, ())] for moves in (schedule.loads, schedule.stores)
+    )
     both = times_covered(shape, [*loads, *(boxes._replace(weight=-parts * boxes.weight) for boxes in stores)])
     if gate.map in schedule.produced:
         if both.any():
@@ -131,7 +165,10 @@ def _map(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Iterator[str]:
         if times_covered(shape, stores).max(initial=0) > 1:
             yield f"{gate.map!r} is stored several times"
         if bool(stores) != bool(schedule.group.spilled):
-            yield f"spilled: the plan says {', '.join(schedule.group.spilled) or 'nothing'}, its steps store {gate.map if stores else 'nothing'}"
+            yield (
+                f"spilled: the plan says {', '.join(schedule.group.spilled) or 'nothing'}, its steps "
+                f"store {gate.map if stores else 'nothing'}"
+            )
     elif not np.isin(both, (1, 1 + parts)).all():
         yield f"{gate.map!r}: it must be loaded once, and what is not kept of it {parts} times more"
 
@@ -152,27 +189,40 @@ def _remade(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Fraction | s
     if again is None or not again.any():
         return Fraction(0)
     if schedule.group.spilled or not gate.head:
-        return f"{gate.map!r} is made again, " + ("and stored" if schedule.group.spilled else "from what reads it slice by slice")
+        return f"{gate.map!r} is made again, " + (
+            "and stored" if schedule.group.spilled else "from what reads it slice by slice"
+        )
     return Fraction(int(again.sum()), len(again))
 
 
 def _loaded(schedule: GroupSteps, name: str, totals: Sequence[Fraction], parts: int) -> Iterator[str]:
-    """A tensor passes so many times; if that is no whole number, on average: once, and for every part where slices are made again."""
+    """A tensor passes so many times; if that is no whole number, on average:
+    once, and for every part where slices are made again.
+    """
     shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
     grid = times_covered(shape, boxes)
     least, most = (int(grid.min()), int(grid.max())) if grid.size else (0, 0)
     elements = sum(len(box.starts) * prod(box.extents) * box.weight for box in boxes)
     whole = least == most or np.isin(grid, (1, 1 + parts)).all()
     if not whole or (grid.size and Fraction(elements, prod(shape)) not in totals):
-        yield f"{name!r} is loaded {least} to {most} times, must be {' or '.join(f'{float(total):g}' for total in totals)}"
+        yield (
+            f"{name!r} is loaded {least} to {most} times, must be "
+            f"{' or '.join(f'{float(total):g}' for total in totals)}"
+        )
 
 
 def band_rows(schedule: GroupSteps) -> tuple[int, int]:
-    """The fewest and the most rows of the result that can be made in one band: as many as there are sums of, where it is summed up in steps."""
+    """The fewest and the most rows of the result that can be made in one band:
+    as many as there are sums of, where it is summed up in steps.
+    """
     gate = barrier(schedule.net, schedule.members)
     if gate is None:
         return 1, 1
-    places = [place for place in schedule.group.places if place.purpose == "sum" and called(place.name, (f"sums of {gate.tail}",))]
+    places = [
+        place
+        for place in schedule.group.places
+        if place.purpose == "sum" and called(place.name, (f"sums of {gate.tail}",))
+    ]
     axis, rows = row_axis(schedule.net.graph.shape(gate.result)), schedule.net.tensor(gate.result).rows
     if places:
         return places[0].slots, places[0].slots

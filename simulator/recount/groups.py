@@ -47,7 +47,9 @@ def in_order(net: RecountNetwork, group: Iterable[str]) -> list[str]:
 def moved_once(net: RecountNetwork, group: Sequence[str], hardware: Hardware) -> CompulsoryTraffic:
     """DRAM bytes of a group with every tensor once."""
     inside = set(group)
-    inputs = dict.fromkeys(read.map for op in group for read in net.reads[op] if net.maker.get(read.map) not in inside)
+    inputs = dict.fromkeys(
+        read.map for op in group for read in net.reads[op] if net.maker.get(read.map) not in inside
+    )
     outputs = [name for op in group for name in net.makes[op] if net.needed_outside(name, inside)]
     dram = DramBytes(
         input=sum(hardware.dram_bytes(net.tensor(name)) for name in inputs),
@@ -69,7 +71,9 @@ def count(net: RecountNetwork, group: Sequence[str], hardware: Hardware) -> Line
 
 
 def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> tuple[int, int]:
-    """(DRAM bytes, bytes on chip) of weights and biases, each constant once; rows that a Gather picks go where its result is."""
+    """(DRAM bytes, bytes on chip) of weights and biases, each constant once;
+    rows that a Gather picks go where its result is.
+    """
     shared: dict[str, int] = {}
     gathered = 0
     for op in members:
@@ -77,7 +81,9 @@ def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware
             if constant.gathered:
                 gathered += hardware.constant_bytes(constant.elements, bias=False, pieces=constant.runs)
             else:
-                shared[constant.name] = hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)
+                shared[constant.name] = hardware.constant_bytes(
+                    constant.elements, bias=constant.name in net.biases
+                )
     return sum(shared.values()) + gathered, sum(shared.values())
 
 
@@ -89,7 +95,9 @@ def table_count(net: RecountNetwork, op: str, hardware: Hardware) -> int:
 
 
 def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """Bytes that an operator on quantised maps has in the store beside the buffer: 5 for each channel of rows of channels, or tables of 256."""
+    """Bytes that an operator on quantised maps has in the store beside the buffer:
+    5 for each channel of rows of channels, or tables of 256.
+    """
     call, result = net.calls[op], net.tensor(net.makes[op][0])
     if not hardware.parameter_store_bytes or result.quantization is None:
         return 0
@@ -108,30 +116,42 @@ def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
         return 0 if entries.tolist() == [min(max(value, least), most) for value in codes] else TABLE_BYTES
     stored = {(tensor.dtype, tensor.quantization) for tensor in (result,)}
     if how is Arithmetic.CHOICE:
-        given = (net.tensor(name) for i, name in enumerate(call.operator.inputs) if name and i not in net.specs[op].parameters)
-        return TABLE_BYTES * sum((tensor.dtype, tensor.quantization) not in stored for tensor in given if tensor.quantization)
+        given = (
+            net.tensor(name)
+            for i, name in enumerate(call.operator.inputs)
+            if name and i not in net.specs[op].parameters
+        )
+        return TABLE_BYTES * sum(
+            (tensor.dtype, tensor.quantization) not in stored for tensor in given if tensor.quantization
+        )
     if how in (Arithmetic.EXTREME, Arithmetic.MOVE):
         first = net.tensor(call.operator.inputs[0])
         results = (net.tensor(name) for name in net.makes[op])
         before = first.dtype, first.quantization
-        return TABLE_BYTES * sum(before != (tensor.dtype, tensor.quantization) for tensor in results if tensor.quantization)
+        return TABLE_BYTES * sum(
+            before != (tensor.dtype, tensor.quantization) for tensor in results if tensor.quantization
+        )
     return 0
 
 
 def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware) -> dict[str, int]:
     """Tables by operator of a flight, where they are not those that it has alone.
 
-    Operators that see nothing but the byte that is made share one table with who makes it: that of the first that does more than clamp.
+    Operators that see nothing but the byte that is made share one table with who makes it: that of the first
+    that does more than clamp.
     """
     tables_of: dict[str, int] = {}
-    seen, holder, closed = set[str](), "", True  # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
+    # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
+    seen, holder, closed = set[str](), "", True
     for op in flight:
         call, (name,), own = net.calls[op], net.makes[op], parameter_bytes(net, op, hardware)
         if not in_bytes(net.tensor(name)):
             seen, holder, closed = set(), "", True
             continue
         how = arithmetic(call)
-        pair = how in (Arithmetic.PRODUCT, Arithmetic.TERMS) or (how is Arithmetic.CHOICE and call.operator.kind in ("Max", "Min"))
+        pair = how in (Arithmetic.PRODUCT, Arithmetic.TERMS) or (
+            how is Arithmetic.CHOICE and call.operator.kind in ("Max", "Min")
+        )
         given = {read.seen for read in net.reads[op] if read.by == op}
         if not closed and (how is Arithmetic.TABLE or (pair and not any(call.constant))) and seen >= given:
             seen.add(name)
@@ -148,12 +168,16 @@ def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware
 def may_share(net: RecountNetwork, op: str) -> bool:
     """Whether an operator may have a table that it has not alone, or none where alone it has one."""
     results = net.makes[op]
-    return len(results) == 1 and in_bytes(net.tensor(results[0])) and arithmetic(net.calls[op]) is not Arithmetic.SUMS
+    return (
+        len(results) == 1
+        and in_bytes(net.tensor(results[0]))
+        and arithmetic(net.calls[op]) is not Arithmetic.SUMS
+    )
 
 
 def least_parameters(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> int:
-    """Bytes of parameters that operators have at the least, whatever follows in flight: of elementwise operators on maps of one shape, linked by
-    what they read of each other, as much as one table.
+    """Bytes of parameters that operators have at the least, whatever follows in flight: of elementwise
+    operators on maps of one shape, linked by what they read of each other, as much as one table.
     """
     inside = set(members)
     sizes = {op: parameter_bytes(net, op, hardware) for op in inside}
@@ -181,10 +205,14 @@ def least_parameters(net: RecountNetwork, members: Iterable[str], hardware: Hard
 
 def in_bytes(tensor: Tensor) -> bool:
     """Whether a tensor is of 8 bits, with one scale."""
-    return tensor.quantization is not None and tensor.quantization.axis is None and tensor.dtype in ("int8", "uint8")
+    return (
+        tensor.quantization is not None
+        and tensor.quantization.axis is None
+        and tensor.dtype in ("int8", "uint8")
+    )
 
 
-# -- the line-buffer schedule ----------------------------------------------------------------------------------------------------------------
+# -- the line-buffer schedule --------------------------------------------------------------------------------
 
 
 class LineBuffered(NamedTuple):
@@ -209,30 +237,47 @@ def runs(net: RecountNetwork, op: str) -> bool:
 
 def sums_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
     """What such a reduction keeps while it runs: its result, in accumulators."""
-    return hardware.row_bytes(net.tensor(net.makes[op][0])) // hardware.element_bytes * hardware.accumulator_bytes
+    return (
+        hardware.row_bytes(net.tensor(net.makes[op][0]))
+        // hardware.element_bytes
+        * hardware.accumulator_bytes
+    )
 
 
-def run_line_buffered(net: RecountNetwork, group: Iterable[str], band_rows: int = 1, running: Container[str] = ()) -> LineBuffered:
+def run_line_buffered(
+    net: RecountNetwork, group: Iterable[str], band_rows: int = 1, running: Container[str] = ()
+) -> LineBuffered:
     """Run a group in line-buffer depth-first order, in bands of so many rows.
 
-    The results that leave the group are made band by band, the one next of which this leaves the smallest part done. Before an operator computes,
-    the rows that it reads are made, input by input: one by one; in bands of several rows, all that are asked for in one step. Rows take their places
-    when they are made; a row goes when every reader in the group has passed it. Reductions in `running` advance with the rows of their operand, at
-    most a band at a time, and their result is there after the last.
+    The results that leave the group are made band by band, the one next of which this leaves the smallest
+    part done. Before an operator computes, the rows that it reads are made, input by input: one by one; in
+    bands of several rows, all that are asked for in one step. Rows take their places when they are made; a
+    row goes when every reader in the group has passed it. Reductions in `running` advance with the rows of
+    their operand, at most a band at a time, and their result is there after the last.
     """
     members = in_order(net, group)
     inside = set(members)
     made_inside = {name for op in members for name in net.makes[op]}
-    height = {name: net.tensor(name).rows for op in members for name in (*net.makes[op], *(read.map for read in net.reads[op]))}
+    height = {
+        name: net.tensor(name).rows
+        for op in members
+        for name in (*net.makes[op], *(read.map for read in net.reads[op]))
+    }
     done = dict.fromkeys(members, 0)  # rows computed
     row_counts = {op: height[net.reads[op][0].map] if op in running else net.height(op) for op in members}
     loaded = {read.map: 0 for op in members for read in net.reads[op] if read.map not in made_inside}
     held = dict.fromkeys(loaded, 1) | dict.fromkeys(made_inside, 0)
     spans: dict[str, list[Span]] = {op: [] for op in members}
-    tails: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)  # per map: (reader, lowest row that its rows r, r + 1, ... still read)
+    # per map: (reader, lowest row that its rows r, r + 1, ... still read)
+    tails: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)
     for op in members:
         for read in net.reads[op]:
-            tails[read.map].append((op, [*range(height[read.map] + 1)] if op in running else _lowest_from(read, height[read.map])))
+            tails[read.map].append(
+                (
+                    op,
+                    [*range(height[read.map] + 1)] if op in running else _lowest_from(read, height[read.map]),
+                )
+            )
 
     def hold(name: str, first: int, stop: int) -> None:
         oldest = min((lowest[done[reader]] for reader, lowest in tails[name]), default=first)
@@ -252,7 +297,8 @@ def run_line_buffered(net: RecountNetwork, group: Iterable[str], band_rows: int 
                 if need and read.map not in loaded and net.maker[read.map] in running:
                     need = row_counts[net.maker[read.map]]
                 if read.map in loaded:
-                    for row in range(loaded[read.map], need):  # a load of several rows brings one after the other
+                    # a load of several rows brings one after the other
+                    for row in range(loaded[read.map], need):
                         hold(read.map, row, row + 1)
                         loaded[read.map] = row + 1
                 elif done[net.maker[read.map]] < need:
@@ -270,7 +316,11 @@ def run_line_buffered(net: RecountNetwork, group: Iterable[str], band_rows: int 
 
     sinks = [op for op in members if any(net.needed_outside(name, inside) for name in net.makes[op])]
     while unfinished := [op for op in sinks if done[op] < row_counts[op]]:
-        sink = min(unfinished, key=lambda op: (part_done(op), net.position[op])) if unfinished[1:] else unfinished[0]
+        sink = (
+            min(unfinished, key=lambda op: (part_done(op), net.position[op]))
+            if unfinished[1:]
+            else unfinished[0]
+        )
         compute(sink, min(done[sink] + band_rows, row_counts[sink]))
     return LineBuffered(held, spans)
 
@@ -282,7 +332,7 @@ def _lowest_from(read: MapOperand, height: int) -> list[int]:
     return lowest[::-1]
 
 
-# -- what a group is -------------------------------------------------------------------------------------------------------------------------
+# -- what a group is -----------------------------------------------------------------------------------------
 
 
 def not_connected(net: RecountNetwork, members: Sequence[str]) -> str:
@@ -296,11 +346,18 @@ def not_connected(net: RecountNetwork, members: Sequence[str]) -> str:
             if here & touched[other]:
                 reached.add(other)
                 frontier.append(other)
-    return f"not connected: {min(inside - reached)!r} shares no map with {members[0]!r}'s part of it" if reached != inside else ""
+    return (
+        f"not connected: {min(inside - reached)!r} shares no map with {members[0]!r}'s part of it"
+        if reached != inside
+        else ""
+    )
 
 
 def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
-    """Where a path leaves the group and comes back; empty if none does. Walking on from what leaves the group, one never comes back."""
+    """Where a path leaves the group and comes back; empty if none does.
+
+    Walking on from what leaves the group, one never comes back.
+    """
     inside, left = set(members), set[str]()
     frontier = [(op, op) for op in members]
     while frontier:
@@ -316,7 +373,9 @@ def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
 
 
 def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
-    """Why the operators are not one operator followed by elementwise ones on its output; empty if they are."""
+    """Why the operators are not one operator followed by elementwise ones on its output; empty if they
+    are.
+    """
     inside = set(members)
     head, *rest = in_order(net, members)
     if not rest:
@@ -329,7 +388,9 @@ def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
         shape = net.graph.shape(net.makes[op][0])
         follows: set[str] = set()
         for read in net.reads[op]:
-            same_rows = all(row == low == high for row, (low, high) in enumerate(zip(read.first, read.last, strict=True)))
+            same_rows = all(
+                row == low == high for row, (low, high) in enumerate(zip(read.first, read.last, strict=True))
+            )
             if read.map in net.maker and net.graph.shape(read.map) == shape and same_rows:
                 follows.add(net.maker[read.map])
         before = net.producers(op) & inside
@@ -339,7 +400,8 @@ def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
 
 
 def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[str]]:
-    """What today's compilers fuse: in topological order, each elementwise operator joins the group of an operand, the latest that takes it.
+    """What today's compilers fuse: in topological order, each elementwise operator joins the group of an
+    operand, the latest that takes it.
 
     A group takes it if it stays an operator with its epilogue, and if no group comes to wait for itself.
     """
@@ -362,7 +424,11 @@ def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[st
         sources = {owner[producer] for producer in net.producers(op)}
         for g in sorted(sources, reverse=True):
             larger = [*groups[g], op]
-            if left_out.isdisjoint(larger) and not not_an_epilogue(net, larger) and not any(waits_for(h, g) for h in sources - {g}):
+            if (
+                left_out.isdisjoint(larger)
+                and not not_an_epilogue(net, larger)
+                and not any(waits_for(h, g) for h in sources - {g})
+            ):
                 groups[g], owner[op] = larger, g
                 break
         else:

@@ -1,7 +1,9 @@
-"""What a plan says of a second level of memory; and the same plan with that level taken for DRAM, which is how everything else of it is recounted.
+"""What a plan says of a second level of memory; and the same plan with that level taken for DRAM, which is
+how everything else of it is recounted.
 
-A map lies in one memory, and is moved between that memory and the buffer: no transfer may say otherwise. The bytes of a second level are counted here
-apart from the plan's own sums, in the classes in which DRAM would count them.
+A map lies in one memory, and is moved between that memory and the buffer: no transfer may say otherwise. The
+bytes of a second level are counted here apart from the plan's own sums, in the classes in which DRAM would
+count them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ def one_level(net: RecountNetwork, plan: Plan) -> tuple[Plan, list[str]]:
         wrong += _misplaced(net, group, inside)
         if group.l2 != (counted := L2Bytes(*ways)):
             wrong.append(f"group {group.id}: second level: the plan says {group.l2}, counted {counted}")
-        groups.append(replace(group, steps=steps, dram=group.dram + DramBytes(**moved), l2=L2Bytes()) if moved else group)
+        groups.append(
+            replace(group, steps=steps, dram=group.dram + DramBytes(**moved), l2=L2Bytes())
+            if moved
+            else group
+        )
     return replace(plan, groups=tuple(groups)), wrong
 
 
@@ -38,18 +44,35 @@ def _impossible(plan: Plan) -> Iterator[str]:
         if plan.traffic != "tiled":
             yield f"traffic {plan.traffic} on a chip with a second level; a recount knows tiled"
         if plan.search.l2 not in L2_CHOICES:
-            yield f"search.l2: found {plan.search.l2}; accepted on a chip with a second level: {', '.join(L2_CHOICES)}"
+            yield (
+                f"search.l2: found {plan.search.l2}; accepted on a chip with a second level: "
+                f"{', '.join(L2_CHOICES)}"
+            )
     elif plan.search.l2 != "none":
         yield f"search.l2: found {plan.search.l2}, and the chip has no second level"
 
 
-def _in_dram(net: RecountNetwork, group: PlannedGroup, node: Node, times: int, moved: dict[str, int], ways: list[int]) -> Node:
-    """A node as it would be if everything lay in DRAM. What goes to the second level, or comes from there, is added up."""
+def _in_dram(
+    net: RecountNetwork, group: PlannedGroup, node: Node, times: int, moved: dict[str, int], ways: list[int]
+) -> Node:
+    """A node as it would be if everything lay in DRAM.
+
+    What goes to the second level, or comes from there, is added up.
+    """
     if isinstance(node, Loop):
-        return replace(node, body=tuple(_in_dram(net, group, inner, times * max(node.count, 0), moved, ways) for inner in node.body))
+        return replace(
+            node,
+            body=tuple(
+                _in_dram(net, group, inner, times * max(node.count, 0), moved, ways) for inner in node.body
+            ),
+        )
     if not isinstance(node, Transfer) or node.kind != "l2":
         return node
-    spilled = MODES[group.mode].spills and net.behind.get(node.tensor) in group.spilled if group.mode in MODES else False
+    spilled = (
+        MODES[group.mode].spills and net.behind.get(node.tensor) in group.spilled
+        if group.mode in MODES
+        else False
+    )
     kind = "spill" if spilled else "output" if node.store else "input"
     size = times * node.rows * node.row_bytes
     moved[kind] = moved.get(kind, 0) + size
@@ -64,9 +87,16 @@ def _misplaced(net: RecountNetwork, group: PlannedGroup, inside: set[str]) -> It
     reported: set[tuple[str, bool]] = set()
     for step in leaves(group.steps):
         if isinstance(step, Transfer):
-            name = net.behind.get(step.tensor, step.tensor) if step.kind in ("input", "output", "spill", "l2") and not step.gather else ""
+            name = (
+                net.behind.get(step.tensor, step.tensor)
+                if step.kind in ("input", "output", "spill", "l2") and not step.gather
+                else ""
+            )
             in_level_2 = name in inside
             if in_level_2 != (step.kind == "l2") and (step.tensor, in_level_2) not in reported:
                 reported.add((step.tensor, in_level_2))
                 verb = "store" if step.store else "load"
-                yield f"group {group.id}: {verb} {step.tensor!r} as {step.kind}, and it lies in {'the second level' if in_level_2 else 'DRAM'}"
+                yield (
+                    f"group {group.id}: {verb} {step.tensor!r} as {step.kind}, and it lies in "
+                    f"{'the second level' if in_level_2 else 'DRAM'}"
+                )

@@ -1,4 +1,6 @@
-"""What a plan says of its memories: everything that moves has a place of its own in DRAM or in the second level, and nothing else has."""
+"""What a plan says of its memories: everything that moves has a place of its own in DRAM or in the second
+level, and nothing else has.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,18 @@ ADDRESS_SPACE = 1 << 48  # bytes of DRAM
 Known = list[tuple[PlannedGroup, list[str]]]  # groups with those of their operators that exist
 
 
-def memory_problems(net: RecountNetwork, plan: Plan, known: Known, tables: dict[str, int], free: Container[str], *, flies: bool) -> Iterator[str]:
-    """What is wrong with the map of both memories. `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such.
+def memory_problems(
+    net: RecountNetwork,
+    plan: Plan,
+    known: Known,
+    tables: dict[str, int],
+    free: Container[str],
+    *,
+    flies: bool,
+) -> Iterator[str]:
+    """What is wrong with the map of both memories.
+
+    `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such.
 
     `free`: constants that may have a place in DRAM, and need not.
     """
@@ -24,12 +36,17 @@ def memory_problems(net: RecountNetwork, plan: Plan, known: Known, tables: dict[
 
 
 class _Memory:
-    def __init__(self, net: RecountNetwork, plan: Plan, tables: dict[str, int], free: Container[str], *, flies: bool) -> None:
+    def __init__(
+        self, net: RecountNetwork, plan: Plan, tables: dict[str, int], free: Container[str], *, flies: bool
+    ) -> None:
         self.free = free
         self.net, self.plan, self.hardware, self.tables, self.flies = net, plan, plan.hardware, tables, flies
 
     def problems(self, known: Known) -> Iterator[str]:
-        """Everything that moves has a place of its own, and nothing else has. Maps between groups, or spilled by one, may be in the second level."""
+        """Everything that moves has a place of its own, and nothing else has.
+
+        Maps between groups, or spilled by one, may be in the second level.
+        """
         net, claimed = self.net, {entry.name: entry for entry in self.plan.memory}
         if len(claimed) < len(self.plan.memory):
             yield "memory: a tensor has two entries"
@@ -39,7 +56,10 @@ class _Memory:
         parameters = self._parameters(known, claimed)
         wanted |= dict.fromkeys(parameters, "parameter")
         for _, members in known:
-            wanted |= {name: "output" if name in net.stored else "map" for name in moved_once(net, members, self.hardware).outputs}
+            wanted |= {
+                name: "output" if name in net.stored else "map"
+                for name in moved_once(net, members, self.hardware).outputs
+            }
         wanted |= {name: "map" for group, _ in known for name in group.spilled if name in net.maker}
         if len(self.plan.memory) > 2 * len(wanted):
             yield f"memory: {len(self.plan.memory):,} entries, for {len(wanted):,} tensors"
@@ -54,7 +74,9 @@ class _Memory:
                 yield f"memory: {name!r}: the plan says {_entry_text(entry)}, counted {_entry_text(counted)}"
         lives = self._lives(known)
         for memory, size in (("dram", ADDRESS_SPACE), ("l2", self.hardware.l2_bytes)):
-            yield from self._addresses([entry for entry in self.plan.memory if entry.memory == memory], size, lives, len(known))
+            yield from self._addresses(
+                [entry for entry in self.plan.memory if entry.memory == memory], size, lives, len(known)
+            )
 
     def _parameters(self, known: Known, claimed: dict[str, DramTensor]) -> dict[str, int]:
         """Bytes of the parameters that have a place in DRAM, by name."""
@@ -68,36 +90,62 @@ class _Memory:
                         shared.tables[op] = 0
                     elif entry is not None and not own and may_share(self.net, op):
                         shared.tables[op] = 1
-        return {parameters_of(op): size for op in self.net.operators if (size := parameter_bytes(shared, op, self.hardware))}
+        return {
+            parameters_of(op): size
+            for op in self.net.operators
+            if (size := parameter_bytes(shared, op, self.hardware))
+        }
 
     @staticmethod
-    def _addresses(entries: Sequence[DramTensor], size: int, lives: Mapping[str, tuple[int, int]], groups: int) -> Iterator[str]:
-        """Tensors begin at multiples of DRAM_ALIGN in so many bytes; two may share bytes if one is done with before the other is made."""
-        alive: list[tuple[int, int, int, DramTensor]] = []  # (first group, last group, end, entry) of what reaches the address at hand
+    def _addresses(
+        entries: Sequence[DramTensor], size: int, lives: Mapping[str, tuple[int, int]], groups: int
+    ) -> Iterator[str]:
+        """Tensors begin at multiples of DRAM_ALIGN in so many bytes;
+        two may share bytes if one is done with before the other is made.
+        """
+        # (first group, last group, end, entry) of what reaches the address at hand
+        alive: list[tuple[int, int, int, DramTensor]] = []
         for entry in sorted(entries, key=lambda entry: entry.address):
             end = entry.address + entry.rows * entry.row_bytes
             if entry.address < 0 or entry.address % DRAM_ALIGN or end > size:
                 where = " of the second level" if entry.memory == "l2" else ""
-                yield f"memory: {entry.name!r} lies from {entry.address} to {end}{where}; accepted: multiples of {DRAM_ALIGN}, up to {size}"
+                yield (
+                    f"memory: {entry.name!r} lies from {entry.address} to {end}{where}; accepted: "
+                    f"multiples of {DRAM_ALIGN}, up to {size}"
+                )
             alive = [other for other in alive if other[2] > entry.address]
             born, dies = lives.get(entry.name, (0, groups))
             for first, last, _, other in alive:
                 if first <= dies and born <= last:
-                    yield f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, which is needed meanwhile"
+                    yield (
+                        f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, which is "
+                        "needed meanwhile"
+                    )
                     break
             if end > entry.address:
                 alive.append((born, dies, end, entry))
 
     def _lives(self, known: Known) -> dict[str, tuple[int, int]]:
-        """The groups from which to which the bytes of every map must stay: from its maker to its last reader. All else stays throughout."""
+        """The groups from which to which the bytes of every map must stay: from its maker to its last reader.
+
+        All else stays throughout.
+        """
         net, owner = self.net, {op: k for k, (_, members) in enumerate(known) for op in members}
         lives: dict[str, tuple[int, int]] = {}
         for name, maker in net.maker.items():
             if maker in owner and name not in net.stored:
-                lives[name] = owner[maker], max((owner.get(reader, len(known)) for reader in net.readers[name]), default=owner[maker])
+                lives[name] = (
+                    owner[maker],
+                    max(
+                        (owner.get(reader, len(known)) for reader in net.readers[name]), default=owner[maker]
+                    ),
+                )
         for name in net.graph.inputs:
             if name not in net.stored:
-                lives[name] = -1, max((owner.get(reader, len(known)) for reader in net.readers[name]), default=-1)
+                lives[name] = (
+                    -1,
+                    max((owner.get(reader, len(known)) for reader in net.readers[name]), default=-1),
+                )
         return lives
 
     def _entry(self, entry: DramTensor, role: str, parameters: int) -> DramTensor:
@@ -113,4 +161,6 @@ class _Memory:
 
 
 def _entry_text(entry: DramTensor) -> str:
-    return f"{entry.role}, {entry.rows} rows of {entry.row_bytes} B" + (" in the second level" if entry.memory == "l2" else "")
+    return f"{entry.role}, {entry.rows} rows of {entry.row_bytes} B" + (
+        " in the second level" if entry.memory == "l2" else ""
+    )

@@ -1,4 +1,6 @@
-"""What a recount knows of each execution mode: a table of its own, which shares nothing with the planner's."""
+"""What a recount knows of each execution mode: a table of its own, which shares nothing with the
+planner's.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,26 @@ class Mode(NamedTuple):
     executed: bool = True  # it has steps, and needs less than the buffer holds
     always: bool = False  # it has steps wherever it may run; others may have a reason why not
     rings: bool = False  # its places are line buffers, and its steps make rows in their order
-    tiles: bool = False  # one operator with its epilogue, cut up: what traffic `tiled` counts, only the steps say
-    bands: bool = False  # the results are made in bands of rows: weights may pass several times, rows of some maps may be made several times
-    spills: bool = False  # one map waits for reductions of itself: it is kept in part, and the rest goes out and comes back, or is loaded again
+    # one operator with its epilogue, cut up: what traffic `tiled` counts, only the steps say
+    tiles: bool = False
+    # the results are made in bands of rows: weights may pass several times, rows of some maps may be made
+    # several times
+    bands: bool = False
+    # one map waits for reductions of itself: it is kept in part, and the rest goes out and comes back, or is
+    # loaded again
+    spills: bool = False
     blocks: bool = False  # weights pass in blocks, each rounded up for itself
-    strips: bool = False  # line buffers, for one strip of columns after the other: columns between two of them are loaded or made for either
-    slices: bool = False  # some channels at a time, in bands of rows: what it reads, weights too, passes as often as bands and parts say
-    chains: bool = False  # stages of other modes, one after the other: what is loaded and stored, and how often, only the steps say
+    # line buffers, for one strip of columns after the other: columns between two of them are loaded or made
+    # for either
+    strips: bool = False
+    # some channels at a time, in bands of rows: what it reads, weights too, passes as often as bands and
+    # parts say
+    slices: bool = False
+    # stages of other modes, one after the other: what is loaded and stored, and how often, only the steps say
+    chains: bool = False
     reuses_bytes: bool = False  # places may share bytes, one after the other
-    of: Literal["known", "unknown", "left out"] = "known"  # operators that it is for, each alone where not known
+    # operators that it is for, each alone where not known
+    of: Literal["known", "unknown", "left out"] = "known"
     counted: bool = True  # whether its bytes are in the plan's totals
 
 
@@ -38,4 +51,6 @@ MODES = {
     "excluded": Mode(executed=False, of="left out", counted=False),
 }
 SCHEMES = {scheme for mode in MODES.values() for scheme in mode.schemes}
-IN_FLIGHT = {"all"}  # schemes in which elementwise operators follow in flight, and reductions run through the rows of their operand
+# schemes in which elementwise operators follow in flight, and reductions run through the rows of their
+# operand
+IN_FLIGHT = {"all"}

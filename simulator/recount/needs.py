@@ -1,7 +1,8 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
-Rows follow the row rules of the operator table, unless axes are permuted. The other axes are said here, for elementwise operators and those in
-`RULES`; for all others they are left open (None): of what those read, only rows are checked.
+Rows follow the row rules of the operator table, unless axes are permuted. The other axes are said here, for
+elementwise operators and those in `RULES`; for all others they are left open (None): of what those read, only
+rows are checked.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def constant_rules(call: Call, index: int) -> Rules:
 
 
 def folded(call: Call) -> int:
-    """How much is folded into one output element, and may come in parts: input channels of a contraction, rows of a reduction; 0 of all else."""
+    """How much is folded into one output element, and may come in parts: input channels of a contraction,
+    rows of a reduction; 0 of all else.
+    """
     if call.attention is not None:
         return call.attention.keys
     row = spec(call.operator.kind, call.operator.domain)
@@ -81,7 +84,7 @@ def folded_rows(call: Call) -> int:
     return call.shape(0)[axis] if axis is not None and axis in (reduced_axes(call) or ()) else 0
 
 
-# -- rules -----------------------------------------------------------------------------------------------------------------------------------
+# -- rules ---------------------------------------------------------------------------------------------------
 
 
 def _rows(first: Ints, stop: Ints, result: ResultBoxes) -> AxisSpans:
@@ -112,7 +115,9 @@ def _inputs(result: ResultBoxes) -> AxisSpans:
 
 
 def _grouped(outputs: int, inputs: int, result: ResultBoxes) -> AxisSpans:
-    """Input channels of the groups (of so many output and input channels) that some output channels belong to."""
+    """Input channels of the groups (of so many output and input channels) that some output channels belong
+    to.
+    """
     (start, stop), (low, high) = result.axes[1], result.inputs
     return start // outputs * inputs + low, (stop - 1) // outputs * inputs + high
 
@@ -130,14 +135,19 @@ def _window(first: Ints, stop: Ints, axis: int, result: ResultBoxes) -> AxisSpan
 def _broadcast(shape: tuple[int, ...], rank: int, behind: int = 0) -> Rules:
     """NumPy's rule, for an operand (or its first axes) that meets the result's axes but the last `behind`."""
     offset = rank - behind - len(shape)
-    return [partial(_whole, 1) if extent == 1 else partial(_same, offset + axis) for axis, extent in enumerate(shape)]
+    return [
+        partial(_whole, 1) if extent == 1 else partial(_same, offset + axis)
+        for axis, extent in enumerate(shape)
+    ]
 
 
 def _spatial(call: Call) -> Rules:
     rules: Rules = []
     for axis in range(len(call.result) - 2):
         reads = spatial_window(call, axis)
-        rules.append(partial(_window, np.array(reads.first, np.int64), np.array(reads.last, np.int64) + 1, axis + 2))
+        rules.append(
+            partial(_window, np.array(reads.first, np.int64), np.array(reads.last, np.int64) + 1, axis + 2)
+        )
     return rules
 
 
@@ -148,14 +158,22 @@ def _wholes(shape: Sequence[int]) -> Rules:
 def _conv(call: Call, index: int) -> Rules:
     if index == 0:
         groups = call.attribute("group", 1)
-        return [partial(_same, 0), partial(_grouped, call.result[1] // groups, call.shape(1)[1]), *_spatial(call)]
+        return [
+            partial(_same, 0),
+            partial(_grouped, call.result[1] // groups, call.shape(1)[1]),
+            *_spatial(call),
+        ]
     return [partial(_same, 1), _inputs, *_wholes(call.shape(1)[2:])] if index == 1 else [partial(_same, 1)]
 
 
 def _conv_transpose(call: Call, index: int) -> Rules:
     groups, shape = call.attribute("group", 1), call.shape(index)
     if index == 0:
-        return [partial(_same, 0), partial(_grouped, call.result[1] // groups, shape[1] // groups), *_spatial(call)]
+        return [
+            partial(_same, 0),
+            partial(_grouped, call.result[1] // groups, shape[1] // groups),
+            *_spatial(call),
+        ]
     if index == 1:
         return [_inputs, partial(_same, 1), *_wholes(shape[2:])] if groups == 1 else [None] * len(shape)
     return [partial(_same, 1)]
@@ -174,7 +192,11 @@ def _matmul(call: Call, index: int) -> Rules:
     if not own[index]:
         return [_inputs]
     batch = _broadcast(shape[:-2], rank, sum(own))
-    return [*batch, partial(_same, rank - 1 - own[1]), _inputs] if index == 0 else [*batch, _inputs, partial(_same, rank - 1)]
+    return (
+        [*batch, partial(_same, rank - 1 - own[1]), _inputs]
+        if index == 0
+        else [*batch, _inputs, partial(_same, rank - 1)]
+    )
 
 
 def _pool(call: Call, index: int) -> Rules:
@@ -182,13 +204,18 @@ def _pool(call: Call, index: int) -> Rules:
 
 
 def _reduce(call: Call, index: int) -> Rules:
-    """Axes that are folded whole, or rows in parts; of the others what the result has, which has lost the former unless they are kept."""
+    """Axes that are folded whole, or rows in parts;
+    of the others what the result has, which has lost the former unless they are kept.
+    """
     shape, axes = call.shape(index), reduced_axes(call)
     if index > 0 or axes is None:
         return [None] * len(shape)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     place = {axis: axis if call.attribute("keepdims", 1) else k for k, axis in enumerate(others)}
-    rules: Rules = [partial(_same, place[axis]) if axis in place else partial(_whole, extent) for axis, extent in enumerate(shape)]
+    rules: Rules = [
+        partial(_same, place[axis]) if axis in place else partial(_whole, extent)
+        for axis, extent in enumerate(shape)
+    ]
     if folded(call):
         rules[row_axis(shape) or 0] = _inputs
     return rules
@@ -223,7 +250,9 @@ def _gather(call: Call, index: int) -> Rules:
     axis = call.attribute("axis", 0) % len(data)
     if index == 1:
         return [partial(_same, axis + k) for k in range(indices)]
-    before, behind = ([partial(_same, k) for k in some] for some in (range(axis), range(axis + indices, len(call.result))))
+    before, behind = (
+        [partial(_same, k) for k in some] for some in (range(axis), range(axis + indices, len(call.result)))
+    )
     return [*before, partial(_whole, data[axis]), *behind]
 
 
@@ -255,10 +284,14 @@ def _rules(call: Call, index: int) -> Rules:
     row = spec(call.operator.kind, call.operator.domain)
     if len(call.results) == 1 and row.kind in RULES:
         return RULES[row.kind](call, index)
-    return _broadcast(call.shape(index), len(call.result)) if row.elementwise else [None] * len(call.shape(index))
+    return (
+        _broadcast(call.shape(index), len(call.result))
+        if row.elementwise
+        else [None] * len(call.shape(index))
+    )
 
 
-# -- attention ---------------------------------------------------------------------------------------------------------------------------------
+# -- attention -----------------------------------------------------------------------------------------------
 
 
 def _attention(call: Call, index: int) -> Rules:
@@ -267,11 +300,15 @@ def _attention(call: Call, index: int) -> Rules:
     return [partial(_attended, call, index, axis, known) for axis in range(len(call.shape(index)))]
 
 
-def _attended(call: Call, index: int, axis: int, known: dict[tuple[Box, Span], Box], result: ResultBoxes) -> AxisSpans:
+def _attended(
+    call: Call, index: int, axis: int, known: dict[tuple[Box, Span], Box], result: ResultBoxes
+) -> AxisSpans:
     starts, stops = np.empty_like(result.rows[0]), np.empty_like(result.rows[0])
     for run, (box, keys) in enumerate(each_run(result.axes, result.inputs)):
         if (box, keys) not in known:
-            known[box, keys] = box_rule(call, index, box, 0, None if keys in ((0, folded(call)), (0, 0)) else keys)
+            known[box, keys] = box_rule(
+                call, index, box, 0, None if keys in ((0, folded(call)), (0, 0)) else keys
+            )
         starts[run], stops[run] = known[box, keys][axis]
     return starts, stops
 

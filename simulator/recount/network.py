@@ -1,4 +1,6 @@
-"""The network, read again: what every operator reads and makes, looked up behind views, for an account that shares nothing with the planner."""
+"""The network, read again: what every operator reads and makes, looked up behind views,
+for an account that shares nothing with the planner.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from lfopt.ops.table import OpSpec, Tiling, spec
 
 @dataclass(frozen=True, slots=True)
 class MapOperand:
-    """One operand of an operator that is a feature map. Per output row: the lowest row read (the height where none is), the highest (-1)."""
+    """One operand of an operator that is a feature map.
+
+    Per output row: the lowest row read (the height where none is), the highest (-1).
+    """
 
     map: str  # behind all views
     by: str  # the operator that reads it; of several that follow in flight, which
@@ -40,7 +45,9 @@ class Constant:
 
 
 def gathered_runs(call: Call, extents: Sequence[int]) -> int:
-    """Runs of elements side by side in DRAM that a Gather picks for a box of its result: whole last axes of the data, or single elements."""
+    """Runs of elements side by side in DRAM that a Gather picks for a box of its result:
+    whole last axes of the data, or single elements.
+    """
     by_element = call.attribute("axis", 0) in (-1, len(call.shape(0)) - 1)
     return prod(extents) if by_element or not prod(extents) else prod(extents) // extents[-1]
 
@@ -50,7 +57,8 @@ class RecountNetwork:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.behind: dict[str, str] = {name: name for name in graph.inputs}  # map behind every tensor that is no constant
+        # map behind every tensor that is no constant
+        self.behind: dict[str, str] = {name: name for name in graph.inputs}
         self.operators: dict[str, Operator] = {}
         self.specs: dict[str, OpSpec] = {}
         self.calls: dict[str, Call] = {}
@@ -58,7 +66,8 @@ class RecountNetwork:
         self.makes: dict[str, list[str]] = {}
         self.constants: dict[str, list[Constant]] = {}
         self.maker: dict[str, str] = {}  # operator that makes each map
-        self.tables: dict[str, int] = {}  # of operators in flight: tables that they have, in place of those that they have alone
+        # of operators in flight: tables that they have, in place of those that they have alone
+        self.tables: dict[str, int] = {}
         self.readers: dict[str, list[str]] = defaultdict(list)  # operators that read each map
         for operator in graph.operators:
             row = spec(operator.kind, operator.domain)
@@ -70,8 +79,10 @@ class RecountNetwork:
             self._add(operator, row)
         self.position = {name: i for i, name in enumerate(self.operators)}
         used = [constant for constants in self.constants.values() for constant in constants]
-        self.biases = {c.name for c in used if c.bias} - {c.name for c in used if not c.bias}  # biases and nothing else
-        self.stored = {self.behind[name] for name in graph.outputs if name in self.behind}  # maps that are results of the network
+        # biases and nothing else
+        self.biases = {c.name for c in used if c.bias} - {c.name for c in used if not c.bias}
+        # maps that are results of the network
+        self.stored = {self.behind[name] for name in graph.outputs if name in self.behind}
 
     def _add(self, operator: Operator, row: OpSpec) -> None:
         name = operator.name
@@ -85,7 +96,9 @@ class RecountNetwork:
                     gathered = operator.kind == "Gather" and index == 0
                     moved = self.tensor(self.makes[name][0] if gathered else tensor)
                     runs = gathered_runs(call, moved.shape) if gathered else 1
-                    self.constants[name].append(Constant(tensor, name, index, moved.elements, index == row.bias, gathered, runs))
+                    self.constants[name].append(
+                        Constant(tensor, name, index, moved.elements, index == row.bias, gathered, runs)
+                    )
             elif tensor in self.behind:
                 self.reads[name].append(self._read(call, row, index, tensor))
                 source = self.behind[tensor]
@@ -103,7 +116,9 @@ class RecountNetwork:
         return MapOperand(source, call.operator.name, index, first, last, tensor, reads.first, reads.last)
 
     def _rows_stay(self, source: str, view: str) -> bool:
-        """Whether row r of the view is row r of the map: then every row starts at the same element and has the same length."""
+        """Whether row r of the view is row r of the map:
+        then every row starts at the same element and has the same length.
+        """
         cuts: list[tuple[int, int, int]] = []
         for shape in (self.graph.shape(source), self.graph.shape(view)):
             axis = row_axis(shape)
@@ -130,4 +145,6 @@ class RecountNetwork:
 
     def contracts(self, operator: str) -> bool:
         """Whether its operand 1 (weights, or a second matrix) meets a feature map."""
-        return self.specs[operator].tiling is Tiling.CONTRACT and any((read.by, read.index) == (operator, 0) for read in self.reads[operator])
+        return self.specs[operator].tiling is Tiling.CONTRACT and any(
+            (read.by, read.index) == (operator, 0) for read in self.reads[operator]
+        )

@@ -1,8 +1,9 @@
-"""What is on chip when it is read: every read of a schedule against everything that is ever written to its places.
+"""What is on chip when it is read: every read of a schedule against everything that is ever written to its
+places.
 
-A place is a ring: what is written last to a slot is there until something else is written to that slot, or to a place that has bytes in common with
-this one. Rows of maps are followed one by one; where slots hold less than a whole row, also which part of the row. No values, no loops: all runs of a
-step are looked up at once.
+A place is a ring: what is written last to a slot is there until something else is written to that slot, or to
+a place that has bytes in common with this one. Rows of maps are followed one by one; where slots hold less
+than a whole row, also which part of the row. No values, no loops: all runs of a step are looked up at once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ AT_ONCE = 1 << 20  # rows that are looked up
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """All runs of a step that writes rows of a map (or of sums) from slot `number` on, or a block of a constant into it."""
+    """All runs of a step that writes rows of a map (or of sums) from slot `number` on,
+    or a block of a constant into it.
+    """
 
     piece: StepBox
     number: Ints  # (runs,)
@@ -40,8 +43,11 @@ class Wanted:
     times: Ints  # (runs,)
     parts: tuple[AxisSpans | None, ...]  # per axis; None: not known
     row_axis: int | None  # None: it has one row, or is a constant
-    replaced: bool = False  # row by row, by a step that writes each row of its result, no longer, after it has read that of the same place
-    in_place: bool = False  # element by element, by a step that makes each element after it has read that of the same place
+    # row by row, by a step that writes each row of its result, no longer, after it has read that of the same
+    # place
+    replaced: bool = False
+    # element by element, by a step that makes each element after it has read that of the same place
+    in_place: bool = False
 
     @property
     def rows(self) -> AxisSpans:
@@ -71,7 +77,8 @@ class WrittenPlace:
     steps: int  # of the group
     writes: list[Write] = field(default_factory=list[Write])
     _sorted: dict[tuple[int, int], Ints] = field(default_factory=dict[tuple[int, int], Ints])
-    partners: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])  # other places that have bytes in common with this one
+    # other places that have bytes in common with this one
+    partners: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])
     twins: list[WrittenPlace] = field(
         default_factory=list["WrittenPlace"]
     )  # of those: places that are cut into the same slots, and looked at slot by slot
@@ -93,7 +100,9 @@ class WrittenPlace:
         self.narrow = tuple(axis for axis in axes if axis != self.writes[0].piece.row_axis)
 
     def collects(self, shape: tuple[int, ...], narrow: Sequence[int]) -> int:
-        """The axis along which slots may collect the parts of their rows one by one, if each row has a slot and one axis is cut; else -1."""
+        """The axis along which slots may collect the parts of their rows one by one,
+        if each row has a slot and one axis is cut; else -1.
+        """
         axis = self.writes[0].piece.row_axis
         rows, cut = 1 if axis is None else shape[axis], [k for k in narrow if k != axis]
         return cut[0] if len(cut) == 1 and self.place.slots >= rows else -1
@@ -105,14 +114,18 @@ class WrittenPlace:
         return np.unique(np.concatenate(ends))
 
     def in_turn(self) -> bool:
-        """Whether what is written has the numbers 0, 1, 2 and so on, several parts of a block the same; or just 0 if there is one slot."""
+        """Whether what is written has the numbers 0, 1, 2 and so on, several parts of a block the same;
+        or just 0 if there is one slot.
+        """
         times = _joined([write.piece.leaf.times for write in self.writes])
         numbers = _joined([write.number for write in self.writes])[np.argsort(times, kind="stable")]
         steps = np.diff(numbers, prepend=0)
         return bool(((steps >= 0) & (steps <= min(self.place.slots - 1, 1))).all())
 
     def clock(self, times: Ints) -> Ints:
-        """A number that grows whenever something is written here before a step, or to a place that overlaps this one before a step or by it."""
+        """A number that grows whenever something is written here before a step,
+        or to a place that overlaps this one before a step or by it.
+        """
         clocks = np.searchsorted(self.times, times) + self.disturbances(times)
         for twin in self.twins:
             clocks += np.searchsorted(twin.times, times, side="right")
@@ -135,22 +148,30 @@ class WrittenPlace:
         keys: list[Ints] = []
         for write in self.writes:
             for row in range(write.piece.height):
-                keys.append((write.number + row) % self.place.slots * (self.steps + 1) + write.piece.leaf.times)
+                keys.append(
+                    (write.number + row) % self.place.slots * (self.steps + 1) + write.piece.leaf.times
+                )
         return np.sort(_joined(keys))
 
     def taken(self, slots: Ints, times: Ints, *, before: bool = False) -> Iterator[Ints]:
         """Per twin: a number for each slot that grows whenever it writes there by a step, or before it."""
         for twin in self.twins:
-            yield np.searchsorted(twin.by_slot, slots * (self.steps + 1) + times, side="left" if before else "right")
+            yield np.searchsorted(
+                twin.by_slot, slots * (self.steps + 1) + times, side="left" if before else "right"
+            )
 
     def untouched(self, slots: Ints, written: Ints, read: Ints, *, in_place: bool) -> Ints:
-        """Whether no twin writes to slots from one step to the other, both included; `in_place`: but for the last."""
+        """Whether no twin writes to slots from one step to the other, both included; `in_place`:
+        but for the last.
+        """
         same = np.ones(len(slots), bool)
-        for first, last in zip(self.taken(slots, written, before=True), self.taken(slots, read, before=in_place), strict=True):
+        for first, last in zip(
+            self.taken(slots, written, before=True), self.taken(slots, read, before=in_place), strict=True
+        ):
             same &= first == last
         return same
 
-    # -- blocks ------------------------------------------------------------------------------------------------------------------------------
+    # -- blocks ----------------------------------------------------------------------------------------------
 
     @cached_property
     def spans(self) -> dict[tuple[int, int], list[Write]]:
@@ -161,10 +182,20 @@ class WrittenPlace:
         return by_span
 
     def keeps(self, span: tuple[int, int], slots: Ints, written: Ints, read: Ints) -> Ints:
-        """Whether blocks of a constant, written to this part of these slots then, are still here when they are read."""
+        """Whether blocks of a constant, written to this part of these slots then,
+        are still here when they are read.
+        """
         if span not in self._sorted:
-            rivals = [w for (first, stop), writes in self.spans.items() if first < span[1] and span[0] < stop for w in writes]
-            times = [write.number % self.place.slots * (self.steps + 1) + write.piece.leaf.times for write in rivals]
+            rivals = [
+                w
+                for (first, stop), writes in self.spans.items()
+                if first < span[1] and span[0] < stop
+                for w in writes
+            ]
+            times = [
+                write.number % self.place.slots * (self.steps + 1) + write.piece.leaf.times
+                for write in rivals
+            ]
             self._sorted[span] = np.sort(_joined(times))
         keys, base = self._sorted[span], slots * (self.steps + 1)
         last = keys[np.searchsorted(keys, base + read) - 1]
@@ -172,13 +203,19 @@ class WrittenPlace:
 
 
 class Rows:
-    """Rows written to a place, by row and by slot. Keys are a row or slot, times `base`, plus the step; they rise."""
+    """Rows written to a place, by row and by slot.
+
+    Keys are a row or slot, times `base`, plus the step; they rise.
+    """
 
     def __init__(self, ring: WrittenPlace) -> None:
         self.ring, self.base = ring, ring.steps + 1
         pieces = [write.piece for write in ring.writes]
         self._heights = [piece.height for piece in pieces]
-        times, rows = self._each(piece.leaf.times for piece in pieces), self._each(piece.first_row for piece in pieces)
+        times, rows = (
+            self._each(piece.leaf.times for piece in pieces),
+            self._each(piece.first_row for piece in pieces),
+        )
         slots = self._each(write.number for write in ring.writes)
         further = _joined([np.tile(np.arange(piece.height), piece.leaf.runs) for piece in pieces])
         rows += further
@@ -192,25 +229,35 @@ class Rows:
         in_time = np.argsort(times, kind="stable")
         order, self._row_keys = self._sorted(rows, times, in_time)
         self._slots = slots[order]  # by row
-        self._parts = [tuple(self._each(piece.part(axis)[end] for piece in pieces)[order] for end in (0, 1)) for axis in ring.narrow]
+        self._parts = [
+            tuple(self._each(piece.part(axis)[end] for piece in pieces)[order] for end in (0, 1))
+            for axis in ring.narrow
+        ]
         self._by_slot, self._slot_keys = self._sorted(slots, times, in_time)
         self._rows = rows[self._by_slot]  # by slot
         self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
 
     def _by_part(self, columns: list[Ints], part: AxisSpans) -> tuple[list[Ints], Ints]:
-        """Of rows with parts, one entry for each of the pieces that the place's parts are cut into, as if each were a row in a slot of its own; and
-        how many there are of each. The first column is left as it is, the others are of rows and slots.
+        """Of rows with parts, one entry for each of the pieces that the place's parts are cut into, as if
+        each were a row in a slot of its own; and how many there are of each. The first column is left as it
+        is, the others are of rows and slots.
         """
         cuts = self.ring.cuts
         first, stop = np.searchsorted(cuts, part[0], side="right") - 1, np.searchsorted(cuts, part[1])
         counts = np.maximum(stop - first, 1)
-        cells = np.maximum(np.repeat(first, counts), 0) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        cells = (
+            np.maximum(np.repeat(first, counts), 0)
+            + np.arange(counts.sum())
+            - np.repeat(np.cumsum(counts) - counts, counts)
+        )
         same, *others = (np.repeat(column, counts) for column in columns)
         return [same, *(column * len(cuts) + cells for column in others)], counts
 
     def _each(self, runs: Iterable[Ints]) -> Ints:
         """What all runs of every write have, for each row."""
-        return _joined([np.repeat(values, height) for values, height in zip(runs, self._heights, strict=True)])
+        return _joined(
+            [np.repeat(values, height) for values, height in zip(runs, self._heights, strict=True)]
+        )
 
     def _sorted(self, numbers: Ints, times: Ints, in_time: Ints) -> tuple[Ints, Ints]:
         order = in_time[_by_number(numbers[in_time])]
@@ -220,9 +267,13 @@ class Rows:
 
     @cached_property
     def _filled(self) -> Ints:
-        """By slot: elements of the row in the slot after each write, from when the first of them came there."""
+        """By slot: elements of the row in the slot after each write, from when the first of them came
+        there.
+        """
         writes = zip(self._elements, self._heights, self.ring.writes, strict=True)
-        written = _joined([np.full(height * write.piece.leaf.runs, elements) for elements, height, write in writes])[self._by_slot]
+        written = _joined(
+            [np.full(height * write.piece.leaf.runs, elements) for elements, height, write in writes]
+        )[self._by_slot]
         slots, times = np.divmod(self._slot_keys, self.base)
         begins = _changes([slots, self._rows, self.ring.disturbances(times), *self.ring.taken(slots, times)])
         del slots, times
@@ -235,20 +286,27 @@ class Rows:
         if self.ring.parted < 0 or not len(run):
             return self._have(wanted, run, row)
         cuts, part = self.ring.cuts, wanted.parts[self.ring.parted]
-        met = np.logical_and if part is not None else np.logical_or  # where nobody knows which part is read: it may be any
-        first, stop = part if part is not None else (np.full_like(wanted.times, cuts[0]), np.full_like(wanted.times, cuts[-1]))
+        # where nobody knows which part is read: it may be any
+        met = np.logical_and if part is not None else np.logical_or
+        first, stop = (
+            part
+            if part is not None
+            else (np.full_like(wanted.times, cuts[0]), np.full_like(wanted.times, cuts[-1]))
+        )
         (runs, rows), counts = self._by_part([run, row], (first[run], stop[run]))
         return met.reduceat(self._have(wanted, runs, rows), np.cumsum(counts) - counts)
 
     def _have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
-        order = _by_number(row)  # keys are looked up in the order in which they lie: the others would each wait for memory
+        # keys are looked up in the order in which they lie: the others would each wait for memory
+        order = _by_number(row)
         present = np.empty(len(row), bool)
         present[order] = self._have_in_order(wanted, run[order], row[order])
         return present
 
     def _have_in_order(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         read = wanted.times[run]
-        last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)  # the last time that the row was written before
+        # the last time that the row was written before
+        last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)
         written, slot = self._row_keys[last] - row * self.base, self._slots[last]
         present = (written >= 0) & (written < read)  # else it never was
         here = np.maximum(np.searchsorted(self._slot_keys, slot * self.base + read) - 1, 0)
@@ -269,25 +327,38 @@ class Rows:
 def close(rings: Sequence[WrittenPlace], *, by_slot: bool) -> None:
     """Find which places overlap.
 
-    `by_slot`: what is written to one slot may leave others as they are, where two places of rows are cut into the same. Blocks are lost in any case.
+    `by_slot`: what is written to one slot may leave others as they are, where two places of rows are cut into
+    the same. Blocks are lost in any case.
     """
     reaching: list[WrittenPlace] = []  # those that go on behind the address at hand
     for ring in sorted(rings, key=lambda ring: ring.place.address):
         reaching = [other for other in reaching if other.place.end > ring.place.address]
         if ring.place.end > ring.place.address:
             for other in reaching:
-                alike = by_slot and ring.place.purpose == "map" and replace(ring.place, name="") == replace(other.place, name="")
+                alike = (
+                    by_slot
+                    and ring.place.purpose == "map"
+                    and replace(ring.place, name="") == replace(other.place, name="")
+                )
                 (ring.twins if alike else ring.partners).append(other)
                 (other.twins if alike else other.partners).append(ring)
             reaching.append(ring)
 
 
 def missing_row(places: Sequence[Rows], wanted: Wanted, work: RowBudget) -> tuple[int, int] | None:
-    """(step, row) of the first read of a map that is in none of its places; None if all are served. Raises TooMuch."""
+    """(step, row) of the first read of a map that is in none of its places; None if all are served.
+
+    Raises TooMuch.
+    """
     first, stop = wanted.rows
     # Of runs that read the same, with nothing written in between, one is looked at.
     narrow = sorted({axis for rows in places for axis in rows.ring.narrow})
-    told_by = [first, stop, *(end for axis in narrow for end in wanted.parts[axis] or ()), *(rows.ring.clock(wanted.times) for rows in places)]
+    told_by = [
+        first,
+        stop,
+        *(end for axis in narrow for end in wanted.parts[axis] or ()),
+        *(rows.ring.clock(wanted.times) for rows in places),
+    ]
     every = np.flatnonzero(_changes(told_by) & (stop > first))
     read = np.cumsum(stop[every] - first[every])
     work.spend(int(read[-1]) if len(every) else 0)
@@ -311,7 +382,8 @@ class ConstantLoads:
         self.places = [_Place(ring, [write for other, write in loads if other is ring]) for ring in rings]
 
     def missing(self, wanted: Wanted) -> int | None:
-        """The first step that reads the constant when it is not on chip, or another block of it is; None if all are served.
+        """The first step that reads the constant when it is not on chip, or another block of it is; None if
+        all are served.
 
         A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
         """
@@ -326,7 +398,8 @@ class ConstantLoads:
         cuts = [place.cuts(wanted) for place in self.places]
         clocks = [place.ring.clock(wanted.times) for place in self.places]
         told_by = [needs, *(end for cut in cuts for part in cut.values() for end in part), *clocks]
-        runs = np.flatnonzero(_changes(told_by))  # of runs that read the same, with nothing loaded in between, one is looked at
+        # of runs that read the same, with nothing loaded in between, one is looked at
+        runs = np.flatnonzero(_changes(told_by))
         present = ~needs[runs]
         for place, cut in zip(self.places, cuts, strict=True):
             lacking = np.flatnonzero(~present)
@@ -345,13 +418,16 @@ class _Place:
         self.slots = _joined([write.number % ring.place.slots for write in writes])[self._order]
         self.spans = list(dict.fromkeys((write.offset, write.offset + write.size) for write in writes))
         kinds = [self.spans.index((write.offset, write.offset + write.size)) for write in writes]
-        self.kinds = np.repeat(kinds, [piece.leaf.runs for piece in self.pieces])[self._order]  # where in a slot it goes: index into `spans`
+        # where in a slot it goes: index into `spans`
+        self.kinds = np.repeat(kinds, [piece.leaf.runs for piece in self.pieces])[self._order]
         self._parts: dict[int, AxisSpans] = {}
 
     def part(self, axis: int) -> AxisSpans:
         """Along one axis, where each load begins and ends."""
         if axis not in self._parts:
-            first, stop = (_joined([piece.part(axis)[end] for piece in self.pieces])[self._order] for end in (0, 1))
+            first, stop = (
+                _joined([piece.part(axis)[end] for piece in self.pieces])[self._order] for end in (0, 1)
+            )
             self._parts[axis] = first, stop
         return self._parts[axis]
 
@@ -363,10 +439,16 @@ class _Place:
 
     def cuts(self, wanted: Wanted) -> dict[int, AxisSpans]:
         """Axes along which a load may hold less than what is wanted."""
-        return {axis: part for axis, part in enumerate(wanted.parts) if part is not None and self.whole[axis] < part[1].max()}
+        return {
+            axis: part
+            for axis, part in enumerate(wanted.parts)
+            if part is not None and self.whole[axis] < part[1].max()
+        }
 
     def has(self, wanted: Wanted, cut: dict[int, AxisSpans], runs: Ints) -> Ints:
-        """Whether the block that was loaded last is the one that is wanted, and still there, in each of these runs."""
+        """Whether the block that was loaded last is the one that is wanted, and still there,
+        in each of these runs.
+        """
         last = np.searchsorted(self.times, wanted.times[runs]) - 1
         present = last >= 0
         for axis, part in cut.items():
@@ -376,14 +458,17 @@ class _Place:
             span = self.spans[kind]
             here = np.flatnonzero(present & (self.kinds[last] == kind))
             if span[1] > span[0]:
-                present[here] &= self.ring.keeps(span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]])
+                present[here] &= self.ring.keeps(
+                    span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]]
+                )
         return present
 
 
 def _by_number(numbers: Ints) -> Ints:
     """Order of small numbers, equal ones as they are."""
     few = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() <= np.iinfo(np.uint16).max
-    return np.argsort(numbers.astype(np.uint16) if few else numbers, kind="stable")  # a radix sort, where 16 bits are enough
+    # a radix sort, where 16 bits are enough
+    return np.argsort(numbers.astype(np.uint16) if few else numbers, kind="stable")
 
 
 def _joined(arrays: Sequence[Ints]) -> Ints:

@@ -1,4 +1,6 @@
-"""The places of a group: where they lie, what is put there, and whether everything that a step reads is on chip when it runs."""
+"""The places of a group: where they lie, what is put there,
+and whether everything that a step reads is on chip when it runs.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,17 @@ def place_problems(schedule: GroupSteps) -> Iterator[str]:
         here = [ring for ring in rings if schedule.hardware.store_of(ring.place.purpose) == store]
         close(here, by_slot=MODES[schedule.group.mode].chains)
     wrong = [*_crowded(schedule)]
-    wrong += [text for ring, held in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, held)]
-    if not MODES[schedule.group.mode].reuses_bytes:  # what lies in one place is done with when another is written
-        wrong += [f"places {ring.place.name!r} and {other.place.name!r} overlap" for ring in rings for other in ring.partners if id(ring) < id(other)]
+    wrong += [
+        text for ring, held in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, held)
+    ]
+    # what lies in one place is done with when another is written
+    if not MODES[schedule.group.mode].reuses_bytes:
+        wrong += [
+            f"places {ring.place.name!r} and {other.place.name!r} overlap"
+            for ring in rings
+            for other in ring.partners
+            if id(ring) < id(other)
+        ]
     yield from wrong or _StepReads(schedule, rings, tenants).problems()
 
 
@@ -56,7 +66,9 @@ def _where(schedule: GroupSteps) -> Iterator[str]:
     """Places have names of their own, begin where an element may, and lie below the end of the buffer."""
     places, unit = schedule.group.places, _least_unit(schedule.hardware)
     for place in places:
-        if not (1 <= place.slots <= LARGEST and 0 <= place.slot_bytes <= LARGEST and 0 <= place.address <= LARGEST):
+        if not (
+            1 <= place.slots <= LARGEST and 0 <= place.slot_bytes <= LARGEST and 0 <= place.address <= LARGEST
+        ):
             yield f"place {place.name!r}: {place.slots} slots of {place.slot_bytes} B from {place.address} on"
         elif place.address % unit:
             yield f"place {place.name!r}: it begins at {place.address}, must be a multiple of {unit}"
@@ -73,7 +85,11 @@ def _where(schedule: GroupSteps) -> Iterator[str]:
 
 def _least_unit(hardware: Hardware) -> int:
     """Bytes of which everything on chip has a whole number."""
-    bits = gcd(8 * hardware.element_bytes, 8 * hardware.accumulator_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True)))
+    bits = gcd(
+        8 * hardware.element_bytes,
+        8 * hardware.accumulator_bytes,
+        *(hardware.constant_bits(bias=bias) for bias in (False, True)),
+    )
     return bits // 8 if bits % 8 == 0 else 1
 
 
@@ -83,7 +99,9 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
     for step, piece in schedule.moves:
         if not step.store and all(piece.extents):
             size = moved(schedule, step, piece)[1] if step.tensor in schedule.constants else 0
-            rings[step.place].writes.append(Write(piece, piece.leaf.start(len(piece.extents)), step.offset, size))
+            rings[step.place].writes.append(
+                Write(piece, piece.leaf.start(len(piece.extents)), step.offset, size)
+            )
             tenants[step.place].add(Tenant(step.tensor))
     for computation in schedule.computations:
         step = computation.step
@@ -103,25 +121,37 @@ def _kept(schedule: GroupSteps, computation: Computation, piece: StepBox) -> Ste
 
 
 def _crowded(schedule: GroupSteps) -> Iterator[str]:
-    """Computations that make more rows at once than there are slots for them. What is loaded may run through a ring row by row."""
+    """Computations that make more rows at once than there are slots for them.
+
+    What is loaded may run through a ring row by row.
+    """
     for computation in schedule.computations:
         step = computation.step
         for piece, place in zip(computation.pieces, step.places, strict=True):
             target = place if step.last else step.accumulator
             written = piece if step.last or not all(piece.extents) else _kept(schedule, computation, piece)
-            if target >= 0 and all(piece.extents) and written.height > (slots := schedule.group.places[target].slots):
+            if (
+                target >= 0
+                and all(piece.extents)
+                and written.height > (slots := schedule.group.places[target].slots)
+            ):
                 yield f"{describe(computation.leaf)}: {written.height} rows at once for {slots} slots"
 
 
 def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> Iterator[str]:
-    """What is wrong with a place, given what is put there: one thing alone (constants: any), in slots of just the size that it needs."""
+    """What is wrong with a place, given what is put there:
+    one thing alone (constants: any), in slots of just the size that it needs.
+    """
     place = ring.place
     if not tenants:
         yield f"place {place.name!r}: nothing is ever put there"
         return
     constants = all(tenant.tensor in schedule.constants for tenant in tenants)
     if not constants and len(tenants) > 1:
-        yield f"place {place.name!r}: it takes {' and '.join(sorted(repr(tenant.tensor) for tenant in tenants))}"
+        yield (
+            f"place {place.name!r}: it takes "
+            f"{' and '.join(sorted(repr(tenant.tensor) for tenant in tenants))}"
+        )
         return
     (tenant, *_) = tenants
     purpose = "weight" if constants else "sum" if tenant.sums else "map"
@@ -129,7 +159,10 @@ def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> It
         yield f"place {place.name!r}: the plan says it is for a {place.purpose}, it takes a {purpose}"
     names = _names(schedule, tenants, purpose)
     if not called(place.name, names):
-        yield f"place {place.name!r}: found this name for what takes {' and '.join(sorted(repr(t.tensor) for t in tenants))}; accepted: {names[0]!r}"
+        yield (
+            f"place {place.name!r}: found this name for what takes "
+            f"{' and '.join(sorted(repr(t.tensor) for t in tenants))}; accepted: {names[0]!r}"
+        )
     if constants:
         whole = needed = max(write.offset + write.size for write in ring.writes)
         if not ring.in_turn():
@@ -138,27 +171,52 @@ def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> It
         shape = schedule.net.graph.shape(tenant.tensor)
         if tenant.sums:
             shape = kept_shape(schedule.net.calls, schedule.net.maker[tenant.tensor]) or shape
-        whole, needed = _row_bytes(schedule, shape, tenant), max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes)
-        narrow = [axis for axis, extent in enumerate(shape) if any(write.piece.extents[axis] < extent for write in ring.writes)]
+        whole, needed = (
+            _row_bytes(schedule, shape, tenant),
+            max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes),
+        )
+        narrow = [
+            axis
+            for axis, extent in enumerate(shape)
+            if any(write.piece.extents[axis] < extent for write in ring.writes)
+        ]
         cut = ring.collects(shape, narrow) if MODES[schedule.group.mode].spills else -1
         if cut >= 0 and place.slot_bytes >= (size := _collected(schedule, ring, tenant)):
             ring.parted, needed = cut, size
         elif place.slot_bytes < whole:
             if needed < place.slot_bytes:  # channels are made block by block, and stored together
-                stored = [piece for step, piece in schedule.moves if step.store and schedule.group.places[step.place] is place]
-                needed = max((_row_bytes(schedule, piece.extents, tenant) for piece in stored), default=needed)
-                narrow = [axis for axis in narrow if any(piece.extents[axis] < shape[axis] for piece in stored)]
+                stored = [
+                    piece
+                    for step, piece in schedule.moves
+                    if step.store and schedule.group.places[step.place] is place
+                ]
+                needed = max(
+                    (_row_bytes(schedule, piece.extents, tenant) for piece in stored), default=needed
+                )
+                narrow = [
+                    axis for axis in narrow if any(piece.extents[axis] < shape[axis] for piece in stored)
+                ]
             ring.narrow_to(narrow)
-        if place.name == tenant.tensor and any((number != piece.first_row).any() for piece, number in _numbered(schedule, ring)):
+        if place.name == tenant.tensor and any(
+            (number != piece.first_row).any() for piece, number in _numbered(schedule, ring)
+        ):
             yield f"place {place.name!r}: rows are not in the slots of their numbers"
     if place.slot_bytes not in (whole, needed):
-        yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}" + (f" or {whole}" if whole > needed else "")
+        yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}" + (
+            f" or {whole}" if whole > needed else ""
+        )
 
 
 def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
-    """What a place may be called: as the map in it, and how it comes there a second time; for what passes through it; as the only constant in it."""
+    """What a place may be called: as the map in it, and how it comes there a second time; for what passes
+    through it; as the only constant in it.
+    """
     if purpose == "map":
-        return tuple(f"{tenant.tensor}{second}" for tenant in tenants for second in ("", " in blocks", " beside", " ahead", *USES))
+        return tuple(
+            f"{tenant.tensor}{second}"
+            for tenant in tenants
+            for second in ("", " in blocks", " beside", " ahead", *USES)
+        )
     if purpose == "sum":
         return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))
     return (*WEIGHTS, *(tenant.tensor for tenant in tenants if len(tenants) == 1))
@@ -182,8 +240,14 @@ def _row_bytes(schedule: GroupSteps, shape: tuple[int, ...], tenant: Tenant) -> 
 def _collected(schedule: GroupSteps, ring: WrittenPlace, tenant: Tenant) -> int:
     """One row of all the parts together that come into a place."""
     columns = range(len(ring.writes[0].piece.extents))
-    reach = [[(write.piece.leaf.ends(write.piece.column + k), write.piece.extents[k]) for write in ring.writes] for k in columns]
-    hull = tuple(max(ends[1] + extent for ends, extent in column) - min(ends[0] for ends, _ in column) for column in reach)
+    reach = [
+        [(write.piece.leaf.ends(write.piece.column + k), write.piece.extents[k]) for write in ring.writes]
+        for k in columns
+    ]
+    hull = tuple(
+        max(ends[1] + extent for ends, extent in column) - min(ends[0] for ends, _ in column)
+        for column in reach
+    )
     return _row_bytes(schedule, hull, tenant)
 
 
@@ -196,9 +260,13 @@ class _StepRead(NamedTuple):
 
 
 class _StepReads:
-    """Everything that the steps read, looked up in the places: one map or its sums after the other, as rows take a lot of memory."""
+    """Everything that the steps read, looked up in the places:
+    one map or its sums after the other, as rows take a lot of memory.
+    """
 
-    def __init__(self, schedule: GroupSteps, rings: Sequence[WrittenPlace], tenants: Sequence[set[Tenant]]) -> None:
+    def __init__(
+        self, schedule: GroupSteps, rings: Sequence[WrittenPlace], tenants: Sequence[set[Tenant]]
+    ) -> None:
         self.schedule, self.net, self.rings = schedule, schedule.net, rings
         self.holding: dict[Tenant, list[WrittenPlace]] = defaultdict(list)
         loads: dict[str, list[tuple[WrittenPlace, Write]]] = defaultdict(list)
@@ -212,7 +280,8 @@ class _StepReads:
         self.blocks = {name: ConstantLoads(loads.get(name, ())) for name in schedule.constants}
         self.reads: dict[Tenant, list[_StepRead]] = defaultdict(list)
         self.rules: dict[tuple[str, int], Rules] = {}  # by operator and input
-        self.operands: list[tuple[Leaf, str, Callable[[], ResultBoxes], range | None]] = []  # step, operator, its result, which inputs it reads
+        # step, operator, its result, which inputs it reads
+        self.operands: list[tuple[Leaf, str, Callable[[], ResultBoxes], range | None]] = []
         for computation in schedule.computations:
             if any(all(piece.extents) for piece in computation.pieces):
                 self._computation(computation)
@@ -222,17 +291,28 @@ class _StepReads:
             self._maps(leaf, op, result, inputs)
         for step, piece in schedule.moves:
             if step.store and all(piece.extents):
-                self.reads[Tenant(step.tensor)].append(_StepRead(piece.leaf, partial(_same, piece), step.place))
+                self.reads[Tenant(step.tensor)].append(
+                    _StepRead(piece.leaf, partial(_same, piece), step.place)
+                )
 
     def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces
         call = self.schedule.net.calls[step.operator]
         most = 2 if call.attention is None else len(call.operator.inputs)
         inputs = None if step.last else range(most)  # a bias is added when sums are finished
-        self.operands.append((leaf, step.operator, lambda: self.schedule.result(step.operator, pieces, computation.inputs), inputs))
+        self.operands.append(
+            (
+                leaf,
+                step.operator,
+                lambda: self.schedule.result(step.operator, pieces, computation.inputs),
+                inputs,
+            )
+        )
         if not step.first:
             held = _kept(self.schedule, computation, pieces[0])
-            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_StepRead(leaf, partial(_same, held), step.accumulator))
+            self.reads[Tenant(pieces[0].tensor, sums=True)].append(
+                _StepRead(leaf, partial(_same, held), step.accumulator)
+            )
 
     def _maps(self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None) -> None:
         """Those of these inputs; None: of all, those of what follows in flight too."""
@@ -241,12 +321,26 @@ class _StepReads:
                 seen = read.seen == read.map or Tenant(read.seen) in self.holding
                 name = read.seen if seen else read.map
                 if (read.by, read.index) not in self.rules:
-                    self.rules[read.by, read.index] = operand_rules(self.net, read, self.net.calls[read.by], seen=seen)
-                beside = read.by != op and self.net.graph.shape(name) == self.net.graph.shape(self.net.makes[op][0])
+                    self.rules[read.by, read.index] = operand_rules(
+                        self.net, read, self.net.calls[read.by], seen=seen
+                    )
+                beside = read.by != op and self.net.graph.shape(name) == self.net.graph.shape(
+                    self.net.makes[op][0]
+                )
                 call = self.net.calls[op]
-                replaced = read.by == op and call.attention is not None and query_by_query(call, read.index, result())
+                replaced = (
+                    read.by == op
+                    and call.attention is not None
+                    and query_by_query(call, read.index, result())
+                )
                 wanted = partial(
-                    _wanted, leaf, self.rules[read.by, read.index], result, row_axis(self.net.graph.shape(name)), in_place=beside, replaced=replaced
+                    _wanted,
+                    leaf,
+                    self.rules[read.by, read.index],
+                    result,
+                    row_axis(self.net.graph.shape(name)),
+                    in_place=beside,
+                    replaced=replaced,
                 )
                 self.reads[Tenant(name)].append(_StepRead(leaf, wanted))
 
@@ -262,19 +356,34 @@ class _StepReads:
                 missing = missing_row(here, wanted(), self.schedule.work)
                 if missing is not None:
                     what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
-                    yield f"{describe(leaf)}: at step {missing[0]} row {missing[1]} of {what}, or a part of it, is not on chip"
+                    yield (
+                        f"{describe(leaf)}: at step {missing[0]} row {missing[1]} of {what}, or a part of "
+                        "it, is not on chip"
+                    )
 
-    def _constants(self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None) -> Iterator[str]:
+    def _constants(
+        self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None
+    ) -> Iterator[str]:
         for constant in self.net.constants[op]:
             if (inputs is None or (constant.by == op and constant.index in inputs)) and not constant.gathered:
-                wanted = _wanted(leaf, constant_rules(self.net.calls[constant.by], constant.index), result, None)
+                wanted = _wanted(
+                    leaf, constant_rules(self.net.calls[constant.by], constant.index), result, None
+                )
                 step = self.blocks[constant.name].missing(wanted)
                 if step is not None:
-                    yield f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"
+                    yield (
+                        f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"
+                    )
 
 
 def _wanted(
-    leaf: Leaf, rules: Rules, result: Callable[[], ResultBoxes], row_axis: int | None, *, in_place: bool = False, replaced: bool = False
+    leaf: Leaf,
+    rules: Rules,
+    result: Callable[[], ResultBoxes],
+    row_axis: int | None,
+    *,
+    in_place: bool = False,
+    replaced: bool = False,
 ) -> Wanted:
     boxes = result()
     return Wanted(leaf.times, tuple(rule and rule(boxes) for rule in rules), row_axis, replaced, in_place)

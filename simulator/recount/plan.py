@@ -1,4 +1,6 @@
-"""Recount everything that a plan claims: legality, buffer and DRAM bytes of every group, places and steps, the DRAM map, baselines, totals, gap."""
+"""Recount everything that a plan claims: legality, buffer and DRAM bytes of every group, places and steps,
+the DRAM map, baselines, totals, gap.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def multiplications(net: RecountNetwork) -> int:
 
 
 class _Recounting:
-    def __init__(self, net: RecountNetwork, original: RecountNetwork | None, plan: Plan, wrong: tuple[str, ...]) -> None:
+    def __init__(
+        self, net: RecountNetwork, original: RecountNetwork | None, plan: Plan, wrong: tuple[str, ...]
+    ) -> None:
         """`original`: the network without copies, if it has any; `wrong`: what was found of them."""
         self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
         self.plan, levels = one_level(net, plan)
@@ -104,7 +108,8 @@ class _Recounting:
             self.discrepancies.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
         tables = bool(plan.hardware.parameter_store_bytes) and net.graph.quantized and plan.traffic != "paper"
         self.attentions = attentions_in(net.graph)
-        self.flies = plan.scheme in IN_FLIGHT or tables  # on chips with tables, what is one follows in flight in every scheme
+        # on chips with tables, what is one follows in flight in every scheme
+        self.flies = plan.scheme in IN_FLIGHT or tables
         self.halo_macs = Fraction(0)  # of what groups compute again
         self.steps = 0
         self.work = RowBudget()
@@ -113,16 +118,23 @@ class _Recounting:
         self.by_formula: list[int] = []  # DRAM bytes of groups
         self.not_recounted: list[int] = []
         if plan.traffic == "paper" and plan.hardware.weight_buffer_bytes:
-            self.discrepancies.append(f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: the paper has one buffer")
+            self.discrepancies.append(
+                f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: the paper "
+                "has one buffer"
+            )
         self.left_out = {  # operators that traffic paper leaves out
             op
             for op in net.operators
-            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and weight_bytes(net, [op], plan.hardware)[1] >= plan.hardware.buffer_bytes
+            if plan.traffic == "paper"
+            and net.specs[op] is not OPAQUE
+            and weight_bytes(net, [op], plan.hardware)[1] >= plan.hardware.buffer_bytes
         }
 
     def run(self) -> Recount:
         if self.plan.scheme not in SCHEMES:
-            self.discrepancies.append(f"scheme: found {self.plan.scheme!r}; a recount knows {', '.join(sorted(SCHEMES))}")
+            self.discrepancies.append(
+                f"scheme: found {self.plan.scheme!r}; a recount knows {', '.join(sorted(SCHEMES))}"
+            )
         known = self._partition()
         for group, members in known:
             self._structure(group, members)
@@ -131,10 +143,13 @@ class _Recounting:
         done, without = multiplications(self.net) + self.halo_macs, multiplications(self.original)
         if not done <= self.plan.max_recompute * without * (1 + 1e-9):
             self.discrepancies.append(
-                f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} multiply-accumulates, of {without:,} without"
+                f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} "
+                f"multiply-accumulates, of {without:,} without"
             )
         free = self.attentions.masks if self.plan.scheme in IN_FLIGHT else frozenset[str]()
-        self.discrepancies += memory_problems(self.net, self.claimed, known, self.tables, free, flies=self.flies)
+        self.discrepancies += memory_problems(
+            self.net, self.claimed, known, self.tables, free, flies=self.flies
+        )
         return self._totals(known)
 
     def _say(self, group: PlannedGroup, what: str) -> None:
@@ -144,7 +159,7 @@ class _Recounting:
         if claimed != counted:
             self._say(group, f"{what}: the plan says {claimed}, counted {counted}")
 
-    # -- legality ----------------------------------------------------------------------------------------------------------------------------
+    # -- legality --------------------------------------------------------------------------------------------
 
     def _partition(self) -> list[tuple[PlannedGroup, list[str]]]:
         """The groups with the operators that exist; every operator must be in exactly one."""
@@ -167,13 +182,19 @@ class _Recounting:
                     self._say(group, "its operators are not in the order of the network")
             else:
                 self._say(group, "it has no operator")
-        self.discrepancies += [f"operator {name!r} is in no group" for name in self.net.operators if name not in owner]
+        self.discrepancies += [
+            f"operator {name!r} is in no group" for name in self.net.operators if name not in owner
+        ]
         return known
 
     def _structure(self, group: PlannedGroup, members: list[str]) -> None:
         unknown = [name for name in members if self.net.specs[name] is OPAQUE]
         if unknown and len(members) > 1:
-            self._say(group, f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) is unknown to lfopt and must be alone")
+            self._say(
+                group,
+                f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) is unknown to lfopt and must be "
+                "alone",
+            )
         for why in (not_connected(self.net, members), not_convex(self.net, members)):
             if why:
                 self._say(group, why)
@@ -187,7 +208,7 @@ class _Recounting:
                 for producer in sorted(self.net.producers(op) - executed):
                     self._say(group, f"{op!r} reads a result of {producer!r}, which runs later")
 
-    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+    # -- groups ----------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup, members: list[str]) -> None:
         mode = MODES.get(group.mode)
@@ -195,8 +216,11 @@ class _Recounting:
             self._say(group, f"mode: found {group.mode!r}; a recount knows {', '.join(MODES)}")
             return
         tensors = {name for op in members for name in (*self.net.operators[op].inputs, *self.net.makes[op])}
-        if len(group.places) > (most := 2 * len(tensors) + len(members)):  # views and partial sums have places of their own
-            self._say(group, f"{len(group.places):,} places, for {len(tensors)} tensors; a recount looks at {most}")
+        # views and partial sums have places of their own
+        if len(group.places) > (most := 2 * len(tensors) + len(members)):
+            self._say(
+                group, f"{len(group.places):,} places, for {len(tensors)} tensors; a recount looks at {most}"
+            )
             return
         net, flown, raw = self._in_flight(group, members)
         once = moved_once(raw, members, self.hardware)
@@ -208,17 +232,33 @@ class _Recounting:
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
         results = {name for op in members for name in self.net.makes[op]}
         if group.spilled and not (mode.spills and results.issuperset(group.spilled)):
-            self._say(group, f"it spills {', '.join(group.spilled)}, which it does not make, or mode {group.mode} does not")
+            self._say(
+                group,
+                f"it spills {', '.join(group.spilled)}, which it does not make, "
+                f"or mode {group.mode} does not",
+            )
         self._mode(group, mode, members, net, flown)
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes and not mode.chains:
-            self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
+            self._say(
+                group,
+                f"parameters of {once.dram.parameter} B, their store has "
+                f"{self.hardware.parameter_store_bytes}",
+            )
         tables = sum(table_count(raw, name, self.hardware) for name in members)
         if len(members) > 1 and 0 < self.hardware.parameter_tables < tables and not mode.chains:
             self._say(group, f"{tables} tables, their store holds {self.hardware.parameter_tables}")
         if not mode.executed:
-            self._expect(group, "allocated bytes", group.allocated_bytes, count(self.net, members, self.hardware).buffer_bytes)
+            self._expect(
+                group,
+                "allocated bytes",
+                group.allocated_bytes,
+                count(self.net, members, self.hardware).buffer_bytes,
+            )
         elif group.allocated_bytes >= self.hardware.buffer_bytes:
-            self._say(group, f"needs {group.allocated_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
+            self._say(
+                group,
+                f"needs {group.allocated_bytes} B of buffer, must be below {self.hardware.buffer_bytes}",
+            )
         results = self._line_buffers(net, group, flown) if mode.rings else {}
         if not mode.rings:
             self._requirement(group, mode)
@@ -231,11 +271,15 @@ class _Recounting:
             self._steps(net, raw, group, flown, results)
             return
         self._without_steps(group, mode, members, once)
-        counted = formula is not None and not mode.bands  # how often weights pass in bands is in the steps alone
+        # how often weights pass in bands is in the steps alone
+        counted = formula is not None and not mode.bands
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
-    def _in_flight(self, group: PlannedGroup, members: list[str]) -> tuple[RecountNetwork, list[str], RecountNetwork]:
-        """The network and the group's operators in which those that follow in flight are part of the one that they follow, as the steps have it.
+    def _in_flight(
+        self, group: PlannedGroup, members: list[str]
+    ) -> tuple[RecountNetwork, list[str], RecountNetwork]:
+        """The network and the group's operators in which those that follow in flight are part of the one that
+        they follow, as the steps have it.
 
         And the network with every operator by itself, but with the tables that those in flight share.
         """
@@ -245,31 +289,59 @@ class _Recounting:
             if (one := self.attentions.named(step)[0]) is not None:
                 calls[step.operator, *step.then] = one.call
         base, own = self.net, self.net
-        if not group.steps and self.plan.scheme in IN_FLIGHT:  # which of them are one operator, only the steps say
-            inside = [one.call for one in self.attentions.recognised if {part.operator.name for part in one.call.parts} <= {*members}]
+        # which of them are one operator, only the steps say
+        if not group.steps and self.plan.scheme in IN_FLIGHT:
+            inside = [
+                one.call
+                for one in self.attentions.recognised
+                if {part.operator.name for part in one.call.parts} <= {*members}
+            ]
             return base, members, unmasked(base, inside)
         if calls and self.plan.scheme in IN_FLIGHT:
             base, own = with_attentions(self.net, [*calls.values()]), unmasked(self.net, [*calls.values()])
             members = in_order(base, [op for op in members if op in base.operators])
-            flown = [(flight[0], *flight[len(calls[flight].parts) :]) if flight in calls else flight for flight in flown]
+            flown = [
+                (flight[0], *flight[len(calls[flight].parts) :]) if flight in calls else flight
+                for flight in flown
+            ]
         flights = {flight for flight in flown if len(flight) > 1}
         if not flights:
             return base, members, own
-        if self.plan.scheme not in IN_FLIGHT and (odd := next((f for f in sorted(flights) if not (self.flies and is_table(self.net, f))), None)):
-            self._say(group, f"operators in flight from {odd[0]!r} on, which are not of scheme {self.plan.scheme}")
+        if self.plan.scheme not in IN_FLIGHT and (
+            odd := next((f for f in sorted(flights) if not (self.flies and is_table(self.net, f))), None)
+        ):
+            self._say(
+                group, f"operators in flight from {odd[0]!r} on, which are not of scheme {self.plan.scheme}"
+            )
         if wrong := next(not_flights(base, members, dict.fromkeys(flown)), None):
             self._say(group, wrong)
             return base, members, own
         raw, net = copy(own), with_flights(base, flights)
-        raw.tables = {op: tables for flight in flights for op, tables in shared_tables(self.net, flight, self.hardware).items()}
+        raw.tables = {
+            op: tables
+            for flight in flights
+            for op, tables in shared_tables(self.net, flight, self.hardware).items()
+        }
         self.tables |= raw.tables
         return net, in_order(net, [op for op in members if op in net.operators]), raw
 
-    def _steps(self, net: RecountNetwork, raw: RecountNetwork, group: PlannedGroup, members: list[str], spans: dict[str, list[Span]]) -> None:
+    def _steps(
+        self,
+        net: RecountNetwork,
+        raw: RecountNetwork,
+        group: PlannedGroup,
+        members: list[str],
+        spans: dict[str, list[Span]],
+    ) -> None:
         steps, lines = step_count(group.steps), line_count(group.steps)
-        for number, before, most, what in ((steps, self.steps, MOST_STEPS, "steps"), (lines, self.lines, MOST_LINES, "lines of steps")):
+        for number, before, most, what in (
+            (steps, self.steps, MOST_STEPS, "steps"),
+            (lines, self.lines, MOST_LINES, "lines of steps"),
+        ):
             if before + number > most:
-                self._say(group, f"{number:,} {what}, after {before:,} of other groups; a plan has at most {most:,}")
+                self._say(
+                    group, f"{number:,} {what}, after {before:,} of other groups; a plan has at most {most:,}"
+                )
                 return
         self.steps += steps
         self.lines += lines
@@ -288,7 +360,8 @@ class _Recounting:
                 wrong = [*byte_problems(schedule), *traffic_problems(schedule, spans)]
                 if MODES[group.mode].spills:
                     self.halo_macs += repeated_macs(schedule)
-            for what in wrong or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
+            # the last is what takes time: nobody asks for it where the rest is wrong
+            for what in wrong or place_problems(schedule):
                 self._say(group, what)
         except TooMuch as error:
             self._say(group, str(error))
@@ -314,18 +387,33 @@ class _Recounting:
         recounted = {(place.name, place.slots, place.slot_bytes) for place in group.places}
         for name, slots, size in sorted(recounted ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
-            yield f"{what} is not what strips take" if (name, slots, size) in recounted else f"{what} is missing"
+            yield (
+                f"{what} is not what strips take"
+                if (name, slots, size) in recounted
+                else f"{what} is missing"
+            )
         yield from strip_problems(schedule, strips)
 
-    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str], net: RecountNetwork, flown: list[str]) -> None:
-        """The mode is one of the scheme, and the operators are such as may run in it. `net`, `flown`: with those in flight as part of others."""
+    def _mode(
+        self, group: PlannedGroup, mode: Mode, members: list[str], net: RecountNetwork, flown: list[str]
+    ) -> None:
+        """The mode is one of the scheme, and the operators are such as may run in it.
+
+        `net`, `flown`: with those in flight as part of others.
+        """
         name, plan, single = group.mode, self.plan, len(members) == 1
         if mode.schemes and plan.scheme not in mode.schemes:
             self._say(group, f"mode {name} is not of scheme {plan.scheme}")
         if mode.of != "left out" and (gone := self.left_out.intersection(members)):
-            self._say(group, f"mode {name}, but the weights of {min(gone)!r} reach the buffer: traffic paper leaves it out")
+            self._say(
+                group,
+                f"mode {name}, but the weights of {min(gone)!r} reach the buffer: "
+                "traffic paper leaves it out",
+            )
         if mode.of == "left out" and not (single and members[0] in self.left_out):
-            self._say(group, f"mode {name}, but it is not one operator that traffic {plan.traffic} leaves out")
+            self._say(
+                group, f"mode {name}, but it is not one operator that traffic {plan.traffic} leaves out"
+            )
         if (mode.of == "unknown") != (single and self.net.specs[members[0]] is OPAQUE):
             self._say(group, f"mode {name}: just one operator that is unknown to lfopt is opaque")
         unknown = self.flies and not group.steps  # what is in flight, only the steps say
@@ -340,25 +428,45 @@ class _Recounting:
             return None
         weight = once.weight * (group.weight_passes if mode.bands else 1)
         if mode.blocks and self.hardware.pads_constants:
-            weight = max(weight, group.dram.weight)  # blocks are rounded up one by one: how many there are, only the steps say
+            # blocks are rounded up one by one: how many there are, only the steps say
+            weight = max(weight, group.dram.weight)
         return replace(once, weight=weight)
 
-    def _line_buffers(self, net: RecountNetwork, group: PlannedGroup, members: list[str]) -> dict[str, list[Span]]:
-        """The places are the rings that the group takes when it is run in its bands, and its weights, one beside the other.
+    def _line_buffers(
+        self, net: RecountNetwork, group: PlannedGroup, members: list[str]
+    ) -> dict[str, list[Span]]:
+        """The places are the rings that the group takes when it is run in its bands, and its weights, one
+        beside the other.
 
         Gives the rows of every step of every operator then.
         """
         claimed = group.band_rows
         if group.unwritten and self.flies:
             return {}  # what is in flight, and what runs, only the steps say
-        running = {node.operator for node in computations(group.steps) if node.accumulator >= 0 and node.operator in net.operators}
+        running = {
+            node.operator
+            for node in computations(group.steps)
+            if node.accumulator >= 0 and node.operator in net.operators
+        }
         if odd := [op for op in sorted(running) if self.plan.scheme not in IN_FLIGHT or not runs(net, op)]:
             self._say(group, f"{odd[0]!r} takes its operand in parts")
             return {}
-        highest = max((net.height(op) for op in members if any(net.needed_outside(name, members) for name in net.makes[op])), default=1)
-        whole = max(net.height(op) for op in members)  # stands for any more than one, where results have one row
+        highest = max(
+            (
+                net.height(op)
+                for op in members
+                if any(net.needed_outside(name, members) for name in net.makes[op])
+            ),
+            default=1,
+        )
+        # stands for any more than one, where results have one row
+        whole = max(net.height(op) for op in members)
         if claimed not in (range(1, highest + 1) if highest > 1 else (1, whole)):
-            self._say(group, f"band rows: the plan says {claimed}, the results that leave the group have {highest} or fewer")
+            self._say(
+                group,
+                f"band rows: the plan says {claimed}, the results that leave the group have {highest} or "
+                "fewer",
+            )
             return {}
         ran = run_line_buffered(net, members, group.band_rows, running)
         wanted = self._lines_and_weights(net, members, ran.rings, running)
@@ -371,18 +479,41 @@ class _Recounting:
         if group.unwritten:
             return ran.spans
         sums = {place.name for place in group.places if place.purpose == "sum"}
-        known = {place.name: next((name for name, *_ in wanted if called(place.name, (name,))), place.name) for place in group.places}
-        listed = [(known[place.name] if place.name in sums else place.name, place.slots, place.slot_bytes) for place in group.places]
+        known = {
+            place.name: next((name for name, *_ in wanted if called(place.name, (name,))), place.name)
+            for place in group.places
+        }
+        listed = [
+            (known[place.name] if place.name in sums else place.name, place.slots, place.slot_bytes)
+            for place in group.places
+        ]
         for name, slots, size in sorted(set(listed) ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
-            self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in listed else f"{what} is missing")
+            self._say(
+                group,
+                f"{what} is not what the line buffers take"
+                if (name, slots, size) in listed
+                else f"{what} is missing",
+            )
         return ran.spans
 
-    def _lines_and_weights(self, net: RecountNetwork, members: list[str], rings: dict[str, int], running: set[str]) -> set[tuple[str, int, int]]:
-        """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, weights whole, what reductions keep while they run."""
-        wanted = {(name, rows, self.hardware.row_bytes(net.tensor(name))) for name, rows in rings.items() if rows}
+    def _lines_and_weights(
+        self, net: RecountNetwork, members: list[str], rings: dict[str, int], running: set[str]
+    ) -> set[tuple[str, int, int]]:
+        """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, weights whole,
+        what reductions keep while they run.
+        """
+        wanted = {
+            (name, rows, self.hardware.row_bytes(net.tensor(name))) for name, rows in rings.items() if rows
+        }
         for constant in (c for op in members for c in net.constants[op] if not c.gathered):
-            wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)))
+            wanted.add(
+                (
+                    constant.name,
+                    1,
+                    self.hardware.constant_bytes(constant.elements, bias=constant.name in net.biases),
+                )
+            )
         return wanted | {(f"sums of {op}", 1, sums_bytes(net, op, self.hardware)) for op in running}
 
     def _buffer_bytes(self, places: set[tuple[str, int, int]]) -> int:
@@ -391,36 +522,60 @@ class _Recounting:
         return sum(slots * size for name, slots, size in places if name not in elsewhere)
 
     def _requirement(self, group: PlannedGroup, mode: Mode) -> None:
-        """What runs on any buffer requires nothing of it; whole maps and bands of rows, more than nothing, and less than it has."""
+        """What runs on any buffer requires nothing of it;
+        whole maps and bands of rows, more than nothing, and less than it has.
+        """
         if group.required_bytes is None:
             return
         if mode.tiles or not mode.executed:
             self._expect(group, "required bytes", group.required_bytes, 0)
         elif not 0 < group.required_bytes < self.hardware.buffer_bytes:
-            self._say(group, f"required bytes: found {group.required_bytes}, must be above 0 and below {self.hardware.buffer_bytes}")
+            self._say(
+                group,
+                f"required bytes: found {group.required_bytes}, must be above 0 and below "
+                f"{self.hardware.buffer_bytes}",
+            )
 
-    def _without_steps(self, group: PlannedGroup, mode: Mode, members: list[str], once: CompulsoryTraffic) -> None:
+    def _without_steps(
+        self, group: PlannedGroup, mode: Mode, members: list[str], once: CompulsoryTraffic
+    ) -> None:
         if group.places:
             self._say(group, "it has places, but no steps")
         if mode.always and not group.unwritten:
             self._say(group, f"mode {group.mode}, but it has no steps")
         if (mode.tiles or mode.slices) and group.unwritten:
-            if not (1 <= group.band_rows <= max(self.net.height(op) for op in members) and group.weight_passes >= 1):
-                self._say(group, f"{group.weight_passes} weight passes in bands of {group.band_rows} rows cannot be")
+            if not (
+                1 <= group.band_rows <= max(self.net.height(op) for op in members)
+                and group.weight_passes >= 1
+            ):
+                self._say(
+                    group, f"{group.weight_passes} weight passes in bands of {group.band_rows} rows cannot be"
+                )
         elif mode.strips:
             self._expect(group, "band rows", group.band_rows, 1)
             self._expect(group, "weight passes", group.weight_passes, 1)
         elif mode.rings:
-            self._expect(group, "weight passes", group.weight_passes, 1)  # the band rows are those of its line buffers
+            # the band rows are those of its line buffers
+            self._expect(group, "weight passes", group.weight_passes, 1)
         elif not mode.bands and not mode.spills:
-            height = 1 if mode.tiles and self.plan.traffic == "tiled" else max(self.net.height(op) for op in members)
+            height = (
+                1
+                if mode.tiles and self.plan.traffic == "tiled"
+                else max(self.net.height(op) for op in members)
+            )
             self._expect(group, "band rows", group.band_rows, height)
             self._expect(group, "weight passes", group.weight_passes, 1)
-        read, written = (sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs))
+        read, written = (
+            sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes
+            for names in (once.inputs, once.outputs)
+        )
         least = DramBytes(read, written, once.dram.weight, once.dram.parameter)
         if group.allocated_bytes < 0:
             self._say(group, f"allocated bytes: found {group.allocated_bytes}")
-        if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
+        if any(
+            getattr(group.dram, name) < getattr(least, name)
+            for name in ("input", "output", "weight", "parameter", "spill")
+        ):
             self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
 
     def _mask_bytes(self) -> int:
@@ -430,15 +585,21 @@ class _Recounting:
         sizes = ((name, self.net.tensor(name).elements) for name in self.attentions.masks)
         return sum(self.hardware.constant_bytes(size, bias=name in self.net.biases) for name, size in sizes)
 
-    # -- baselines and totals ----------------------------------------------------------------------------------------------------------------
+    # -- baselines and totals --------------------------------------------------------------------------------
 
     def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
         net, hardware, totals = self.original, self.hardware, self.plan.totals
         kept = [op for op in net.operators if op not in self.left_out]
-        fused = [members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)]
+        fused = [
+            members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)
+        ]
         used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]
         used += [name for name in net.stored if name in net.maker and net.maker[name] not in self.left_out]
-        left_out = sum(group.dram.total for group in self.claimed.groups if group.mode in MODES and not MODES[group.mode].counted)
+        left_out = sum(
+            group.dram.total
+            for group in self.claimed.groups
+            if group.mode in MODES and not MODES[group.mode].counted
+        )
         dram = sum(group.dram.total for group in self.claimed.groups) - left_out
         counted = {
             "dram_bytes": dram,
@@ -446,7 +607,11 @@ class _Recounting:
             "epilogue_fused_bytes": sum(moved_once(net, members, hardware).dram.total for members in fused),
             "compulsory_bytes": weight_bytes(net, kept, hardware)[0]
             - self._mask_bytes()
-            + (least_parameters(net, kept, hardware) if self.flies else sum(parameter_bytes(net, op, hardware) for op in kept))
+            + (
+                least_parameters(net, kept, hardware)
+                if self.flies
+                else sum(parameter_bytes(net, op, hardware) for op in kept)
+            )
             + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
             "excluded_bytes": left_out,
         }
@@ -455,18 +620,25 @@ class _Recounting:
         counted["l2_bytes"] = sum(group.l2.total for group in self.claimed.groups)
         for name, value in counted.items():
             if getattr(totals, name) not in (value, *([None] if name == "without_recompute_bytes" else [])):
-                self.discrepancies.append(f"totals.{name}: the plan says {getattr(totals, name)}, counted {value}")
+                self.discrepancies.append(
+                    f"totals.{name}: the plan says {getattr(totals, name)}, counted {value}"
+                )
         bound = totals.lower_bound_bytes
         if totals.proof != "none" and not counted["compulsory_bytes"] <= bound <= dram:
             self.discrepancies.append(
-                f"totals.lower_bound_bytes: {bound} is not between the compulsory {counted['compulsory_bytes']} and the plan's {dram}"
+                f"totals.lower_bound_bytes: {bound} is not between the compulsory "
+                f"{counted['compulsory_bytes']} and the plan's {dram}"
             )
         if totals.proof == "optimal" and bound != dram:
-            self.discrepancies.append(f"totals.proof: optimal, but the bound is {bound} and the plan moves {dram}")
+            self.discrepancies.append(
+                f"totals.proof: optimal, but the bound is {bound} and the plan moves {dram}"
+            )
         gap = (dram - bound) / bound if bound else 0.0
         if not isclose(totals.gap, gap, rel_tol=1e-9, abs_tol=1e-12):
             self.discrepancies.append(f"totals.gap: the plan says {totals.gap}, counted {gap}")
-        by_formula, not_recounted = ((len(sizes), sum(sizes)) for sizes in (self.by_formula, self.not_recounted))
+        by_formula, not_recounted = (
+            (len(sizes), sum(sizes)) for sizes in (self.by_formula, self.not_recounted)
+        )
         return Recount(
             discrepancies=tuple(self.discrepancies),
             groups=len(known),

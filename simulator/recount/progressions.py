@@ -1,4 +1,6 @@
-"""Steps in loops as arithmetic progressions: where and when each of them is, in all iterations at once; and how often boxes cover a tensor."""
+"""Steps in loops as arithmetic progressions: where and when each of them is, in all iterations at once;
+and how often boxes cover a tensor.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from lfopt.ir import Loop, Node, Step, step_count
 Ints = np.ndarray  # int64
 MOST_CELLS = 1 << 25  # of a grid that boxes cut a tensor into
 MOST_ROWS = 1 << 30  # that are written to places or looked up there, in a plan
-MOST_HELD = 1 << 24  # of them that are followed at once: those of one map that are written in a group, some 100 bytes each
+# of them that are followed at once: those of one map that are written in a group, some 100 bytes each
+MOST_HELD = 1 << 24
 
 
 class TooMuch(Exception):
@@ -33,7 +36,10 @@ class RowBudget:
         """Raises TooMuch."""
         self.left -= rows
         if self.left < 0:
-            raise TooMuch(f"the steps up to here write and read rows more than {MOST_ROWS:,} times; a recount follows no more")
+            raise TooMuch(
+                f"the steps up to here write and read rows more than {MOST_ROWS:,} times; a recount follows "
+                "no more"
+            )
 
     def hold(self, rows: int) -> None:
         """Follow rows that are written of one map all at once. Raises TooMuch."""
@@ -44,7 +50,10 @@ class RowBudget:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A step as it is written, and the loops around it. It runs once for every combination of their iterations."""
+    """A step as it is written, and the loops around it.
+
+    It runs once for every combination of their iterations.
+    """
 
     step: Step
     counts: tuple[int, ...]  # iterations of the loops, outermost first
@@ -71,16 +80,26 @@ class Leaf:
 
     def ends(self, column: int) -> tuple[int, int]:
         """Lowest and highest value of one coordinate of its origin."""
-        start, reach = self.step.origin[column], [(count - 1) * move for count, move in zip(self.counts, self._along(column), strict=True)]
+        start, reach = (
+            self.step.origin[column],
+            [(count - 1) * move for count, move in zip(self.counts, self._along(column), strict=True)],
+        )
         return start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
 
     def starts(self, columns: Sequence[int]) -> tuple[Ints, int]:
-        """(different runs, columns) coordinates of its origin, and how many runs have the same because their loops do not move them."""
+        """(different runs, columns) coordinates of its origin,
+        and how many runs have the same because their loops do not move them.
+        """
         along = [self._along(column) for column in columns]
         moving = [k for k in range(len(self.counts)) if any(move[k] for move in along)]
         counts = tuple(self.counts[k] for k in moving)
-        columns_of = [_spread(self.step.origin[c], counts, tuple(move[k] for k in moving)) for c, move in zip(columns, along, strict=True)]
-        return np.stack(columns_of, axis=1) if columns_of else np.zeros((1, 0), np.int64), self.runs // max(prod(counts), 1)
+        columns_of = [
+            _spread(self.step.origin[c], counts, tuple(move[k] for k in moving))
+            for c, move in zip(columns, along, strict=True)
+        ]
+        return np.stack(columns_of, axis=1) if columns_of else np.zeros((1, 0), np.int64), self.runs // max(
+            prod(counts), 1
+        )
 
     def _along(self, column: int) -> tuple[int, ...]:
         return tuple(move[column] for move in self.moves)
@@ -90,7 +109,9 @@ def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> In
     """start + sum of turn * stride, for every combination of iterations, the last loop the fastest."""
     starts = np.full((1,) * len(counts), start, np.int64)
     for k, (count, stride) in enumerate(zip(counts, strides, strict=True)):
-        starts = starts + (np.arange(count, dtype=np.int64) * stride).reshape(-1, *(1,) * (len(counts) - k - 1))
+        starts = starts + (np.arange(count, dtype=np.int64) * stride).reshape(
+            -1, *(1,) * (len(counts) - k - 1)
+        )
     return starts.reshape(-1)
 
 
@@ -99,7 +120,9 @@ def leaves(nodes: Sequence[Node]) -> list[Leaf]:
     return list(_leaves(nodes, 0, (), ()))
 
 
-def _leaves(nodes: Sequence[Node], at: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[Leaf]:
+def _leaves(
+    nodes: Sequence[Node], at: int, counts: tuple[int, ...], strides: tuple[int, ...]
+) -> Iterator[Leaf]:
     for node in nodes:
         if isinstance(node, Loop):
             length = step_count(node.body)
@@ -110,7 +133,7 @@ def _leaves(nodes: Sequence[Node], at: int, counts: tuple[int, ...], strides: tu
             at += 1
 
 
-# -- coverage --------------------------------------------------------------------------------------------------------------------------------
+# -- coverage ------------------------------------------------------------------------------------------------
 
 
 class Boxes(NamedTuple):
@@ -122,7 +145,8 @@ class Boxes(NamedTuple):
 
 
 def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
-    """How often boxes within a tensor cover each of its elements: a grid of cells, cut where a box begins or ends. Empty boxes cover nothing.
+    """How often boxes within a tensor cover each of its elements: a grid of cells, cut where a box begins or
+    ends. Empty boxes cover nothing.
 
     >>> times_covered((8,), [Boxes(np.array([[0], [3]]), (4,), 1)])
     array([1, 2, 1, 0])
@@ -136,10 +160,16 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     axes = [axis for axis, cut in enumerate(cuts) if len(cut) > 2]  # along the others every box is whole
     sizes = tuple(len(cuts[axis]) for axis in axes)
     if prod(sizes) > MOST_CELLS:
-        raise TooMuch(f"boxes cut a tensor of shape {list(shape)} into {prod(sizes):,} parts; a recount takes {MOST_CELLS:,}")
+        raise TooMuch(
+            f"boxes cut a tensor of shape {list(shape)} into {prod(sizes):,} parts; a recount takes "
+            f"{MOST_CELLS:,}"
+        )
     change = np.zeros(prod(sizes), np.int64)  # at every corner of a box; its sums are the counts
     for starts, extents, weight in boxes:
-        ends = [(np.searchsorted(cuts[a], starts[:, a]), np.searchsorted(cuts[a], starts[:, a] + extents[a])) for a in axes]
+        ends = [
+            (np.searchsorted(cuts[a], starts[:, a]), np.searchsorted(cuts[a], starts[:, a] + extents[a]))
+            for a in axes
+        ]
         for corner in product((0, 1), repeat=len(axes)):
             where = np.zeros(len(starts), np.int64)
             for size, end, side in zip(sizes, ends, corner, strict=True):
@@ -153,8 +183,11 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
 
 
 def times_along(shape: tuple[int, ...], boxes: Sequence[Boxes], axis: int) -> Ints:
-    """(extent of the axis, 2): how often boxes cover the elements at each place along an axis, at the least and at the most. Raises TooMuch."""
-    lengths = np.diff(_cuts(axis, shape[axis], [box for box in boxes if all(box.extents)]))  # of the cells of the grid
+    """(extent of the axis, 2): how often boxes cover the elements at each place along an axis,
+    at the least and at the most. Raises TooMuch.
+    """
+    # of the cells of the grid
+    lengths = np.diff(_cuts(axis, shape[axis], [box for box in boxes if all(box.extents)]))
     grid = np.moveaxis(times_covered(shape, boxes), axis, 0).reshape(len(lengths), -1)
     return np.repeat(np.stack([grid.min(axis=1), grid.max(axis=1)], axis=1), lengths, axis=0)
 

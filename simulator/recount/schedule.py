@@ -1,4 +1,6 @@
-"""The steps of a group, by what they do: loads, stores, gathers, computations, each with the box that it moves or makes in all of its runs."""
+"""The steps of a group, by what they do: loads, stores, gathers, computations,
+each with the box that it moves or makes in all of its runs.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,13 @@ class Computation:
 
     @property
     def input_boxes(self) -> tuple[Ints, int]:
-        """(different runs, axes + 1) where the box of its result begins, and what it folds; and how many runs are equal."""
-        columns = [*range(len(self.pieces[0].extents)), *([len(self.step.origin) - 1] if self.step.inputs else [])]
+        """(different runs, axes + 1) where the box of its result begins, and what it folds;
+        and how many runs are equal.
+        """
+        columns = [
+            *range(len(self.pieces[0].extents)),
+            *([len(self.step.origin) - 1] if self.step.inputs else []),
+        ]
         starts, repeats = self.leaf.starts(columns)
         return (starts if self.step.inputs else np.pad(starts, ((0, 0), (0, 1)))), repeats
 
@@ -101,13 +108,21 @@ class GroupSteps:
     """The steps of one group, and what the network says of its operators."""
 
     def __init__(
-        self, net: RecountNetwork, raw: RecountNetwork, hardware: Hardware, group: PlannedGroup, members: Sequence[str], work: RowBudget
+        self,
+        net: RecountNetwork,
+        raw: RecountNetwork,
+        hardware: Hardware,
+        group: PlannedGroup,
+        members: Sequence[str],
+        work: RowBudget,
     ) -> None:
         """`net`: with the group's flights as operators; `raw`: as it is."""
         self.raw, self.operators = raw, [op for op in group.nodes if op in raw.operators]
         self.net, self.hardware, self.group, self.members, self.work = net, hardware, group, members, work
         self.produced = {name for op in members for name in net.makes[op]}
-        self.external: list[tuple[str, MapOperand]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.produced]
+        self.external: list[tuple[str, MapOperand]] = [
+            (op, read) for op in members for read in net.reads[op] if read.map not in self.produced
+        ]
         self.gathering = {op for op in members if any(c.gathered for c in net.constants[op])}
         self.constants = {c.name for op in members for c in net.constants[op] if not c.gathered}
         self.spilled = {name for name in group.spilled if name in self.produced and MODES[group.mode].spills}
@@ -157,7 +172,9 @@ class GroupSteps:
                 for name, box in zip(self.net.makes[step.operator], step.boxes, strict=True):
                     pieces.append(StepBox(leaf, name, box_shape(box), column))
                     column += len(box)
-                computations.append(Computation(leaf, step, tuple(pieces), folded(self.net.calls[step.operator])))
+                computations.append(
+                    Computation(leaf, step, tuple(pieces), folded(self.net.calls[step.operator]))
+                )
         return computations
 
     def result(self, op: str, pieces: Sequence[StepBox], inputs: AxisSpans | None = None) -> ResultBoxes:
@@ -167,16 +184,24 @@ class GroupSteps:
         heights = (self.net.height(op) if piece.row_axis is None else piece.height for piece in nonempty)
         stops = [start + height for start, height in zip(starts, heights, strict=True)]
         nothing = np.zeros(pieces[0].leaf.runs, np.int64)
-        return ResultBoxes(pieces[0].parts, (np.minimum.reduce(starts), np.maximum.reduce(stops)), inputs or (nothing, nothing))
+        return ResultBoxes(
+            pieces[0].parts,
+            (np.minimum.reduce(starts), np.maximum.reduce(stops)),
+            inputs or (nothing, nothing),
+        )
 
-    # -- sense -------------------------------------------------------------------------------------------------------------------------------
+    # -- sense -----------------------------------------------------------------------------------------------
 
     def senseless(self) -> Iterator[str]:
         """Steps that cannot be any of this group. Of a schedule with such steps nothing else can be said."""
         yield from _senseless_loops(self.group.steps)
         for leaf in self.leaves:
             step = leaf.step
-            why = self._senseless_transfer(step) if isinstance(step, Transfer) else self._senseless_compute(step)
+            why = (
+                self._senseless_transfer(step)
+                if isinstance(step, Transfer)
+                else self._senseless_compute(step)
+            )
             if why := why or _beyond(leaf, self._limits(step)):
                 yield f"{describe(leaf)}: {why}"
 
@@ -185,7 +210,11 @@ class GroupSteps:
         if step.kind == "parameter":
             if step.tensor not in self.operators:
                 return "there is no such operator in the group"
-            return "parameters go to a store of their own" if step.store or step.gather or step.place != -1 or step.slot or step.offset else ""
+            return (
+                "parameters go to a store of their own"
+                if step.store or step.gather or step.place != -1 or step.slot or step.offset
+                else ""
+            )
         if not 0 <= step.place < len(self.group.places):
             return f"there is no place {step.place}"
         if step.gather:
@@ -198,17 +227,23 @@ class GroupSteps:
                 return "nothing outside the group needs it"
         elif step.tensor in self.produced and MODES[self.group.mode].chains:
             pass  # one stage stores it, another loads it again
-        elif step.tensor not in self.constants and not any(step.tensor in (read.seen, read.map) for _, read in self.external):
+        elif step.tensor not in self.constants and not any(
+            step.tensor in (read.seen, read.map) for _, read in self.external
+        ):
             return "the group does not read it from DRAM"
         if step.offset and step.tensor not in self.constants:
             return "only blocks of constants share slots"
-        return "" if len(step.box) == len(net.graph.shape(step.tensor)) else f"its box has {len(step.box)} axes"
+        return (
+            "" if len(step.box) == len(net.graph.shape(step.tensor)) else f"its box has {len(step.box)} axes"
+        )
 
     def _senseless_compute(self, step: Compute) -> str:
         if step.operator not in self.members or step.operator in self.gathering:
             return "it is not computed in the group"
         shapes = [self.net.graph.shape(name) for name in self.net.makes[step.operator]]
-        if [len(box) for box in step.boxes] != [len(shape) for shape in shapes] or len(step.places) != len(shapes):
+        if [len(box) for box in step.boxes] != [len(shape) for shape in shapes] or len(step.places) != len(
+            shapes
+        ):
             return f"it has {len(shapes)} results, and each of them needs a box with its axes, and a place"
         if not all(-1 <= place < len(self.group.places) for place in (*step.places, step.accumulator)):
             return f"places are numbered up to {len(self.group.places) - 1}"
@@ -254,12 +289,18 @@ def _beyond(leaf: Leaf, limits: Sequence[tuple[int, int]]) -> str:
 
 
 def called(name: str, names: Iterable[str]) -> bool:
-    """Whether a place is called so, but for what sets it apart from a tensor or another place of that name."""
+    """Whether a place is called so, but for what sets it apart from a tensor or another place of that
+    name.
+    """
     return any(name.startswith(name_) and not name[len(name_) :].strip("~") for name_ in names)
 
 
 def describe(leaf: Leaf) -> str:
     """A step, by the number of its first run."""
     step = leaf.step
-    what = f"compute {step.operator!r}" if isinstance(step, Compute) else f"{'store' if step.store else 'load'} {step.tensor!r}"
+    what = (
+        f"compute {step.operator!r}"
+        if isinstance(step, Compute)
+        else f"{'store' if step.store else 'load'} {step.tensor!r}"
+    )
     return f"step {leaf.first}, {what}"

@@ -1,4 +1,6 @@
-"""A group that claims to run slice by slice: how often what it reads passes, from its bands, its parts and its operators; and what it repeats."""
+"""A group that claims to run slice by slice: how often what it reads passes, from its bands, its parts and
+its operators; and what it repeats.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,15 @@ def sliced_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def slices_of(schedule: GroupSteps) -> Slices | str:
-    """How the group runs, going by its steps and the rows that it claims to make at a time; or why that cannot be."""
+    """How the group runs, going by its steps and the rows that it claims to make at a time;
+    or why that cannot be.
+    """
     net, claimed = schedule.net, schedule.group.band_rows
-    summing = {computation.step.operator for computation in schedule.computations if computation.step.inputs is not None}
+    summing = {
+        computation.step.operator
+        for computation in schedule.computations
+        if computation.step.inputs is not None
+    }
     tails = sorted(op for op in summing if net.specs[op].tiling is Tiling.CONTRACT)
     if len(tails) > 1:
         return f"{tails[0]!r} and {tails[1]!r} both sum over slices"
@@ -69,28 +77,36 @@ def _row_count(schedule: GroupSteps, op: str) -> int:
     return net.tensor(net.reads[op][0].map).rows if runs(net, op) else net.height(op)
 
 
-# -- how often -------------------------------------------------------------------------------------------------------------------------------
+# -- how often -----------------------------------------------------------------------------------------------
 
 
 def _constants(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
-    """Every weight passes once, or as often as those that do not stay: with each band, and before the tail with each of its parts."""
+    """Every weight passes once, or as often as those that do not stay:
+    with each band, and before the tail with each of its parts.
+    """
     net, most = schedule.net, 1
     for name in sorted(schedule.constants):
         readers = [(op, c) for op in schedule.members for c in net.constants[op] if c.name == name]
         ((op, constant), *others) = readers
         weights = (constant.by, constant.index) == (slices.tail, 1)
-        allowed = slices.bands if weights else 1 if op == slices.tail or others else slices.bands * slices.parts
+        allowed = (
+            slices.bands if weights else 1 if op == slices.tail or others else slices.bands * slices.parts
+        )
         grid = times_covered(net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())])
         loads = np.unique(grid).tolist() if grid.size else [1]
         if not {*loads} <= {1, allowed}:
-            yield f"{name!r} is loaded {' and '.join(map(str, loads))} times, must be 1" + (f" or {allowed}" if allowed > 1 else "")
+            yield f"{name!r} is loaded {' and '.join(map(str, loads))} times, must be 1" + (
+                f" or {allowed}" if allowed > 1 else ""
+            )
         most = max(most, *loads)
     if most != schedule.group.weight_passes:
         yield f"weight passes: the plan says {schedule.group.weight_passes}, counted {most}"
 
 
 def _maps(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
-    """Rows of what comes from DRAM pass once; of what is read slice by slice, with every part, in every band that needs them."""
+    """Rows of what comes from DRAM pass once; of what is read slice by slice, with every part,
+    in every band that needs them.
+    """
     net, rows, ahead = schedule.net, band_rows(schedule, slices), _prologues(schedule, slices)
     for name in schedule.loads.keys() - {read.map for _, read in schedule.external} - schedule.constants:
         yield f"{name!r} is loaded, but who reads it has it under another name"
@@ -101,10 +117,15 @@ def _maps(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
         beside = [op == slices.tail and (read.by, read.index) != (op, 0) for op, read in reading]
         wanted = np.ones(tensor.rows, np.int64) * any(beside)
         summed = any((op, read.by, read.index) == (slices.tail, slices.tail, 0) for op, read in reading)
-        if (tensor.rows == 1 and not summed) or any(_is_head(schedule, slices, op) and (read.by, read.index) == (op, 0) for op, read in reading):
+        if (tensor.rows == 1 and not summed) or any(
+            _is_head(schedule, slices, op) and (read.by, read.index) == (op, 0) for op, read in reading
+        ):
             wanted = np.ones(tensor.rows, np.int64)
         elif not all(beside):
-            spans = _passing([(read, rows[op]) for (op, read), part in zip(reading, beside, strict=True) if not part], tensor.rows)
+            spans = _passing(
+                [(read, rows[op]) for (op, read), part in zip(reading, beside, strict=True) if not part],
+                tensor.rows,
+            )
             for start, stop in spans:
                 wanted[start:stop] += slices.parts
         wanted += once
@@ -135,28 +156,44 @@ def _prologues(schedule: GroupSteps, slices: Slices) -> set[str]:
 
 
 def _is_head(schedule: GroupSteps, slices: Slices, op: str) -> bool:
-    """Whether an operator needs all channels of its first operand for every slice: it makes channels as a contraction, and sums over no slices."""
+    """Whether an operator needs all channels of its first operand for every slice: it makes channels as a
+    contraction, and sums over no slices.
+    """
     call, row = schedule.net.calls[op], schedule.net.specs[op]
     if op == slices.tail or row.tiling is not Tiling.CONTRACT or call.attribute("group", 1) > 1:
         return False
     return row.family is Family.CONVOLUTION or CHANNEL_AXIS_OF_RANK[len(call.result)] == len(call.result) - 1
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------------------
 
 
 def band_rows(schedule: GroupSteps, slices: Slices) -> dict[str, list[Span]]:
-    """Rows that every operator makes in every band. Sums go on where they were; rows of slices are made again as far as the band needs them."""
+    """Rows that every operator makes in every band.
+
+    Sums go on where they were; rows of slices are made again as far as the band needs them.
+    """
     net, bands, ahead = schedule.net, range(slices.bands), _prologues(schedule, slices)
     rows: dict[str, list[Span]] = {}
     lows: dict[str, list[int]] = {}  # the lowest row that a band, or one after it, makes
     for op in reversed(schedule.members):
         (name,) = net.makes[op]
         high = _row_count(schedule, op)
-        readers = [(read, other) for other in schedule.members if other in rows for read in net.reads[other] if read.map == name]
+        readers = [
+            (read, other)
+            for other in schedule.members
+            if other in rows
+            for read in net.reads[other]
+            if read.map == name
+        ]
         leaves = net.needed_outside(name, schedule.members)
         stops = [
-            max([-(-(b + 1) * high // slices.bands) * leaves, *(_needed(schedule, other, read, rows[other][b][1]) for read, other in readers)])
+            max(
+                [
+                    -(-(b + 1) * high // slices.bands) * leaves,
+                    *(_needed(schedule, other, read, rows[other][b][1]) for read, other in readers),
+                ]
+            )
             for b in bands
         ]
         new = [0, *stops[:-1]]
@@ -164,8 +201,19 @@ def band_rows(schedule: GroupSteps, slices: Slices) -> dict[str, list[Span]]:
         if op == slices.tail or op in ahead or runs(net, op):
             rows[op], lows[op] = [*zip(new, stops, strict=True)], low
             continue
-        lows[op] = [min([*([low[b]] if leaves else []), *(_lowest(schedule, other, read, lows[other][b]) for read, other in readers)]) for b in bands]
-        active = [leaves and stops[b] > new[b] or any(rows[other][b][0] < rows[other][b][1] for _, other in readers) for b in bands]
+        lows[op] = [
+            min(
+                [
+                    *([low[b]] if leaves else []),
+                    *(_lowest(schedule, other, read, lows[other][b]) for read, other in readers),
+                ]
+            )
+            for b in bands
+        ]
+        active = [
+            leaves and stops[b] > new[b] or any(rows[other][b][0] < rows[other][b][1] for _, other in readers)
+            for b in bands
+        ]
         rows[op] = [(min(lows[op][b], stops[b]) if active[b] else stops[b], stops[b]) for b in bands]
     return rows
 
@@ -176,7 +224,11 @@ def _passing(readers: Sequence[tuple[MapOperand, Sequence[Span]]], height: int) 
     for band in range(len(readers[0][1])):
         before = spans[-1][1] if spans else 0
         stop = max([0, *(max(read.last[: rows[band][1]], default=-1) + 1 for read, rows in readers)])
-        low = [min(read.first[rows[band][0] :], default=height) for read, rows in readers if rows[band][0] < rows[band][1]]
+        low = [
+            min(read.first[rows[band][0] :], default=height)
+            for read, rows in readers
+            if rows[band][0] < rows[band][1]
+        ]
         stop = height if band == len(readers[0][1]) - 1 else stop
         spans.append((min([before, stop, *low]) if low else min(before, stop), stop))
     return spans
@@ -204,5 +256,7 @@ def repeated_macs(schedule: GroupSteps) -> Fraction:
         elements = piece.leaf.runs * prod(piece.extents)
         share = Fraction(step.inputs[1] - step.inputs[0], computation.depth) if step.inputs is not None else 1
         for op, part in ((step.operator, share), *((op, 1) for op in step.then if step.last)):
-            macs += Fraction(raw.specs[op].macs(raw.calls[op]) * elements, prod(raw.calls[op].results[0])) * part
+            macs += (
+                Fraction(raw.specs[op].macs(raw.calls[op]) * elements, prod(raw.calls[op].results[0])) * part
+            )
     return macs - sum(raw.specs[op].macs(raw.calls[op]) for op in schedule.operators)

@@ -1,4 +1,6 @@
-"""A group that claims to run in strips of columns: what every strip needs is worked out from what it stores, one strip after the other."""
+"""A group that claims to run in strips of columns:
+what every strip needs is worked out from what it stores, one strip after the other.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,17 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
         spans = sorted({span for piece in schedule.stores.get(name, ()) for span in _spans(piece)})
         ends = [0, *(stop for _, stop in spans)]
         if [start for start, _ in spans] != ends[:-1] or ends[-1] != columns(net, name) or len(spans) < 2:
-            return f"what is stored of {name!r}, columns {spans[:4]} and so on, does not make strips of all of it"
+            return (
+                f"what is stored of {name!r}, columns {spans[:4]} and so on, does not make strips of all "
+                "of it"
+            )
         stores[name] = spans
     count = {len(spans) for spans in stores.values()}
     if len(count) != 1:
         return f"its results are stored in {' and '.join(map(str, sorted(count)))} strips"
     has: dict[str, list[Span]] = {}
-    needed: dict[str, list[list[Span]]] = defaultdict(list)  # per map: what each reader needs of it, strip by strip
+    # per map: what each reader needs of it, strip by strip
+    needed: dict[str, list[list[Span]]] = defaultdict(list)
     for name, spans in stores.items():
         needed[name].append(spans)
     for op in reversed(members):
@@ -62,13 +68,17 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
         wanted_spans = [spans for name in results for spans in needed[name]]
         if not wanted_spans:
             continue
-        together = _without_gaps([_hull(of) for of in zip(*wanted_spans, strict=True)], columns(net, results[0]))
+        together = _without_gaps(
+            [_hull(of) for of in zip(*wanted_spans, strict=True)], columns(net, results[0])
+        )
         has.update(dict.fromkeys(results, together))
         for read in net.reads[op]:
             needed[read.map].append([_needed(net, read, span) for span in together])
     for name, wanted_spans in needed.items():
         if name not in schedule.produced:
-            has[name] = _without_gaps([_hull(of) for of in zip(*wanted_spans, strict=True)], columns(net, name))
+            has[name] = _without_gaps(
+                [_hull(of) for of in zip(*wanted_spans, strict=True)], columns(net, name)
+            )
     for name, spans in has.items():
         if any(start >= stop for start, stop in spans):
             return f"a strip has nothing of {name!r}"
@@ -77,10 +87,14 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
 
 
 def _once(net: RecountNetwork, members: Sequence[str], rings: Mapping[str, int]) -> Iterator[str]:
-    """A map of one column of which all rows are held is there until the end; what is read for such maps alone is needed for the first strip alone."""
+    """A map of one column of which all rows are held is there until the end; what is read for such maps alone
+    is needed for the first strip alone.
+    """
     stay = {name for name, rows in rings.items() if columns(net, name) == 1 and rows >= net.tensor(name).rows}
     needed = {name for op in members for name in net.makes[op] if net.needed_outside(name, members)}
-    inputs = {read.map for op in members for read in net.reads[op]} - {name for op in members for name in net.makes[op]}
+    inputs = {read.map for op in members for read in net.reads[op]} - {
+        name for op in members for name in net.makes[op]
+    }
     for op in reversed(members):
         if needed & set(net.makes[op]) - stay:
             needed.update(read.map for read in net.reads[op])
@@ -96,7 +110,9 @@ def _spans(piece: StepBox) -> set[Span]:
 
 
 def _needed(net: RecountNetwork, read: MapOperand, span: Span) -> Span:
-    """Columns of a map that an operator reads for a span of columns of its results, by the box rules of the operator table."""
+    """Columns of a map that an operator reads for a span of columns of its results,
+    by the box rules of the operator table.
+    """
     call, every = net.calls[read.by], columns(net, read.map)
     if every == 1 or net.graph.shape(read.seen) != net.graph.shape(read.map):
         return 0, every
@@ -111,7 +127,9 @@ def _hull(spans: Sequence[Span]) -> Span:
 
 
 def _without_gaps(spans: Sequence[Span], every: int) -> list[Span]:
-    """What lies between two strips belongs to the later one; the first begins at 0, the last ends with the map."""
+    """What lies between two strips belongs to the later one;
+    the first begins at 0, the last ends with the map.
+    """
     extended: list[Span] = []
     for k, (start, stop) in enumerate(spans):
         before = 0 if k == 0 else spans[k - 1][1]
@@ -119,31 +137,42 @@ def _without_gaps(spans: Sequence[Span], every: int) -> list[Span]:
     return extended
 
 
-# -- what they take and move -----------------------------------------------------------------------------------------------------------------
+# -- what they take and move ---------------------------------------------------------------------------------
 
 
 def strip_places(schedule: GroupSteps, strips: Strips) -> set[tuple[str, int, int]]:
     """(name, slots, bytes of a slot) of rings as wide as the widest strip, and of weights."""
     net, hardware = schedule.net, schedule.hardware
     rings = {name: rows for name, rows in strips.ran.rings.items() if rows}
-    places = {(name, rows, hardware.row_bytes(net.tensor(name)) // columns(net, name) * strips.widest(name)) for name, rows in rings.items()}
+    places = {
+        (name, rows, hardware.row_bytes(net.tensor(name)) // columns(net, name) * strips.widest(name))
+        for name, rows in rings.items()
+    }
     for constant in (c for op in schedule.members for c in net.constants[op] if not c.gathered):
-        places.add((constant.name, 1, hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)))
+        places.add(
+            (constant.name, 1, hardware.constant_bytes(constant.elements, bias=constant.name in net.biases))
+        )
     return places
 
 
 def strip_bytes(schedule: GroupSteps, strips: Strips) -> DramBytes:
-    """DRAM bytes by class: the columns of inputs that every strip has, those of results that it stores, and everything else once."""
+    """DRAM bytes by class: the columns of inputs that every strip has, those of results that it stores,
+    and everything else once.
+    """
     net, hardware = schedule.net, schedule.hardware
 
     def moved(name: str, spans: Sequence[Span]) -> int:
         tensor = net.tensor(name)
         row = prod(tensor.shape) // (tensor.rows * columns(net, name)) * hardware.element_bytes
-        return sum(tensor.rows * round_up(row * (stop - start), hardware.dram_row_align) for start, stop in spans)
+        return sum(
+            tensor.rows * round_up(row * (stop - start), hardware.dram_row_align) for start, stop in spans
+        )
 
     once = moved_once(schedule.raw, schedule.operators, hardware)
     read = sum(moved(name, _taken(strips, name)) for name in once.inputs)
-    return replace(once.dram, input=read, output=sum(moved(name, spans) for name, spans in strips.stores.items()))
+    return replace(
+        once.dram, input=read, output=sum(moved(name, spans) for name, spans in strips.stores.items())
+    )
 
 
 def _taken(strips: Strips, name: str) -> Sequence[Span]:
@@ -158,15 +187,19 @@ def recomputed_macs(schedule: GroupSteps, strips: Strips) -> Fraction:
         name = net.makes[op][0]
         if strips.ran.spans[op]:
             columns_made = sum(stop - start for start, stop in _taken(strips, name))
-            macs += Fraction(net.specs[op].macs(net.calls[op]) * (columns_made - columns(net, name)), columns(net, name))
+            macs += Fraction(
+                net.specs[op].macs(net.calls[op]) * (columns_made - columns(net, name)), columns(net, name)
+            )
     return macs
 
 
-# -- steps -----------------------------------------------------------------------------------------------------------------------------------
+# -- steps ---------------------------------------------------------------------------------------------------
 
 
 def strip_problems(schedule: GroupSteps, strips: Strips) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute: of every map just what the strips have, and rows one by one."""
+    """What is wrong with what the steps load, store and compute:
+    of every map just what the strips have, and rows one by one.
+    """
     net = schedule.net
     yield from parameter_problems(schedule)
     for constant in sorted(schedule.constants):
@@ -182,25 +215,47 @@ def strip_problems(schedule: GroupSteps, strips: Strips) -> Iterator[str]:
     for computation in schedule.computations:
         if computation.step.inputs is not None or not computation.whole_sum:
             yield f"{describe(computation.leaf)}: strips have no partial results"
-        if any(place < 0 and all(piece.extents) for place, piece in zip(computation.step.places, computation.pieces, strict=True)):
+        if any(
+            place < 0 and all(piece.extents)
+            for place, piece in zip(computation.step.places, computation.pieces, strict=True)
+        ):
             yield f"{describe(computation.leaf)}: what it makes has no place"
         for piece in computation.pieces:
             computed[piece.tensor].append(piece)
     for op, rows in strips.ran.spans.items():
         for name in net.makes[op] if rows else ():
-            yield from _as_wanted(net, name, computed[name], _taken(strips, name), "computed", rows=min(rows[-1][1], net.tensor(name).rows))
+            yield from _as_wanted(
+                net,
+                name,
+                computed[name],
+                _taken(strips, name),
+                "computed",
+                rows=min(rows[-1][1], net.tensor(name).rows),
+            )
     yield from rows_of_steps(schedule, strips.ran.spans)
 
 
-def _as_wanted(net: RecountNetwork, name: str, pieces: Sequence[StepBox], spans: Sequence[Span], what: str, rows: int | None = None) -> Iterator[str]:
-    """Whether pieces of a map cover just its rows (the first few; None: all) on these columns, one strip after the other."""
+def _as_wanted(
+    net: RecountNetwork,
+    name: str,
+    pieces: Sequence[StepBox],
+    spans: Sequence[Span],
+    what: str,
+    rows: int | None = None,
+) -> Iterator[str]:
+    """Whether pieces of a map cover just its rows (the first few; None: all) on these columns,
+    one strip after the other.
+    """
     shape = net.graph.shape(name)
     wanted = [_on_columns(shape, span) for span in spans]
     if rows is not None and (axis := row_axis(shape)) is not None:
         wanted = [cut(box, axis, (0, rows)) for box in wanted]
     grid = times_covered(shape, [*(piece.boxes for piece in pieces), *(_box(box) for box in wanted)])
     if grid.any():
-        yield f"{name!r} is not {what} as its strips need it, columns {spans[0][0]} to {spans[0][1] - 1} and so on"
+        yield (
+            f"{name!r} is not {what} as its strips need it, columns {spans[0][0]} to {spans[0][1] - 1} "
+            "and so on"
+        )
 
 
 def _on_columns(shape: tuple[int, ...], span: Span) -> Box:
@@ -208,4 +263,6 @@ def _on_columns(shape: tuple[int, ...], span: Span) -> Box:
 
 
 def _box(box: Box) -> Boxes:
-    return Boxes(np.array([[start for start, _ in box]], np.int64), tuple(stop - start for start, stop in box), -1)
+    return Boxes(
+        np.array([[start for start, _ in box]], np.int64), tuple(stop - start for start, stop in box), -1
+    )

@@ -2,15 +2,17 @@
 
 Nothing here comes from what made the schedule. It is checked, exactly, at rows:
 
-* every operator of a group is in one function, or nobody reads what it makes, or that is there already (a Concat of parts that lie within it; a
-  Transpose, Slice, Split or Gather of a map that they lie within);
-* whatever a thread reads is there: in a map in memory, written and not overwritten by another map since; in a ring, the row that is meant, and not a
-  later one;
-* between two barriers, no thread touches a row that another one writes, nor a map that lies over one that another one writes;
+* every operator of a group is in one function, or nobody reads what it makes, or that is there already (a
+  Concat of parts that lie within it; a Transpose, Slice, Split or Gather of a map that they lie within);
+* whatever a thread reads is there: in a map in memory, written and not overwritten by another map since; in a
+  ring, the row that is meant, and not a later one;
+* between two barriers, no thread touches a row that another one writes, nor a map that lies over one that
+  another one writes;
 * at the end, the results of the network are there.
 
-What is taken as said: that threads that divide one call among themselves write different parts of its result; that functions without rows of their
-own in a listing read what the operator table says; that parts of a map that lie within it are different parts.
+What is taken as said: that threads that divide one call among themselves write different parts of its result;
+that functions without rows of their own in a listing read what the operator table says; that parts of a map
+that lie within it are different parts.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuMap, Cpu
 from lfopt.ir.names import one_line
 from simulator.recount.network import RecountNetwork
 
-WITHIN = frozenset(("Concat", "Gather", "Slice", "Split", "Transpose"))  # operators whose results may lie within other maps
+# operators whose results may lie within other maps
+WITHIN = frozenset(("Concat", "Gather", "Slice", "Split", "Transpose"))
 MANY = 8  # rows that are looked at one by one whenever they are read
 MOST_ROWS = 1 << 26  # that are followed: of all calls, operands and threads together
 ALL = -1  # a map in memory as a whole, or a ring that all threads share
@@ -55,7 +58,8 @@ class _Epoch:
 
     writes: dict[HeldPlace, dict[int, Touch]] = field(default_factory=dict)  # by row, or slot of a ring
     reads: dict[HeldPlace, dict[int, Touch]] = field(default_factory=dict)
-    ranges: dict[HeldPlace, dict[tuple[int, int], Touch]] = field(default_factory=dict)  # reads of many rows at once
+    # reads of many rows at once
+    ranges: dict[HeldPlace, dict[tuple[int, int], Touch]] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # holders in memory -> threads
     touched: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -69,8 +73,10 @@ class _ThreadWalk:
         self.in_memory: dict[str, set[int]] = {}  # map in memory -> rows that have been written
         self.held: dict[str, set[str]] = defaultdict(set)  # the same maps by holder
         self.rings: dict[HeldPlace, dict[int, int]] = {}  # slot -> row
-        self.complete: dict[tuple[HeldPlace, int, int], int] = {}  # rows that were all there -> version of the place then
-        self.versions: dict[HeldPlace, int] = defaultdict(int)  # how often something was written there, or lost
+        # rows that were all there -> version of the place then
+        self.complete: dict[tuple[HeldPlace, int, int], int] = {}
+        # how often something was written there, or lost
+        self.versions: dict[HeldPlace, int] = defaultdict(int)
         self.slots: dict[str, int] = {}  # of the group
         self.group = CpuGroup(0, rings=False, why="", functions=(), sections=())
         self.idle: set[str] = set()  # operators, of all groups so far
@@ -101,7 +107,7 @@ class _ThreadWalk:
         for name in sorted(net.stored):
             self._read(name, range(net.tensor(name).rows), ALL, self._all)
 
-    # -- what there is -----------------------------------------------------------------------------------------------------------------------
+    # -- what there is ---------------------------------------------------------------------------------------
 
     @property
     def _all(self) -> int:
@@ -111,19 +117,34 @@ class _ThreadWalk:
         return _Wrong(f"group {self.group.id}: {text}")
 
     def _overlaps(self) -> dict[str, list[str]]:
-        """Maps that lie in the same memory as another, by that. Raises _Wrong for holders that are not there, or too small."""
+        """Maps that lie in the same memory as another, by that.
+
+        Raises _Wrong for holders that are not there, or too small.
+        """
         overlapping: dict[str, list[str]] = defaultdict(list)
         for entry in self.maps.values():
             holder = self.maps.get(entry.holder)
-            if holder is None or holder.holder != holder.name or (holder.address, holder.bytes) != (entry.address, entry.bytes):
-                raise _Wrong(f"map {entry.name!r}: lies within {entry.holder!r}, which does not lie there by itself")
+            if (
+                holder is None
+                or holder.holder != holder.name
+                or (holder.address, holder.bytes) != (entry.address, entry.bytes)
+            ):
+                raise _Wrong(
+                    f"map {entry.name!r}: lies within {entry.holder!r}, which does not lie there by itself"
+                )
             if entry.name not in self.net.graph.tensors:
                 raise _Wrong(f"map {entry.name!r}: not of this network")
-        roots = sorted((m for m in self.maps.values() if m.holder == m.name and m.address >= 0), key=lambda m: m.address)
+        roots = sorted(
+            (m for m in self.maps.values() if m.holder == m.name and m.address >= 0), key=lambda m: m.address
+        )
         active: list[CpuMap] = []
         for entry in roots:
             tensor = self.net.tensor(entry.name)
-            size = 2 if (self.schedule.element, tensor.dtype) == ("bf16", "float32") else np.dtype(tensor.dtype).itemsize
+            size = (
+                2
+                if (self.schedule.element, tensor.dtype) == ("bf16", "float32")
+                else np.dtype(tensor.dtype).itemsize
+            )
             if entry.bytes < tensor.elements * size:
                 raise _Wrong(f"map {entry.name!r}: has {entry.bytes} bytes")
             active = [other for other in active if other.address + other.bytes > entry.address]
@@ -135,7 +156,8 @@ class _ThreadWalk:
 
     def _check_operators(self, nodes: Iterable[str]) -> None:
         computed = [name for function in self.group.functions for name in function.operators]
-        unread = {name for name in nodes if not any(self._is_read(result) for result in self.net.makes[name])}  # windows that hold only padding
+        # windows that hold only padding
+        unread = {name for name in nodes if not any(self._is_read(result) for result in self.net.makes[name])}
         if sorted([*computed, *self.group.idle]) != sorted(
             name for name in nodes if name not in unread or name in computed or name in self.group.idle
         ):
@@ -144,23 +166,32 @@ class _ThreadWalk:
             for name in function.operators[:-1]:
                 for result in self.net.makes[name]:
                     if result in self.net.stored or not {*self.net.readers[result]} <= {*function.operators}:
-                        raise self._wrong(f"{function.name}: others read {result!r} too, which it does not store")
+                        raise self._wrong(
+                            f"{function.name}: others read {result!r} too, which it does not store"
+                        )
         for name in self.group.idle:
             operator, read = self.net.operators[name], [r.map for r in self.net.reads[name]]
-            inside, outside = (read, self.net.makes[name]) if operator.kind == "Concat" else (self.net.makes[name], read)
+            inside, outside = (
+                (read, self.net.makes[name]) if operator.kind == "Concat" else (self.net.makes[name], read)
+            )
             holders = {self.maps[m].holder if m in self.maps else "" for m in (*inside, *outside)}
             if operator.kind not in WITHIN or len(holders) != 1 or not outside or "" in holders:
                 raise self._wrong(
-                    f"operator {name!r}: no function makes it, and what it makes does not lie within what it reads, nor the other way round"
+                    f"operator {name!r}: no function makes it, and what it makes does not lie within what it "
+                    "reads, nor the other way round"
                 )
             self.idle.add(name)
 
     def _is_read(self, name: str) -> bool:
         """Whether any row of a map is needed."""
-        reads = (read for reader in self.net.readers[name] for read in self.net.reads[reader] if read.map == name)
-        return name in self.net.stored or any(low <= high for read in reads for low, high in zip(read.first, read.last, strict=True))
+        reads = (
+            read for reader in self.net.readers[name] for read in self.net.reads[reader] if read.map == name
+        )
+        return name in self.net.stored or any(
+            low <= high for read in reads for low, high in zip(read.first, read.last, strict=True)
+        )
 
-    # -- running -----------------------------------------------------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------------------
 
     def _section(self, bodies: list[list[CpuCall | CpuBarrier]], functions: dict[str, CpuFunction]) -> None:
         together = len(bodies) == 1
@@ -173,7 +204,9 @@ class _ThreadWalk:
                 elif step.function not in functions:
                     raise self._wrong(f"calls {step.function!r}, which is none of its functions")
                 else:
-                    self._call(functions[step.function], step, None if together and self.threads > 1 else thread)
+                    self._call(
+                        functions[step.function], step, None if together and self.threads > 1 else thread
+                    )
         if not together:
             self.epoch = _Epoch()
 
@@ -189,13 +222,20 @@ class _ThreadWalk:
                 raise self._wrong(f"{function.name}: a thread that runs alone makes only a part of it")
             self._make(function, span, 1 << thread, thread)
         elif function.split != step.shared:
-            for k, part in [(ALL, span)] if function.split else [(k, share(span, k, self.threads)) for k in range(self.threads)]:
+            for k, part in (
+                [(ALL, span)]
+                if function.split
+                else [(k, share(span, k, self.threads)) for k in range(self.threads)]
+            ):
                 self._make(function, part, self._all if k == ALL else 1 << k, ALL)
         else:
             raise self._wrong(f"{function.name}: every thread makes all of it")
 
     def _make(self, function: CpuFunction, span: Span, threads: int, own: int) -> None:
-        """Rows of what a function ends with. `own`: the thread whose own rings are meant where the group has such."""
+        """Rows of what a function ends with.
+
+        `own`: the thread whose own rings are meant where the group has such.
+        """
         net = self.net
         inside = {m for name in function.operators[:-1] for m in net.makes[name]}
         reads = [read for name in function.operators for read in net.reads[name] if read.map not in inside]
@@ -266,11 +306,14 @@ class _ThreadWalk:
         name, held, written = place[1], self.rings.get(place, {}), self.in_memory.get(place[1], set[int]())
         for row in rows:
             if slots and held.get(row % slots) != row:
-                raise self._wrong(f"map {name!r}, row {row}: read from its ring, which holds row {held.get(row % slots, 'none')} there")
+                raise self._wrong(
+                    f"map {name!r}, row {row}: read from its ring, which holds row "
+                    f"{held.get(row % slots, 'none')} there"
+                )
             if not slots and row not in written:
                 raise self._wrong(f"map {name!r}, row {row}: read, but it is not there")
 
-    # -- threads -----------------------------------------------------------------------------------------------------------------------------
+    # -- threads ---------------------------------------------------------------------------------------------
 
     def _touch(self, place: HeldPlace, threads: int, *, write: bool) -> None:
         """Of a map in memory. What lies over one that is written is lost."""
@@ -280,7 +323,10 @@ class _ThreadWalk:
                 del self.in_memory[lost]
                 self.versions[other, lost, ALL] += 1
             if (self.epoch.touched if write else self.epoch.written)[other] & ~threads:
-                raise self._wrong(f"map {name!r}: a thread meets another one in map {other!r}, which lies in the same memory")
+                raise self._wrong(
+                    f"map {name!r}: a thread meets another one in map {other!r}, which lies in the same "
+                    "memory"
+                )
         self.epoch.touched[holder] |= threads
         if write:
             self.epoch.written[holder] |= threads
@@ -289,7 +335,9 @@ class _ThreadWalk:
         """Raise _Wrong where another thread, in another call, has touched a row since the last barrier."""
         for call, others in before.items() if before else ():
             if call != self.call and (others | threads) & (others | threads) - 1:
-                raise self._wrong(f"map {place[1]!r}, row or slot {row}: two threads reach it without a barrier between")
+                raise self._wrong(
+                    f"map {place[1]!r}, row or slot {row}: two threads reach it without a barrier between"
+                )
 
     def _note_write(self, place: HeldPlace, row: int, threads: int) -> None:
         if self.threads == 1:

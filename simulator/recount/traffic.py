@@ -1,4 +1,6 @@
-"""What the steps of a group move and compute, and how often: bytes by class, everything loaded and stored, every part of every sum."""
+"""What the steps of a group move and compute, and how often:
+bytes by class, everything loaded and stored, every part of every sum.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,21 @@ from simulator.recount.schedule import Computation, GroupSteps, StepBox, describ
 
 
 def traffic_problems(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute, and how often. `spans`: of line buffers, rows of every step of every operator."""
+    """What is wrong with what the steps load, store and compute, and how often.
+
+    `spans`: of line buffers, rows of every step of every operator.
+    """
     yield from parameter_problems(schedule)
     yield from gated.passed(schedule) if MODES[schedule.group.mode].spills else _loaded(schedule)
-    for name in sorted(name for name in schedule.produced if schedule.net.needed_outside(name, schedule.members)):
+    for name in sorted(
+        name for name in schedule.produced if schedule.net.needed_outside(name, schedule.members)
+    ):
         yield from covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
     yield from computed_problems(schedule)
     yield from rows_of_steps(schedule, spans) if MODES[schedule.group.mode].rings else _band_rows(schedule)
 
 
-# -- bytes -----------------------------------------------------------------------------------------------------------------------------------
+# -- bytes ---------------------------------------------------------------------------------------------------
 
 
 def byte_problems(schedule: GroupSteps) -> Iterator[str]:
@@ -38,7 +45,10 @@ def byte_problems(schedule: GroupSteps) -> Iterator[str]:
     for step, piece in schedule.transfers:
         rows, row_bytes, kind = moved(schedule, step, piece)
         if (step.rows, step.row_bytes, step.kind) != (rows, row_bytes, kind):
-            yield f"{describe(piece.leaf)}: the plan says {step.kind} {step.rows} x {step.row_bytes} B, counted {kind} {rows} x {row_bytes} B"
+            yield (
+                f"{describe(piece.leaf)}: the plan says {step.kind} {step.rows} x {step.row_bytes} B, "
+                f"counted {kind} {rows} x {row_bytes} B"
+            )
         total[kind] += piece.leaf.runs * rows * row_bytes
     for entry in fields(DramBytes):
         if (claimed := getattr(schedule.group.dram, entry.name)) != total[entry.name]:
@@ -51,17 +61,33 @@ def moved(schedule: GroupSteps, step: Transfer, piece: StepBox) -> tuple[int, in
     if step.kind == "parameter":
         return 1, elements, "parameter"
     if step.gather:
-        return 1, hardware.constant_bytes(elements, bias=False, pieces=gathered_runs(schedule.net.calls[step.gather], piece.extents)), "weight"
+        return (
+            1,
+            hardware.constant_bytes(
+                elements, bias=False, pieces=gathered_runs(schedule.net.calls[step.gather], piece.extents)
+            ),
+            "weight",
+        )
     if step.tensor in schedule.constants:
         return 1, hardware.constant_bytes(elements, bias=step.tensor in schedule.net.biases), "weight"
     row_bytes = round_up(elements // max(piece.height, 1) * hardware.element_bytes, hardware.dram_row_align)
-    return piece.height, row_bytes, "spill" if step.tensor in schedule.spilled else "output" if step.store else "input"
+    return (
+        piece.height,
+        row_bytes,
+        "spill" if step.tensor in schedule.spilled else "output" if step.store else "input",
+    )
 
 
 def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
-    """Every operator that has parameters loads them, whole and once, before anything is computed; in a chain, before it is."""
+    """Every operator that has parameters loads them, whole and once, before anything is computed;
+    in a chain, before it is.
+    """
     loads: Counter[str] = Counter()
-    others = (leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter"))
+    others = (
+        leaf.first
+        for leaf in schedule.leaves
+        if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter")
+    )
     head = next(others, schedule.steps)  # where something else begins
     chains = MODES[schedule.group.mode].chains
     for step, piece in schedule.transfers:
@@ -69,7 +95,10 @@ def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
             loads[step.tensor] += piece.leaf.runs
             size = parameter_bytes(schedule.raw, step.tensor, schedule.hardware)
             if step.box != ((0, size),):
-                yield f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
+                yield (
+                    f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} "
+                    "bytes of parameters"
+                )
             if head < piece.leaf.first and not chains:
                 yield f"{describe(piece.leaf)}: it is not at the head of the group"
     for op in schedule.operators:
@@ -81,7 +110,9 @@ def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _stored_parameters(schedule: GroupSteps) -> Iterator[str]:
-    """Loads of parameters that come one after the other fit their store, and take the place of those before; every operator finds its own."""
+    """Loads of parameters that come one after the other fit their store,
+    and take the place of those before; every operator finds its own.
+    """
     first = {id(leaf.step): leaf.first for leaf in schedule.leaves}
     runs = [*parameter_runs(schedule.group.steps)]
     names = [{step.tensor for step in run} for run in runs]
@@ -101,11 +132,13 @@ def _stored_parameters(schedule: GroupSteps) -> Iterator[str]:
                     yield f"{describe(computation.leaf)}: the parameters of {op!r} are not in their store"
 
 
-# -- how often -------------------------------------------------------------------------------------------------------------------------------
+# -- how often -----------------------------------------------------------------------------------------------
 
 
 def _loaded(schedule: GroupSteps) -> Iterator[str]:
-    """Everything that the group reads is loaded whole: in most modes just once, weights as often as claimed."""
+    """Everything that the group reads is loaded whole: in most modes just once, weights as often as
+    claimed.
+    """
     net, loads, passes = schedule.net, schedule.loads, schedule.group.weight_passes
     wanted = dict.fromkeys(read.seen if read.seen in loads else read.map for _, read in schedule.external)
     for name in loads.keys() - wanted.keys() - schedule.constants:
@@ -124,29 +157,49 @@ def _loaded(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _second_operand(schedule: GroupSteps) -> set[str]:
-    """Under what names operand 1 of the head of a tiled group is loaded; none if it is loaded for other readers too."""
+    """Under what names operand 1 of the head of a tiled group is loaded;
+    none if it is loaded for other readers too.
+    """
     net, head = schedule.net, schedule.members[0]
-    others = {name for _, read in schedule.external if (read.by, read.index) != (head, 1) for name in (read.seen, read.map)}
-    others |= {constant.name for op in schedule.members for constant in net.constants[op] if (constant.by, constant.index) != (head, 1)}
+    others = {
+        name
+        for _, read in schedule.external
+        if (read.by, read.index) != (head, 1)
+        for name in (read.seen, read.map)
+    }
+    others |= {
+        constant.name
+        for op in schedule.members
+        for constant in net.constants[op]
+        if (constant.by, constant.index) != (head, 1)
+    }
     second = net.operators[head].inputs[1]
     return ({second, net.behind.get(second, second)} & schedule.loads.keys()) - others
 
 
-def covered(schedule: GroupSteps, name: str, pieces: Sequence[StepBox], what: str, times: int | None) -> Iterator[str]:
+def covered(
+    schedule: GroupSteps, name: str, pieces: Sequence[StepBox], what: str, times: int | None
+) -> Iterator[str]:
     """Whether pieces cover all of a tensor so many times; None: at least once."""
     grid = times_covered(schedule.net.graph.shape(name), [piece.boxes for piece in pieces])
     least, most = (int(grid.min()), int(grid.max())) if grid.size else (times or 1, times or 1)
     if times is None and least < 1:
         yield f"{name!r} is not {what} whole"
     elif times is not None and (least, most) != (times, times):
-        yield f"{name!r} is {what} " + (f"{least} times" if least == most else f"{least} to {most} times") + f", must be {times}"
+        yield (
+            f"{name!r} is {what} "
+            + (f"{least} times" if least == most else f"{least} to {most} times")
+            + f", must be {times}"
+        )
 
 
-# -- computation -----------------------------------------------------------------------------------------------------------------------------
+# -- computation ---------------------------------------------------------------------------------------------
 
 
 def computed_problems(schedule: GroupSteps) -> Iterator[str]:
-    """Rows that are made are made whole, and once unless in bands; every part of a sum is added as often as the sum is finished."""
+    """Rows that are made are made whole, and once unless in bands;
+    every part of a sum is added as often as the sum is finished.
+    """
     finished: dict[str, list[Boxes]] = defaultdict(list)
     by_operator: dict[str, list[Computation]] = defaultdict(list)
     for _, piece in schedule.gathers:
@@ -178,7 +231,9 @@ def computed_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _sums(schedule: GroupSteps, op: str, computations: Sequence[Computation]) -> Iterator[str]:
-    """Of every finished sum, each input channel or row was added once; and sums are begun as often as they are finished."""
+    """Of every finished sum, each input channel or row was added once;
+    and sums are begun as often as they are finished.
+    """
     shape, depth = schedule.net.graph.shape(schedule.net.makes[op][0]), computations[0].depth
     added: list[Boxes] = []
     begun: list[Boxes] = []
@@ -187,7 +242,9 @@ def _sums(schedule: GroupSteps, op: str, computations: Sequence[Computation]) ->
         starts, repeats = one.input_boxes
         added.append(Boxes(starts, (*boxes.extents, inputs[1] - inputs[0]), repeats))
         if one.step.last:
-            added.append(Boxes(np.pad(boxes.starts, ((0, 0), (0, 1))), (*boxes.extents, depth), -boxes.weight))
+            added.append(
+                Boxes(np.pad(boxes.starts, ((0, 0), (0, 1))), (*boxes.extents, depth), -boxes.weight)
+            )
         if not one.whole_sum:
             begun.append(boxes._replace(weight=boxes.weight * (one.step.first - one.step.last)))
     if times_covered((*shape, depth), added).any():
@@ -197,12 +254,18 @@ def _sums(schedule: GroupSteps, op: str, computations: Sequence[Computation]) ->
 
 
 def _band_rows(schedule: GroupSteps) -> Iterator[str]:
-    """Rows made at a time: of the head of a tiled group; of the tallest map that leaves a group that runs in bands."""
+    """Rows made at a time: of the head of a tiled group;
+    of the tallest map that leaves a group that runs in bands.
+    """
     net, mode, claimed = schedule.net, MODES[schedule.group.mode], schedule.group.band_rows
     least = most = max(net.height(op) for op in schedule.members)
     if mode.tiles:
-        pieces = [piece for _, piece in schedule.gathers] + [piece for computation in schedule.computations for piece in computation.pieces]
-        least = most = max((piece.height for piece in pieces if net.maker[piece.tensor] == schedule.members[0]), default=1)
+        pieces = [piece for _, piece in schedule.gathers] + [
+            piece for computation in schedule.computations for piece in computation.pieces
+        ]
+        least = most = max(
+            (piece.height for piece in pieces if net.maker[piece.tensor] == schedule.members[0]), default=1
+        )
     elif mode.bands:
         tallest = max((net.tensor(name).rows for name in schedule.stores), default=1)
         fewest_bands, most_bands = _bands(schedule)
@@ -210,25 +273,42 @@ def _band_rows(schedule: GroupSteps) -> Iterator[str]:
     elif mode.spills:
         least, most = gated.band_rows(schedule)
     if not least <= claimed <= most:
-        yield f"band rows: the plan says {claimed}, counted {most}" + (f" or fewer, down to {least}" if least < most else "")
+        yield f"band rows: the plan says {claimed}, counted {most}" + (
+            f" or fewer, down to {least}" if least < most else ""
+        )
 
 
 def rows_of_steps(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iterator[str]:
-    """Every step of a line-buffered group makes the rows that it makes when the group runs in bands as high as claimed."""
+    """Every step of a line-buffered group makes the rows that it makes when the group runs in bands as high
+    as claimed.
+    """
     counted: dict[str, list[Span]] = defaultdict(list)
     for computation in schedule.computations:  # of a reduction that runs: rows of its operand
         if computation.step.inputs is not None:
-            counted[computation.step.operator] += zip(*(of.tolist() for of in computation.inputs), strict=True)
-    steps = [(computation.step.operator, computation.pieces) for computation in schedule.computations if computation.step.inputs is None]
+            counted[computation.step.operator] += zip(
+                *(of.tolist() for of in computation.inputs), strict=True
+            )
+    steps = [
+        (computation.step.operator, computation.pieces)
+        for computation in schedule.computations
+        if computation.step.inputs is None
+    ]
     for op, pieces in (*steps, *((op, (piece,)) for op, piece in schedule.gathers)):
-        nonempty = [piece for piece in pieces if all(piece.extents) and (piece.row_axis is not None or schedule.net.height(op) == 1)]
+        nonempty = [
+            piece
+            for piece in pieces
+            if all(piece.extents) and (piece.row_axis is not None or schedule.net.height(op) == 1)
+        ]
         if nonempty:
             counted[op] += zip(*(of.tolist() for of in schedule.result(op, nonempty).rows), strict=True)
     for op, wanted in spans.items():
         if op in counted and (others := sorted(set(counted[op]) ^ set(wanted))):
             first, stop = others[0]
             by = "are" if others[0] in wanted else "are not"
-            yield f"band rows: in bands of {schedule.group.band_rows}, rows {first} to {stop - 1} of {op!r} {by} made in one step"
+            yield (
+                f"band rows: in bands of {schedule.group.band_rows}, rows {first} to {stop - 1} of {op!r} "
+                f"{by} made in one step"
+            )
 
 
 def _bands(schedule: GroupSteps) -> tuple[int, int]:
@@ -239,7 +319,8 @@ def _bands(schedule: GroupSteps) -> tuple[int, int]:
     read_inside = {net.maker.get(read.map) for op in schedule.members for read in net.reads[op]}
     fewest, most = 1, max((net.tensor(name).rows for name in schedule.stores), default=1)
     for name, pieces in schedule.stores.items():
-        if net.maker[name] not in read_inside:  # each band makes the next rows of it, as long as there are any
+        # each band makes the next rows of it, as long as there are any
+        if net.maker[name] not in read_inside:
             times = len(np.unique(np.concatenate([piece.first_row for piece in pieces])))
             fewest = max(fewest, times)
             if times < net.tensor(name).rows:

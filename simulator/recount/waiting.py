@@ -1,4 +1,6 @@
-"""What no schedule avoids that computes nothing twice: maps that are gated by a function of their own mean, and contractions of many weights."""
+"""What no schedule avoids that computes nothing twice:
+maps that are gated by a function of their own mean, and contractions of many weights.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from simulator.recount.network import RecountNetwork
 def gated_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> int:
     """Bytes beyond the compulsory ones.
 
-    When such a mean has been mixed over all channels, every element of the map existed, and every one will be read: what the buffer (and the
-    second level) cannot hold goes out, unless it is a result of the network anyway, and comes back.
+    When such a mean has been mixed over all channels, every element of the map existed, and every one will be
+    read: what the buffer (and the second level) cannot hold goes out, unless it is a result of the network
+    anyway, and comes back.
     """
     total = 0
     for name in net.maker:
@@ -29,21 +32,40 @@ def gated_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str
 
 
 def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> int:
-    """Bytes beyond the compulsory ones of contractions whose weights do not fit: by the formula of `lfopt.ops.phases`, from what is found here."""
-    return beyond_compulsory(_uses(net, hardware, left_out), hardware, hardware.buffer_bytes + hardware.weight_buffer_bytes + hardware.l2_bytes)
+    """Bytes beyond the compulsory ones of contractions whose weights do not fit: by the formula of
+    `lfopt.ops.phases`, from what is found here.
+    """
+    return beyond_compulsory(
+        _uses(net, hardware, left_out),
+        hardware,
+        hardware.buffer_bytes + hardware.weight_buffer_bytes + hardware.l2_bytes,
+    )
 
 
 def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[MapContraction]:
     """Contractions by weights that nothing else reads, of an operand that has every element of a map once."""
-    readers = Counter(name for constants in net.constants.values() for name in {constant.name for constant in constants})
+    readers = Counter(
+        name for constants in net.constants.values() for name in {constant.name for constant in constants}
+    )
     for name, call in net.calls.items():
         roots = [_laid_out(net, read.map) for read in net.reads[name] if read.index == 0]
-        if name in left_out or len(roots) != 1 or (root := roots[0]) is None or any(readers[c.name] > 1 for c in net.constants[name]):
+        if (
+            name in left_out
+            or len(roots) != 1
+            or (root := roots[0]) is None
+            or any(readers[c.name] > 1 for c in net.constants[name])
+        ):
             continue
-        own = sum(hardware.constant_bytes(c.elements, bias=c.bias, pieces=c.runs) for c in net.constants[name])
-        own += sum(hardware.dram_bytes(net.tensor(result)) for result in net.makes[name] if result in net.stored)
+        own = sum(
+            hardware.constant_bytes(c.elements, bias=c.bias, pieces=c.runs) for c in net.constants[name]
+        )
+        own += sum(
+            hardware.dram_bytes(net.tensor(result)) for result in net.makes[name] if result in net.stored
+        )
         if (products := products_of(call, net.tensor(root).elements, own)) is not None:
-            yield MapContraction(root, 0 if root in net.maker else hardware.dram_bytes(net.tensor(root)), products)
+            yield MapContraction(
+                root, 0 if root in net.maker else hardware.dram_bytes(net.tensor(root)), products
+            )
 
 
 def _laid_out(net: RecountNetwork, name: str) -> str | None:
@@ -58,7 +80,11 @@ def _laid_out(net: RecountNetwork, name: str) -> str | None:
 def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
     """Elementwise operators that read the whole map, of whose results every element waits for all of it."""
     elements = net.tensor(name).elements
-    whole = [op for op in net.readers[name] if net.specs[op].elementwise and net.tensor(net.makes[op][0]).elements == elements]
+    whole = [
+        op
+        for op in net.readers[name]
+        if net.specs[op].elementwise and net.tensor(net.makes[op][0]).elements == elements
+    ]
     for mean in net.readers[name] if whole else ():
         if _is_mean(net, mean):
             waiting = _waiting(net, mean)
@@ -68,12 +94,19 @@ def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
 def _is_mean(net: RecountNetwork, op: str) -> bool:
     """Whether it folds the rows of its one operand, and leaves one element of each channel."""
     reads = net.reads[op]
-    return folded_rows(net.calls[op]) > 0 and len(reads) == 1 and net.tensor(net.makes[op][0]).elements == net.tensor(reads[0].map).shape[1]
+    return (
+        folded_rows(net.calls[op]) > 0
+        and len(reads) == 1
+        and net.tensor(net.makes[op][0]).elements == net.tensor(reads[0].map).shape[1]
+    )
 
 
 def _waiting(net: RecountNetwork, mean: str) -> set[str]:
-    """Maps of which every element depends on all channels of the mean, through elementwise operators and contractions."""
-    carrying, waiting = set(net.makes[mean]), set[str]()  # the former: maps of which every element depends on one channel
+    """Maps of which every element depends on all channels of the mean,
+    through elementwise operators and contractions.
+    """
+    # the former: maps of which every element depends on one channel
+    carrying, waiting = set(net.makes[mean]), set[str]()
     channels = net.tensor(net.makes[mean][0]).elements
     for op in islice(net.operators, net.position[mean] + 1, None):
         elementwise = net.specs[op].elementwise

@@ -46,7 +46,13 @@ class Browser:
             os.dup2(ends[1], 4)
 
         command = [binary, *FLAGS, f"--user-data-dir={self._profile.name}"]
-        self._process = subprocess.Popen(command, preexec_fn=hand_over, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command,
+            preexec_fn=hand_over,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_browser)
         os.close(from_browser)
         self._rest = b""
@@ -61,7 +67,9 @@ class Browser:
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call, and wait for the answer; what happens meanwhile is kept in `events`."""
         self._calls += 1
-        message = {"id": self._calls, "method": method, "params": parameters} | ({"sessionId": self._session} if self._session else {})
+        message = {"id": self._calls, "method": method, "params": parameters} | (
+            {"sessionId": self._session} if self._session else {}
+        )
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._message()
@@ -81,12 +89,23 @@ class Browser:
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
 
-    def open(self, file: Path, width: int = 1280, height: int = 900, *, dark: bool = False, phone: bool = False) -> None:
+    def open(
+        self, file: Path, width: int = 1280, height: int = 900, *, dark: bool = False, phone: bool = False
+    ) -> None:
         """Load a page and wait until its scripts are done."""
         self.events.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if phone else 1,
+            mobile=phone,
+        )
         self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
         self.call("Page.navigate", url=file.resolve().as_uri())
         self.wait("document.documentElement?.dataset.ready === 'yes'")
 
@@ -126,18 +145,34 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Errors, warnings and whatever else was written to the console; exceptions; requests that failed."""
-        kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed", "Page.javascriptDialogOpening")
+        kinds = (
+            "Runtime.exceptionThrown",
+            "Runtime.consoleAPICalled",
+            "Log.entryAdded",
+            "Network.loadingFailed",
+            "Page.javascriptDialogOpening",
+        )
         return [json.dumps(event)[:400] for event in self.events if event.get("method") in kinds]
 
     def requests(self) -> list[str]:
         """Addresses that were asked for."""
-        return [event["params"]["request"]["url"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event.get("method") == "Network.requestWillBeSent"
+        ]
 
     def screenshot(self, file: Path) -> None:
         """The page from top to bottom, as PNG."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]))
+        file.write_bytes(
+            base64.b64decode(
+                self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)[
+                    "data"
+                ]
+            )
+        )
 
     def close(self) -> None:
         """End the browser."""

@@ -45,7 +45,9 @@ class Mutation(NamedTuple):
 
 
 def mutations(document: Any) -> Iterator[Mutation]:
-    """Every field, and every collection, of a document: replaced by each of VALUES, nudged, deleted, repeated, renamed."""
+    """Every field, and every collection, of a document:
+    replaced by each of VALUES, nudged, deleted, repeated, renamed.
+    """
     for keys in _paths(document):
         path = ".".join(map(str, keys))
         old = _at(document, keys)
@@ -61,7 +63,12 @@ def mutations(document: Any) -> Iterator[Mutation]:
             yield Mutation(path, "longer", _changed(document, keys, old + "x"))
             yield Mutation(path, "in a list", _changed(document, keys, [old]))
         if isinstance(old, list):
-            for what, value in {"twice": old + old, "shorter": old[:-1], "backwards": old[::-1], "once more": [*old, *old[-1:]]}.items():
+            for what, value in {
+                "twice": old + old,
+                "shorter": old[:-1],
+                "backwards": old[::-1],
+                "once more": [*old, *old[-1:]],
+            }.items():
                 if value != old:
                     yield Mutation(path, what, _changed(document, keys, value))
         if isinstance(old, dict):

@@ -23,7 +23,9 @@ def page_inputs(model: str, buffer_bytes: int, folder: Path) -> SimpleNamespace:
     """A plan on disk with everything that a page is made of."""
     run(Config(model=model, hardware=Hardware(buffer_bytes=buffer_bytes)), folder)
     plan, graph = read_plan(folder), load(folder / "simplified.onnx")
-    costs = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
+    costs = GroupCosts(
+        Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue
+    )
     index = {operator.name: i for i, operator in enumerate(costs.dataflow.operators)}
     masks = tuple(sum(1 << index[name] for name in group.nodes) for group in plan.groups)
     return SimpleNamespace(folder=folder, plan=plan, graph=graph, costs=costs, masks=masks)
@@ -34,9 +36,21 @@ def hostile_model(path: Path) -> None:
     shape = [1, 4, 8, 8]
     names = [HOSTILE, f"a{HOSTILE}", f"b{HOSTILE}"]
     tensors = ["x" + HOSTILE, "u" + HOSTILE, "v" + HOSTILE, "y" + HOSTILE]
-    nodes = [onnx.helper.make_node(kind, [tensors[k]], [tensors[k + 1]], names[k]) for k, kind in enumerate(("Relu", "Sigmoid", "Tanh"))]
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in (tensors[0], tensors[-1])]
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=[onnx.helper.make_opsetid("", 18)]), path)
+    nodes = [
+        onnx.helper.make_node(kind, [tensors[k]], [tensors[k + 1]], names[k])
+        for k, kind in enumerate(("Relu", "Sigmoid", "Tanh"))
+    ]
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name in (tensors[0], tensors[-1])
+    ]
+    onnx.save(
+        onnx.helper.make_model(
+            onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:]),
+            opset_imports=[onnx.helper.make_opsetid("", 18)],
+        ),
+        path,
+    )
 
 
 class Tags(HTMLParser):

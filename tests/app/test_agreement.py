@@ -1,4 +1,6 @@
-"""Weights drawn at random keep every map near unit scale; outputs are compared with what rounding does to a network, and no closer or wider."""
+"""Weights drawn at random keep every map near unit scale;
+outputs are compared with what rounding does to a network, and no closer or wider.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,19 @@ class Net:
         return self.last
 
     def conv(self, x: str, inputs: int, outputs: int) -> str:
-        return self.add("Conv", x, self.weight(outputs, inputs, 3, 3), self.weight(outputs), pads=[1, 1, 1, 1])
+        return self.add(
+            "Conv", x, self.weight(outputs, inputs, 3, 3), self.weight(outputs), pads=[1, 1, 1, 1]
+        )
 
     def dense(self, x: str, inputs: int, outputs: int) -> str:
         return self.add("Add", self.add("MatMul", x, self.weight(inputs, outputs)), self.weight(outputs))
 
     def finish(self, result: Shape) -> Graph:
         """The network with no values for what may be drawn: more than one element, of floats."""
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", self.shape), (self.last, result))]
+        ends = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in (("x", self.shape), (self.last, result))
+        ]
         graph = from_model(
             helper.make_model(
                 helper.make_graph(self.nodes, "net", ends[:1], ends[1:], self.constants),
@@ -57,8 +64,15 @@ class Net:
                 ir_version=10,
             )
         )
-        absent = {name for name, tensor in graph.tensors.items() if tensor.dtype == "float32" and tensor.elements > 1}
-        return replace(graph, constants={name: None if name in absent else value for name, value in graph.constants.items()})
+        absent = {
+            name
+            for name, tensor in graph.tensors.items()
+            if tensor.dtype == "float32" and tensor.elements > 1
+        }
+        return replace(
+            graph,
+            constants={name: None if name in absent else value for name, value in graph.constants.items()},
+        )
 
 
 def rectified(layers: int = 60) -> Graph:
@@ -87,7 +101,8 @@ def attention(layers: int = 3) -> Graph:
         x = net.last
         normal = net.add("LayerNormalization", x, net.weight(16), net.weight(16))
         q, v = (net.dense(normal, 16, 16) for _ in range(2))
-        k = net.add("MatMul", normal, net.weight(16, 16))  # a bias of keys changes nothing: softmax takes it away
+        # a bias of keys changes nothing: softmax takes it away
+        k = net.add("MatMul", normal, net.weight(16, 16))
         scores = net.add("Softmax", net.add("MatMul", q, net.add("Transpose", k, perm=[0, 2, 1])))
         x = net.add("Add", x, net.dense(net.add("MatMul", scores, v), 16, 16))
         normal = net.add("LayerNormalization", x, net.weight(16), net.weight(16))
@@ -96,7 +111,11 @@ def attention(layers: int = 3) -> Graph:
     return net.finish(net.shape)
 
 
-NETWORKS: dict[str, Callable[[], Graph]] = {"rectified": rectified, "residual": residual, "attention": attention}
+NETWORKS: dict[str, Callable[[], Graph]] = {
+    "rectified": rectified,
+    "residual": residual,
+    "attention": attention,
+}
 
 
 @cache
@@ -110,7 +129,7 @@ def deviations(graph: Graph, inputs: dict[str, np.ndarray]) -> list[float]:
     return [float(value.std()) for value in reference(graph, inputs, everything=True).values()]
 
 
-# -- weights ---------------------------------------------------------------------------------------------------------------------------------
+# -- weights -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -118,14 +137,18 @@ def test_maps_of_drawn_weights_stay_near_unit_scale_and_outputs_depend_on_inputs
     graph, inputs = filled(name)
     assert max(deviations(graph, inputs)) < 10
     assert np.median(deviations(graph, inputs)) > 0.3
-    (output,), (other,) = (list(reference(graph, given).values()) for given in (inputs, random_inputs(graph, np.random.default_rng(5))))
+    (output,), (other,) = (
+        list(reference(graph, given).values())
+        for given in (inputs, random_inputs(graph, np.random.default_rng(5)))
+    )
     assert np.std(output - other) > 0.03 * np.std(output) > 0
 
 
 def test_two_thousand_operators_stay_near_unit_scale() -> None:
     graph = calibrated(residual(500), rng := np.random.default_rng(0))
     assert len(graph.operators) == 2000
-    assert max(deviations(graph, random_inputs(graph, rng))) < 40  # 500 branches of unit variance add up to sqrt(500)
+    # 500 branches of unit variance add up to sqrt(500)
+    assert max(deviations(graph, random_inputs(graph, rng))) < 40
 
 
 def test_weights_follow_the_seed_and_those_that_are_there_are_left() -> None:
@@ -139,7 +162,7 @@ def test_weights_follow_the_seed_and_those_that_are_there_are_left() -> None:
     assert again.constants[kept] is given
 
 
-# -- comparison ------------------------------------------------------------------------------------------------------------------------------
+# -- comparison ----------------------------------------------------------------------------------------------
 
 
 @cache
@@ -153,7 +176,9 @@ def agreement(name: str) -> tuple[Callable[[np.ndarray], Agreement], np.ndarray]
 @pytest.mark.parametrize("name", NETWORKS)
 def test_another_implementation_agrees(name: str) -> None:
     graph, inputs = filled(name)
-    (output,) = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
+    (output,) = ort.InferenceSession(
+        to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"]
+    ).run(None, inputs)
     compared, _ = agreement(name)
     one = compared(np.asarray(output))
     assert one.wrong == 0
@@ -169,9 +194,16 @@ def in_bits(graph: Graph, inputs: dict[str, np.ndarray], bits: int) -> dict[str,
         parts, powers = np.frexp(value)
         return np.ldexp(np.rint(np.ldexp(parts, bits)), powers - bits).astype(value.dtype)
 
-    constants = {name: short(value) if value is not None and value.dtype.kind == "f" else value for name, value in graph.constants.items()}
+    constants = {
+        name: short(value) if value is not None and value.dtype.kind == "f" else value
+        for name, value in graph.constants.items()
+    }
     given = {name: short(value) for name, value in inputs.items()}
-    return reference(replace(graph, constants=constants), given, adjust=lambda call, operands, results: tuple(map(short, results)))
+    return reference(
+        replace(graph, constants=constants),
+        given,
+        adjust=lambda call, operands, results: tuple(map(short, results)),
+    )
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,4 +1,6 @@
-"""`import lfopt`: every name is there for people and for type checkers, costs nothing until it is used, and does what the command line does."""
+"""`import lfopt`: every name is there for people and for type checkers, costs nothing until it is used,
+and does what the command line does.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,17 @@ def planned_block(model: onnx.ModelProto) -> lfopt.Planned:
     return lfopt.search(model, buffer="2KiB")
 
 
-# -- names -----------------------------------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 
 
 def stub_imports() -> dict[str, tuple[str, str]]:
     """Names that the stub has -> (module, name there)."""
     tree = ast.parse(STUB.read_text())
     return {
-        alias.asname or alias.name: (node.module or "", alias.name) for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name: (node.module or "", alias.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
 
 
@@ -63,14 +68,22 @@ def test_type_checkers_see_what_python_sees() -> None:
     seen = stub_imports()
     assert {*seen, "__version__"} == {*lfopt.__all__, *of_the_ir}
     for name, (module, original) in seen.items():
-        expected = sys.modules["lfopt.zoo"] if name == "zoo" and lfopt.zoo else getattr(__import__(module, fromlist=[original]), original)
+        expected = (
+            sys.modules["lfopt.zoo"]
+            if name == "zoo" and lfopt.zoo
+            else getattr(__import__(module, fromlist=[original]), original)
+        )
         assert getattr(lfopt, name) is expected, name
 
 
 def test_dir_and_help_show_every_name() -> None:
     assert set(lfopt.__all__) <= set(dir(lfopt))
     page = pydoc.render_doc(lfopt, renderer=vars(pydoc)["plaintext"])
-    assert [name for name in lfopt.__all__ if name != "__version__" and not re.search(rf"\b{re.escape(name)}\b", page)] == []
+    assert [
+        name
+        for name in lfopt.__all__
+        if name != "__version__" and not re.search(rf"\b{re.escape(name)}\b", page)
+    ] == []
     assert "The fusion plan of least DRAM traffic, with a proof of how good it is." in page
 
 
@@ -81,7 +94,10 @@ def test_every_function_says_what_it_does() -> None:
 
 
 def test_importing_lfopt_imports_nothing(tmp_path: Path) -> None:
-    code = "import sys; before = set(sys.modules); import lfopt; dir(lfopt); print(*sorted(set(sys.modules) - before))"
+    code = (
+        "import sys; before = set(sys.modules); import lfopt; dir(lfopt); print(*sorted(set(sys.modules) "
+        "- before))"
+    )
     imported = python(code, tmp_path).stdout.split()
     assert [name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names] == ["lfopt"]
     assert len(imported) < 10
@@ -103,22 +119,30 @@ def test_python_dash_m_is_the_command_line(tmp_path: Path) -> None:
     assert python("", tmp_path, "-m", "lfopt", "--help").stdout.startswith("Usage: lfopt")
 
 
-# -- models and sizes ------------------------------------------------------------------------------------------------------------------------
+# -- models and sizes ----------------------------------------------------------------------------------------
 
 
-def test_a_model_is_a_file_a_message_a_name_or_a_graph(model: onnx.ModelProto, tmp_path: Path, planned_block: lfopt.Planned) -> None:
+def test_a_model_is_a_file_a_message_a_name_or_a_graph(
+    model: onnx.ModelProto, tmp_path: Path, planned_block: lfopt.Planned
+) -> None:
     file = tmp_path / "block.onnx"
     onnx.save(model, file)
     for given in (file, str(file), model, lfopt.load(model)):
         again = lfopt.search(given, "2KiB")
         assert (again.plan.groups, again.scheme) == (planned_block.plan.groups, planned_block.scheme)
         assert lfopt.legal(given, planned_block.scheme).legal
-    assert lfopt.search("zoo:squeezenet1_1", "64KiB", input_shapes=SMALL, weights=False).plan.totals.proof == "optimal"
+    assert (
+        lfopt.search("zoo:squeezenet1_1", "64KiB", input_shapes=SMALL, weights=False).plan.totals.proof
+        == "optimal"
+    )
 
 
 def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
     plans = [lfopt.search(model, size).plan for size in (2048, "2KiB", "2048B", "2 kib")]
-    plans += [lfopt.search(model, hardware="2KiB").plan, lfopt.search(model, hardware=lfopt.Hardware(2048)).plan]
+    plans += [
+        lfopt.search(model, hardware="2KiB").plan,
+        lfopt.search(model, hardware=lfopt.Hardware(2048)).plan,
+    ]
     assert {plan.hardware for plan in plans} == {lfopt.Hardware(2048)}
     assert lfopt.Hardware("256KiB", element_bytes=1) == lfopt.Hardware(262144, element_bytes=1)  # type: ignore[arg-type]
     assert lfopt.search(model).plan.hardware.buffer_bytes == 262144
@@ -129,13 +153,25 @@ def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
     ("call", "said"),
     [
         (lambda m, f: lfopt.search(m, "256"), "buffer: found 256, without a unit: 256 B or 256KiB?"),
-        (lambda m, f: UNTYPED.search(m, 2.5), "buffer: found float; accepted: bytes, or a size such as '256KiB'"),
-        (lambda m, f: UNTYPED.search(m, hardware=3), "hardware: found int; accepted: a lfopt.Hardware, a file, or the size"),
+        (
+            lambda m, f: UNTYPED.search(m, 2.5),
+            "buffer: found float; accepted: bytes, or a size such as '256KiB'",
+        ),
+        (
+            lambda m, f: UNTYPED.search(m, hardware=3),
+            "hardware: found int; accepted: a lfopt.Hardware, a file, or the size",
+        ),
         (lambda m, f: lfopt.search(m, hardware="chip.yaml"), "hardware chip.yaml: no such file"),
-        (lambda m, f: UNTYPED.Hardware("2XB"), "hardware.buffer_bytes: found '2XB'; accepted: a size such as"),
+        (
+            lambda m, f: UNTYPED.Hardware("2XB"),
+            "hardware.buffer_bytes: found '2XB'; accepted: a size such as",
+        ),
         (
             lambda m, f: UNTYPED.search(3),
-            "model: found int; accepted: a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, or a lfopt.Graph",
+            (
+                "model: found int; accepted: a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, "
+                "or a lfopt.Graph"
+            ),
         ),
         (lambda m, f: lfopt.search("nothing.onnx"), "nothing.onnx: no such file"),
         (lambda m, f: lfopt.search(m, scheme="fast"), "search: scheme: found 'fast'; accepted: "),
@@ -144,19 +180,34 @@ def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
         (lambda m, f: lfopt.load(f.graph, SMALL), "input_shapes: found some with a Graph"),
         (lambda m, f: lfopt.compile(f.graph, input_shapes=SMALL), "input_shapes: found some with a Graph"),
         (lambda m, f: lfopt.legal(m, "conv1"), "scheme: found str; accepted: a lfopt.FusionScheme"),
-        (lambda m, f: lfopt.plan(m, [["conv1"]], "1KiB"), "scheme: not legal: operator 'relu' is in no group"),
+        (
+            lambda m, f: lfopt.plan(m, [["conv1"]], "1KiB"),
+            "scheme: not legal: operator 'relu' is in no group",
+        ),
         (lambda m, f: UNTYPED.simulate(3), "plan: found int; accepted: what lfopt.search gives"),
         (lambda m, f: lfopt.simulate(f.plan), "model: absent; accepted: the network that the Plan is for"),
-        (lambda m, f: lfopt.simulate(f.plan, model="zoo:squeezenet1_1"), "plan: not of network 'squeezenet1_1': "),
+        (
+            lambda m, f: lfopt.simulate(f.plan, model="zoo:squeezenet1_1"),
+            "plan: not of network 'squeezenet1_1': ",
+        ),
         (lambda m, f: lfopt.load_plan("nowhere"), "nowhere: No such file or directory"),
-        (lambda m, f: lfopt.execute(f, {"z": np.zeros(3)}), "inputs: found input 'z'; accepted: 'x' (float32 [1, 4, 8, 8])"),
-        (lambda m, f: lfopt.execute(f, [np.zeros(3, np.float32)]), "inputs: input 'x': found float32 [3]; accepted: float32 [1, 4, 8, 8]"),
+        (
+            lambda m, f: lfopt.execute(f, {"z": np.zeros(3)}),
+            "inputs: found input 'z'; accepted: 'x' (float32 [1, 4, 8, 8])",
+        ),
+        (
+            lambda m, f: lfopt.execute(f, [np.zeros(3, np.float32)]),
+            "inputs: input 'x': found float32 [3]; accepted: float32 [1, 4, 8, 8]",
+        ),
         (lambda m, f: lfopt.execute(f, seed=-1), "seed: found -1; accepted: a whole number of at least 0"),
         (lambda m, f: lfopt.explain(f), "explain: found neither nodes nor group; accepted: one of them"),
         (lambda m, f: UNTYPED.explain(f, 3), "nodes: found int; accepted: a text"),
         (lambda m, f: lfopt.explain(f, group=9), "group: found 9; accepted: a group of the plan, 0 to 0"),
         (lambda m, f: lfopt.explain(m, "conv1", scheme="q"), "scheme: found 'q'; accepted: lbdf, "),
-        (lambda m, f: UNTYPED.explain(m, "conv1", seconds="1"), "seconds: found '1'; accepted: seconds above 0"),
+        (
+            lambda m, f: UNTYPED.explain(m, "conv1", seconds="1"),
+            "seconds: found '1'; accepted: seconds above 0",
+        ),
         (lambda m, f: lfopt.report(f, sweep_seconds=-1), "sweep_seconds: found -1; accepted: seconds from 0"),
         (lambda m, f: UNTYPED.emit_c(f, "z80"), "target: found 'z80'; accepted: "),
         (lambda m, f: f.save(3), "folder: found int; accepted: a file name"),
@@ -178,7 +229,7 @@ def test_wrong_input_is_one_line_that_names_it(
     assert list(tmp_path.iterdir()) == []
 
 
-# -- every function, once --------------------------------------------------------------------------------------------------------------------
+# -- every function, once ------------------------------------------------------------------------------------
 
 
 def test_a_network_is_loaded_simplified_and_judged(model: onnx.ModelProto) -> None:
@@ -204,7 +255,9 @@ def test_a_scheme_is_planned_or_does_not_fit(planned_block: lfopt.Planned) -> No
     assert isinstance(lfopt.plan(planned_block.graph, planned_block.scheme, "300B"), lfopt.DoesNotFit)
 
 
-def test_a_plan_is_executed_and_gives_what_the_reference_gives(model: onnx.ModelProto, planned_block: lfopt.Planned) -> None:
+def test_a_plan_is_executed_and_gives_what_the_reference_gives(
+    model: onnx.ModelProto, planned_block: lfopt.Planned
+) -> None:
     x = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
     wanted = reference(planned_block.graph, {"x": x})["y"]
     for inputs in ({"x": x}, [x], x):
@@ -253,13 +306,20 @@ def test_a_plan_is_reported_printed_and_encoded(planned_block: lfopt.Planned, tm
         lfopt.encode(planned_block)
 
 
-def test_a_graph_is_compiled_for_a_buffer_given_as_a_size(planned_block: lfopt.Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_compiled_for_a_buffer_given_as_a_size(
+    planned_block: lfopt.Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     x = np.ones((1, 4, 8, 8), np.float32)
     compiled = lfopt.compile(planned_block.graph, hardware="64KiB", target="c99")
-    np.testing.assert_allclose(compiled.run({"x": x})["y"], reference(planned_block.graph, {"x": x})["y"], rtol=1e-5)
+    np.testing.assert_allclose(
+        compiled.run({"x": x})["y"], reference(planned_block.graph, {"x": x})["y"], rtol=1e-5
+    )
     sizes = r"1 group, [\d,]+ B of DRAM, [\d,]+ B of weights, [\d,]+ B for each caller"
-    assert re.fullmatch(r"Compiled\(block: x float32 \[1, 4, 8, 8\] -> y float32 \[1, 4, 8, 8\]; " + sizes + r"\)", repr(compiled))
+    assert re.fullmatch(
+        r"Compiled\(block: x float32 \[1, 4, 8, 8\] -> y float32 \[1, 4, 8, 8\]; " + sizes + r"\)",
+        repr(compiled),
+    )
     assert np.array_equal(compiled(x), compiled(x=x))
 
 
@@ -278,11 +338,18 @@ class Shared:
         return self.array.__dlpack_device__()
 
 
-def test_a_compiled_model_is_called_as_a_function_and_as_a_session(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_model_is_called_as_a_function_and_as_a_session(
+    model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     compiled, x = lfopt.compile(model, target="c99"), np.ones((1, 4, 8, 8), np.float32)
     y = compiled.run([x])["y"]
-    for output in (compiled(x), compiled(x=x), compiled(Shared(x)), lfopt.InferenceSession(model, target="c99").run(["y"], {"x": x})[0]):
+    for output in (
+        compiled(x),
+        compiled(x=x),
+        compiled(Shared(x)),
+        lfopt.InferenceSession(model, target="c99").run(["y"], {"x": x})[0],
+    ):
         assert np.array_equal(output, y)
     for call, said in (
         (lambda: compiled(x, x=x), "block: found input 'x' twice; accepted: each of 'x' once"),
@@ -290,20 +357,28 @@ def test_a_compiled_model_is_called_as_a_function_and_as_a_session(model: onnx.M
         (lambda: compiled(z=x), "block: found input 'z'; accepted: 'x' (float32 [1, 4, 8, 8])"),
         (
             lambda: compiled(Shared(x, near=False)),
-            "input 'x': found Shared, not shared: it is far away; accepted: a NumPy array, or one with __dlpack__",
+            (
+                "input 'x': found Shared, not shared: it is far away; accepted: a NumPy array, or one with "
+                "__dlpack__"
+            ),
         ),
         (lambda: compiled(x[:, :3]), "input 'x': found float32 [1, 3, 8, 8]; accepted: float32 [1, 4, 8, 8]"),
         (
             lambda: lfopt.InferenceSession(model, target="c99").run(["z"], {"x": x}),
             "output_names: found 'z'; accepted: None, or a list of 'y'",
         ),
-        (lambda: UNTYPED.InferenceSession(model, target="c99").run(None, [x]), "input_feed: found list; accepted: arrays by name"),
+        (
+            lambda: UNTYPED.InferenceSession(model, target="c99").run(None, [x]),
+            "input_feed: found list; accepted: arrays by name",
+        ),
     ):
         with pytest.raises(lfopt.InvalidConfig, match=re.escape(said)):
             call()
 
 
-def test_the_examples_of_the_documentation_run(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_documentation_run(
+    model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(model, "model.onnx")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
@@ -314,14 +389,19 @@ def test_the_examples_of_the_documentation_run(model: onnx.ModelProto, tmp_path:
     assert isinstance(names["plan"], lfopt.Plan)
 
 
-# -- what one sees ---------------------------------------------------------------------------------------------------------------------------
+# -- what one sees -------------------------------------------------------------------------------------------
 
 
-def test_whatever_a_user_holds_says_what_it_is_in_a_line(planned_block: lfopt.Planned, model: onnx.ModelProto) -> None:
+def test_whatever_a_user_holds_says_what_it_is_in_a_line(
+    planned_block: lfopt.Planned, model: onnx.ModelProto
+) -> None:
     plan = "Plan(block: 2,048 B of buffer, lbdf, 1 group, 1,600 B of DRAM, optimal)"
     assert repr(planned_block) == f"Planned({plan})"
     assert repr(planned_block.plan) == plan
-    assert repr(planned_block.graph) == "Graph(block: 4 operators, 288 weights; x [1, 4, 8, 8] -> y [1, 4, 8, 8])"
+    assert (
+        repr(planned_block.graph)
+        == "Graph(block: 4 operators, 288 weights; x [1, 4, 8, 8] -> y [1, 4, 8, 8])"
+    )
     assert repr(planned_block.result) == "Result(exact: 1 group, 1,600 B of DRAM, optimal)"
     assert repr(planned_block.scheme) == "FusionScheme(1 group of 4 operators)"
     assert repr(planned_block.plan.hardware) == "Hardware(buffer_bytes=2048)"
@@ -345,7 +425,9 @@ def test_a_notebook_shows_the_network_in_the_colours_of_its_groups(planned_block
     assert "conv1 (Conv); group 0, lbdf, moves 1,600 B" in html
     alone = lfopt.plan(planned_block.graph, [["conv1"], ["relu"], ["conv2"], ["add"]], "2KiB")
     assert isinstance(alone, lfopt.Plan)
-    assert len(set(re.findall(r'rx="2.5" fill="(#\w+)"', picture(alone, Dataflow.of(planned_block.graph))))) == 4
+    assert (
+        len(set(re.findall(r'rx="2.5" fill="(#\w+)"', picture(alone, Dataflow.of(planned_block.graph))))) == 4
+    )
 
 
 def test_names_in_a_picture_are_text(model: onnx.ModelProto) -> None:
@@ -356,15 +438,20 @@ def test_names_in_a_picture_are_text(model: onnx.ModelProto) -> None:
     assert "<script" not in html
 
 
-# -- other people's modules ------------------------------------------------------------------------------------------------------------------
+# -- other people's modules ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", wings.WINGS)
 def test_a_module_that_hides_a_part_of_lfopt_is_named(name: str, tmp_path: Path) -> None:
     own = tmp_path / f"{name}.py"
     own.write_text("")
-    (tmp_path / "mine.py").write_text("import lfopt\ntry:\n    lfopt.Graph\nexcept lfopt.LfoptError as error:\n    print(error)\n")
-    said = f"{own}: it hides {ROOT / name / '__init__.py'}, a part of lfopt that has the same name; rename it, or run lfopt from another folder"
+    (tmp_path / "mine.py").write_text(
+        "import lfopt\ntry:\n    lfopt.Graph\nexcept lfopt.LfoptError as error:\n    print(error)\n"
+    )
+    said = (
+        f"{own}: it hides {ROOT / name / '__init__.py'}, a part of lfopt that has the same name; rename "
+        "it, or run lfopt from another folder"
+    )
     done = python("", tmp_path, "-m", "lfopt", "zoo")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"lfopt: {said}\n")
     if name == wings.WINGS[0]:

@@ -20,12 +20,19 @@ from lfopt.ir import InvalidConfig, InvalidModel, UnsupportedModel
 
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)
 PICKED = frozenset(
-    "Add AveragePool Clip Concat Conv Div Erf Gemm GlobalAveragePool HardSwish MatMul MaxPool Mul Relu Sigmoid Softmax Sqrt Sub Tanh".split()
+    "Add AveragePool Clip Concat Conv Div Erf Gemm GlobalAveragePool HardSwish MatMul MaxPool Mul Relu "
+    "Sigmoid Softmax Sqrt Sub Tanh".split()
 )
 FEWEST_PICKED, FEWEST = 19, 1400  # cases that generated C accepts: a floor under what it learns
 PARTS = 8  # that the cases are run in
-ROUNDING = "zeros of a transform, of which the case expects what NumPy's rounding left, 1.9e-7 at a tolerance of 1e-7"
-LENGTHS = "align_corners by the length of the result, as ONNX Runtime has it, where the case divides by a fraction (docs/resize.md)"
+ROUNDING = (
+    "zeros of a transform, of which the case expects what NumPy's rounding left, 1.9e-7 at a "
+    "tolerance of 1e-7"
+)
+LENGTHS = (
+    "align_corners by the length of the result, as ONNX Runtime has it, where the case divides by a "
+    "fraction (docs/resize.md)"
+)
 OFF = {  # cases whose outputs are not within the tolerance, and why
     "test_dft_inverse": ROUNDING,
     "test_dft_inverse_opset19": ROUNDING,
@@ -43,13 +50,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def one_node(kind: str, shape: Sequence[int | str] = X.shape, inputs: str = "x", dtype: int = TensorProto.FLOAT, **attributes: Any) -> ModelProto:
+def one_node(
+    kind: str,
+    shape: Sequence[int | str] = X.shape,
+    inputs: str = "x",
+    dtype: int = TensorProto.FLOAT,
+    **attributes: Any,
+) -> ModelProto:
     ends = [helper.make_tensor_value_info(name, dtype, shape) for name in (*inputs, "y")]
-    graph = helper.make_graph([helper.make_node(kind, [*inputs], ["y"], "one", **attributes)], "net", ends[:-1], ends[-1:])
+    graph = helper.make_graph(
+        [helper.make_node(kind, [*inputs], ["y"], "one", **attributes)], "net", ends[:-1], ends[-1:]
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
-# -- the interface ---------------------------------------------------------------------------------------------------------------------------
+# -- the interface -------------------------------------------------------------------------------------------
 
 
 def test_a_prepared_model_takes_inputs_by_position_by_name_or_alone() -> None:
@@ -72,16 +87,23 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         with pytest.raises(InvalidConfig, match="accepted"):
             prepared.run(given)
     for given in ("m.onnx", None, one_node("Relu").graph):
-        with pytest.raises(InvalidConfig, match=f"model: found {type(given).__name__}; accepted: an onnx.ModelProto"):
+        with pytest.raises(
+            InvalidConfig, match=f"model: found {type(given).__name__}; accepted: an onnx.ModelProto"
+        ):
             Backend.prepare(cast("Any", given))
 
 
 def test_one_operator_runs_on_arrays() -> None:
     (y,) = Backend.run_node(helper.make_node("Mul", ["a", "b"], ["y"]), [X, X])
     assert np.array_equal(y, X * X)
-    (y,) = Backend.run_node(helper.make_node("Clip", ["x", "", "high"], ["y"]), [X, np.float32(0.5)], opset_version=13)
+    (y,) = Backend.run_node(
+        helper.make_node("Clip", ["x", "", "high"], ["y"]), [X, np.float32(0.5)], opset_version=13
+    )
     assert np.array_equal(y, np.minimum(X, np.float32(0.5)))
-    conv, weights = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1]), np.arange(6, dtype=np.float32).reshape(2, 3, 1, 1)
+    conv, weights = (
+        helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1]),
+        np.arange(6, dtype=np.float32).reshape(2, 3, 1, 1),
+    )
     for outputs in (None, [(np.dtype("float32"), (1, 2, 4, 4))]):
         (y,) = Backend.run_node(conv, [X, weights], outputs_info=outputs)
         assert np.allclose(y, np.einsum("nchw,oc->nohw", X, weights[:, :, 0, 0]))
@@ -92,7 +114,11 @@ def test_one_operator_runs_on_arrays() -> None:
 def test_what_generated_c_refuses_is_refused_by_name_and_compiles_nothing(cache: Path) -> None:
     before = sorted(cache.rglob("*"))
     refusals = [
-        (one_node("RandomUniformLike"), Unsupported, r"node 'one' \(RandomUniformLike\): found an operator that has no kernel"),
+        (
+            one_node("RandomUniformLike"),
+            Unsupported,
+            r"node 'one' \(RandomUniformLike\): found an operator that has no kernel",
+        ),
         (one_node("Identity", dtype=TensorProto.COMPLEX64), Unsupported, "found type complex64"),
         (one_node("Relu", ("n", 3)), UnsupportedModel, "is not static"),
         (one_node("Identity", inputs="x", unheard_of=1), InvalidModel, "unheard_of"),
@@ -101,7 +127,9 @@ def test_what_generated_c_refuses_is_refused_by_name_and_compiles_nothing(cache:
         with pytest.raises(error, match=message):
             Backend.prepare(model)
         assert not Backend.is_compatible(model)
-    assert [path for path in sorted(cache.rglob("*")) if path.is_file()] == [path for path in before if path.is_file()]
+    assert [path for path in sorted(cache.rglob("*")) if path.is_file()] == [
+        path for path in before if path.is_file()
+    ]
 
 
 def test_to_ask_takes_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +142,8 @@ def test_to_ask_takes_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_half_floats_come_and_go_as_they_are(kind: int) -> None:
     half = helper.tensor_dtype_to_np_dtype(kind)
-    x = np.concatenate([X.reshape(-1) * 10.0**k for k in range(-9, 6)]).astype(half)  # with some that are subnormal, and some that are not finite
+    # with some that are subnormal, and some that are not finite
+    x = np.concatenate([X.reshape(-1) * 10.0**k for k in range(-9, 6)]).astype(half)
     for target in ("native", "c99"):
         (y,) = Backend.run_model(one_node("Mul", x.shape, "ab", dtype=kind), [x, x], target=target)
         assert y.dtype == half
@@ -130,7 +159,7 @@ def test_it_runs_on_the_cpu_alone() -> None:
         Backend.prepare(one_node("Relu"), "CUDA:1")
 
 
-# -- ONNX's own cases ------------------------------------------------------------------------------------------------------------------------
+# -- ONNX's own cases ----------------------------------------------------------------------------------------
 
 
 def conformance(chosen: Sequence[Case], most: int | None = None) -> tuple[Counter[str], list[str]]:
@@ -145,7 +174,9 @@ def conformance(chosen: Sequence[Case], most: int | None = None) -> tuple[Counte
             continue
         ran[case.model.graph.node[-1].op_type] += 1
         try:
-            Runner.assert_similar_outputs(form.outputs, Backend.run_model(form.model, form.inputs), case.rtol, case.atol)
+            Runner.assert_similar_outputs(
+                form.outputs, Backend.run_model(form.model, form.inputs), case.rtol, case.atol
+            )
         except Exception as error:
             if case.name in OFF:
                 print(f"\n{case.name}: not within the tolerance: {OFF[case.name]}")
@@ -156,7 +187,12 @@ def conformance(chosen: Sequence[Case], most: int | None = None) -> tuple[Counte
 
 def test_onnx_s_own_cases_of_common_operators_give_the_expected_outputs() -> None:
     ran, wrong = conformance(
-        [case for case in cases("node") if case.model and len(case.model.graph.node) == 1 and case.model.graph.node[0].op_type in PICKED], most=1
+        [
+            case
+            for case in cases("node")
+            if case.model and len(case.model.graph.node) == 1 and case.model.graph.node[0].op_type in PICKED
+        ],
+        most=1,
     )
     assert not wrong, "\n".join(wrong)
     assert ran.total() >= FEWEST_PICKED, ran
@@ -167,6 +203,9 @@ def test_onnx_s_own_cases_of_common_operators_give_the_expected_outputs() -> Non
 def test_every_conformance_case_that_is_accepted_gives_the_expected_outputs(part: int) -> None:
     chosen = cases("node")[part::PARTS]
     ran, wrong = conformance(chosen)
-    print(f"\n{len(chosen)} cases: {ran.total() - len(wrong)} pass, {len(wrong)} fail, {len(chosen) - ran.total()} refused")
+    print(
+        f"\n{len(chosen)} cases: {ran.total() - len(wrong)} pass, {len(wrong)} fail, "
+        f"{len(chosen) - ran.total()} refused"
+    )
     assert not wrong, "\n".join(wrong)
     assert ran.total() >= FEWEST / PARTS, ran

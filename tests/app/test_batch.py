@@ -1,4 +1,6 @@
-"""lfopt batch: rows are those of lfopt search, and none that was finished is lost or computed twice, whatever dies."""
+"""lfopt batch: rows are those of lfopt search, and none that was finished is lost or computed twice,
+whatever dies.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# -- the engine --------------------------------------------------------------------------------------------------------------------------------
+# -- the engine ----------------------------------------------------------------------------------------------
 
 
 def test_a_job_that_raises_is_a_failure_in_one_line_and_the_others_go_on() -> None:
@@ -61,7 +63,11 @@ def test_a_job_that_raises_is_a_failure_in_one_line_and_the_others_go_on() -> No
     outcomes = dict(run(job, range(4), HERE))
     assert outcomes[0] == -5 and outcomes[3] == 10
     assert outcomes[1] == JobFailure("two lines")
-    assert isinstance(outcomes[2], JobFailure) and outcomes[2].message.startswith("ZeroDivisionError: ") and "Traceback" in outcomes[2].trace
+    assert (
+        isinstance(outcomes[2], JobFailure)
+        and outcomes[2].message.startswith("ZeroDivisionError: ")
+        and "Traceback" in outcomes[2].trace
+    )
     with pytest.raises(InvalidConfig, match="two lines"):
         list(values(job, range(2), HERE))
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
@@ -80,11 +86,15 @@ def test_a_job_that_kills_its_process_is_a_failure_and_no_other_job_is_lost(tmp_
     assert isinstance(outcomes.pop(3), JobFailure)
     assert outcomes == {k: f"JOB{k}" for k in range(12) if k != 3}
     after = Counter(names(log))
-    assert all(after[jobs[k].name] == before[jobs[k].name] for k in outcomes), "computed again after it came back"
+    assert all(after[jobs[k].name] == before[jobs[k].name] for k in outcomes), (
+        "computed again after it came back"
+    )
 
 
 def test_no_row_is_lost_with_a_worker_or_with_the_whole_cluster(here: Any, folder: Path) -> None:
-    """A worker is killed, then the scheduler goes; a new cluster with the same journal computes what is missing, and nothing else."""
+    """A worker is killed, then the scheduler goes;
+    a new cluster with the same journal computes what is missing, and nothing else.
+    """
     distributed = pytest.importorskip("distributed")
     log, path = folder / "log", folder / "journal"
     jobs = {f"job{k}": Noted(log, f"job{k}", slow=k >= 15) for k in range(25)}
@@ -97,7 +107,9 @@ def test_no_row_is_lost_with_a_worker_or_with_the_whole_cluster(here: Any, folde
             yield len(kept.rows)
 
     def local(count: int) -> Any:
-        return distributed.LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL")
+        return distributed.LocalCluster(
+            n_workers=count, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+        )
 
     done_early: dict[str, int] = {}
 
@@ -105,7 +117,8 @@ def test_no_row_is_lost_with_a_worker_or_with_the_whole_cluster(here: Any, folde
         for count in rest(first.scheduler_address):
             if count == 4:
                 done_early.update((name, names(log).count(name)) for name in kept.rows)
-                while len(first.scheduler.tasks) > len(jobs) - count:  # until the scheduler knows that nobody wants these any more
+                # until the scheduler knows that nobody wants these any more
+                while len(first.scheduler.tasks) > len(jobs) - count:
                     time.sleep(0.01)
                 os.kill(first.workers[0].pid, signal.SIGKILL)
             if count == 10:
@@ -118,11 +131,15 @@ def test_no_row_is_lost_with_a_worker_or_with_the_whole_cluster(here: Any, folde
     kept_before = set(kept.rows)
     (folder / "hurry").touch()
     counted = Counter(names(log))
-    assert {name: counted[name] for name in done_early} == done_early, "computed again after the worker was killed"
+    assert {name: counted[name] for name in done_early} == done_early, (
+        "computed again after the worker was killed"
+    )
     with journal(path, JOURNAL, Text) as kept, local(1) as second:
         assert set(kept.rows) == kept_before
         list(rest(second.scheduler_address))
-        assert here("batch", "jobs.yaml", "-o", "a.csv", "--cluster", second.scheduler_address).returncode == 0
+        assert (
+            here("batch", "jobs.yaml", "-o", "a.csv", "--cluster", second.scheduler_address).returncode == 0
+        )
     assert [row["error"] for row in rows_of(folder / "a.csv")] == [""] * 4
     assert {name: row.text for name, row in kept.rows.items()} == {name: name.upper() for name in jobs}
     counted.subtract(names(log))
@@ -136,11 +153,15 @@ class Text:
     text: str
 
 
-def test_a_cluster_that_does_not_answer_is_one_line(here: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_is_one_line(
+    here: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(engine, "CONNECT_SECONDS", 0.1)
     for address in ("tcp://127.0.0.1:1", "nonsense://here", "\x1b[31m"):
-        assert "no scheduler of Dask answers" in refused(here("batch", "jobs.yaml", "-o", "a.csv", "--cluster", address))
+        assert "no scheduler of Dask answers" in refused(
+            here("batch", "jobs.yaml", "-o", "a.csv", "--cluster", address)
+        )
 
 
 @pytest.mark.parametrize(("module", "arguments", "extra"), [
@@ -149,29 +170,42 @@ def test_a_cluster_that_does_not_answer_is_one_line(here: Any, folder: Path, mon
     ("pyarrow.parquet", ("-o", "a.parquet"), "batch"),
 ])  # fmt: skip
 def test_what_is_not_installed_is_named_before_anything_runs(
-    here: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, arguments: tuple[str, ...], extra: str
+    here: Any,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    arguments: tuple[str, ...],
+    extra: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert f"pip install 'lfopt[{extra}]'" in refused(here("batch", "jobs.yaml", *arguments))
 
 
-# -- jobs --------------------------------------------------------------------------------------------------------------------------------------
+# -- jobs ----------------------------------------------------------------------------------------------------
 
 
 def test_jobs_are_every_combination_and_alike_ones_are_one(folder: Path) -> None:
     (folder / "jobs.yaml").write_text(
-        "networks: [block.onnx, zoo:fsrcnn]\nsettings: {plain: {}, wide: {band_rows: max, search: {budget: 50}}}\nwidths: [1, 2]\n"
-        "hardware: [accelerator_256k.yaml, {buffer_bytes: 8KiB, name: own}]\nmethods: [exact, local]\nseeds: [3, 4]\nover: {traffic: [tiled, once]}\n"
+        "networks: [block.onnx, zoo:fsrcnn]\nsettings: {plain: {}, wide: {band_rows: max, search: {budget: "
+        "50}}}\nwidths: [1, 2]\n"
+        "hardware: [accelerator_256k.yaml, {buffer_bytes: 8KiB, name: own}]\nmethods: [exact, local]\nseeds: "
+        "[3, 4]\nover: {traffic: [tiled, once]}\n"
     )
     jobs, alike = read_jobs(Path("jobs.yaml"))
     assert len(jobs) + alike == 2**7
     assert alike == 2**6 - 2**5, "exact draws no numbers: one seed is as good as another"
     last = jobs[-1]
     assert last.labels == {
-        "network": "zoo:fsrcnn", "setting": "wide", "hardware": "own", "buffer_bytes": 8192, "element_bytes": 2, "scheme": "lbdf",
+        "network": "zoo:fsrcnn", "setting": "wide", "hardware": "own", "buffer_bytes": 8192,
+        "element_bytes": 2, "scheme": "lbdf",
         "method": "local", "objective": "bytes", "seed": 4, "traffic": "once",
     }  # fmt: skip
-    assert (last.config.band_rows, last.config.search.budget, last.config.search.seed, last.config.traffic) == ("max", 50, 4, "once")
+    assert (
+        last.config.band_rows,
+        last.config.search.budget,
+        last.config.search.seed,
+        last.config.traffic,
+    ) == ("max", 50, 4, "once")
     assert {job.labels["seed"] for job in jobs if job.labels["method"] == "exact"} == {None}
 
 
@@ -192,8 +226,12 @@ def test_a_key_is_of_what_decides_the_result(folder: Path) -> None:
 
 def test_external_data_is_content_and_a_worker_that_has_other_content_refuses(folder: Path) -> None:
     model = residual_block()
-    model.graph.initializer.append(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(model.graph.initializer[0]), "more"))
-    onnx.save(model, folder / "block.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(model.graph.initializer[0]), "more")
+    )
+    onnx.save(
+        model, folder / "block.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
     (job, *_), _ = read_jobs(Path("jobs.yaml"))
     assert compute(job).proof == "optimal"
     data = bytearray((folder / "weights.bin").read_bytes())
@@ -231,13 +269,17 @@ HOSTILE = (
     ("networks: [block.onnx]\nbuffers: [64QB]", "64QB"),
     ("networks: [block.onnx]\nbuffers: [true]", "buffers.0"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nschemes: [lbfd]", "schemes.0: found 'lbfd'"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nmethod: [exact]", "method: unknown field; did you mean 'methods'?"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nmethods: [nsga2]\nobjectives: [cycles]", "job of networks block.onnx"),
+    ("networks: [block.onnx]\nbuffers: [4KiB]\nmethod: [exact]",
+    "method: unknown field; did you mean 'methods'?"),
+    ("networks: [block.onnx]\nbuffers: [4KiB]\nmethods: [nsga2]\nobjectives: [cycles]",
+    "job of networks block.onnx"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nseeds: [-1]\nmethods: [random]", "seed: found -1"),
     ("networks: [block.onnx]\nhardware: [no.yaml]", "no.yaml: no such file"),
     ("networks: [block.onnx]\nhardware: [{buffer_bytes: 4KiB, colour: red}]", "colour: unknown field"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.slak: [1]}", "search.slak: unknown field; did you mean 'slack'?"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.seed: [1]}", "over.search.seed: accepted: seeds"),
+    ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.slak: [1]}",
+    "search.slak: unknown field; did you mean 'slack'?"),
+    ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.seed: [1]}",
+    "over.search.seed: accepted: seeds"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {out: [a]}", "a batch writes no plans"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {model.a: [1]}", "found no mapping in model"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {'...': [1]}", "unknown field"),
@@ -246,7 +288,8 @@ HOSTILE = (
     ("networks: [block.onnx]\nbuffers: [4KiB]\nsettings: {a: no.yaml}", "no.yaml: no such file"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nsettings: {a: {modle: b}}", "modle: unknown field"),
     ("networks: [\"\\e[2J\\0\"]\nbuffers: [4KiB]", "networks"),
-    ("networks: [block.onnx]\n" + "".join(f"{name}: [{', '.join('1' * 200)}]\n" for name in ("buffers", "widths", "seeds")), "up to 1,000,000"),
+    ("networks: [block.onnx]\n" + "".join(f"{name}: [{', '.join('1' * 200)}]\n" for name in ("buffers",
+    "widths", "seeds")), "up to 1,000,000"),
     ("- a", "accepted: a mapping"),
 )  # fmt: skip
 
@@ -259,17 +302,20 @@ def test_a_batch_file_that_is_none_is_one_line(here: Any, folder: Path, text: st
     assert not (folder / "a.csv").exists() and not (folder / "a.csv.journal").exists()
 
 
-@pytest.mark.parametrize("arguments", [("--jobs", "0"), ("--top", "-1"), ("-o", "a.txt"), ("-o", "a"), ("-o", ".")])
+@pytest.mark.parametrize(
+    "arguments", [("--jobs", "0"), ("--top", "-1"), ("-o", "a.txt"), ("-o", "a"), ("-o", ".")]
+)
 def test_an_option_that_is_none_is_one_line(here: Any, folder: Path, arguments: tuple[str, ...]) -> None:
     assert "accepted" in refused(here("batch", "jobs.yaml", *arguments))
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------------------
 
 
 def test_rows_are_what_search_finds_for_the_same_settings(here: Any, folder: Path) -> None:
     (folder / "jobs.yaml").write_text(
-        "networks: [zoo:squeezenet1_1]\nhardware: [buffer_128k.yaml]\nbuffers: [256KiB]\nwidths: [1]\nschemes: [lbdf]\nmethods: [local]\nseeds: [1]\n"
+        "networks: [zoo:squeezenet1_1]\nhardware: [buffer_128k.yaml]\nbuffers: [256KiB]\nwidths: "
+        "[1]\nschemes: [lbdf]\nmethods: [local]\nseeds: [1]\n"
         "over: {search.budget: [20], search.slack: [0%]}\n"
     )
     assert here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.csv").returncode == 0
@@ -280,12 +326,24 @@ def test_rows_are_what_search_finds_for_the_same_settings(here: Any, folder: Pat
     report = json.loads(here("simulate", "plan", "--json").stdout)
     (row,) = rows_of(folder / "a.csv")
     totals = plan["totals"]
-    for name in ("proof", "dram_bytes", "lower_bound_bytes", "gap", "compulsory_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes"):
+    for name in (
+        "proof",
+        "dram_bytes",
+        "lower_bound_bytes",
+        "gap",
+        "compulsory_bytes",
+        "layer_by_layer_bytes",
+        "epilogue_fused_bytes",
+    ):
         assert row[name] == str(totals[name])
     assert {name: int(row[f"{name}_bytes"]) for name in report["dram"] if name != "total"} == {
         k: v for k, v in report["dram"].items() if k != "total"
     }
-    assert (int(row["groups"]), int(row["cycles"]), int(row["macs"])) == (len(plan["groups"]), report["cycles"]["total"], report["macs"])
+    assert (int(row["groups"]), int(row["cycles"]), int(row["macs"])) == (
+        len(plan["groups"]),
+        report["cycles"]["total"],
+        report["macs"],
+    )
     assert float(row["energy_uj"]) == pytest.approx(report["energy"]["total_pj"] / 1e6, rel=1e-12)
     assert (row["plans_evaluated"], row["seed"], row["timing"]) == ("20", "1", report["cycles"]["timing"])
 
@@ -297,12 +355,17 @@ def test_csv_parquet_and_json_agree(here: Any, folder: Path) -> None:
     (folder / "a.parquet.journal").write_bytes((folder / "a.csv.journal").read_bytes())
     printed = json.loads(here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.parquet", "--json").stdout)
     table = parquet.read_table(folder / "a.parquet")
-    assert {name: str(table.schema.field(name).type) for name in ("dram_bytes", "gap", "error", "seed", "band_rows")} == {
+    assert {name: str(table.schema.field(name).type) for name in ("dram_bytes", "gap", "error", "seed",
+    "band_rows")} == {
         "dram_bytes": "int64", "gap": "double", "error": "string", "seed": "string", "band_rows": "string",
     }  # fmt: skip
     rows = table.to_pylist()
-    assert rows == [{**row, "band_rows": row["band_rows"] and str(row["band_rows"])} for row in printed["rows"]]
-    assert rows_of(folder / "a.csv") == [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+    assert rows == [
+        {**row, "band_rows": row["band_rows"] and str(row["band_rows"])} for row in printed["rows"]
+    ]
+    assert rows_of(folder / "a.csv") == [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+    ]
     assert (printed["schema"], printed["jobs"], len(rows)) == ("lfopt.batch/1", 24, 24)
 
 
@@ -323,10 +386,15 @@ main()
 
 
 def test_a_run_that_is_killed_goes_on_where_it_was(here: Any, folder: Path) -> None:
-    (folder / "jobs.yaml").write_text(f"networks: [block.onnx]\nbuffers: [{', '.join(f'{2000 + k}B' for k in range(20))}]\nschemes: [auto]\n")
+    (folder / "jobs.yaml").write_text(
+        f"networks: [block.onnx]\nbuffers: [{', '.join(f'{2000 + k}B' for k in range(20))}]\nschemes: "
+        "[auto]\n"
+    )
     arguments = ["batch", "jobs.yaml", "-o", "a.csv", "--jobs", "1"]
     command = [sys.executable, "-c", KILLED_AT_THE_SIXTH, *arguments]
-    killed = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, check=False)
+    killed = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     kept = folder / "a.csv.journal"
     before = kept.read_bytes()
@@ -340,7 +408,9 @@ def test_a_run_that_is_killed_goes_on_where_it_was(here: Any, folder: Path) -> N
     assert len({row["key"] for row in rows_of(folder / "a.csv")}) == 20
 
 
-def test_ctrl_c_leaves_all_finished_rows_and_says_how_to_go_on(here: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_all_finished_rows_and_says_how_to_go_on(
+    here: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     solved: list[str] = []
 
     def third_interrupted(job: BatchJob) -> JobResult:
@@ -368,7 +438,9 @@ def test_a_search_that_ctrl_c_cuts_short_is_no_row(folder: Path, monkeypatch: py
         compute(read_jobs(Path("jobs.yaml"))[0][0])
 
 
-def test_a_job_that_fails_is_a_row_and_runs_again_only_when_asked(here: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_fails_is_a_row_and_runs_again_only_when_asked(
+    here: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     solved: list[int] = []
 
     def one_fails(job: BatchJob) -> JobResult:
@@ -409,9 +481,13 @@ HOSTILE_JOURNALS = (
 
 
 @pytest.mark.parametrize(("text", "said"), HOSTILE_JOURNALS, ids=range(len(HOSTILE_JOURNALS)))
-def test_a_journal_that_is_none_is_one_line_and_a_torn_last_line_is_dropped(tmp_path: Path, text: bytes | str, said: str | None) -> None:
+def test_a_journal_that_is_none_is_one_line_and_a_torn_last_line_is_dropped(
+    tmp_path: Path, text: bytes | str, said: str | None
+) -> None:
     path = tmp_path / "journal"
-    path.write_bytes(text if isinstance(text, bytes) else text.format(ROW, json.dumps({"schema": JOURNAL}) + "\n").encode())
+    path.write_bytes(
+        text if isinstance(text, bytes) else text.format(ROW, json.dumps({"schema": JOURNAL}) + "\n").encode()
+    )
     before = path.read_bytes()
     if said is None:
         with journal(path, JOURNAL, JobResult) as kept:
@@ -428,8 +504,15 @@ def test_a_journal_that_is_none_is_one_line_and_a_torn_last_line_is_dropped(tmp_
 
 def test_a_journal_has_one_writer_and_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    with journal(path, JOURNAL, JobResult), pytest.raises(InvalidConfig, match="another run writes it"), journal(path, JOURNAL, JobResult):
+    with (
+        journal(path, JOURNAL, JobResult),
+        pytest.raises(InvalidConfig, match="another run writes it"),
+        journal(path, JOURNAL, JobResult),
+    ):
         pass
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InvalidConfig, match="found a pipe or device"), journal(tmp_path / "pipe", JOURNAL, JobResult):
+    with (
+        pytest.raises(InvalidConfig, match="found a pipe or device"),
+        journal(tmp_path / "pipe", JOURNAL, JobResult),
+    ):
         pass

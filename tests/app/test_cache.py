@@ -1,4 +1,6 @@
-"""What is kept between runs: opened only when it is whole, made again when it is not, listed and removed by `lfopt cache`."""
+"""What is kept between runs: opened only when it is whole, made again when it is not,
+listed and removed by `lfopt cache`.
+"""
 
 from __future__ import annotations
 
@@ -69,21 +71,37 @@ def compiled_folders(library: Path, monkeypatch: pytest.MonkeyPatch) -> list[Pat
     return folders
 
 
-def keep(key: str, root: Path, content: bytes = b"content", *, name: str = "file", sampled: tuple[str, ...] = (), verify: bool = False):
+def keep(
+    key: str,
+    root: Path,
+    content: bytes = b"content",
+    *,
+    name: str = "file",
+    sampled: tuple[str, ...] = (),
+    verify: bool = False,
+):
     """(what is read, whether it was there)"""
 
     def make(folder: Path) -> dict[str, str]:
         (folder / name).write_bytes(content)
         return {"network": f"net {key[-1]}", "target": "native"}
 
-    return kept(key, root, "model", make, lambda folder, _: (folder / name).read_bytes(), sampled=sampled, verify=verify)
+    return kept(
+        key,
+        root,
+        "model",
+        make,
+        lambda folder, _: (folder / name).read_bytes(),
+        sampled=sampled,
+        verify=verify,
+    )
 
 
 def names(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
-# -- damage ----------------------------------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 
 
 def flip(path: Path, at: int = -1) -> None:
@@ -219,7 +237,9 @@ def test_every_byte_of_an_entry_counts(root: Path) -> None:
     whole(root / KEYS[0])
 
 
-def test_a_folder_that_is_a_file_or_a_link_is_replaced_and_what_it_leads_to_stays(root: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_or_a_link_is_replaced_and_what_it_leads_to_stays(
+    root: Path, tmp_path: Path
+) -> None:
     keep(KEYS[0], root)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "kept").write_text("x")
@@ -249,7 +269,10 @@ def test_of_large_weights_samples_are_read_and_with_verify_everything(root: Path
 
 
 def test_weights_that_the_code_itself_refuses_are_made_again_once(
-    compiled_folders: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    compiled_folders: list,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(cache, "BLOCK", 0)  # samples that see nothing
     model = doubling(tmp_path / "m.onnx")
@@ -291,12 +314,16 @@ def test_folders_are_for_this_user_alone(root: Path, monkeypatch: pytest.MonkeyP
         os.umask(before)
 
 
-# -- names -----------------------------------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 
 
 def test_the_cache_is_where_xdg_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for given, wanted in {"/else": Path("/else/lfopt"), "": tmp_path / ".cache" / "lfopt", "relative": tmp_path / ".cache" / "lfopt"}.items():
+    for given, wanted in {
+        "/else": Path("/else/lfopt"),
+        "": tmp_path / ".cache" / "lfopt",
+        "relative": tmp_path / ".cache" / "lfopt",
+    }.items():
         monkeypatch.setenv("XDG_CACHE_HOME", given)
         assert cache_folder() == wanted
 
@@ -308,7 +335,7 @@ def test_a_key_follows_every_value(tmp_path: Path) -> None:
     assert key_of(graphs[0], 2) != keys[0]
 
 
-# -- several runs, and those that are killed -------------------------------------------------------------------------------------------------
+# -- several runs, and those that are killed -----------------------------------------------------------------
 
 
 def _slow(root: Path, start, number: int, results) -> None:
@@ -319,11 +346,21 @@ def _slow(root: Path, start, number: int, results) -> None:
         return {}
 
     start.wait()
-    results.put(kept(KEYS[0], root, "model", make, lambda folder, _: ((folder / "one").read_text(), (folder / "two").read_text())))
+    results.put(
+        kept(
+            KEYS[0],
+            root,
+            "model",
+            make,
+            lambda folder, _: ((folder / "one").read_text(), (folder / "two").read_text()),
+        )
+    )
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_processes_that_want_the_same_at_once_all_use_what_one_of_them_makes(damaged: bool, root: Path) -> None:
+def test_processes_that_want_the_same_at_once_all_use_what_one_of_them_makes(
+    damaged: bool, root: Path
+) -> None:
     if damaged:
         keep(KEYS[0], root)
         flip(root / KEYS[0] / "file")
@@ -361,7 +398,9 @@ def making(root: Path) -> Iterator[SimpleNamespace]:
     process.join(30)
 
 
-def test_what_a_killed_run_has_left_is_removed_by_the_next_and_what_a_living_one_makes_is_not(making, root: Path, here) -> None:
+def test_what_a_killed_run_has_left_is_removed_by_the_next_and_what_a_living_one_makes_is_not(
+    making, root: Path, here
+) -> None:
     keep(KEYS[0], root)
     (root / f"{KEYS[2]}.abcdefgh.part").mkdir()  # of a run whose lock is gone too
     (root / f"{KEYS[2]}.abcdefgh.part" / "file").write_text("x")
@@ -396,7 +435,7 @@ def test_whatever_stops_a_run_nothing_is_left(root: Path) -> None:
     assert names(root) == []
 
 
-# -- full disks ------------------------------------------------------------------------------------------------------------------------------
+# -- full disks ----------------------------------------------------------------------------------------------
 
 
 def test_a_disk_that_is_full_at_any_moment_is_one_line_that_names_a_file(
@@ -446,25 +485,32 @@ def test_files_that_may_not_grow_are_named_and_what_was_there_stays(root: Path, 
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_place_that_cannot_be_a_cache_is_named(root: Path, here, compiled_folders: list, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_a_cache_is_named(
+    root: Path, here, compiled_folders: list, tmp_path: Path
+) -> None:
     root.parent.write_text("a file")
     with pytest.raises(CannotWrite, match="cache: cannot be written: File exists"):
         lfopt.compile(doubling(tmp_path / "m.onnx"))
     assert here("cache", "list").stdout == f"nothing in {root}\n"
 
 
-# -- lfopt cache -----------------------------------------------------------------------------------------------------------------------------
+# -- lfopt cache ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def filled(root: Path) -> Path:
-    """Three models of 1 MiB, not used for 1, 10 and 40 days; a damaged one, one left over, an accelerator, a database, and what is nobody's."""
+    """Three models of 1 MiB, not used for 1, 10 and 40 days;
+    a damaged one, one left over, an accelerator, a database, and what is nobody's.
+    """
     for k, days in ((0, 1), (1, 10), (2, 40), (3, 0)):
         keep(KEYS[k], root, bytes(1 << 20))
         then = time.time() - 86400 * days - 60
         os.utime(root / KEYS[k] / "entry.json", (then, then))
     cut(root / KEYS[3] / "file", 0.5)
-    keeper(root / "rtl")(KEYS[4], lambda folder: {"network": "lf_sim", "target": "Lanes 16, BufferBytes 262144, DramBeats 4194304"})
+    keeper(root / "rtl")(
+        KEYS[4],
+        lambda folder: {"network": "lf_sim", "target": "Lanes 16, BufferBytes 262144, DramBeats 4194304"},
+    )
     (root / f"{KEYS[5]}.abcdefgh.part").mkdir()
     Profiles(root / "profiles.sqlite", "here").add([(("code", 1), 0.5)])
     (root / "notes.txt").write_text("mine")
@@ -482,12 +528,20 @@ MINE = sorted([KEYS[6], "mine", "notes.txt", "rtl"])
 @pytest.mark.parametrize("width", [80, 120])
 def test_list_says_what_there_is(filled: Path, here, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", width)
-    kept(KEYS[8], filled, "model", lambda folder: {"network": "[red]\x1b[31mn\nm[/]" * 20, "target": "native"}, lambda folder, _: 0)
+    kept(
+        KEYS[8],
+        filled,
+        "model",
+        lambda folder: {"network": "[red]\x1b[31mn\nm[/]" * 20, "target": "native"},
+        lambda folder, _: 0,
+    )
     lines = here("cache", "list").stdout.splitlines()
     table = [line for line in lines if line.startswith(("model", "accelerator", "times"))]
     assert all(len(line) <= width for line in table)
     whole_ones = [("accelerator", "whole"), *[("model", "whole")] * 4, ("times", "whole")]
-    assert sorted((line.split()[0], line.split()[-1]) for line in table) == sorted([*whole_ones, ("model", "damaged")])
+    assert sorted((line.split()[0], line.split()[-1]) for line in table) == sorted(
+        [*whole_ones, ("model", "damaged")]
+    )
     (old,) = [line for line in table if "net 2" in line]
     assert old.split() == ["model", "net", "2", "native", "1.00", "40", "d", "ago", "whole"]
     assert any("[red]" in line for line in table)
@@ -502,7 +556,11 @@ def test_prune_removes_what_is_damaged_or_left_over_and_nothing_else_unless_aske
     assert done.returncode == 0
     gone = {line.split(",")[0] for line in done.stdout.splitlines()[:-1]}
     assert gone == {f"removed leftover {KEYS[5]}.abcdefgh.part", f"removed model {KEYS[3]}"}
-    assert [name for name in names(filled) if name not in MINE] == [*KEYS[:3], f"{KEYS[7]}.abcdefgh.part", "profiles.sqlite"]
+    assert [name for name in names(filled) if name not in MINE] == [
+        *KEYS[:3],
+        f"{KEYS[7]}.abcdefgh.part",
+        "profiles.sqlite",
+    ]
     here("cache", "prune", "--older-than", "30d")
     assert {item.path.name for item in contents()} == {*KEYS[:2], KEYS[4]}
     assert keep(KEYS[1], filled)[1], "which is then the last that was used"
@@ -531,7 +589,9 @@ def test_a_model_that_is_compiled_puts_out_others_and_stays(
     monkeypatch.setenv("LFOPT_CACHE_SIZE", "1B")
     first, second = (one_shape(doubling(tmp_path / f"{k}.onnx", k)) for k in (2.0, 3.0))
     assert [item.path.name for item in contents()] == [second.folder.name]
-    assert all(np.array_equal(model.run({"x": X})["y"], 2 * X) for model in (first, second)), "the first runs on"
+    assert all(np.array_equal(model.run({"x": X})["y"], 2 * X) for model in (first, second)), (
+        "the first runs on"
+    )
     monkeypatch.setenv("LFOPT_CACHE_SIZE", "much")
     with pytest.raises(InvalidConfig, match=r"\$LFOPT_CACHE_SIZE: found 'much'; accepted: a size such as"):
         lfopt.compile(doubling(tmp_path / "2.0.onnx"))
@@ -550,5 +610,7 @@ def test_clear_removes_all_that_the_cache_has_made_and_nothing_else(filled: Path
 
 def test_ages_and_sizes_that_nobody_knows_are_refused(here) -> None:
     for age in ("30", "d", "-1d", "1y", "nan d"):
-        assert f"--older-than: found '{age}'; accepted: an age such as" in refused(here("cache", "prune", f"--older-than={age}"))
+        assert f"--older-than: found '{age}'; accepted: an age such as" in refused(
+            here("cache", "prune", f"--older-than={age}")
+        )
     assert "--max-size: found 'much'" in refused(here("cache", "prune", "--max-size", "much"))

@@ -27,7 +27,9 @@ def figures(text: str) -> set[int]:
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("b3")
-    return run_lfopt(folder, "search", "--config", "effnet_b3.yaml", "--method", "exact", "--out", "plan"), folder / "plan"
+    return run_lfopt(
+        folder, "search", "--config", "effnet_b3.yaml", "--method", "exact", "--out", "plan"
+    ), folder / "plan"
 
 
 @pytest.fixture
@@ -45,7 +47,11 @@ def test_search_certifies_efficientnet_b3_and_check_confirms_every_figure(b3, lf
     assert plan["totals"]["proof"] == "optimal"
     assert plan["totals"]["gap"] == 0
     assert plan["totals"]["dram_bytes"] == sum(sum(group["dram"].values()) for group in plan["groups"])
-    assert {plan["totals"]["dram_bytes"], plan["totals"]["layer_by_layer_bytes"], plan["totals"]["compulsory_bytes"]} <= figures(done.stdout)
+    assert {
+        plan["totals"]["dram_bytes"],
+        plan["totals"]["layer_by_layer_bytes"],
+        plan["totals"]["compulsory_bytes"],
+    } <= figures(done.stdout)
     assert len([node for group in plan["groups"] for node in group["nodes"]]) == 385
     recount = lfopt("check", folder)
     assert "every figure holds" in recount.stdout
@@ -120,7 +126,19 @@ def test_groups_run_in_bands_as_high_as_asked_and_as_fit(here, tmp_path, monkeyp
 def test_the_same_seed_gives_the_same_plan_file(lfopt, tmp_path, method):
     plans = []
     for folder in ("one", "two"):
-        lfopt("search", "--config", "mobilenet_v2.yaml", "--method", method, "--budget", "300", "--seed", "7", "--out", folder)
+        lfopt(
+            "search",
+            "--config",
+            "mobilenet_v2.yaml",
+            "--method",
+            method,
+            "--budget",
+            "300",
+            "--seed",
+            "7",
+            "--out",
+            folder,
+        )
         plan = json.loads((tmp_path / folder / "plan.json").read_text())
         del plan["search"]["seconds"]
         plans.append(plan)
@@ -132,7 +150,9 @@ def test_an_interrupt_leaves_the_best_plan_so_far(tmp_path):
     words = "search --config mobilenet_v2.yaml --method local --budget 100000000 --out o --verbose"
     command = [sys.executable, "-m", "lfopt.app.cli", *words.split()]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
         assert running.stderr is not None
         assert any(" local: 1 of 100,000,000 plans" in line for line in running.stderr), "it has begun"
         running.send_signal(signal.SIGINT)
@@ -157,13 +177,27 @@ def test_inspect_says_what_is_unfusable_and_why(lfopt):
 
 
 def test_sweep_writes_a_falling_staircase_that_agrees_with_search(lfopt, tmp_path):
-    lfopt("sweep", "zoo:mobilenet_v2", "--buffers", "96KiB:512KiB", "--traffic", "once", "--epilogue", "off", "--out", "s")
+    lfopt(
+        "sweep",
+        "zoo:mobilenet_v2",
+        "--buffers",
+        "96KiB:512KiB",
+        "--traffic",
+        "once",
+        "--epilogue",
+        "off",
+        "--out",
+        "s",
+    )
     with (tmp_path / "s" / "staircase.csv").open() as file:
         stairs = [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
     traffic = [row["dram_bytes"] for row in stairs]
     assert traffic == sorted(set(traffic), reverse=True)
     assert [row["buffer_bytes"] for row in stairs] == sorted(row["buffer_bytes"] for row in stairs)
-    at = {kib: next(row["dram_bytes"] for row in reversed(stairs) if row["buffer_bytes"] <= kib * 1024) for kib in (128, 256)}
+    at = {
+        kib: next(row["dram_bytes"] for row in reversed(stairs) if row["buffer_bytes"] <= kib * 1024)
+        for kib in (128, 256)
+    }
     assert at == {128: 15_148_896, 256: 10_934_112}
     assert (tmp_path / "s" / "staircase.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "s" / "staircase.svg").read_text().startswith("<?xml")
@@ -188,15 +222,27 @@ WRONG = {
     "bad shape": (("inspect", "zoo:vgg16", "--input-shape", "x=1,a"), "--input-shape: found 'x=1,a'"),
     "bad range": (("sweep", "zoo:vgg16", "--buffers", "4MiB:64KiB"), "--buffers"),
     "negative seed": (("search", "--config", "effnet_b3.yaml", "--seed", "-1"), "search.seed: found -1"),
-    "no time": (("search", "--config", "effnet_b3.yaml", "--time-limit", "nan"), "search.time_limit: found nan"),
+    "no time": (
+        ("search", "--config", "effnet_b3.yaml", "--time-limit", "nan"),
+        "search.time_limit: found nan",
+    ),
     "no time to sweep": (("sweep", "zoo:vgg16", "--time-limit", "0"), "--time-limit: found 0"),
     "empty size": (("search", "zoo:vgg16", "--buffer", ""), "--buffer: found ''"),
     "endless size": (("search", "--config", "effnet_b3.yaml", "--buffer", "9" * 400), "accepted: a size"),
-    "bytes or KiB": (("search", "zoo:vgg16", "--buffer", "256"), "--buffer: found 256, without a unit: 256 B or 256KiB?"),
-    "bytes or KiB, of a list": (("sweep", "zoo:vgg16", "--buffers", "128,256KiB"), "--buffers: found 128, without a unit: 128 B or 128KiB?"),
+    "bytes or KiB": (
+        ("search", "zoo:vgg16", "--buffer", "256"),
+        "--buffer: found 256, without a unit: 256 B or 256KiB?",
+    ),
+    "bytes or KiB, of a list": (
+        ("sweep", "zoo:vgg16", "--buffers", "128,256KiB"),
+        "--buffers: found 128, without a unit: 128 B or 128KiB?",
+    ),
     "bytes or KiB, inspected": (("inspect", "zoo:vgg16", "--buffer", "4095"), "4095 B or 4095KiB?"),
     "bytes or KiB, explained": (("explain", "zoo:vgg16", "--nodes", "a..b", "--buffer", "8"), "8 B or 8KiB?"),
-    "no such chip": (("inspect", "zoo:vgg16", "--hardware", "buffer_128.yaml"), "did you mean buffer_128k.yaml"),
+    "no such chip": (
+        ("inspect", "zoo:vgg16", "--hardware", "buffer_128.yaml"),
+        "did you mean buffer_128k.yaml",
+    ),
     "no file name": (("zoo", "export", "fsrcnn", "-o", ""), "a file name"),
     "no staircase": (("sweep", "zoo:vgg16", "--traffic", "paper"), "--traffic paper"),
     "nothing to profile": (
@@ -224,17 +270,22 @@ def test_wrong_input_is_one_clear_line_and_exit_code_2(here, tmp_path, monkeypat
 
 
 CONFIGS = {
-    "model: zoo:vgg16\nhardware: {buffer_bytes: 256KiB}\nserch: {}\n": "serch: unknown field; did you mean 'search'",
-    "model: zoo:vgg16\nhardware: {buffer: 256KiB}\n": "hardware.buffer: unknown field; did you mean 'buffer_bytes'",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 256KiB}\nserch: {}\n": "serch: unknown field; did you mean "
+    "'search'",
+    "model: zoo:vgg16\nhardware: {buffer: 256KiB}\n": "hardware.buffer: unknown field; did you mean "
+    "'buffer_bytes'",
     "model: zoo:vgg16\nhardware: {}\n": "hardware.buffer_bytes: missing",
     "model: zoo:vgg16\nhardware: {buffer_bytes: -3}\n": "hardware",
-    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {budget: many}\n": "search.budget: found 'many'",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {budget: many}\n": "search.budget: found "
+    "'many'",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\ntraffic: twice\n": "'tiled', 'once' or 'paper'",
     "model: zoo:vgg16\nhardware: {buffer_bytes: true}\n": "hardware.buffer_bytes: found True",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nepilogue: 1\n": "epilogue: found 1",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {seed: -1}\n": "search.seed: found -1",
-    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nband_rows: 0\n": "band_rows: found 0; accepted: a whole number of at least 1, or max",
-    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nband_rows: tall\n": "band_rows: found 'tall'; accepted: a whole number, or max",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nband_rows: 0\n": "band_rows: found 0; accepted: a "
+    "whole number of at least 1, or max",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nband_rows: tall\n": "band_rows: found 'tall'; "
+    "accepted: a whole number, or max",
     "hardware: {buffer_bytes: 1KiB}\n": "model: missing",
     "model: [\n": "not YAML",
     "- a\n": "accepted: a mapping",
@@ -272,16 +323,41 @@ def test_installed_files_are_found_from_anywhere_by_their_bare_names(tmp_path, m
     assert installed.mac_rows == 16
     assert find_config("vgg16") == find_config("vgg16.yaml")
     (tmp_path / "accelerator_256k").write_text("buffer_bytes: 1KiB\n")  # what is here comes first
-    assert load_config(tmp_path / "c.yaml").hardware.buffer_bytes == chip("accelerator_256k", None, None).buffer_bytes == 1024
+    assert (
+        load_config(tmp_path / "c.yaml").hardware.buffer_bytes
+        == chip("accelerator_256k", None, None).buffer_bytes
+        == 1024
+    )
     with pytest.raises(InvalidConfig, match=r"did you mean accelerator_256k\.yaml"):
         chip("accelerator_256", None, None)
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(lfopt, tmp_path):
     (tmp_path / "o").mkdir()
-    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); from lfopt.app.cli import main; main()"
-    command = [sys.executable, "-c", code, "search", "--config", "squeezenet1_1.yaml", "--method", "exact", "--out", "o"]
-    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); from "
+        "lfopt.app.cli import main; main()"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "search",
+        "--config",
+        "squeezenet1_1.yaml",
+        "--method",
+        "exact",
+        "--out",
+        "o",
+    ]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not any((tmp_path / "o").iterdir())
@@ -310,7 +386,10 @@ def parallel(count: int) -> onnx.ModelProto:
     """So many operators reading one input: every subset of them is a group and a state."""
     shape = [1, 4, 8, 8]
     nodes = [onnx.helper.make_node("Relu", ["x"], [f"y{k}"], f"relu{k}") for k in range(count)]
-    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", *(f"y{k}" for k in range(count)))]
+    tensors = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name in ("x", *(f"y{k}" for k in range(count)))
+    ]
     graph = onnx.helper.make_graph(nodes, "parallel", tensors[:1], tensors[1:])
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
 
@@ -325,7 +404,12 @@ def test_a_sweep_of_too_many_states_falls_back_to_powers_of_two_and_says_so(lfop
 def test_a_range_that_an_opaque_operator_cannot_fill_is_one_step(lfopt, tmp_path):
     shape = [1, 8, 256, 256]
     tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy"]
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Foo", ["x"], ["y"], "foo", domain="some.domain")], "opaque", tensors[:1], tensors[1:])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Foo", ["x"], ["y"], "foo", domain="some.domain")],
+        "opaque",
+        tensors[:1],
+        tensors[1:],
+    )
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("some.domain", 1)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "o.onnx")
     done = lfopt("sweep", "o.onnx", "--buffers", "64KiB:2MiB", "--out", "s")

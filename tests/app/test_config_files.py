@@ -1,4 +1,6 @@
-"""Configuration and hardware files as hostile input: one line that says where, or the value that stands there."""
+"""Configuration and hardware files as hostile input:
+one line that says where, or the value that stands there.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ JOB = {
     "rules": "default",
     "input_shapes": {"x": [1, 3]},
     "search": {
-        "method": "nsga2", "compare": ["exact"], "seed": 1, "budget": 3, "time_limit": 2.5, "guidance": "rg", "screen": True, "profile": False,
+        "method": "nsga2", "compare": ["exact"], "seed": 1, "budget": 3, "time_limit": 2.5, "guidance": "rg",
+        "screen": True, "profile": False,
         "propose": "mapping",
     },
     "out": "o",
@@ -59,7 +62,9 @@ def test_every_field_is_checked(document: dict[str, Any], kind: type[Config] | t
 
 
 def _holds(read_back: Any, written: Any, name: str = "") -> bool:
-    """Whether what was read has every value that was written, as it was written: not one is turned into another."""
+    """Whether what was read has every value that was written, as it was written:
+    not one is turned into another.
+    """
     if isinstance(written, dict):
         return all(key in read_back and _holds(read_back[key], value, key) for key, value in written.items())
     if isinstance(written, str):
@@ -69,7 +74,9 @@ def _holds(read_back: Any, written: Any, name: str = "") -> bool:
 
 GOOD = b"model: zoo:vgg16\nhardware: {buffer_bytes: 256KiB}\n"
 LAUGHS = b"a0: &a0 [x]\n" + b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (k, k, k - 1, k - 1) for k in range(1, 60))
-MERGED = b"a0: &a0 {x: 1}\n" + b"".join(b"a%d: &a%d {<<: [*a%d, *a%d]}\n" % (k, k, k - 1, k - 1) for k in range(1, 60))
+MERGED = b"a0: &a0 {x: 1}\n" + b"".join(
+    b"a%d: &a%d {<<: [*a%d, *a%d]}\n" % (k, k, k - 1, k - 1) for k in range(1, 60)
+)
 LONG = b"x" * 5000
 WRONG = {  # text of the file: what the line says
     LAUGHS: "found more than 10,000 values, aliases expanded",
@@ -99,8 +106,10 @@ WRONG = {  # text of the file: what the line says
     GOOD + b"search: {time_limit: .nan}\n": "search.time_limit: found nan; accepted: seconds above 0",
     GOOD + b"band_rows: " + b"9" * 60: "line 3: found a number of 60 digits; accepted: up to 40",
     GOOD + b"input_shapes: {x: [-1]}\n": "input_shapes.x: found [-1]; accepted: sizes from 0",
-    b"model: !!binary aGFsbG8=\nhardware: {buffer_bytes: 1}\n": "line 1: found tag 'tag:yaml.org,2002:binary' here",
-    b"!!python/object/apply:os.system [ls]\n": "line 1: found tag 'tag:yaml.org,2002:python/object/apply:os.system' here",
+    b"model: !!binary aGFsbG8=\nhardware: {buffer_bytes: 1}\n": "line 1: found tag "
+                                                                "'tag:yaml.org,2002:binary' here",
+    b"!!python/object/apply:os.system [ls]\n": "line 1: found tag "
+                                               "'tag:yaml.org,2002:python/object/apply:os.system' here",
     GOOD + b"band_rows: !!int hello\n": "line 3: found tag 'tag:yaml.org,2002:int' here",
     GOOD + b"epilogue: !!bool maybe\n": "line 3: found tag 'tag:yaml.org,2002:bool' here",
     GOOD + b"---\n" + GOOD: "line 3: not YAML: expected a single document",
@@ -112,7 +121,8 @@ WRONG = {  # text of the file: what the line says
     GOOD.decode().encode("utf-16"): "line 1: found byte 0xff; accepted: text in UTF-8",
     GOOD + b"out: caf\xe9\n": "line 3: found byte 0xe9; accepted: text in UTF-8",
     GOOD + b'out: "\\udce9"\n': "out: found '\\udce9'; accepted: text in UTF-8",
-    b'model: "zoo:\\ud800"\nhardware: {buffer_bytes: 1}\n': "model: found 'zoo:\\ud800'; accepted: text in UTF-8",
+    b'model: "zoo:\\ud800"\nhardware: {buffer_bytes: 1}\n': "model: found 'zoo:\\ud800'; accepted: text in "
+                                                            "UTF-8",
     b'model: "a\\0b"\nhardware: {buffer_bytes: 1}\n': "accepted: a file or zoo:NAME",
     b'model: ""\nhardware: {buffer_bytes: 1}\n': "model: found ''; accepted: a file or zoo:NAME",
     b'model: zoo:vgg16\nhardware: "\\udfff"\n': "hardware: ",
@@ -137,17 +147,31 @@ def test_what_is_wrong_with_a_file_is_one_line(text: bytes, tmp_path: Path) -> N
 
 def test_plain_values_are_those_of_yaml_1_2(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    text = "\ufeffmodel: zoo:vgg16\nhardware: &h {buffer_bytes: 1024, energy: {mac_pj: 1e-1}, name: yes, bias_bytes: ~}\n"
-    file.write_text(text + 'out: 2024-01-01\ninput_shapes: {"1": &s [1, 3], x: *s}\nepilogue: False\nsearch: {time_limit: 1.}\n')
+    text = (
+        "\ufeffmodel: zoo:vgg16\nhardware: &h {buffer_bytes: 1024, energy: {mac_pj: 1e-1}, name: yes, "
+        "bias_bytes: ~}\n"
+    )
+    file.write_text(
+        text
+        + 'out: 2024-01-01\ninput_shapes: {"1": &s [1, 3], x: *s}\nepilogue: False\nsearch: {time_limit: '
+        "1.}\n"
+    )
     job = load_config(file)
     assert (job.hardware.name, job.hardware.energy.mac_pj, job.hardware.bias_bytes) == ("yes", 0.1, None)
-    assert (job.out, job.input_shapes, job.epilogue, job.search.time_limit) == ("2024-01-01", {"1": (1, 3), "x": (1, 3)}, False, 1.0)
+    assert (job.out, job.input_shapes, job.epilogue, job.search.time_limit) == (
+        "2024-01-01",
+        {"1": (1, 3), "x": (1, 3)},
+        False,
+        1.0,
+    )
 
 
 def test_as_many_values_as_are_accepted_are_read(tmp_path: Path) -> None:
     around = 11  # mappings, names and other values
     for count in (MAX_NODES - around, MAX_NODES - around + 1):
-        (tmp_path / "c.yaml").write_text(f"{{model: x, hardware: {{buffer_bytes: 1}}, input_shapes: {{x: [{'1, ' * count}]}}}}\n")
+        (tmp_path / "c.yaml").write_text(
+            f"{{model: x, hardware: {{buffer_bytes: 1}}, input_shapes: {{x: [{'1, ' * count}]}}}}\n"
+        )
         if count == MAX_NODES - around:
             assert len(load_config(tmp_path / "c.yaml").input_shapes["x"]) == count
         else:
@@ -182,7 +206,9 @@ def test_no_file_takes_the_place_of_a_pipe_or_a_folder(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_file_names_that_are_no_text_are_printed_and_found(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_that_are_no_text_are_printed_and_found(
+    here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"caf\xe9")
     Path(f"{name}.yaml").write_text("{buffer_bytes: 1KiB}\n")
@@ -194,9 +220,16 @@ def test_file_names_that_are_no_text_are_printed_and_found(here, tmp_path: Path,
     assert line == "lfopt: command line: model: found 'caf\\udce9.onnx'; accepted: text in UTF-8"
 
 
-def test_a_name_longer_than_any_file_may_have_is_one_line(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_longer_than_any_file_may_have_is_one_line(
+    here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for arguments in (("inspect", "x" * 5000), ("search", "--config", "x" * 5000), ("search", "x" * 5000), ("check", "x" * 5000)):
+    for arguments in (
+        ("inspect", "x" * 5000),
+        ("search", "--config", "x" * 5000),
+        ("search", "x" * 5000),
+        ("check", "x" * 5000),
+    ):
         line = refused(here(*arguments))
         assert "File name too long" in line or "found 'xxx" in line
         assert len(line) < 5200

@@ -19,10 +19,21 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_a_plan_of_lfopt_costs_what_it_says_and_its_plan_holds(here, tmp_path: Path) -> None:
-    searched = lfopt.search(MODEL, buffer="64KiB", scheme="auto", input_shapes={"image": (1, 3, 64, 64)}, weights=False)
+    searched = lfopt.search(
+        MODEL, buffer="64KiB", scheme="auto", input_shapes={"image": (1, 3, 64, 64)}, weights=False
+    )
     searched.save(tmp_path / "made")
     plan = searched.plan
-    done = here("cost", MODEL, *SMALL, "--groups", tmp_path / "made" / "plan.json", "--out", tmp_path / "again", "--json")
+    done = here(
+        "cost",
+        MODEL,
+        *SMALL,
+        "--groups",
+        tmp_path / "made" / "plan.json",
+        "--out",
+        tmp_path / "again",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert data["legal"] and data["dram_bytes"] == plan.totals.dram_bytes
@@ -31,11 +42,20 @@ def test_a_plan_of_lfopt_costs_what_it_says_and_its_plan_holds(here, tmp_path: P
     assert lfopt.load_plan(tmp_path / "again").plan.totals.dram_bytes == plan.totals.dram_bytes
 
 
-def test_csv_in_both_shapes_and_json_say_the_same_and_what_is_left_out_runs_alone(here, tmp_path: Path) -> None:
+def test_csv_in_both_shapes_and_json_say_the_same_and_what_is_left_out_runs_alone(
+    here, tmp_path: Path
+) -> None:
     files = [
         write(tmp_path / "rows.csv", "conv1,conv1.relu,pool1\nfire2.squeeze,fire2.squeeze.relu\n"),
-        write(tmp_path / "pairs.csv", "Node,Group\nconv1,a\nfire2.squeeze,b\nconv1.relu,a\npool1,a\nfire2.squeeze.relu,b\n"),
-        write(tmp_path / "list.json", '{"groups": [["conv1", "conv1.relu", "pool1"], {"nodes": ["fire2.squeeze", "fire2.squeeze.relu"]}]}'),
+        write(
+            tmp_path / "pairs.csv",
+            "Node,Group\nconv1,a\nfire2.squeeze,b\nconv1.relu,a\npool1,a\nfire2.squeeze.relu,b\n",
+        ),
+        write(
+            tmp_path / "list.json",
+            '{"groups": [["conv1", "conv1.relu", "pool1"], {"nodes": ["fire2.squeeze", '
+            '"fire2.squeeze.relu"]}]}',
+        ),
     ]
     said = [here("cost", MODEL, *SMALL, "--groups", path, "--json").stdout for path in files]
     assert said[0] == said[1] == said[2]
@@ -54,7 +74,9 @@ def test_csv_in_both_shapes_and_json_say_the_same_and_what_is_left_out_runs_alon
     ],
 )
 def test_what_is_illegal_is_said_and_no_plan_is_made(groups: str, said: str, here, tmp_path: Path) -> None:
-    done = here("cost", MODEL, *SMALL, "--groups", write(tmp_path / "g.json", groups), "--out", tmp_path / "plan")
+    done = here(
+        "cost", MODEL, *SMALL, "--groups", write(tmp_path / "g.json", groups), "--out", tmp_path / "plan"
+    )
     assert (done.returncode, said in done.stdout) == (1, True), done.stdout
     assert not (tmp_path / "plan").exists()
 

@@ -14,7 +14,9 @@ from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.ir import Hardware
 
 
-def test_stages_end_one_after_the_other_and_the_last_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_end_one_after_the_other_and_the_last_within_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(time, "perf_counter", lambda: 1078.0)
     shares = [*ENDS.values()]
     assert shares == sorted(shares)
@@ -29,7 +31,14 @@ def test_stages_end_one_after_the_other_and_the_last_within_the_limit(monkeypatc
 
 
 def test_steps_are_held_to_the_limit_that_the_search_began() -> None:
-    outcome = find_plan(Config("zoo:fsrcnn", Hardware(1 << 16), input_shapes={"image": (1, 1, 20, 24)}, search=SearchConfig(time_limit=1e-6)))
+    outcome = find_plan(
+        Config(
+            "zoo:fsrcnn",
+            Hardware(1 << 16),
+            input_shapes={"image": (1, 1, 20, 24)},
+            search=SearchConfig(time_limit=1e-6),
+        )
+    )
     assert all(group.unwritten for group in steps_of(outcome).plan.groups)
 
 

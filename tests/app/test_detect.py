@@ -18,7 +18,12 @@ from tests.app.conftest import one_shape, refused
 from tests.app.test_backend import X, one_node
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
-LEVELS = (("1", "Data", "32K", "0-1"), ("1", "Instruction", "32K", "0-1"), ("2", "Unified", "1280K", "0-1"), ("3", "Unified", "32M", "0-15"))
+LEVELS = (
+    ("1", "Data", "32K", "0-1"),
+    ("1", "Instruction", "32K", "0-1"),
+    ("2", "Unified", "1280K", "0-1"),
+    ("3", "Unified", "32M", "0-15"),
+)
 
 
 def cpu(root: Path, *caches: tuple[str, str, str, str], siblings: str = "0") -> Path:
@@ -34,7 +39,10 @@ def cpu(root: Path, *caches: tuple[str, str, str, str], siblings: str = "0") -> 
     return root
 
 
-def info(folder: Path, text: str = 'processor\t: 0\nmodel name\t: Quick  CPU "9" @ 2.0GHz: new\nmodel name\t: another\n') -> Path:
+def info(
+    folder: Path,
+    text: str = 'processor\t: 0\nmodel name\t: Quick  CPU "9" @ 2.0GHz: new\nmodel name\t: another\n',
+) -> Path:
     path = folder / "cpuinfo"
     path.write_text(text)
     return path
@@ -51,7 +59,9 @@ def info(folder: Path, text: str = 'processor\t: 0\nmodel name\t: Quick  CPU "9"
         ("512K", "", "", 256 << 10),  # nobody says who shares it
     ],
 )
-def test_a_group_may_fill_half_of_what_a_core_has_of_l2(tmp_path: Path, size: str, shared: str, siblings: str, buffer: int) -> None:
+def test_a_group_may_fill_half_of_what_a_core_has_of_l2(
+    tmp_path: Path, size: str, shared: str, siblings: str, buffer: int
+) -> None:
     root = cpu(tmp_path / "cpu0", *LEVELS[:2], ("2", "Unified", size, shared), LEVELS[3], siblings=siblings)
     file = tmp_path / "cpu.yaml"
     file.write_text(detect.description(root, info(tmp_path)))
@@ -72,9 +82,18 @@ def test_a_cpu_without_a_name_is_called_by_its_architecture(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "caches", [(), LEVELS[:2], (("2", "Instruction", "1M", "0"),), (("2", "Unified", "", "0"),), (("2", "Unified", "much", "0"),)]
+    "caches",
+    [
+        (),
+        LEVELS[:2],
+        (("2", "Instruction", "1M", "0"),),
+        (("2", "Unified", "", "0"),),
+        (("2", "Unified", "much", "0"),),
+    ],
 )
-def test_where_no_l2_is_known_it_says_so(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: tuple) -> None:
+def test_where_no_l2_is_known_it_says_so(
+    here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: tuple
+) -> None:
     root = cpu(tmp_path / "cpu0", *caches)
     with pytest.raises(InvalidConfig, match="cpu0/cache"):
         detect.description(root, info(tmp_path))
@@ -106,14 +125,28 @@ def test_a_written_file_is_taken_where_chips_are(here, written: Path, tmp_path: 
     done = here("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy", "--hardware", written, "--check")
     assert done.returncode == 0, done.stderr
     assert "found compiled" in done.stdout
-    assert "compiled in" in here("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy", "--hardware", written, "--buffer", "64KiB").stdout
+    assert (
+        "compiled in"
+        in here(
+            "run",
+            tmp_path / "m.onnx",
+            "--input",
+            tmp_path / "x.npy",
+            "--hardware",
+            written,
+            "--buffer",
+            "64KiB",
+        ).stdout
+    )
     assert here("search", tmp_path / "m.onnx", "--hardware", written, "-o", tmp_path / "plan").returncode == 0
 
 
 def test_a_chip_of_other_elements_is_refused_by_name(here, written: Path, tmp_path: Path) -> None:
     onnx.save(one_node("Relu"), tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", X)
-    refusal = refused(here("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy", "--hardware", "buffer_256k.yaml"))
+    refusal = refused(
+        here("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy", "--hardware", "buffer_256k.yaml")
+    )
     assert "hardware.element_bytes: found 2" in refusal
     written.write_text(written.read_text().replace("element_bytes: 4", "element_bytes: 2"))
     with pytest.raises(Unsupported, match="element_bytes: found 2"):

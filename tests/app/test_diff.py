@@ -18,23 +18,45 @@ MODEL = "zoo:squeezenet1_1"
 
 def planned(kib: int, **options: object) -> Planned:
     """A plan of SqueezeNet with so many KiB of buffer."""
-    return lfopt.search(MODEL, buffer=kib * KIB, input_shapes={"image": (1, 3, 64, 64)}, weights=False, **options)  # type: ignore[arg-type]
+    return lfopt.search(
+        MODEL,
+        buffer=kib * KIB,
+        input_shapes={"image": (1, 3, 64, 64)},
+        weights=False,
+        **options,  # type: ignore[arg-type]
+    )
 
 
 def test_what_changes_adds_up_to_what_the_totals_differ_by() -> None:
     one, other = planned(32), planned(64, scheme="auto")
     comparison = compare((one.plan, one.graph), (other.plan, other.graph))
-    assert comparison.changed and comparison.same + sum(len(changed.before) for changed in comparison.changed) == len(one.plan.groups)
-    assert comparison.same + sum(len(changed.after) for changed in comparison.changed) == len(other.plan.groups)
-    assert sum(changed.more_bytes for changed in comparison.changed) == other.plan.totals.dram_bytes - one.plan.totals.dram_bytes
+    assert comparison.changed and comparison.same + sum(
+        len(changed.before) for changed in comparison.changed
+    ) == len(one.plan.groups)
+    assert comparison.same + sum(len(changed.after) for changed in comparison.changed) == len(
+        other.plan.groups
+    )
+    assert (
+        sum(changed.more_bytes for changed in comparison.changed)
+        == other.plan.totals.dram_bytes - one.plan.totals.dram_bytes
+    )
     assert sum(changed.more_cycles for changed in comparison.changed) == sum(
-        sign * (report.cycles.total + report.overlapped_cycles) for sign, report in ((1, comparison.after), (-1, comparison.before))
+        sign * (report.cycles.total + report.overlapped_cycles)
+        for sign, report in ((1, comparison.after), (-1, comparison.before))
     )
     for changed in comparison.changed:
-        assert {n for g in changed.before for n in g.nodes} == {n for g in changed.after for n in g.nodes} == {*changed.nodes}
+        assert (
+            {n for g in changed.before for n in g.nodes}
+            == {n for g in changed.after for n in g.nodes}
+            == {*changed.nodes}
+        )
         assert sum(moved.more for moved in changed.tensors) == changed.more_bytes
     assert [name for name, _, _ in comparison.settings] == ["scheme", "hardware.buffer_bytes"]
-    assert any(unfit.available == 32 * KIB <= unfit.needed for changed in comparison.changed for unfit in changed.unfit)
+    assert any(
+        unfit.available == 32 * KIB <= unfit.needed
+        for changed in comparison.changed
+        for unfit in changed.unfit
+    )
 
 
 def test_a_plan_differs_in_nothing_from_itself() -> None:
@@ -51,9 +73,16 @@ def test_the_command_says_what_changed_and_why(here, lfopt, tmp_path: Path) -> N
     done = lfopt("diff", tmp_path / "32", tmp_path / "64", "--top", 2, columns=80, check=False)
     assert done.returncode == 1
     assert max(map(len, done.stdout.splitlines()[:25])) <= 80
-    assert "hardware.buffer_bytes" in done.stdout and "no longer moves" in done.stdout and "the other plan's chip has 32,768" in done.stdout
+    assert (
+        "hardware.buffer_bytes" in done.stdout
+        and "no longer moves" in done.stdout
+        and "the other plan's chip has 32,768" in done.stdout
+    )
     data = json.loads(here("diff", tmp_path / "32", tmp_path / "64", "--json").stdout)
-    assert sum(c["dram_bytes"] for changed in data["changed"] for c in changed["after"]) <= data["after"]["dram_bytes"]
+    assert (
+        sum(c["dram_bytes"] for changed in data["changed"] for c in changed["after"])
+        <= data["after"]["dram_bytes"]
+    )
     refused = here("diff", tmp_path / "32", tmp_path / "nothing")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
 
@@ -64,7 +93,9 @@ def test_the_page_of_two_plans_stands_alone_and_says_what_the_terminal_says(here
     done = here("diff", tmp_path / "32", tmp_path / "64", "--html", tmp_path / "d.html", "--json")
     data, text = json.loads(done.stdout), (tmp_path / "d.html").read_text()
     tags = Tags(text)
-    assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", text)
+    assert not re.search(
+        r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", text
+    )
     assert not any(
         name.startswith("on") or (name in ("src", "href") and not (value or "").startswith(("#", "data:,")))
         for _, a in tags.elements

@@ -1,4 +1,6 @@
-"""`lfopt execute` as a user meets it: a plan that was searched for, run on given inputs; and one clear line for whatever is wrong."""
+"""`lfopt execute` as a user meets it: a plan that was searched for, run on given inputs;
+and one clear line for whatever is wrong.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def edited(plan: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return plan
 
 
-def test_a_searched_plan_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(lfopt, tmp_path: Path) -> None:
+def test_a_searched_plan_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(
+    lfopt, tmp_path: Path
+) -> None:
     model, plan = small_network(tmp_path / "small.onnx"), tmp_path / "plan"
     lfopt("search", model, "--buffer", "4KiB", "--scheme", "auto", "--out", plan)
     image = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
@@ -63,7 +67,9 @@ def test_a_searched_plan_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(
 def test_inputs_drawn_at_random_are_said_to_be_and_follow_the_seed(here, plan: Path, tmp_path: Path) -> None:
     outputs = []
     for seed in (0, 0, 1):
-        done = here("execute", plan / "plan.json", "--seed", seed, "--out", tmp_path / "out.npz", "--no-check")
+        done = here(
+            "execute", plan / "plan.json", "--seed", seed, "--out", tmp_path / "out.npz", "--no-check"
+        )
         assert "inputs are drawn at random" in done.stderr
         assert "outputs not compared" in done.stdout
         with np.load(tmp_path / "out.npz") as archive:
@@ -74,9 +80,18 @@ def test_inputs_drawn_at_random_are_said_to_be_and_follow_the_seed(here, plan: P
 
 IMAGE = np.zeros(SHAPE, np.float32)
 WRONG_INPUTS: dict[str, tuple[dict[str, np.ndarray], str]] = {
-    "another name": ({"picture": IMAGE}, r"input 'image' is absent; found picture; accepted: float32 \[1, 3, 24, 24\]"),
-    "another shape": ({"image": IMAGE[:, :, :8]}, r"input 'image': found float32 \[1, 3, 8, 24\]; accepted: float32 \[1, 3, 24, 24\]"),
-    "another type": ({"image": IMAGE.astype(np.float64)}, r"found float64 \[1, 3, 24, 24\]; accepted: float32"),
+    "another name": (
+        {"picture": IMAGE},
+        r"input 'image' is absent; found picture; accepted: float32 \[1, 3, 24, 24\]",
+    ),
+    "another shape": (
+        {"image": IMAGE[:, :, :8]},
+        r"input 'image': found float32 \[1, 3, 8, 24\]; accepted: float32 \[1, 3, 24, 24\]",
+    ),
+    "another type": (
+        {"image": IMAGE.astype(np.float64)},
+        r"found float64 \[1, 3, 24, 24\]; accepted: float32",
+    ),
     "nothing": ({}, r"input 'image' is absent; found nothing"),
 }
 
@@ -117,26 +132,55 @@ def take_a_slot(data: dict[str, Any]) -> None:
 
 
 CORRUPTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "a load is missing": (drop_a_load, r"group 0: input bytes: the plan says \d+, its steps move \d+ \(one of \d+ claims"),
-    "a ring has a row less": (take_a_slot, r"group 0: a place for 'image' of 2 x 144 B is not what the line buffers take"),
+    "a load is missing": (
+        drop_a_load,
+        r"group 0: input bytes: the plan says \d+, its steps move \d+ \(one of \d+ claims",
+    ),
+    "a ring has a row less": (
+        take_a_slot,
+        r"group 0: a place for 'image' of 2 x 144 B is not what the line buffers take",
+    ),
     "a step that is none": (
         lambda data: first_with_steps(data)["steps"].insert(0, "fetch image"),
         r"steps, line 1: found 'fetch image'; accepted: load",
     ),
-    "steps that are no text": (lambda data: first_with_steps(data).update(steps=[1]), r"groups\.0\.steps: found list; accepted: a list of lines"),
-    "no steps at all": (lambda data: first_with_steps(data).update(steps=[]), r"group 0: it must have steps, or a reason why it has none"),
+    "steps that are no text": (
+        lambda data: first_with_steps(data).update(steps=[1]),
+        r"groups\.0\.steps: found list; accepted: a list of lines",
+    ),
+    "no steps at all": (
+        lambda data: first_with_steps(data).update(steps=[]),
+        r"group 0: it must have steps, or a reason why it has none",
+    ),
     "a group is missing": (lambda data: data["groups"].pop(0), r"group 1: id: the plan says 1, counted 0"),
-    "a node of no model": (lambda data: data["groups"][0]["nodes"].append("nobody"), r"group 0: 'nobody' is not an operator of the network"),
-    "a buffer too small": (lambda data: data["hardware"].update(buffer_bytes=64), r"group 0: needs \d+ B of buffer, must be below 64"),
-    "a place of a wrong type": (lambda data: first_with_steps(data)["places"][0].update(slots="many"), r"groups\.0\.places\.0\.slots"),
+    "a node of no model": (
+        lambda data: data["groups"][0]["nodes"].append("nobody"),
+        r"group 0: 'nobody' is not an operator of the network",
+    ),
+    "a buffer too small": (
+        lambda data: data["hardware"].update(buffer_bytes=64),
+        r"group 0: needs \d+ B of buffer, must be below 64",
+    ),
+    "a place of a wrong type": (
+        lambda data: first_with_steps(data)["places"][0].update(slots="many"),
+        r"groups\.0\.places\.0\.slots",
+    ),
     "bytes of a class": (
-        lambda data: first_with_steps(data)["dram"].update(weight=first_with_steps(data)["dram"]["weight"] + 1),
+        lambda data: first_with_steps(data)["dram"].update(
+            weight=first_with_steps(data)["dram"]["weight"] + 1
+        ),
         r"group 0: DRAM bytes: the plan says",
     ),
-    "bytes of the buffer": (lambda data: first_with_steps(data).update(allocated_bytes=1), r"group 0: allocated bytes: the plan says 1"),
+    "bytes of the buffer": (
+        lambda data: first_with_steps(data).update(allocated_bytes=1),
+        r"group 0: allocated bytes: the plan says 1",
+    ),
     "another schema": (lambda data: data.update(schema="lfopt.plan/9"), r"schema: found 'lfopt.plan/9'"),
     "another model": (lambda data: data["model"].update(sha256="0" * 64), r"simplified.onnx: its SHA-256 is"),
-    "a model elsewhere": (lambda data: data["model"].update(onnx="../small.onnx"), r"model.onnx: found '../small.onnx'; accepted: a file name"),
+    "a model elsewhere": (
+        lambda data: data["model"].update(onnx="../small.onnx"),
+        r"model.onnx: found '../small.onnx'; accepted: a file name",
+    ),
 }
 
 
@@ -154,16 +198,26 @@ def test_a_plan_that_is_cut_off_is_refused_in_one_line(here, plan: Path) -> None
 
 ALTERED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "bytes of a class": (
-        lambda data: first_with_steps(data)["dram"].update(weight=first_with_steps(data)["dram"]["weight"] + 1),
+        lambda data: first_with_steps(data)["dram"].update(
+            weight=first_with_steps(data)["dram"]["weight"] + 1
+        ),
         "planned DramBytes",
     ),
-    "bytes of the buffer": (lambda data: first_with_steps(data).update(allocated_bytes=1), "planned 1 B of buffer"),
-    "a load twice": (lambda data: first_with_steps(data)["steps"].insert(0, first_with_steps(data)["steps"][0]), "planned DramBytes"),
+    "bytes of the buffer": (
+        lambda data: first_with_steps(data).update(allocated_bytes=1),
+        "planned 1 B of buffer",
+    ),
+    "a load twice": (
+        lambda data: first_with_steps(data)["steps"].insert(0, first_with_steps(data)["steps"][0]),
+        "planned DramBytes",
+    ),
 }
 
 
 @pytest.mark.parametrize("what", ALTERED)
-def test_a_figure_that_is_not_what_was_counted_is_named_and_exits_with_1(here, unchecked, plan: Path, what: str) -> None:
+def test_a_figure_that_is_not_what_was_counted_is_named_and_exits_with_1(
+    here, unchecked, plan: Path, what: str
+) -> None:
     change, message = ALTERED[what]
     unchecked("lfopt.app.commands.execute")
     done = here("execute", edited(plan, change))
@@ -175,7 +229,9 @@ def test_a_figure_that_is_not_what_was_counted_is_named_and_exits_with_1(here, u
 def test_a_model_without_weights_runs_only_with_weights_drawn_at_random(here, tmp_path: Path) -> None:
     bare = small_network(tmp_path / "bare.onnx", weights=False)
     here("search", bare, "--buffer", "4KiB", "--out", tmp_path / "bare")
-    assert "has no values; give a model with weights, or --fill" in refused(here("execute", tmp_path / "bare"))
+    assert "has no values; give a model with weights, or --fill" in refused(
+        here("execute", tmp_path / "bare")
+    )
     done = here("execute", tmp_path / "bare", "--fill")
     assert "weights were drawn at random" in done.stderr
     assert "outputs equal the reference" in done.stdout

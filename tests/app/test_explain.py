@@ -1,4 +1,6 @@
-"""What is said of a group that does not fit: every figure is one of the cost model, and the cut is the best there is."""
+"""What is said of a group that does not fit: every figure is one of the cost model,
+and the cut is the best there is.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,14 @@ def planned(tmp_path_factory) -> SimpleNamespace:
     costs = GroupCosts(Dataflow.of(graph), plan.hardware)
     index = {operator.name: i for i, operator in enumerate(costs.dataflow.operators)}
     masks = tuple(sum(1 << index[name] for name in group.nodes) for group in plan.groups)
-    return SimpleNamespace(folder=folder, plan=plan, graph=graph, costs=costs, masks=masks, modes=tuple(group.mode for group in plan.groups))
+    return SimpleNamespace(
+        folder=folder,
+        plan=plan,
+        graph=graph,
+        costs=costs,
+        masks=masks,
+        modes=tuple(group.mode for group in plan.groups),
+    )
 
 
 def bytes_of(costs: GroupCosts, group: int) -> int:
@@ -77,7 +86,7 @@ def some_group(flow: Dataflow, rng: np.random.Generator, most: int) -> int:
     return mask
 
 
-# -- what takes the buffer -------------------------------------------------------------------------------------------------------------------
+# -- what takes the buffer -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -88,7 +97,9 @@ def test_what_takes_the_buffer_adds_up_to_the_need(mobilenet, scheme):
         mask = some_group(mobilenet, rng, 12)
         need, price = need_of(costs, mask), costs.price(mask)
         assert sum(use.bytes for use in need.uses) == need.bytes
-        assert [use.bytes for use in need.uses if use.role != "gaps"] == sorted((use.bytes for use in need.uses if use.role != "gaps"), reverse=True)
+        assert [use.bytes for use in need.uses if use.role != "gaps"] == sorted(
+            (use.bytes for use in need.uses if use.role != "gaps"), reverse=True
+        )
         assert all(use.rows * use.row_bytes in (use.bytes, 0) for use in need.uses)
         assert need.fits == (price is not None and price.mode in ("lbdf", "resident", "brr"))
         if need.fits:
@@ -99,7 +110,9 @@ def test_what_takes_the_buffer_adds_up_to_the_need(mobilenet, scheme):
 
 @given(graphs(3, 9), st.integers(0, 2**32), st.sampled_from(SCHEMES))
 @settings(max_examples=60, deadline=None)
-def test_the_smallest_sufficient_buffer_suffices_and_one_byte_less_does_not(graph: Graph, seed: int, scheme: str):
+def test_the_smallest_sufficient_buffer_suffices_and_one_byte_less_does_not(
+    graph: Graph, seed: int, scheme: str
+):
     rng = np.random.default_rng(seed)
     flow = Dataflow.of(graph)
     assume(len(flow))
@@ -133,7 +146,9 @@ def test_a_constant_that_several_operators_read_takes_its_space_once():
 def test_bands_say_why_no_buffer_is_large_enough():
     flow = Dataflow.of(load_network("zoo:mobilenet_v3_small", {}, "default", weights=False))
     costs = GroupCosts(flow, Hardware(buffer_bytes=1 << 18), scheme="brr")
-    excite = next(i for i, operator in enumerate(flow.operators) if operator.kind == "Mul" and "excite" in operator.name)
+    excite = next(
+        i for i, operator in enumerate(flow.operators) if operator.kind == "Mul" and "excite" in operator.name
+    )
     mask = 1 << excite | sum(1 << p for p in bits(flow.preds[excite]))
     need = need_of(costs, mask | convex_gap(flow, mask))
     assert flow.operators[excite].name in need.never
@@ -141,7 +156,7 @@ def test_bands_say_why_no_buffer_is_large_enough():
     assert need.enough == need.bytes == 0
 
 
-# -- what repairs it -------------------------------------------------------------------------------------------------------------------------
+# -- what repairs it -----------------------------------------------------------------------------------------
 
 
 @given(graphs(3, 9), st.integers(0, 2**32), st.sampled_from(SCHEMES))
@@ -174,9 +189,16 @@ def test_the_cheapest_cut_is_what_brute_force_finds(graph: Graph, seed: int, sch
     assume(mask.bit_count() > 1 and costs.price(mask) is None)
     best_cut = repair(costs, mask, {}, 10)
     assert best_cut.optimal
-    assert best_cut.dram_bytes == -max(brute(costs)(mask)) == sum(bytes_of(costs, group) for group in best_cut.groups)
+    assert (
+        best_cut.dram_bytes
+        == -max(brute(costs)(mask))
+        == sum(bytes_of(costs, group) for group in best_cut.groups)
+    )
     assert sum(best_cut.groups) == mask
-    assert best_cut.dram_bytes == best_cut.whole_bytes + sum(crossing.added for crossing in best_cut.crossings) + best_cut.again
+    assert (
+        best_cut.dram_bytes
+        == best_cut.whole_bytes + sum(crossing.added for crossing in best_cut.crossings) + best_cut.again
+    )
     assert whole_bytes(costs, mask) == costs.groups.once(mask).total == best_cut.whole_bytes
     for crossing in best_cut.crossings:
         assert 0 < crossing.added == crossing.bytes * (crossing.added // crossing.bytes)
@@ -206,7 +228,11 @@ def test_all_that_is_said_of_a_group(mobilenet):
         assert sorted(blame.ranking) == list(range(explanation.links.shape[1]))
         assert list(blame.scores[blame.ranking]) == sorted(blame.scores, reverse=True)
         assert blame.groups is not None and blame.dram_bytes is not None and sum(blame.groups) == mask
-        assert blame.dram_bytes == sum(bytes_of(costs, group) for group in blame.groups) >= explanation.repair.dram_bytes
+        assert (
+            blame.dram_bytes
+            == sum(bytes_of(costs, group) for group in blame.groups)
+            >= explanation.repair.dram_bytes
+        )
     cut = divided(explanation.links, explanation.repair.groups)
     assert 0 < sum(cut) < len(cut)
     data = json.loads(json.dumps(as_data(explanation, mobilenet)))
@@ -223,7 +249,9 @@ def test_a_group_that_fits_is_not_cut(mobilenet):
     assert explanation.repair is None
     assert not explanation.blames
     assert explanation.alone_bytes is not None and explanation.cost is not None
-    assert explanation.alone_bytes - explanation.cost.dram_bytes == 2 * costs.hardware.dram_bytes(mobilenet.maps[mobilenet.results[0][0]])
+    assert explanation.alone_bytes - explanation.cost.dram_bytes == 2 * costs.hardware.dram_bytes(
+        mobilenet.maps[mobilenet.results[0][0]]
+    )
 
 
 def test_explainers_that_nobody_named_are_those_that_can_be_had(mobilenet):
@@ -233,7 +261,7 @@ def test_explainers_that_nobody_named_are_those_that_can_be_had(mobilenet):
         explainers(costs, ("rg",), 0)
 
 
-# -- which operators are meant ---------------------------------------------------------------------------------------------------------------
+# -- which operators are meant -------------------------------------------------------------------------------
 
 
 def test_nodes_are_ranges_and_lists_made_convex_and_connected(mobilenet):
@@ -281,12 +309,14 @@ def test_names_that_are_no_operators_are_refused_with_close_ones(mobilenet, text
 
 
 def test_a_view_is_named_as_what_it_is(mobilenet):
-    view = next(operator.name for operator in mobilenet.graph.operators if operator.kind in ("Reshape", "Flatten"))
+    view = next(
+        operator.name for operator in mobilenet.graph.operators if operator.kind in ("Reshape", "Flatten")
+    )
     with pytest.raises(InvalidConfig, match="is a view"):
         chosen(mobilenet, view)
 
 
-# -- neighbours ------------------------------------------------------------------------------------------------------------------------------
+# -- neighbours ----------------------------------------------------------------------------------------------
 
 
 def test_growths_say_what_the_cost_model_says(planned):
@@ -295,7 +325,9 @@ def test_growths_say_what_the_cost_model_says(planned):
     seen = set()
     for g in range(len(masks)):
         options = growths(costs, masks, planned.modes, g)
-        assert [growth.cut.saves for growth in options] == sorted((growth.cut.saves for growth in options), reverse=True)
+        assert [growth.cut.saves for growth in options] == sorted(
+            (growth.cut.saves for growth in options), reverse=True
+        )
         for growth in options:
             merged, left = masks[g] | growth.operators, masks[growth.group] & ~growth.operators
             cut, others = growth.cut, [mask for k, mask in enumerate(masks) if k not in (g, growth.group)]
@@ -337,10 +369,12 @@ def test_an_optimal_plan_cuts_every_pair_of_its_groups_best(planned):
     assert pairs
     for cut in pairs[::4]:
         best_cut = repair(planned.costs, planned.masks[cut.before] | planned.masks[cut.after], {}, 10)
-        assert best_cut.dram_bytes == sum(planned.costs.dram(planned.masks[g]).total for g in (cut.before, cut.after))
+        assert best_cut.dram_bytes == sum(
+            planned.costs.dram(planned.masks[g]).total for g in (cut.before, cut.after)
+        )
 
 
-# -- the command -----------------------------------------------------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------------------
 
 
 def figures(text: str) -> set[int]:
@@ -349,11 +383,26 @@ def figures(text: str) -> set[int]:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_explain_says_what_overflows_and_what_repairs_it_on_one_screen(lfopt, tmp_path, columns):
-    arguments = ("explain", "zoo:mobilenet_v2", "--nodes", "stem..stage3.block1.expand", "--explainer", "analytic", "random", "--json", "x.json")
+    arguments = (
+        "explain",
+        "zoo:mobilenet_v2",
+        "--nodes",
+        "stem..stage3.block1.expand",
+        "--explainer",
+        "analytic",
+        "random",
+        "--json",
+        "x.json",
+    )
     done = lfopt(*arguments, columns=columns)
     data = json.loads((tmp_path / "x.json").read_text())
     said = figures(done.stdout)
-    assert {data["needed_bytes"], data["over_bytes"], data["smallest_sufficient_buffer_bytes"], data["dram_bytes_in_one_group"]} <= said
+    assert {
+        data["needed_bytes"],
+        data["over_bytes"],
+        data["smallest_sufficient_buffer_bytes"],
+        data["dram_bytes_in_one_group"],
+    } <= said
     assert {data["cut"]["dram_bytes"], *(crossing["added"] for crossing in data["cut"]["crossing"])} <= said
     assert {use["bytes"] for use in data["takes"][:6]} <= said
     assert all(scored["split_dram_bytes"] in said for scored in data["explainers"].values())
@@ -365,7 +414,9 @@ def test_explain_says_what_overflows_and_what_repairs_it_on_one_screen(lfopt, tm
 
 
 def test_explain_of_a_plan_says_what_a_group_saves_and_how_it_could_grow(lfopt, planned, tmp_path):
-    g = next(k for k, group in enumerate(planned.plan.groups) if group.mode == "lbdf" and len(group.nodes) > 2)
+    g = next(
+        k for k, group in enumerate(planned.plan.groups) if group.mode == "lbdf" and len(group.nodes) > 2
+    )
     done = lfopt("explain", planned.folder, "--group", g, "--grow", "--json", "x.json")
     data = json.loads((tmp_path / "x.json").read_text())
     group = planned.plan.groups[g]
@@ -395,7 +446,8 @@ def test_a_figure_has_a_link_for_every_score_as_wide_as_it_is_blamed_and_names_a
     for axes, blame in zip(panels, explanation.blames, strict=True):
         widths = [patch.get_linewidth() for patch in axes.patches if isinstance(patch, PathPatch)]
         assert np.array_equal(np.argsort(widths, kind="stable"), np.argsort(blame.scores, kind="stable"))
-        assert len(axes.lines) == sum(divided(explanation.links, explanation.repair.groups)) > 0  # bars: the cheapest cut
+        # bars: the cheapest cut
+        assert len(axes.lines) == sum(divided(explanation.links, explanation.repair.groups)) > 0
         colours = [patch.get_facecolor() for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
         assert len(colours) == 24 and len({*colours}) == min(len(explanation.repair.groups), len(FILLS))
     for kind in ("svg", "PNG"):
@@ -434,7 +486,11 @@ def test_wrong_input_to_explain_says_what_is_accepted(planned, tmp_path, monkeyp
 
 
 def test_wrong_input_to_explain_is_one_line_and_exit_code_2(lfopt):
-    for arguments in (("zoo:fsrcnn", "--nodes", "x"), ("nowhere.json", "--group", "0"), ("zoo:fsrcnn", "--nodes", "x", "--explainer", "best")):
+    for arguments in (
+        ("zoo:fsrcnn", "--nodes", "x"),
+        ("nowhere.json", "--group", "0"),
+        ("zoo:fsrcnn", "--nodes", "x", "--explainer", "best"),
+    ):
         done = lfopt("explain", *arguments, check=False)
         assert done.returncode == 2, arguments
         assert "explainer" in arguments[-2] or len(done.stderr.strip().splitlines()) == 1, arguments

@@ -1,4 +1,6 @@
-"""Guided and screened searches: whatever explanations and predictions say, every plan is legal, and a seed means one plan."""
+"""Guided and screened searches: whatever explanations and predictions say, every plan is legal,
+and a seed means one plan.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,15 @@ LIES: dict[str, Screen] = {
 }
 
 
-def costs_of(graph=None, hardware: Hardware | None = None, traffic: Traffic = Traffic.ONCE, **options) -> GroupCosts:
-    return GroupCosts(Dataflow.of(graph or ladder()), hardware or Hardware(3 * KIB), traffic, **{"epilogue": False, **options})
+def costs_of(
+    graph=None, hardware: Hardware | None = None, traffic: Traffic = Traffic.ONCE, **options
+) -> GroupCosts:
+    return GroupCosts(
+        Dataflow.of(graph or ladder()),
+        hardware or Hardware(3 * KIB),
+        traffic,
+        **{"epilogue": False, **options},
+    )
 
 
 def explainers(costs: GroupCosts) -> dict[str, Explain]:
@@ -56,10 +65,17 @@ def explainers(costs: GroupCosts) -> dict[str, Explain]:
     def now_and_then(mask: int) -> np.ndarray:
         return random_links(flow, 1)(mask) if mask * 0x9E3779B97F4A7C15 >> 13 & 1 else nothing(mask)
 
-    return {"analytic": analytic(costs), "random": random_links(flow, 0), "nothing": nothing, "now and then": now_and_then}
+    return {
+        "analytic": analytic(costs),
+        "random": random_links(flow, 0),
+        "nothing": nothing,
+        "now and then": now_and_then,
+    }
 
 
-def guided(search: Search, costs: GroupCosts, explain: Explain | None, screen: Screen | None = None, **options) -> Result:
+def guided(
+    search: Search, costs: GroupCosts, explain: Explain | None, screen: Screen | None = None, **options
+) -> Result:
     partitions = Partitions(costs)
     split = splitter(explain, partitions) if explain is not None else None
     return search(costs, SearchOptions(partitions=partitions, split=split, screen=screen, **options))
@@ -69,13 +85,16 @@ def same(a: Result, b: Result) -> bool:
     return (a.groups, a.history, a.front, a.repairs) == (b.groups, b.history, b.front, b.repairs)
 
 
-# -- validity ------------------------------------------------------------------------------------------------------------------------------
+# -- validity ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lie", [None, *LIES])
 @pytest.mark.parametrize("search", SEARCHES)
 def test_no_explanation_and_no_prediction_makes_a_plan_illegal(search: Search, lie: str | None) -> None:
-    """Nor better than the optimum. Random networks and chips, all kinds of traffic, epilogue groups or none."""
+    """Nor better than the optimum.
+
+    Random networks and chips, all kinds of traffic, epilogue groups or none.
+    """
     for seed in range(10):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(1, 16)))
@@ -95,7 +114,7 @@ def test_guidance_and_screening_work_for_every_scheme(search: Search, scheme: st
     assert_legal(costs, searched.groups)
 
 
-# -- what guidance does ----------------------------------------------------------------------------------------------------------------------
+# -- what guidance does --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -110,7 +129,10 @@ def test_guidance_finds_better_plans_with_few_tries(search: Search) -> None:
 def test_repairs_are_counted_by_kind(search: Search) -> None:
     costs = costs_of()
     kinds = explainers(costs)
-    count = {name: guided(search, costs, explain, budget=80, seed=2).repairs for name, explain in {"none": None, **kinds}.items()}
+    count = {
+        name: guided(search, costs, explain, budget=80, seed=2).repairs
+        for name, explain in {"none": None, **kinds}.items()
+    }
     assert count["analytic"].guided > 0 == count["analytic"].random
     assert count["nothing"].random > 0 == count["nothing"].guided
     assert count["now and then"].guided > 0 < count["now and then"].random
@@ -123,7 +145,10 @@ def test_repairs_are_counted_by_kind(search: Search) -> None:
 @pytest.mark.parametrize("search", SEARCHES)
 def test_an_explainer_with_nothing_to_say_changes_nothing(search: Search) -> None:
     costs = costs_of()
-    plain, mute = guided(search, costs, None, budget=200, seed=5), guided(search, costs, explainers(costs)["nothing"], budget=200, seed=5)
+    plain, mute = (
+        guided(search, costs, None, budget=200, seed=5),
+        guided(search, costs, explainers(costs)["nothing"], budget=200, seed=5),
+    )
     assert same(plain, mute)
 
 
@@ -131,7 +156,10 @@ def test_an_explainer_with_nothing_to_say_changes_nothing(search: Search) -> Non
 def test_a_predictor_that_lets_everything_pass_changes_nothing(search: Search) -> None:
     costs = costs_of()
     for explain in (None, analytic(costs)):
-        assert same(guided(search, costs, explain, budget=200, seed=5), guided(search, costs, explain, LIES["all valid"], budget=200, seed=5))
+        assert same(
+            guided(search, costs, explain, budget=200, seed=5),
+            guided(search, costs, explain, LIES["all valid"], budget=200, seed=5),
+        )
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -140,10 +168,13 @@ def test_a_predictor_that_lets_nothing_pass_still_leaves_what_split_found(search
     costs = costs_of()
     alone = guided(search, costs, None, LIES["all invalid"], budget=50, seed=0)
     assert all(group & (group - 1) == 0 for group in alone.groups)
-    assert guided(search, costs, analytic(costs), LIES["all invalid"], budget=50, seed=0).dram_bytes < alone.dram_bytes
+    assert (
+        guided(search, costs, analytic(costs), LIES["all invalid"], budget=50, seed=0).dram_bytes
+        < alone.dram_bytes
+    )
 
 
-# -- screening -------------------------------------------------------------------------------------------------------------------------------
+# -- screening -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -206,18 +237,23 @@ def test_screening_asks_the_rule_and_remembers_what_it_said() -> None:
     screen = screener(needs)
     few = [(1 << k) - 1 for k in range(1, 7)]
     passed = screen(few)
-    assert passed == [bool(told(member_table([mask], len(costs.dataflow)))[0][0] < costs.hardware.buffer_bytes) for mask in few]
+    assert passed == [
+        bool(told(member_table([mask], len(costs.dataflow)))[0][0] < costs.hardware.buffer_bytes)
+        for mask in few
+    ]
     assert set(passed) == {True, False}
     assert screen(few[::-1]) == passed[::-1]
     assert asked == [len(few)]
 
 
-# -- seeds -----------------------------------------------------------------------------------------------------------------------------------
+# -- seeds ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("screen", [None, LIES["by lot"]])
 @pytest.mark.parametrize("search", SEARCHES)
-def test_the_same_seed_gives_the_same_plan_whatever_is_known_already(search: Search, screen: Screen | None) -> None:
+def test_the_same_seed_gives_the_same_plan_whatever_is_known_already(
+    search: Search, screen: Screen | None
+) -> None:
     costs = costs_of()
     shared = Partitions(costs)
     split = splitter(analytic(costs), shared)
@@ -244,7 +280,7 @@ def test_hash_order_does_not_matter() -> None:
     assert first.count("\n") == 12
 
 
-# -- learned explanations ----------------------------------------------------------------------------------------------------------------------
+# -- learned explanations ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -269,7 +305,10 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"convs.{k}.lin_root.weight": some(128, width),
         }
     save_file(network, tmp_path / "lbdf.safetensors")
-    save_file({"0.weight": some(64, 2 * EMBEDDED), "0.bias": some(64), "2.weight": some(1, 64), "2.bias": some(1)}, tmp_path / "lbdf_pg.safetensors")
+    save_file(
+        {"0.weight": some(64, 2 * EMBEDDED), "0.bias": some(64), "2.weight": some(1, 64), "2.bias": some(1)},
+        tmp_path / "lbdf_pg.safetensors",
+    )
     agent = {"scale": np.ones(1, np.float32)}
     for part, embeddings in PARTS.items():
         agent |= {
@@ -285,7 +324,9 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("untrained")
 @pytest.mark.parametrize("screen", [False, True])
 @pytest.mark.parametrize("name", ["none", "pg", "rg", "gnne"])
-def test_a_network_that_learnt_nothing_makes_no_plan_illegal_and_a_seed_means_one_plan(name: GuidanceName, screen: bool) -> None:
+def test_a_network_that_learnt_nothing_makes_no_plan_illegal_and_a_seed_means_one_plan(
+    name: GuidanceName, screen: bool
+) -> None:
     if name == "gnne":
         pytest.importorskip("torch_geometric")
     searched: list[Result] = []
@@ -293,12 +334,18 @@ def test_a_network_that_learnt_nothing_makes_no_plan_illegal_and_a_seed_means_on
         costs = costs_of()
         partitions = Partitions(costs)
         split, screened = guide(costs, partitions, name, screen=screen, seed=4)
-        searched.append(search(costs, SearchOptions(budget=15, seed=4, partitions=partitions, split=split, screen=screened)))
+        searched.append(
+            search(
+                costs, SearchOptions(budget=15, seed=4, partitions=partitions, split=split, screen=screened)
+            )
+        )
         assert_legal(costs, searched[-1].groups)
     assert same(*searched)
 
 
-def test_weights_that_are_not_there_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_not_there_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("explainers.predictor.WEIGHTS", tmp_path)
     for name in ("pg", "gnne", "rg"):
         with pytest.raises(InvalidConfig) as error:
@@ -309,12 +356,14 @@ def test_weights_that_are_not_there_are_told_in_one_line(tmp_path: Path, monkeyp
         explainer(costs_of(scheme="auto"), "pg", 0)
 
 
-# -- configuration and the whole flow ----------------------------------------------------------------------------------------------------------
+# -- configuration and the whole flow ------------------------------------------------------------------------
 
 
 def refused(data: dict[str, object]) -> str:
     with pytest.raises(InvalidConfig) as error:
-        validate(Config, {"model": "zoo:squeezenet1_1", "hardware": {"buffer_bytes": "128KiB"}, **data}, "job.yaml")
+        validate(
+            Config, {"model": "zoo:squeezenet1_1", "hardware": {"buffer_bytes": "128KiB"}, **data}, "job.yaml"
+        )
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -339,27 +388,59 @@ def test_guidance_that_needs_no_predictor_needs_none() -> None:
     assert guide(costs, partitions, "none", screen=False, seed=0) == (None, None)
 
 
-def test_a_job_runs_guided_and_is_compared_with_the_same_method_unguided_and_with_the_optimum(tmp_path: Path) -> None:
+def test_a_job_runs_guided_and_is_compared_with_the_same_method_unguided_and_with_the_optimum(
+    tmp_path: Path,
+) -> None:
     search = SearchConfig(method="nsga2", guidance="analytic", compare=("nsga2", "exact"), budget=60)
     job = Config("zoo:squeezenet1_1", Hardware(128 * KIB), traffic="once", epilogue=False, search=search)
     outcome = run(job, tmp_path)
     (guided, by), (plain, nobody), (optimum, _) = outcome.runs
-    assert (by, nobody, guided.method, plain.method, optimum.method) == ("analytic", "none", "nsga2", "nsga2", "exact")
+    assert (by, nobody, guided.method, plain.method, optimum.method) == (
+        "analytic",
+        "none",
+        "nsga2",
+        "nsga2",
+        "exact",
+    )
     assert optimum.dram_bytes <= guided.dram_bytes < plain.dram_bytes
     assert guided.repairs.guided > 0 == plain.repairs.guided
     written = read_plan(tmp_path)
     assert written.totals.dram_bytes == written.totals.lower_bound_bytes == optimum.dram_bytes
-    assert written.search.guidance == outcome.best.guidance == ("analytic" if guided.dram_bytes == optimum.dram_bytes else "none")
+    assert (
+        written.search.guidance
+        == outcome.best.guidance
+        == ("analytic" if guided.dram_bytes == optimum.dram_bytes else "none")
+    )
 
 
 def test_the_command_takes_guidance_and_says_what_it_did(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lfopt.app.cli", "search", "zoo:squeezenet1_1", "--buffer", "128KiB", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "lfopt.app.cli",
+        "search",
+        "zoo:squeezenet1_1",
+        "--buffer",
+        "128KiB",
+        "--out",
+        str(tmp_path),
+    ]
     options = ["--method", "local", "--guidance", "analytic", "--budget", "30"]
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "this plan, local+analytic" in done.stdout
     assert "where analytic said" in done.stdout
-    assert subprocess.run([sys.executable, "-m", "lfopt.app.cli", "check", str(tmp_path)], cwd=ROOT, capture_output=True, check=False).returncode == 0
-    wrong = subprocess.run([*command, "--guidance", "random"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (
+        subprocess.run(
+            [sys.executable, "-m", "lfopt.app.cli", "check", str(tmp_path)],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        ).returncode
+        == 0
+    )
+    wrong = subprocess.run(
+        [*command, "--guidance", "random"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1
 
@@ -367,7 +448,10 @@ def test_the_command_takes_guidance_and_says_what_it_did(tmp_path: Path) -> None
 def test_guidance_without_a_network_imports_no_torch() -> None:
     code = "import sys, lfopt.app.guidance; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-    code = "import sys, lfopt.app.cli, lfopt.app.config, lfopt.app.pipeline; assert not any(name.startswith('explainers') for name in sys.modules)"
+    code = (
+        "import sys, lfopt.app.cli, lfopt.app.config, lfopt.app.pipeline; assert not "
+        "any(name.startswith('explainers') for name in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -84,9 +84,21 @@ def test_what_is_ambiguous_is_refused_in_a_line(field: str, written: Any, says: 
 
 
 def test_a_weight_has_bytes_or_bits() -> None:
-    with pytest.raises(InvalidConfig, match="weight_bits: found 4 beside weight_bytes 1; accepted: one of them"):
+    with pytest.raises(
+        InvalidConfig, match="weight_bits: found 4 beside weight_bytes 1; accepted: one of them"
+    ):
         validate(Hardware, {"buffer_bytes": 1024, "weight_bytes": 1, "weight_bits": 4}, "here")
-    plan = plan_of(Hardware(1 << 16, element_bytes=1, weight_bits=4, bias_bytes=4, dram_row_align=16, channel_align=16, constant_align=16))
+    plan = plan_of(
+        Hardware(
+            1 << 16,
+            element_bytes=1,
+            weight_bits=4,
+            bias_bytes=4,
+            dram_row_align=16,
+            channel_align=16,
+            constant_align=16,
+        )
+    )
     with pytest.raises(Unsupported, match="weight_bits: found 4; the accelerator has 8"):
         check_plan(*plan)
 
@@ -99,17 +111,29 @@ def test_a_weight_buffer_of_no_size_is_refused_in_a_line(written: Any) -> None:
 
 
 def test_who_knows_one_buffer_alone_says_so() -> None:
-    chip = Hardware(64 << 10, element_bytes=1, weight_buffer_bytes=16 << 10, bias_bytes=4, dram_row_align=16, channel_align=16, constant_align=16)
+    chip = Hardware(
+        64 << 10,
+        element_bytes=1,
+        weight_buffer_bytes=16 << 10,
+        bias_bytes=4,
+        dram_row_align=16,
+        channel_align=16,
+        constant_align=16,
+    )
     with pytest.raises(Unsupported, match="weight_buffer_bytes: found 16384; the accelerator has 0"):
         check_plan(*plan_of(chip))
-    with pytest.raises(InvalidConfig, match=r"weight_buffer_bytes 16384: accepted: 0, the paper has one buffer"):
+    with pytest.raises(
+        InvalidConfig, match=r"weight_buffer_bytes 16384: accepted: 0, the paper has one buffer"
+    ):
         GroupCosts.of(random_graph(np.random.default_rng(1), 3), chip, Traffic.PAPER)
 
 
 def plan_of(hardware: Hardware) -> tuple[Plan, Graph]:
     """Of a small network, operator by operator."""
     graph = random_graph(np.random.default_rng(1), 3)
-    plan = plan_scheme(graph, FusionScheme(tuple((operator.name,) for operator in Dataflow.of(graph).operators)), hardware)
+    plan = plan_scheme(
+        graph, FusionScheme(tuple((operator.name,) for operator in Dataflow.of(graph).operators)), hardware
+    )
     assert isinstance(plan, Plan)
     return plan, graph
 
@@ -131,7 +155,9 @@ def test_a_chip_is_shown_with_every_field_and_what_follows(here: Any) -> None:
     assert (peak["value"], port["value"], ridge["value"]) == (16 * 16 * 200e6, 16 * 200e6, 16)
     printed = here("hw", "show", "accelerator_256k").stdout
     assert [
-        field.name for field in (*hardware_fields(), *energy_fields()) if field.name not in ("name", "source", "energy") and field.name not in printed
+        field.name
+        for field in (*hardware_fields(), *energy_fields())
+        if field.name not in ("name", "source", "energy") and field.name not in printed
     ] == []
     assert "51.2" in printed
     assert "did you mean accelerator_256k.yaml" in refused(here("hw", "show", "acelerator_256k"))
@@ -183,7 +209,13 @@ def test_every_problem_of_a_file_is_told_at_once(here: Any, tmp_path: Path) -> N
     done = here("hw", "check", file)
     assert done.returncode == 1
     lines = [line for line in done.stdout.splitlines() if line.startswith("problem ")]
-    assert [line.split()[1] for line in lines] == ["buffer_bytes:", "mac_rowz:", "start_cycles:", "energy.mac_pj:", "energy.x:"]
+    assert [line.split()[1] for line in lines] == [
+        "buffer_bytes:",
+        "mac_rowz:",
+        "start_cycles:",
+        "energy.mac_pj:",
+        "energy.x:",
+    ]
     assert "5 problems" in done.stdout
     data = json.loads(here("hw", "check", file, "--json").stdout)
     assert (data["ok"], data["hardware"], len(data["problems"])) == (False, None, 5)

@@ -1,4 +1,6 @@
-"""Plans whose steps a limit leaves out: partition, bytes and proof are whole, and whoever reads them says what is missing."""
+"""Plans whose steps a limit leaves out: partition, bytes and proof are whole,
+and whoever reads them says what is missing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,13 @@ def outcome_of(scheme: str = "auto", buffer_bytes: int = 8192) -> JobOutcome:
 
 
 def job(scheme: str = "auto", buffer_bytes: int = 8192, how: SearchConfig | None = None) -> Config:
-    return Config("zoo:fsrcnn", Hardware(buffer_bytes), scheme, input_shapes={"image": (1, 1, 20, 24)}, search=how or SearchConfig())
+    return Config(
+        "zoo:fsrcnn",
+        Hardware(buffer_bytes),
+        scheme,
+        input_shapes={"image": (1, 1, 20, 24)},
+        search=how or SearchConfig(),
+    )
 
 
 def after(calls: int) -> Callable[[], bool]:
@@ -54,7 +62,9 @@ def after(calls: int) -> Callable[[], bool]:
 
 
 def but_for_steps(plan: Plan) -> Plan:
-    return replace(plan, groups=tuple(replace(group, steps=(), places=(), unexecutable="") for group in plan.groups))
+    return replace(
+        plan, groups=tuple(replace(group, steps=(), places=(), unexecutable="") for group in plan.groups)
+    )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -66,7 +76,9 @@ def test_a_plan_without_steps_says_the_same_but_for_them_and_a_recount_holds(sch
     assert left_out
     assert all(group.steps for group in whole.groups)
     assert but_for_steps(short) == but_for_steps(whole)
-    assert all("time limit" in group.unexecutable and not group.steps and not group.places for group in left_out)
+    assert all(
+        "time limit" in group.unexecutable and not group.steps and not group.places for group in left_out
+    )
     counted = recount(draft.graph, short)
     assert counted.discrepancies == ()
     assert counted.by_formula[0] + counted.not_recounted[0] == len(left_out)
@@ -91,13 +103,20 @@ def test_a_plan_has_no_more_steps_than_allowed() -> None:
 
 
 @pytest.mark.parametrize(("what", "counted"), [("steps", step_count), ("lines", line_count)])
-def test_a_plan_holds_no_more_steps_and_lines_than_a_recount_walks(what: str, counted: Callable[..., int], monkeypatch) -> None:
-    """Every turn of loops that were made as loops counts, and every line that folding leaves: not what it took to make them."""
+def test_a_plan_holds_no_more_steps_and_lines_than_a_recount_walks(
+    what: str, counted: Callable[..., int], monkeypatch
+) -> None:
+    """Every turn of loops that were made as loops counts, and every line that folding leaves:
+    not what it took to make them.
+    """
     draft = outcome_of("brr", 2048).draft
     most = sum(counted(group.steps) for group in draft.finished(Limit()).groups) // 2
     short = draft.finished(Limit(steps=most) if what == "steps" else Limit(lines=most))
     assert most // 4 < sum(counted(group.steps) for group in short.groups) <= most
-    assert any(f"at most {most:,} {'steps' if what == 'steps' else 'lines of steps'}" in group.unexecutable for group in short.groups)
+    assert any(
+        f"at most {most:,} {'steps' if what == 'steps' else 'lines of steps'}" in group.unexecutable
+        for group in short.groups
+    )
     monkeypatch.setattr(sys.modules["simulator.recount.plan"], f"MOST_{what.upper()}", most)
     assert recount(draft.graph, short).discrepancies == ()
 
@@ -108,7 +127,9 @@ def test_the_clock_is_looked_at_within_one_group() -> None:
     able = [k for k, outline in enumerate(outcome.draft.outlines) if outline.schedule]
     longest = max(able, key=lambda k: outcome.plan.groups[k].dram.total)
     looks = count()
-    short = replace(outcome.draft, outlines=(outcome.draft.outlines[longest],)).finished(Limit(lambda: next(looks) >= 100))
+    short = replace(outcome.draft, outlines=(outcome.draft.outlines[longest],)).finished(
+        Limit(lambda: next(looks) >= 100)
+    )
     assert short.groups[0].unwritten
     assert next(looks) < 110
 
@@ -117,11 +138,17 @@ def test_the_clock_is_looked_at_within_one_group() -> None:
 def test_other_reasons_for_no_steps_are_still_wrong(mode: str) -> None:
     draft = outcome_of(mode, 1 << 20).draft
     plan = draft.finished(Limit())
-    taken = replace(plan, groups=(replace(plan.groups[0], steps=(), places=(), unexecutable="too many to write down"), *plan.groups[1:]))
+    taken = replace(
+        plan,
+        groups=(
+            replace(plan.groups[0], steps=(), places=(), unexecutable="too many to write down"),
+            *plan.groups[1:],
+        ),
+    )
     assert any("has no steps" in line for line in recount(draft.graph, taken).discrepancies)
 
 
-# -- the command -------------------------------------------------------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------------------
 
 
 def run(folder: Path, *more: str) -> object:
@@ -139,8 +166,12 @@ def run(folder: Path, *more: str) -> object:
     return app(arguments, result_action="return_value", exit_on_error=False)
 
 
-def test_a_time_limit_that_strikes_while_steps_are_made_is_said_and_has_its_own_exit_code(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(pipeline, "Limit", lambda stop, interruptible=False: Limit(after(30), interruptible=interruptible))
+def test_a_time_limit_that_strikes_while_steps_are_made_is_said_and_has_its_own_exit_code(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(
+        pipeline, "Limit", lambda stop, interruptible=False: Limit(after(30), interruptible=interruptible)
+    )
     assert run(tmp_path / "o") == 3
     said = capsys.readouterr()
     assert "groups are written without steps: the time limit struck before" in said.err
@@ -161,7 +192,9 @@ def test_the_table_is_there_when_the_files_cannot_be_written(tmp_path, monkeypat
 
 def test_a_failed_write_names_the_file_and_leaves_no_part_of_it(tmp_path, monkeypatch) -> None:
     outcome = outcome_of()
-    monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(CannotWrite, match=r"simplified\.onnx: cannot be written: No space"):
         write_outcome(outcome, tmp_path / "o")
     assert not any((tmp_path / "o").iterdir())
@@ -169,7 +202,9 @@ def test_a_failed_write_names_the_file_and_leaves_no_part_of_it(tmp_path, monkey
 
 @pytest.mark.parametrize("method", ["exact", "dp", "random", "local", "nsga2", "tvm", "dnnfusion"])
 @pytest.mark.parametrize("call", [0, 3])
-def test_ctrl_c_in_any_method_writes_the_best_plan_and_starts_no_other(tmp_path, monkeypatch, capsys, method: str, call: int) -> None:
+def test_ctrl_c_in_any_method_writes_the_best_plan_and_starts_no_other(
+    tmp_path, monkeypatch, capsys, method: str, call: int
+) -> None:
     """At call 0 nothing is found yet: every operator alone is written, and this is said."""
     asked, price = count(), GroupCosts.price
 
@@ -214,12 +249,18 @@ def test_ctrl_c_while_steps_are_made_leaves_them_out_and_a_second_one_writes_not
 
 @pytest.mark.parametrize(("aside", "left"), [("simplified.onnx", []), ("plan.json", ["simplified.onnx"])])
 @pytest.mark.parametrize("before", [False, True])
-def test_ctrl_c_while_files_are_written(tmp_path, monkeypatch, before: bool, aside: str, left: list[str]) -> None:
-    """The first one writes them anew; one after an interrupted search ends at once. Either way no half of a file is left."""
+def test_ctrl_c_while_files_are_written(
+    tmp_path, monkeypatch, before: bool, aside: str, left: list[str]
+) -> None:
+    """The first one writes them anew; one after an interrupted search ends at once.
+
+    Either way no half of a file is left.
+    """
     breaks, fsync = [aside], os.fsync
 
     def broken_off(file: int) -> None:
-        if breaks and Path(f"/proc/self/fd/{file}").readlink().name.startswith(aside):  # it has no name of its own yet
+        # it has no name of its own yet
+        if breaks and Path(f"/proc/self/fd/{file}").readlink().name.startswith(aside):
             raise KeyboardInterrupt(breaks.pop())
         fsync(file)
 
@@ -255,7 +296,7 @@ def test_no_c_is_printed_for_line_buffers_without_steps() -> None:
         emit_c(short, outcome.graph)
 
 
-# -- sizes -------------------------------------------------------------------------------------------------------------------------------------
+# -- sizes ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["256", " 1 ", "4095", "0.5e0", "4095.0", "4e3", "256b"])
@@ -264,7 +305,10 @@ def test_a_small_number_on_the_command_line_needs_a_unit(text: str) -> None:
         size_option(text, "--buffer")
 
 
-@pytest.mark.parametrize(("text", "size"), [("256 B", 256), ("1e4", 10_000), ("1KiB", 1024), ("4096", 4096), ("2k", 2048), ("unlimited", 1 << 40)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("256 B", 256), ("1e4", 10_000), ("1KiB", 1024), ("4096", 4096), ("2k", 2048), ("unlimited", 1 << 40)],
+)
 def test_sizes_with_a_unit_or_large_enough_are_taken(text: str, size: int) -> None:
     assert size_option(text, "--buffer") == size
 
@@ -284,7 +328,9 @@ def test_no_size_that_stands_for_something_else_is_printed_as_a_number(tmp_path,
         said.append(str(raised.value))
     find_plan(job("brr"), lambda what, done: said.append(what))
     with pytest.raises(Unsupported, match="unlimited") as refused:
-        check_plan(replace(outcome.plan, hardware=chip("accelerator_256k.yaml", "unlimited", None)), outcome.graph)
+        check_plan(
+            replace(outcome.plan, hardware=chip("accelerator_256k.yaml", "unlimited", None)), outcome.graph
+        )
     said.append(str(refused.value))
     captured = capsys.readouterr()
     assert written_as_a_number("".join([*said, captured.out, captured.err])) == []
@@ -292,11 +338,17 @@ def test_no_size_that_stands_for_something_else_is_printed_as_a_number(tmp_path,
 
 def written_as_a_number(text: str) -> list[str]:
     """Sizes that stand for something else, in bytes or in any unit."""
-    return re.findall("4611686|1099511|1152921|1073741824|1048576 MiB|1024 GiB|1.04858e", text.replace(",", ""))
+    return re.findall(
+        "4611686|1099511|1152921|1073741824|1048576 MiB|1024 GiB|1.04858e", text.replace(",", "")
+    )
 
 
 def test_a_sweep_up_to_a_buffer_without_a_limit_says_so_in_table_csv_and_picture(tmp_path, capsys) -> None:
-    for buffers, rows in (("6000:unlimited", None), ("unlimited", ["unlimited"]), ("8KiB,unlimited", ["8192", "unlimited"])):
+    for buffers, rows in (
+        ("6000:unlimited", None),
+        ("unlimited", ["unlimited"]),
+        ("8KiB,unlimited", ["8192", "unlimited"]),
+    ):
         folder = tmp_path / buffers
         sweep("zoo:fsrcnn", buffers=buffers, input_shape=("image=1,1,20,24",), out_dir=folder)
         table = (folder / "staircase.csv").read_text()

@@ -1,4 +1,6 @@
-"""What all commands have in common: JSON with a schema, --quiet, --verbose, old names, refusals, examples, pipes, tables that fold."""
+"""What all commands have in common: JSON with a schema, --quiet, --verbose, old names, refusals,
+examples, pipes, tables that fold.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import lfopt
 
     folder = tmp_path_factory.mktemp("plan")
-    lfopt.search(SMALL[0], buffer="8KiB", scheme="auto", element_bytes=4, input_shapes={"image": (1, 1, 20, 24)}).save(folder)
+    lfopt.search(
+        SMALL[0], buffer="8KiB", scheme="auto", element_bytes=4, input_shapes={"image": (1, 1, 20, 24)}
+    ).save(folder)
     return folder
 
 
@@ -44,11 +48,17 @@ def commands() -> list[tuple[str, ...]]:
 def test_every_command_has_an_example_that_it_takes_and_an_answer_or_a_text_for_programs(here) -> None:
     for command in commands():
         shown = re.split(r"\n\s*\n", here(*command, "--help").stdout)
-        (line,) = [" ".join(part.split()).removeprefix("Example: lfopt ") for part in shown if part.startswith("Example: ")]
+        (line,) = [
+            " ".join(part.split()).removeprefix("Example: lfopt ")
+            for part in shown
+            if part.startswith("Example: ")
+        ]
         words = shlex.split(line.partition(" > ")[0])
         assert words[: len(command)] == [*command]
         app.parse_args(words, exit_on_error=False, print_error=False)
-        assert (" ".join(command) in ANSWERS) != (command in {("schema",), ("completion",), ("rtl", "isa")}), command
+        assert (" ".join(command) in ANSWERS) != (
+            command in {("schema",), ("completion",), ("rtl", "isa")}
+        ), command
     assert {name.split()[0] for name in RENAMED} <= {*COMMANDS}
 
 
@@ -99,7 +109,9 @@ def test_what_commands_answer_is_of_their_schema(here, plan: Path, tmp_path: Pat
         jsonschema.Draft202012Validator.check_schema(wanted)
         jsonschema.Draft202012Validator(wanted).validate(data)
         assert (
-            data["schema"] == f"lfopt.{name.replace(' ', '.')}/1" == json.loads(here("schema", *name.split()).stdout)["properties"]["schema"]["const"]
+            data["schema"]
+            == f"lfopt.{name.replace(' ', '.')}/1"
+            == json.loads(here("schema", *name.split()).stdout)["properties"]["schema"]["const"]
         )
 
 
@@ -110,10 +122,16 @@ def test_json_goes_where_it_is_asked_to_and_never_over_a_plan(here, plan: Path, 
     for given in ((f"--json={tmp_path / 'a.json'}",), ("--json", tmp_path / "b.json")):
         done = here("simulate", plan, *given)
         assert "DRAM bytes" in done.stdout and done.stdout.splitlines()[-1].startswith("wrote ")
-    assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text()) == shown
+    assert (
+        json.loads((tmp_path / "a.json").read_text())
+        == json.loads((tmp_path / "b.json").read_text())
+        == shown
+    )
     assert json.loads(here("diff", "--json", plan / "plan.json", plan / "plan.json").stdout)["changed"] == []
     assert json.loads(here("simulate", plan, "--json", "-").stdout) == shown
-    assert "in a folder that exists" in refused(here("simulate", plan, f"--json={tmp_path / 'none' / 'a.json'}"))
+    assert "in a folder that exists" in refused(
+        here("simulate", plan, f"--json={tmp_path / 'none' / 'a.json'}")
+    )
     assert "--json: found with lfopt schema" in refused(here("schema", "plan", "--json"))
 
 
@@ -129,7 +147,10 @@ def test_quiet_says_nothing_and_verbose_what_is_going_on(here, plan: Path, tmp_p
 def test_old_names_do_what_they_did_and_say_that_they_are_old(here, plan: Path, tmp_path: Path) -> None:
     done = here("execute", "--plan", plan, f"--output={tmp_path / 'y.npz'}")
     assert done.returncode == 0 and (tmp_path / "y.npz").exists()
-    assert "note: --plan is an old name: give PLAN by position" in done.stderr and "note: --output is an old name: give --out instead" in done.stderr
+    assert (
+        "note: --plan is an old name: give PLAN by position" in done.stderr
+        and "note: --output is an old name: give --out instead" in done.stderr
+    )
     said = read(["sweep", "--model=m.onnx", "--out-dir", "x", "--", "--model"], lambda words: True)
     assert said.tokens == ("sweep", "m.onnx", "--out", "x", "--", "--model")
 
@@ -137,10 +158,19 @@ def test_old_names_do_what_they_did_and_say_that_they_are_old(here, plan: Path, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("codegen", "x", "--target", "riscv", "-o", "y"), "--target: found 'riscv'; accepted: avx512, avx2, neon, rvv, c99, native, accel"),
+        (
+            ("codegen", "x", "--target", "riscv", "-o", "y"),
+            "--target: found 'riscv'; accepted: avx512, avx2, neon, rvv, c99, native, accel",
+        ),
         (("search", "zoo:unet", "--budget", "many"), "--budget: found 'many'; accepted: a whole number"),
-        (("search", "zoo:unet", "--scheme", "fast"), "--scheme: found 'fast'; accepted: lbdf, brr, resident, auto, all"),
-        (("search", "zoo:unet", "--bufer", "1MiB"), "search: found --bufer, which is no option of it; did you mean --buffer?"),
+        (
+            ("search", "zoo:unet", "--scheme", "fast"),
+            "--scheme: found 'fast'; accepted: lbdf, brr, resident, auto, all",
+        ),
+        (
+            ("search", "zoo:unet", "--bufer", "1MiB"),
+            "search: found --bufer, which is no option of it; did you mean --buffer?",
+        ),
         (("serch",), "lfopt: found 'serch', which is no command; did you mean search?"),
         (("simulate",), "simulate: PLAN is missing; accepted: a path"),
         (("zoo", "export", "unet"), "--out: found it missing; accepted: a path"),
@@ -149,7 +179,9 @@ def test_old_names_do_what_they_did_and_say_that_they_are_old(here, plan: Path, 
         (("search", "zoo:unet", "--seed", "1", "--seed", "2"), "--seed: found twice; accepted: once"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_without_types_of_python(arguments: tuple[str, ...], said: str, here) -> None:
+def test_a_wrong_command_line_is_one_line_without_types_of_python(
+    arguments: tuple[str, ...], said: str, here
+) -> None:
     line = refused(here(*arguments))
     assert said in line
     assert not re.search(r"Literal|<class|int\b|Path\b|None\b|Optional", line)
@@ -165,7 +197,10 @@ def test_a_folder_is_a_network_where_one_is_in_it(here, plan: Path, tmp_path: Pa
 
 def test_a_reader_may_leave_early_and_files_are_written_all_the_same(plan: Path, tmp_path: Path) -> None:
     lfopt = f"{shlex.quote(sys.executable)} -m lfopt.app.cli"
-    line = f"{lfopt} inspect {plan} --all-operators --json={tmp_path / 'a.json'} | head -1; echo ${{PIPESTATUS[0]}}"
+    line = (
+        f"{lfopt} inspect {plan} --all-operators --json={tmp_path / 'a.json'} | head -1; echo "
+        f"${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0" and done.stderr == ""
     assert json.loads((tmp_path / "a.json").read_text())["operators"]
@@ -191,15 +226,25 @@ def test_tables_fold_names_and_tell_neighbours_apart(width: int, monkeypatch: py
     assert folded("x" * 100_000, 20).count("\n") < 30
     monkeypatch.setattr(out, "_width", max(width, 40))
     with out.capture() as captured:
-        out.print(spread(("group", "bytes"), [("stage6.block2.k2.expand", "1,000"), ("stage6.block2.k3.expand", "2,000")]))
+        out.print(
+            spread(
+                ("group", "bytes"),
+                [("stage6.block2.k2.expand", "1,000"), ("stage6.block2.k3.expand", "2,000")],
+            )
+        )
     text = captured.get()
     assert "…" not in text and max(map(len, text.splitlines())) <= max(width, 40)
     assert "k2" in text and "k3" in text
 
 
-def test_where_figures_leave_no_room_for_names_these_have_lines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_figures_leave_no_room_for_names_these_have_lines_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(out, "_width", 40)
-    names, rows = ("link", "score", "bytes", "chip"), [("a.b → c.d", "0.50", "12,345,678,901", "x" * 9), ("e → f" * 9, "1.00", "-", "")]
+    names, rows = (
+        ("link", "score", "bytes", "chip"),
+        [("a.b → c.d", "0.50", "12,345,678,901", "x" * 9), ("e → f" * 9, "1.00", "-", "")],
+    )
 
     def lines(**options: Any) -> list[str]:
         with out.capture() as captured:
@@ -208,7 +253,12 @@ def test_where_figures_leave_no_room_for_names_these_have_lines_of_their_own(mon
         assert max(map(len, printed)) <= 40
         return printed
 
-    assert lines()[:4] == ["link", "  score           bytes       chip", "a.b → c.d", "   0.50  12,345,678,901  xxxxxxxxx"]
+    assert lines()[:4] == [
+        "link",
+        "  score           bytes       chip",
+        "a.b → c.d",
+        "   0.50  12,345,678,901  xxxxxxxxx",
+    ]
     assert lines()[4:] == ["e → fe → fe → fe → fe → fe → fe → fe →", "  fe → f", "   1.00               -"]
     rows = [("chip" * 5, "8x8", "a text of its own", "1,024")]
     assert lines(stretch=(2,), left=(1,))[2:] == ["chipchipchipchipchip  8x8    1,024", "  a text of its own"]

@@ -1,4 +1,6 @@
-"""Names are data: whatever a model's names hold, nothing that is written of it runs, and no output is broken by it."""
+"""Names are data: whatever a model's names hold, nothing that is written of it runs,
+and no output is broken by it.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,33 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 RUNS = '__attribute__((constructor)) static void ran(void) { *(int *)0 = fopen("RAN", "w") == 0; }'
 BREAKERS = (
-    "*/", "*\\\n/", "*\\\r\n/", "*\\ \n/", "*??/\n/", "*\\\n\\\n/", "\n", "\r", "\r\n", "\\", "\\\n", "??/\n", "\v\f", "\0", '"', "'", '\\"',
-    '")', "</script><script>", "</style><svg onload=x>", "--><b>", "]]>", "&lt;i&gt;&amp;", "<!--", "\x1b]0;t\x07", "\x1b[2J\x1b[H", "\x9b31m",
-    "[red]", "[/]", "[link=file:///etc/passwd]x[/link]", "$(touch RAN)", "`touch RAN`", "${HOME}", "$$", "%s%n%x", "{{7*7}}", "{% raw %}", "|",
-    "\u202e", "\u2028", "\x85", "\ufeff", "../../RAN", "/etc/RAN", "..", "~/RAN", "-rf", "#define network", "%:define network",
+    "*/", "*\\\n/", "*\\\r\n/", "*\\ \n/", "*??/\n/", "*\\\n\\\n/", "\n", "\r", "\r\n", "\\", "\\\n", "??/\n",
+    "\v\f", "\0", '"', "'", '\\"',
+    '")', "</script><script>", "</style><svg onload=x>", "--><b>", "]]>", "&lt;i&gt;&amp;", "<!--",
+    "\x1b]0;t\x07", "\x1b[2J\x1b[H", "\x9b31m",
+    "[red]", "[/]", "[link=file:///etc/passwd]x[/link]", "$(touch RAN)", "`touch RAN`", "${HOME}", "$$",
+    "%s%n%x", "{{7*7}}", "{% raw %}", "|",
+    "\u202e", "\u2028", "\x85", "\ufeff", "../../RAN", "/etc/RAN", "..", "~/RAN", "-rf", "#define network",
+    "%:define network",
     "=cmd|'/C calc'!A0",
 )  # fmt: skip
 HOSTILE = tuple(
     dict.fromkeys(
-        itertools.chain.from_iterable((breaker, f"a{breaker}b", f"x {breaker} {RUNS} /*", f"{breaker}{RUNS}{breaker}") for breaker in BREAKERS)
+        itertools.chain.from_iterable(
+            (breaker, f"a{breaker}b", f"x {breaker} {RUNS} /*", f"{breaker}{RUNS}{breaker}")
+            for breaker in BREAKERS
+        )
     )
 )
-ALIKE = ("a*", "a%2A", "a%2a", "a%252A", "b" * 2000, "b" * 2001, "é", "e\u0301", "")  # spelled alike, or nearly
+# spelled alike, or nearly
+ALIKE = ("a*", "a%2A", "a%2a", "a%252A", "b" * 2000, "b" * 2001, "é", "e\u0301", "")
 STANDARDS = (("-std=gnu11",), ("-std=c11", "-trigraphs"))
 
 
 def hostile_model(names: list[str]) -> onnx.ModelProto:
-    """y = relu(conv(x)) + c, again and again, with a view and a product between; every name of it is one of these."""
+    """y = relu(conv(x)) + c, again and again, with a view and a product between;
+    every name of it is one of these.
+    """
     left = iter(names)
 
     def name() -> str:
@@ -57,7 +69,10 @@ def hostile_model(names: list[str]) -> onnx.ModelProto:
     before = image
     for k in range((len(names) - 8) // 7):
         weight, bias = name(), name()
-        weights += [numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), n) for n, shape in ((weight, (4, 4, 1, 1)), (bias, (4,)))]
+        weights += [
+            numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), n)
+            for n, shape in ((weight, (4, 4, 1, 1)), (bias, (4,)))
+        ]
         conv, relu = name(), name()
         nodes.append(helper.make_node("Conv", [before, weight, bias], [conv], name=name(), doc_string=RUNS))
         nodes.append(helper.make_node("Relu", [conv], [relu], name=name()))
@@ -67,13 +82,21 @@ def hostile_model(names: list[str]) -> onnx.ModelProto:
     pooled = name()
     nodes.append(helper.make_node("GlobalAveragePool", [before], [pooled], name=name()))
     nodes.append(helper.make_node("Mul", [before, pooled], [product]))
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 4, 5, 6), doc_string=RUNS) for n in (image, other)]
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 4, 5, 6), doc_string=RUNS)
+        for n in (image, other)
+    ]
     outputs = [
         helper.make_tensor_value_info(product, TensorProto.FLOAT, (1, 4, 5, 6)),
         helper.make_tensor_value_info(before, TensorProto.FLOAT, None),
     ]
     graph = helper.make_graph(nodes, name(), ends, outputs, weights, doc_string=RUNS)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(name(), 1)], producer_name=RUNS, ir_version=10)
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(name(), 1)],
+        producer_name=RUNS,
+        ir_version=10,
+    )
     model.metadata_props.add(key=RUNS, value=RUNS)
     model.doc_string = RUNS
     return model
@@ -147,23 +170,44 @@ def planned(request, here, tmp_path: Path):
     """A network of hostile names, planned: (its model, folder of the plan)."""
     model = hostile_model(NETWORKS[request.param])
     onnx.save(model, tmp_path / "m.onnx")
-    done = here("search", tmp_path / "m.onnx", "--buffer", "4KiB", "--element-bytes", "4", "--scheme", "lbdf", "--out", tmp_path / "plan")
+    done = here(
+        "search",
+        tmp_path / "m.onnx",
+        "--buffer",
+        "4KiB",
+        "--element-bytes",
+        "4",
+        "--scheme",
+        "lbdf",
+        "--out",
+        tmp_path / "plan",
+    )
     assert done.returncode == 0, done.stderr
     return model, tmp_path / "plan"
 
 
 def preprocessed(folder: Path, flags: tuple[str, ...]) -> str:
-    """The C of a folder as the compiler sees it: no comments, lines spliced, trigraphs replaced; without its strings."""
+    """The C of a folder as the compiler sees it: no comments, lines spliced, trigraphs replaced;
+    without its strings.
+    """
     source = ""
     for file in sorted(folder.glob("*.[ch]")):
-        done = subprocess.run([*find_compiler(), *flags, "-E", "-P", "-I.", file.name], cwd=folder, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*find_compiler(), *flags, "-E", "-P", "-I.", file.name],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         source += done.stdout
     return re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', source)
 
 
 @pytest.mark.parametrize("options", [(), ("--count",), ("--embed",)], ids=["plain", "count", "embed"])
 def test_no_name_runs_in_generated_code(planned, options, here, tmp_path: Path) -> None:
-    """As the preprocessor sees it under two standards; and one of the two is compiled by make, runs, and gives the reference's numbers."""
+    """As the preprocessor sees it under two standards;
+    and one of the two is compiled by make, runs, and gives the reference's numbers.
+    """
     _, folder = planned
     code = tmp_path / "code"
     done = here("codegen", folder, "--target", "c99", "--out", code, *options)
@@ -177,13 +221,25 @@ def test_no_name_runs_in_generated_code(planned, options, here, tmp_path: Path) 
     if not options or not shutil.which("make"):
         return
     flags = " ".join(STANDARDS[len(options[0]) % 2])
-    subprocess.run(["make", f"CFLAGS={flags} -O0 -Wall -Werror -Wno-unused-function"], cwd=code, check=True, capture_output=True)
+    subprocess.run(
+        ["make", f"CFLAGS={flags} -O0 -Wall -Werror -Wno-unused-function"],
+        cwd=code,
+        check=True,
+        capture_output=True,
+    )
     graph = load(folder / "simplified.onnx")
     rng = np.random.default_rng(1)
     values = {name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs}
-    given = [part for k, name in enumerate(graph.inputs) for part in ("--input", f"in{k}.npy") if np.save(code / f"in{k}.npy", values[name]) is None]
+    given = [
+        part
+        for k, name in enumerate(graph.inputs)
+        for part in ("--input", f"in{k}.npy")
+        if np.save(code / f"in{k}.npy", values[name]) is None
+    ]
     given += [part for k in range(2) for part in ("--output", f"out{k}.npy")]
-    (program,) = (path for path in code.iterdir() if path.name.startswith(identifier(plain("m"))) and path.suffix == "")
+    (program,) = (
+        path for path in code.iterdir() if path.name.startswith(identifier(plain("m"))) and path.suffix == ""
+    )
     subprocess.run([program, *given], cwd=code, check=True)
     for k, (name, wanted) in enumerate(reference(graph, values).items()):
         assert np.allclose(np.load(code / f"out{k}.npy"), wanted, atol=1e-3), name
@@ -191,7 +247,9 @@ def test_no_name_runs_in_generated_code(planned, options, here, tmp_path: Path) 
 
 
 def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
-    """.npz files hold inputs and outputs by the names of the file that was searched, however they are spelled inside, and values are right."""
+    """.npz files hold inputs and outputs by the names of the file that was searched,
+    however they are spelled inside, and values are right.
+    """
     model, folder = planned
     wanted_names = [value.name for value in model.graph.output]
     graph = from_model(model)
@@ -214,7 +272,9 @@ def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
     assert [again.operators, again.inputs, again.outputs] == [graph.operators, graph.inputs, graph.outputs]
 
 
-def test_compiled_networks_take_and_give_the_names_of_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_networks_take_and_give_the_names_of_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = hostile_model(NETWORKS[1])
     graph, compiled = from_model(model), one_shape(model, target="c99")
@@ -238,8 +298,12 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command prints printable characters alone, in colours of its own; the report has the elements that it has for other names."""
+def test_no_name_leaves_its_place_on_a_screen_or_a_page(
+    planned, columns, here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command prints printable characters alone, in colours of its own;
+    the report has the elements that it has for other names.
+    """
     monkeypatch.setenv("COLUMNS", str(columns))
     _, folder = planned
     told = [
@@ -248,7 +312,16 @@ def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, 
         here("check", folder),
         here("explain", folder, "--group", "0"),
         here("sweep", tmp_path / "m.onnx", "--buffers", "4KiB,64KiB", "--out", tmp_path / "sweep"),
-        here("report", folder, "--out", tmp_path / "hostile.html", "--sweep-seconds", "0", "--explain-seconds", "0"),
+        here(
+            "report",
+            folder,
+            "--out",
+            tmp_path / "hostile.html",
+            "--sweep-seconds",
+            "0",
+            "--explain-seconds",
+            "0",
+        ),
     ]
     for done in told:
         assert done.returncode == 0, done.stderr
@@ -256,8 +329,28 @@ def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, 
         assert all(c.isprintable() or c == "\n" for c in text), text
     json.loads((folder / "plan.json").read_text())
     onnx.save(hostile_model([f"n{k}" for k in range(71)]), tmp_path / "m.onnx")
-    here("search", tmp_path / "m.onnx", "--buffer", "4KiB", "--element-bytes", "4", "--scheme", "lbdf", "--out", tmp_path / "other")
-    here("report", tmp_path / "other", "--out", tmp_path / "plain.html", "--sweep-seconds", "0", "--explain-seconds", "0")
+    here(
+        "search",
+        tmp_path / "m.onnx",
+        "--buffer",
+        "4KiB",
+        "--element-bytes",
+        "4",
+        "--scheme",
+        "lbdf",
+        "--out",
+        tmp_path / "other",
+    )
+    here(
+        "report",
+        tmp_path / "other",
+        "--out",
+        tmp_path / "plain.html",
+        "--sweep-seconds",
+        "0",
+        "--explain-seconds",
+        "0",
+    )
     pages = [(tmp_path / name).read_text() for name in ("hostile.html", "plain.html")]
     tags = []
     for page in pages:
@@ -292,7 +385,13 @@ def test_a_name_in_a_plan_is_no_code_either(planned, here) -> None:
     """A plan that is edited by hand: names that are not plain are refused wherever they stand."""
     _, folder = planned
     whole = json.loads((folder / "plan.json").read_text())
-    for path in (("model", "name"), ("model", "onnx"), ("groups", 0, "nodes", 0), ("groups", 0, "steps", 0), ("memory", 0, "name")):
+    for path in (
+        ("model", "name"),
+        ("model", "onnx"),
+        ("groups", 0, "nodes", 0),
+        ("groups", 0, "steps", 0),
+        ("memory", 0, "name"),
+    ):
         plan = json.loads(json.dumps(whole))
         at = plan
         for key in path[:-1]:
@@ -315,7 +414,11 @@ def test_operators_and_domains_of_hostile_names_stay_alone(here, tmp_path: Path)
     imports[0].version = 18
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     onnx.save(model, tmp_path / "m.onnx")
-    for arguments in (("inspect", tmp_path / "m.onnx"), ("search", tmp_path / "m.onnx", "--out", tmp_path), ("check", tmp_path)):
+    for arguments in (
+        ("inspect", tmp_path / "m.onnx"),
+        ("search", tmp_path / "m.onnx", "--out", tmp_path),
+        ("check", tmp_path),
+    ):
         done = here(*arguments)
         assert done.returncode == 0, done.stderr
         assert all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr)

@@ -24,11 +24,15 @@ def test_generated_c_says_where_groups_are_from() -> None:
     plan = plan_for_cpu(graph, Hardware(1 << 18, element_bytes=4))
     code = emit_c(plan, graph, "c99").files["model.c"].decode()
     assert "/* group 0: layer1.0: conv .. relu (net.py:31) */\nstatic void group_0(" in code
-    silent = replace(graph, operators=tuple(replace(operator, origin=Origin()) for operator in graph.operators))
+    silent = replace(
+        graph, operators=tuple(replace(operator, origin=Origin()) for operator in graph.operators)
+    )
     assert "/* group" not in emit_c(plan, silent, "c99").files["model.c"].decode()
 
 
-def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(
+    here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     onnx.save(block(), tmp_path / "m.onnx")
     monkeypatch.setenv("COLUMNS", "160")
     commands = (
@@ -45,13 +49,23 @@ def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(here, tmp_
 
 def test_a_table_without_modules_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "130")
-    shown = [named_table(("name", "bytes"), [("conv", "1"), ("relu", "2")], modules) for modules in (["", ""], ["net.conv", ""])]
+    shown = [
+        named_table(("name", "bytes"), [("conv", "1"), ("relu", "2")], modules)
+        for modules in (["", ""], ["net.conv", ""])
+    ]
     tables = [table for table in shown if isinstance(table, Table)]
-    assert [[column.header for column in table.columns] for table in tables] == [["name", "bytes"], ["name", "module", "bytes"]]
+    assert [[column.header for column in table.columns] for table in tables] == [
+        ["name", "bytes"],
+        ["name", "module", "bytes"],
+    ]
 
 
 def test_stages_follow_modules_until_there_are_a_few() -> None:
-    bert = [f"bert.encoder.layer.{k}.{part}" for k in range(12) for part in ("attention.query", "attention.key", "output")]
+    bert = [
+        f"bert.encoder.layer.{k}.{part}"
+        for k in range(12)
+        for part in ("attention.query", "attention.key", "output")
+    ]
     stages = by_path([path.split(".") for path in ("bert.embeddings", *bert, "bert.pooler")])
     assert list(dict.fromkeys(stages)) == ["embeddings", *(f"layer.{k}" for k in range(12)), "pooler"]
     assert by_path([[f"node_{k}"] for k in range(100)]) == []

@@ -1,4 +1,6 @@
-"""Groups overlap: whatever way they begin, they move and compute the same, and the model of the whole plan is no later than its groups in turn."""
+"""Groups overlap: whatever way they begin, they move and compute the same,
+and the model of the whole plan is no later than its groups in turn.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def test_however_groups_begin_the_plan_is_carried_out_alike() -> None:
     begun = 0
     for seed in SEEDS:
         plan, graph, inputs = drawn(seed)
-        wanted, claims = reference(graph, inputs), verified(plan, graph).wrong  # of these plans, totals are left out
+        # of these plans, totals are left out
+        wanted, claims = reference(graph, inputs), verified(plan, graph).wrong
         choices = [[*entries(group, 16)] for group in plan.groups]
         for k in range(1, max(map(len, choices))):
             other = replace(plan, groups=tuple(choice[min(k, len(choice) - 1)] for choice in choices))
@@ -72,12 +75,36 @@ def test_parameters_wait_for_those_that_they_overwrite() -> None:
         return Tensor(f"w{k}", (16, 16, 1, 1), "int8", Quantization((0.01,) * 16, (0,) * 16, 0))
 
     maps = [Tensor(f"x{k}", (1, 16, 4, 4), "int8", Quantization((0.1,), (0,))) for k in range(4)]
-    convolutions = tuple(Operator(f"c{k}", "Conv", (f"x{k}", f"w{k}"), (f"x{k + 1}",), {"kernel_shape": (1, 1)}) for k in range(3))
-    graph = Graph("g", convolutions, {t.name: t for t in (*maps, *map(weights, range(3)))}, dict.fromkeys(("w0", "w1", "w2")), ("x0",), ("x3",), 21)
-    parameters = ParameterResidency(Dataflow.of(graph), {f"c{k}": k for k in range(3)}, Hardware(1 << 10, element_bytes=1, parameter_store_bytes=160))
+    convolutions = tuple(
+        Operator(f"c{k}", "Conv", (f"x{k}", f"w{k}"), (f"x{k + 1}",), {"kernel_shape": (1, 1)})
+        for k in range(3)
+    )
+    graph = Graph(
+        "g",
+        convolutions,
+        {t.name: t for t in (*maps, *map(weights, range(3)))},
+        dict.fromkeys(("w0", "w1", "w2")),
+        ("x0",),
+        ("x3",),
+        21,
+    )
+    parameters = ParameterResidency(
+        Dataflow.of(graph),
+        {f"c{k}": k for k in range(3)},
+        Hardware(1 << 10, element_bytes=1, parameter_store_bytes=160),
+    )
 
     def loaded(k: int) -> int:
-        load = Transfer(store=False, tensor=f"c{k}", box=((0, 80),), kind="parameter", rows=1, row_bytes=80, place=-1, slot=0)
+        load = Transfer(
+            store=False,
+            tensor=f"c{k}",
+            box=((0, 80),),
+            kind="parameter",
+            rows=1,
+            row_bytes=80,
+            place=-1,
+            slot=0,
+        )
         parameters.begin([load])
         return parameters.load(load)
 
@@ -87,7 +114,20 @@ def test_parameters_wait_for_those_that_they_overwrite() -> None:
     ahead = parameters.ahead()
     assert loaded(2) == 100
     assert loaded(0) == 200
-    ahead.begin([load := Transfer(store=False, tensor="c2", box=((0, 160),), kind="parameter", rows=1, row_bytes=160, place=-1, slot=0)])
+    ahead.begin(
+        [
+            load := Transfer(
+                store=False,
+                tensor="c2",
+                box=((0, 160),),
+                kind="parameter",
+                rows=1,
+                row_bytes=160,
+                place=-1,
+                slot=0,
+            )
+        ]
+    )
     assert ahead.load(load) == 200
 
 
@@ -98,7 +138,9 @@ def test_a_smaller_store_of_parameters_makes_no_plan_faster() -> None:
         groups = [(group.steps, group.places) for group in plan.groups]
         most = max(group.dram.parameter for group in plan.groups)
         cycles = [
-            Accelerator(Dataflow.of(graph), replace(plan.hardware, parameter_store_bytes=size, parameter_tables=0)).in_a_row(groups)
+            Accelerator(
+                Dataflow.of(graph), replace(plan.hardware, parameter_store_bytes=size, parameter_tables=0)
+            ).in_a_row(groups)
             for size in (most or 1, 1 << 40)
         ]
         assert cycles[0] >= cycles[1]
@@ -108,12 +150,27 @@ def test_a_smaller_store_of_parameters_makes_no_plan_faster() -> None:
 
 def test_the_first_turn_of_a_loop_is_written_apart() -> None:
     def load(name: str, kind: str, row: int = 0, strides: tuple[tuple[int, ...], ...] = ()) -> Transfer:
-        return Transfer(store=False, tensor=name, box=((0, 1), (row, row + 1)), kind=kind, rows=1, row_bytes=16, place=0, slot=row, strides=strides)  # type: ignore[arg-type]
+        return Transfer(
+            store=False,
+            tensor=name,
+            box=((0, 1), (row, row + 1)),
+            kind=kind,  # type: ignore[arg-type]
+            rows=1,
+            row_bytes=16,
+            place=0,
+            slot=row,
+            strides=strides,
+        )
 
-    turn: tuple[Node, ...] = (load("w", "weight", strides=((0, 1, 1),)), Compute("op", (((0, 1), (0, 1)),), (1,), strides=((0, 1),)))
+    turn: tuple[Node, ...] = (
+        load("w", "weight", strides=((0, 1, 1),)),
+        Compute("op", (((0, 1), (0, 1)),), (1,), strides=((0, 1),)),
+    )
     steps = (load("x", "input"), Loop(3, turn))
     reordered = constants_first(steps)
     assert [node.tensor for node in reordered[:2] if isinstance(node, Transfer)] == ["w", "x"]
     assert sorted(map(repr, unfold(reordered))) == sorted(map(repr, unfold(steps)))
-    assert reordered[3] == Loop(2, (load("w", "weight", 1, strides=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),))))  # type: ignore[call-arg]
+    assert reordered[3] == Loop(
+        2, (load("w", "weight", 1, strides=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),)))
+    )  # type: ignore[call-arg]
     assert constants_first(reordered) == reordered

@@ -25,7 +25,13 @@ SMALL = ("--input-shape", "image=1,1,12,16", "--hardware", "accelerator_256k.yam
 @pytest.fixture(scope="module")
 def front() -> lfopt.Front:
     graph = lfopt.simplify(lfopt.load(MODEL, {"image": (1, 1, 12, 16)}, weights=False))
-    return lfopt.pareto(graph, hardware="accelerator_256k.yaml", buffers=["4KiB", 8192], mac_arrays=[(16, 16), "8x8"], budget=10)
+    return lfopt.pareto(
+        graph,
+        hardware="accelerator_256k.yaml",
+        buffers=["4KiB", 8192],
+        mac_arrays=[(16, 16), "8x8"],
+        budget=10,
+    )
 
 
 def test_files_say_what_the_screen_says(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,20 +41,41 @@ def test_files_say_what_the_screen_says(here, tmp_path: Path, monkeypatch: pytes
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80 or "wrote" in max(done.stdout.splitlines(), key=len)
     folder = tmp_path / "runs" / "fsrcnn-pareto"
-    assert sorted(path.name for path in folder.iterdir()) == ["front.csv", "front.html", "front.json", "front.svg"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "front.csv",
+        "front.html",
+        "front.json",
+        "front.svg",
+    ]
     data = json.loads((folder / "front.json").read_text())
     rows = [*csv.DictReader((folder / "front.csv").open())]
     assert data["schema"] == "lfopt.pareto/1" and tuple(rows[0]) == COLUMNS
     assert [int(row["dram_bytes"]) for row in rows] == [point["dram_bytes"] for point in data["points"]]
     for row in rows:
         assert f"{int(row['dram_bytes']):,}" in done.stdout and f"{int(row['cycles']):,}" in done.stdout
-    assert data["minimise"] == ["bytes", "cycles", "energy", "buffer"] and {row["dominated"] for row in rows} == {"0"}
+    assert data["minimise"] == ["bytes", "cycles", "energy", "buffer"] and {
+        row["dominated"] for row in rows
+    } == {"0"}
     assert data["chips_finished"] == data["chips"] == 2
     assert ET.parse(folder / "front.svg").getroot().tag.endswith("svg")
 
 
 def test_json_goes_to_standard_output_and_dominated_plans_are_marked(here, tmp_path: Path) -> None:
-    done = here("pareto", MODEL, *SMALL, "--buffers", "4KiB,8KiB", "--objectives", "bytes", "--minimise", "bytes", "--all", "--json", "-o", tmp_path)
+    done = here(
+        "pareto",
+        MODEL,
+        *SMALL,
+        "--buffers",
+        "4KiB,8KiB",
+        "--objectives",
+        "bytes",
+        "--minimise",
+        "bytes",
+        "--all",
+        "--json",
+        "-o",
+        tmp_path,
+    )
     data = json.loads(done.stdout)
     assert [point["dominated"] for point in data["points"]] == [True, False]
     assert data == json.loads((tmp_path / "front.json").read_text())
@@ -62,7 +89,9 @@ def test_the_page_is_one_file_that_asks_for_nothing(front: lfopt.Front) -> None:
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:,")), (tag, name, value)
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
-    assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", page)
+    assert not re.search(
+        r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", page
+    )
     data = json.loads(tags.scripts[0])
     assert len(data["points"]) == len(front.efficient)
     for advice in front.advice:
@@ -85,7 +114,16 @@ def test_names_from_a_model_are_text_and_nothing_else(here, front: lfopt.Front, 
 
 
 def test_assumed_hardware_is_said(here, front: lfopt.Front, tmp_path: Path) -> None:
-    options = ("--input-shape", "image=1,1,12,16", "--buffers", "8KiB", "--objectives", "bytes", "-o", tmp_path)
+    options = (
+        "--input-shape",
+        "image=1,1,12,16",
+        "--buffers",
+        "8KiB",
+        "--objectives",
+        "bytes",
+        "-o",
+        tmp_path,
+    )
     assert "assumed: the chip does not say" in " ".join(here("pareto", MODEL, *options).stdout.split())
     assert "assumed" not in page_of(front) and as_data(front)["assumed_hardware"] is False
 
@@ -94,12 +132,18 @@ def test_assumed_hardware_is_said(here, front: lfopt.Front, tmp_path: Path) -> N
     ("options", "said"),
     [
         (("--over", "buffer,speed"), "--over: found 'speed'; accepted: buffer, mac_array, objective"),
-        (("--over", "buffer", "--mac-arrays", "8x8"), "--mac-arrays: found with --over buffer; accepted: mac_array among those, or leave it out"),
+        (
+            ("--over", "buffer", "--mac-arrays", "8x8"),
+            "--mac-arrays: found with --over buffer; accepted: mac_array among those, or leave it out",
+        ),
         (("--buffers", "1MiB:64KiB"), "--buffers: found '1MiB:64KiB'; accepted: LOW:HIGH"),
         (("--buffers", "64"), "--buffers: found 64, without a unit"),
         (("--buffers", "64KiB,unlimited"), "--buffers: found unlimited; accepted: sizes below it"),
         (("--mac-arrays", "8x0"), "--mac-arrays: found '8x0'; accepted: MAC arrays such as 16x16"),
-        (("--objectives", "bytes,speed"), "--objectives: found 'speed'; accepted: bytes, cycles, energy, edp"),
+        (
+            ("--objectives", "bytes,speed"),
+            "--objectives: found 'speed'; accepted: bytes, cycles, energy, edp",
+        ),
         (("--minimise", "cost"), "--minimise: found 'cost'; accepted: bytes, cycles, energy, buffer, area"),
         (("--corners", "2"), "--corners: found 2; accepted: a whole number of at least 3"),
         (("--budget", "-1"), "--budget: found -1; accepted: a whole number of at least 0"),
@@ -115,7 +159,9 @@ def test_wrong_options_are_one_line(here, tmp_path: Path, options: tuple[str, ..
 
 
 def test_python_says_the_same_without_dashes() -> None:
-    with pytest.raises(lfopt.InvalidConfig, match=r"^mac_arrays: found \(8,\); accepted: MAC arrays such as 16x16"):
+    with pytest.raises(
+        lfopt.InvalidConfig, match=r"^mac_arrays: found \(8,\); accepted: MAC arrays such as 16x16"
+    ):
         lfopt.pareto(MODEL, mac_arrays=[(8,)])  # type: ignore[list-item]
     with pytest.raises(lfopt.InvalidConfig, match=r"^buffers: found"):
         lfopt.pareto(MODEL, buffers=[2048, 1024])

@@ -1,4 +1,6 @@
-"""Plans that were changed at random are refused, or whatever reads them gives the right thing: simulator, report, executor, C under sanitizers."""
+"""Plans that were changed at random are refused, or whatever reads them gives the right thing: simulator,
+report, executor, C under sanitizers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Base(NamedTuple):
     most: int | None = None  # steps that are made; None: all
 
 
-# Small inputs, and buffers for which plans have few steps, and yet groups of every mode, tiles of every kind, and groups without steps.
+# Small inputs, and buffers for which plans have few steps, and yet groups of every mode, tiles of every kind,
+# and groups without steps.
 BASES = (
     Base("mobilenet_v3_small", "lbdf", 4, 128),
     Base("mobilenet_v3_small", "brr", 128, 32),
@@ -64,12 +67,16 @@ def tried(subjects: list[Subject], count: int, seed: int, scratch: Path) -> Coun
         try:
             tally[verdict(subjects[k % len(subjects)], document, scratch)] += 1
         except Exception as error:
-            raise AssertionError(f"change {k} of {subjects[k % len(subjects)].folder.name}: {what}") from error
+            raise AssertionError(
+                f"change {k} of {subjects[k % len(subjects)].folder.name}: {what}"
+            ) from error
     return tally
 
 
 def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
-    """Five random networks in every scheme, on chips for which some groups fit, and two with gates that run in two phases."""
+    """Five random networks in every scheme, on chips for which some groups fit,
+    and two with gates that run in two phases.
+    """
     subjects: list[Subject] = []
     seed = 0
     while len(subjects) < 5 * len(SCHEMES):
@@ -109,14 +116,18 @@ def subject_of(base: Base, folder: Path) -> Subject:
     bare = load_network(network, {}, "default", weights=False)
     (image,) = bare.inputs
     graph = load_network(network, {image: (*bare.shape(image)[:2], base.size, base.size)}, "default")
-    return Subject.of(graph, Hardware(int(1024 * base.kib), element_bytes=4), base.scheme, folder, most=base.most)
+    return Subject.of(
+        graph, Hardware(int(1024 * base.kib), element_bytes=4), base.scheme, folder, most=base.most
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_changed_plan_of_a_real_network_is_refused_or_right(network: str, tmp_path: Path) -> None:
-    """600 changes to plans of one network in four schemes; some ten are neither refused nor without effect."""
+    """600 changes to plans of one network in four schemes; some ten are neither refused nor without
+    effect.
+    """
     subjects = [subject_of(base, tmp_path / base.scheme) for base in BASES if base.network == network]
     for subject in subjects:
         subject.prove(tmp_path / "scratch")

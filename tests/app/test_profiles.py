@@ -36,7 +36,11 @@ CHIP = Hardware(256 * 1024, element_bytes=4)
 def searched(name: str) -> tuple[Graph, GroupCosts, Result]:
     graph = load_network(f"zoo:{name}", SMALL, "default")
     small = GroupCosts(Dataflow.of(graph), Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
-    return graph, GroupCosts(small.dataflow, CHIP, scheme="lbdf"), solve(cpu_model(small), SearchOptions(time_limit=20))
+    return (
+        graph,
+        GroupCosts(small.dataflow, CHIP, scheme="lbdf"),
+        solve(cpu_model(small), SearchOptions(time_limit=20)),
+    )
 
 
 class Clock:
@@ -62,7 +66,9 @@ def test_the_fastest_bands_are_proposed_and_measured_once(tmp_path: Path) -> Non
     assert 2 <= measured <= 5
     again = tuned(costs, searched_plan.groups, profiles, clock)
     assert clock.calls == measured, "all was known"
-    assert [again(group) for group in searched_plan.groups] == [propose(group) for group in searched_plan.groups]
+    assert [again(group) for group in searched_plan.groups] == [
+        propose(group) for group in searched_plan.groups
+    ]
     tuned(costs, searched_plan.groups, Profiles(profiles.path, "elsewhere"), clock)
     assert clock.calls > measured, "another machine knows nothing"
 
@@ -86,14 +92,18 @@ DAMAGES = {
     "no database": lambda path: path.write_text("no database" * 100),
     "half": lambda path: os.truncate(path, path.stat().st_size // 2),
     "a byte less": lambda path: os.truncate(path, path.stat().st_size - 1),
-    "a bit of a time": lambda path: path.write_bytes(path.read_bytes().replace(struct.pack(">d", 0.123), struct.pack(">d", 0.125), 1)),
+    "a bit of a time": lambda path: path.write_bytes(
+        path.read_bytes().replace(struct.pack(">d", 0.123), struct.pack(">d", 0.125), 1)
+    ),
     "another table": another_table,
     "folder": lambda path: (path.unlink(), path.mkdir()),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_database_is_set_aside_with_a_note_and_begun_anew(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_database_is_set_aside_with_a_note_and_begun_anew(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "profiles.sqlite"
     for _ in range(2):  # the second is set aside where the first lies
         Profiles(path, "here").add([((f"code{k}", 1), 0.123) for k in range(100)])
@@ -105,7 +115,10 @@ def test_a_damaged_database_is_set_aside_with_a_note_and_begun_anew(kind: str, t
         (said,) = capsys.readouterr().err.splitlines()
         assert said.startswith(f"note: {path}: ")
         assert profiles.seconds() == {}
-        assert sorted(file.name for file in tmp_path.iterdir()) == ["profiles.sqlite", "profiles.sqlite.damaged"]
+        assert sorted(file.name for file in tmp_path.iterdir()) == [
+            "profiles.sqlite",
+            "profiles.sqlite.damaged",
+        ]
 
 
 def test_a_database_that_goes_away_meanwhile_is_begun_anew(tmp_path: Path) -> None:
@@ -160,27 +173,39 @@ def test_a_group_is_measured_once_alone_whatever_its_model(tmp_path: Path) -> No
 
     times = [measured(costs, profiles, timed)(group) for group in searched_plan.groups]
     assert times == [float(group.bit_count()) for group in searched_plan.groups]
-    assert len(asked) == len({code_of(costs, group) for group in searched_plan.groups}) < len(searched_plan.groups)
+    assert (
+        len(asked)
+        == len({code_of(costs, group) for group in searched_plan.groups})
+        < len(searched_plan.groups)
+    )
     bands = tuned(costs, searched_plan.groups, profiles, lambda propose: [1.0] * len(searched_plan.groups))
     assert [bands(group) for group in searched_plan.groups], "bands and groups alone are kept apart"
     roomy = GroupCosts(costs.dataflow, replace(CHIP, buffer_bytes=CHIP.buffer_bytes + 1), scheme="lbdf")
-    assert [measured(roomy, profiles, timed)(group) for group in searched_plan.groups] == times, "the same code"
+    assert [measured(roomy, profiles, timed)(group) for group in searched_plan.groups] == times, (
+        "the same code"
+    )
 
 
 def test_a_group_that_no_plan_has_takes_forever(tmp_path: Path) -> None:
     _, costs, _ = searched("mobilenet_v2")
     tiny = GroupCosts(costs.dataflow, Hardware(100, element_bytes=4), scheme="lbdf")
-    assert measured(tiny, Profiles(tmp_path / "profiles.sqlite", "here"), lambda group: 1.0)(costs.dataflow.everything) == float("inf")
+    assert measured(tiny, Profiles(tmp_path / "profiles.sqlite", "here"), lambda group: 1.0)(
+        costs.dataflow.everything
+    ) == float("inf")
 
 
 def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A squeeze and excite block has broadcasts and reductions behind convolutions; what was measured once is not measured again."""
+    """A squeeze and excite block has broadcasts and reductions behind convolutions;
+    what was measured once is not measured again.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     net = Net("block", seed=0, weights=False)
     image = net.image((1, 8, 16, 16))
     x = net.conv("expand", image, 16, 3, act="hard_swish")
     x = net.mul("gated", x, gate(net, "gate", x, 4, "relu", "hard_sigmoid"))
-    graph = load_network(net.model(image, net.add("add", net.conv("project", x, 8), image), ""), {}, "default", weights=False)
+    graph = load_network(
+        net.model(image, net.add("add", net.conv("project", x, 8), image), ""), {}, "default", weights=False
+    )
     costs = GroupCosts(Dataflow.of(graph), CHIP, scheme="lbdf")
     counts: list[int] = []
     grown = grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append)))
@@ -188,5 +213,8 @@ def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.
     assert counts == list(range(1, len(known) + 1))
     assert counts
     assert all(0 < seconds < 10 for seconds in known.values())
-    assert grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append))).groups == grown.groups
+    assert (
+        grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append))).groups
+        == grown.groups
+    )
     assert len(counts) == len(known), "all was known"

@@ -1,4 +1,6 @@
-"""Modules of PyTorch's own as generated code: what they give is what they give eager, and what cannot be compiled is named."""
+"""Modules of PyTorch's own as generated code:
+what they give is what they give eager, and what cannot be compiled is named.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ class Small(nn.Module):
         return self.head((y + self.depthwise(y)).mean((2, 3)))
 
 
-# -- torch.compile ---------------------------------------------------------------------------------------------------------------------------
+# -- torch.compile -------------------------------------------------------------------------------------------
 
 
 def test_pytorch_finds_the_backend_by_its_entry_point() -> None:
@@ -136,7 +138,9 @@ def test_graph_breaks_numbers_and_open_shapes_are_programs_of_their_own() -> Non
         (nn.Linear(4, 4), "needs gradients"),
         (lambda x: x.view(-1), "shares memory"),
         pytest.param(lambda x: x.add_(0) * 2, "'l_x_' changed in place", marks=pytest.mark.slow),
-        pytest.param(lambda x: nn.functional.dropout(x, 1e-9), r"\(Dropout\): training mode", marks=pytest.mark.slow),
+        pytest.param(
+            lambda x: nn.functional.dropout(x, 1e-9), r"\(Dropout\): training mode", marks=pytest.mark.slow
+        ),
         pytest.param(torch.fft.fft, "found complex64", marks=pytest.mark.slow),
         pytest.param(lambda x: x + torch.rand(4) * 0, "RandomUniformLike", marks=pytest.mark.slow),
     ],
@@ -146,14 +150,17 @@ def test_what_cannot_be_compiled_runs_eager_and_is_named_once(model: Callable[[A
 
 
 def test_options_are_those_of_lfopt_compile() -> None:
-    for options, said in (({"thread": 1}, "options: found 'thread'; accepted: threads, target"), ({"threads": 0}, "threads: found 0; accepted")):
+    for options, said in (
+        ({"thread": 1}, "options: found 'thread'; accepted: threads, target"),
+        ({"threads": 0}, "threads: found 0; accepted"),
+    ):
         with pytest.raises(Exception, match=said):
             torch.compile(torch.relu, backend=backend, options=options)(torch.ones(3))
     with pytest.raises(Exception, match="mode: found 'max-autotune'; accepted: none"):
         torch.compile(torch.relu, backend=backend, mode="max-autotune")(torch.ones(3))
 
 
-# -- lfopt.compile, lfopt.load ---------------------------------------------------------------------------------------------------------------
+# -- lfopt.compile, lfopt.load -------------------------------------------------------------------------------
 
 
 class Nested(nn.Module):
@@ -167,8 +174,13 @@ def test_a_module_is_called_as_it_is_called_with_tensors_or_arrays() -> None:
     compiled, x, ids = lfopt.compile(Nested(), target="c99"), torch.randn(2, 3), torch.arange(4)
     torch.testing.assert_close(compiled(x, ids=ids, scale=2.0), Nested()(x, ids=ids, scale=2.0))
     outputs = compiled(x.numpy(), ids=ids.numpy(), scale=2.0)
-    assert isinstance(outputs["scaled"], np.ndarray) and np.array_equal(outputs["rest"][1][0], ids.numpy() + 1)
-    assert re.match(r"CompiledByCall\(Nested: 1 program; the last: Compiled\(Nested: x float32 \[2, 3\], .* B of weights", repr(compiled))
+    assert isinstance(outputs["scaled"], np.ndarray) and np.array_equal(
+        outputs["rest"][1][0], ids.numpy() + 1
+    )
+    assert re.match(
+        r"CompiledByCall\(Nested: 1 program; the last: Compiled\(Nested: x float32 \[2, 3\], .* B of weights",
+        repr(compiled),
+    )
     with pytest.raises(lfopt.LfoptError, match=r"found an argument of type set; accepted: tensors"):
         compiled(x, ids={1})
 
@@ -183,13 +195,21 @@ def test_programs_of_a_module_follow_its_weights_and_open_shapes() -> None:
         torch.testing.assert_close(compiled(x), model(x))
         model.weight = nn.Parameter(torch.zeros(3, 4))
         torch.testing.assert_close(compiled.run({"input": x}), model(x))
-        free = lfopt.compile(torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)), target="c99")
+        free = lfopt.compile(
+            torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)), target="c99"
+        )
         for rows in (2, 5):
             torch.testing.assert_close(free(torch.ones(rows, 4)), model(torch.ones(rows, 4)))
     for call, said in (
-        (lambda: compiled(x.to("meta")), r"input: found float32 \[2, 4\], torch.strided, on meta; accepted: a dense tensor on the CPU"),
+        (
+            lambda: compiled(x.to("meta")),
+            r"input: found float32 \[2, 4\], torch.strided, on meta; accepted: a dense tensor on the CPU",
+        ),
         (lambda: compiled(torch.zeros(2, 5)), "Linear: torch.export: "),
-        (lambda: lfopt.compile(nn.BatchNorm1d(4))(x), "BatchNorm1d: found 'running_mean' changed in place; accepted: "),
+        (
+            lambda: lfopt.compile(nn.BatchNorm1d(4))(x),
+            "BatchNorm1d: found 'running_mean' changed in place; accepted: ",
+        ),
     ):
         with pytest.raises(lfopt.LfoptError, match=said):
             call()
@@ -203,10 +223,16 @@ def test_modules_and_programs_are_networks() -> None:
     program = torch.export.export(model, (x,))
     graph = lfopt.load(program)
     assert [graph.shape(name) for name in graph.inputs] == [(1, 3, 8, 8)]
-    with pytest.raises(lfopt.InvalidConfig, match=r"Small: input_shapes: found no shapes; accepted: shapes of float32 inputs of forward \(x\), or"):
+    with pytest.raises(
+        lfopt.InvalidConfig,
+        match=r"Small: input_shapes: found no shapes; accepted: shapes of float32 "
+        r"inputs of forward \(x\), or",
+    ):
         lfopt.load(model)
     session = lfopt.InferenceSession(program, target="c99")
-    assert [(one.name, one.type, one.shape) for one in session.get_inputs()] == [("x", "tensor(float)", [1, 3, 8, 8])]
+    assert [(one.name, one.type, one.shape) for one in session.get_inputs()] == [
+        ("x", "tensor(float)", [1, 3, 8, 8])
+    ]
     (y,) = session.run(None, {"x": x.numpy()})
     with torch.no_grad():
         np.testing.assert_allclose(y, model(x).numpy(), rtol=1e-4, atol=1e-5)
@@ -216,14 +242,17 @@ def test_modules_and_programs_are_networks() -> None:
 def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     known = torch._dynamo.backends.registry
     known._lazy_import()
-    monkeypatch.setitem(known._BACKENDS, "lfopt", EntryPoint("lfopt", "lfopt.app.pytorch.backend:backend", ""))
+    monkeypatch.setitem(
+        known._BACKENDS, "lfopt", EntryPoint("lfopt", "lfopt.app.pytorch.backend:backend", "")
+    )
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL):
         exec(block, names)
-    np.testing.assert_allclose(names["y"], names["model"](names["x"]).detach(), rtol=1e-4, atol=1e-5)  # the session's, which comes last
+    # the session's, which comes last
+    np.testing.assert_allclose(names["y"], names["model"](names["x"]).detach(), rtol=1e-4, atol=1e-5)
 
 
-# -- modules of PyTorch's own ----------------------------------------------------------------------------------------------------------------
+# -- modules of PyTorch's own --------------------------------------------------------------------------------
 
 
 def block(channels: int) -> nn.Module:
@@ -231,7 +260,8 @@ def block(channels: int) -> nn.Module:
     wide = 4 * channels
     return nn.Sequential(
         nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
-        nn.Conv2d(wide, wide, 3, 2, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.Hardswish(), nn.Conv2d(wide, channels, 1),
+        nn.Conv2d(wide, wide, 3, 2, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.Hardswish(),
+        nn.Conv2d(wide, channels, 1),
     )  # fmt: skip
 
 
@@ -240,8 +270,16 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-        self.body = nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, 1, 1), nn.BatchNorm2d(16))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
+        self.body = nn.Sequential(
+            nn.Conv2d(16, 16, 3, 1, 1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 3, 1, 1),
+            nn.BatchNorm2d(16),
+        )
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
 
     def forward(self, x: Any) -> Any:
@@ -274,20 +312,46 @@ MODULES: dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]] = {
         lambda: (torch.randn(TOKENS), torch.triu(torch.ones(6, 6, dtype=torch.bool), 1)),
     ),
     "encoder": (
-        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, **LAYER), 2, enable_nested_tensor=False),
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 2, **LAYER), 2, enable_nested_tensor=False
+        ),
         lambda: (torch.randn(TOKENS), None, PADDED),
     ),
-    "decoder layer": (lambda: nn.TransformerDecoderLayer(16, 2, **LAYER), lambda: (torch.randn(TOKENS), torch.randn(TOKENS))),
-    "attention": (lambda: nn.MultiheadAttention(16, 2, batch_first=True), lambda: (x := torch.randn(TOKENS), x, x)),
-    "attention, not of itself": (lambda: nn.MultiheadAttention(16, 2), lambda: tuple(torch.randn(3, 5, 2, 16))),
+    "decoder layer": (
+        lambda: nn.TransformerDecoderLayer(16, 2, **LAYER),
+        lambda: (torch.randn(TOKENS), torch.randn(TOKENS)),
+    ),
+    "attention": (
+        lambda: nn.MultiheadAttention(16, 2, batch_first=True),
+        lambda: (x := torch.randn(TOKENS), x, x),
+    ),
+    "attention, not of itself": (
+        lambda: nn.MultiheadAttention(16, 2),
+        lambda: tuple(torch.randn(3, 5, 2, 16)),
+    ),
     "lstm": (lambda: nn.LSTM(8, 12, batch_first=True), lambda: (torch.randn(1, 5, 8),)),
     "gru": (lambda: nn.GRU(8, 12), lambda: (torch.randn(5, 1, 8),)),
     "tied": (Tied, lambda: (torch.randint(50, (2, 7)),)),
-    "group norm": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.SiLU()), lambda: (torch.randn(IMAGE),)),
-    "layer norm": (lambda: nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU()), lambda: (torch.randn(TOKENS),)),
-    "transposed convolution": (lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 4, 2, 1), nn.Tanh()), lambda: (torch.randn(IMAGE),)),
-    "upsample": (lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2, mode="bilinear")), lambda: (torch.randn(IMAGE),)),
-    "upsample, nearest": (lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2)), lambda: (torch.randn(IMAGE),)),
+    "group norm": (
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.SiLU()),
+        lambda: (torch.randn(IMAGE),),
+    ),
+    "layer norm": (
+        lambda: nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU()),
+        lambda: (torch.randn(TOKENS),),
+    ),
+    "transposed convolution": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 4, 2, 1), nn.Tanh()),
+        lambda: (torch.randn(IMAGE),),
+    ),
+    "upsample": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2, mode="bilinear")),
+        lambda: (torch.randn(IMAGE),),
+    ),
+    "upsample, nearest": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2)),
+        lambda: (torch.randn(IMAGE),),
+    ),
 }
 
 

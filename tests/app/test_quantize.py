@@ -22,7 +22,11 @@ SHAPE = ("--input-shape", "image=1,3,48,48")
 def small(tmp_path):
     """A network of two inputs: a convolution with BatchNormalization and Relu, times the second input."""
     rng = np.random.default_rng(0)
-    constants = {"w": rng.standard_normal((4, 3, 3, 3)), **{name: rng.uniform(0.5, 1.5, 4) for name in "smv"}, "b": rng.standard_normal(4)}
+    constants = {
+        "w": rng.standard_normal((4, 3, 3, 3)),
+        **{name: rng.uniform(0.5, 1.5, 4) for name in "smv"},
+        "b": rng.standard_normal(4),
+    }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
         helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"], "norm"),
@@ -30,10 +34,20 @@ def small(tmp_path):
         helper.make_node("Identity", ["r"], ["i"], "same"),
         helper.make_node("Mul", ["i", "z"], ["y"], "gate"),
     ]
-    inputs = [helper.make_tensor_value_info("x", 1, [1, 3, 8, 8]), helper.make_tensor_value_info("z", 1, [1, 4, 1, 1])]
-    initializers = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "small", inputs, [helper.make_tensor_value_info("y", 1, [1, 4, 8, 8])], initializers)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "small.onnx")
+    inputs = [
+        helper.make_tensor_value_info("x", 1, [1, 3, 8, 8]),
+        helper.make_tensor_value_info("z", 1, [1, 4, 1, 1]),
+    ]
+    initializers = [
+        numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()
+    ]
+    graph = helper.make_graph(
+        nodes, "small", inputs, [helper.make_tensor_value_info("y", 1, [1, 4, 8, 8])], initializers
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "small.onnx",
+    )
     rng = np.random.default_rng(1)
     np.savez(tmp_path / "data.npz", x=rng.standard_normal((6, 3, 8, 8)), z=rng.uniform(0, 1, (6, 4, 1, 1)))
     return tmp_path
@@ -67,7 +81,8 @@ def test_calibration_data_decides_the_scales(lfopt, small):
     lfopt("quantize", "small.onnx", "-o", "one.onnx", "--calibration", "data.npz", "--samples", "1")
     lfopt("quantize", "small.onnx", "-o", "u.onnx", "--calibration", "data.npz", "--unsigned")
     graph, one, unsigned = (load(small / name) for name in ("q.onnx", "one.onnx", "u.onnx"))
-    assert [op.kind for op in graph.operators] == ["Conv", "Mul"]  # BatchNormalization is folded, Relu is in the scale, Identity is gone
+    # BatchNormalization is folded, Relu is in the scale, Identity is gone
+    assert [op.kind for op in graph.operators] == ["Conv", "Mul"]
     scale, small_scale = (g.tensors["x"].quantization.scale[0] for g in (graph, one))  # type: ignore[union-attr]
     data = np.load(small / "data.npz")["x"]
     assert scale == pytest.approx((data.max() - data.min()) / 255, rel=1e-3)
@@ -119,12 +134,22 @@ def test_wrong_input_is_one_line_and_exit_code_2(lfopt, small, shared_model):
         (*data, "folder"): "folder: found a folder; accepted: a file",
         ("small.onnx", "-o", "q.onnx", "--samples", "0"): "at least 1 sample",
         ("small.onnx", "-o", "q.onnx", "--seed", "-1"): "a seed of at least 0",
-        ("small.onnx", "-o", "q.onnx", "--end", "rr"): "--end rr: no operator of the network makes it; did you mean r?",
+        (
+            "small.onnx",
+            "-o",
+            "q.onnx",
+            "--end",
+            "rr",
+        ): "--end rr: no operator of the network makes it; did you mean r?",
         ("small.onnx", "-o", "nowhere/q.onnx"): "nowhere/q.onnx: cannot be written",
         ("small.onnx", "-o", "folder"): "folder: cannot be written",
         ("gone.onnx", "-o", "q.onnx"): "gone.onnx: no such file",
         ("zoo:gone", "-o", "q.onnx"): "is not in the zoo",
-        (shared_model("hf_mobilenet_v2"), "-o", "q.onnx"): "has no values, and scales come from running the network",
+        (
+            shared_model("hf_mobilenet_v2"),
+            "-o",
+            "q.onnx",
+        ): "has no values, and scales come from running the network",
     }
     for arguments, expected in wrong.items():
         done = lfopt("quantize", *arguments, check=False)
@@ -145,5 +170,8 @@ def test_without_onnxruntime_it_says_how_to_get_it(small, monkeypatch):
         return real(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InvalidConfig, match=r"needs ONNX Runtime \(No module named 'onnxruntime'\): pip install 'lfopt\[quantize\]'"):
+    with pytest.raises(
+        InvalidConfig,
+        match=r"needs ONNX Runtime \(No module named 'onnxruntime'\): pip install 'lfopt\[quantize\]'",
+    ):
         quantize(str(small / "small.onnx"), out_file=small / "q.onnx")

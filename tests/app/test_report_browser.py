@@ -11,7 +11,9 @@ from lfopt.app.report.summary import page_of
 from tests.app.browser import Browser, chromium
 from tests.app.pages import hostile_model, page_inputs
 
-pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium at hand (Debian: apt-get install chromium)")
+pytestmark = pytest.mark.skipif(
+    chromium() is None, reason="no Chromium at hand (Debian: apt-get install chromium)"
+)
 
 SCREENS = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844, "phone": True}}
 
@@ -47,7 +49,10 @@ def selected(browser: Browser) -> dict[str, str]:
         "panel": browser.run("document.querySelector('#inspector h3').textContent.match(/Group (\\d+)/)[1]"),
         "inside": browser.run("document.querySelector('#inside-title').textContent.match(/(\\d+)/)[1]"),
         "table": browser.run("document.querySelector('#groups tr.chosen .chip').textContent"),
-        "drawing": browser.run("document.querySelector('.node.chosen') && String(D0[document.querySelector('.node.chosen').dataset.node])"),
+        "drawing": browser.run(
+            "document.querySelector('.node.chosen') && "
+            "String(D0[document.querySelector('.node.chosen').dataset.node])"
+        ),
     }
 
 
@@ -56,7 +61,8 @@ def groups_of_nodes(browser):
     """`D0`: group of each node, read from the page's own data whenever it is asked for."""
     source = """Object.defineProperty(window, "D0", { configurable: true, get() {
         const data = JSON.parse(document.getElementById("data").textContent);
-        return [...Array(data.inputs).fill(-1), ...data.ops.group, ...Array(data.sinks.length).fill(-1)]; } })"""
+        const inputs = Array(data.inputs).fill(-1), sinks = Array(data.sinks.length).fill(-1);
+        return [...inputs, ...data.ops.group, ...sinks]; } })"""
     added = browser.call("Page.addScriptToEvaluateOnNewDocument", source=source)["identifier"]
     yield
     browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=added)
@@ -84,7 +90,10 @@ def test_a_click_on_an_operator_selects_its_group_everywhere(opened):
 
 def test_operators_are_coloured_by_bytes_until_another_heat_is_asked_for(opened):
     def hottest() -> str:
-        return opened.run("[...document.querySelectorAll('.node rect')].reduce((a, b) => (share(a) >= share(b) ? a : b)).parentNode.dataset.node")
+        return opened.run(
+            "[...document.querySelectorAll('.node rect')].reduce((a, b) => (share(a) >= share(b) ? a : "
+            "b)).parentNode.dataset.node"
+        )
 
     opened.run("window.share = (rect) => parseFloat(rect.style.fill.match(/([0-9.]+)%/)?.[1] ?? -1)")
     pressed = "document.querySelector('#heat [aria-pressed=true]').textContent"
@@ -101,14 +110,20 @@ def test_operators_are_coloured_by_bytes_until_another_heat_is_asked_for(opened)
 
 def test_a_narrow_page_keeps_its_navigation(browser, page):
     browser.open(page, width=500)
-    links = browser.run("[...document.querySelectorAll('.bar nav a')].map((a) => [a.hash, a.getBoundingClientRect().width > 0])")
-    assert len(links) >= 5 and all(shown and browser.run(f"!!document.querySelector('{anchor}')") for anchor, shown in links)
+    links = browser.run(
+        "[...document.querySelectorAll('.bar nav a')].map((a) => [a.hash, a.getBoundingClientRect().width > "
+        "0])"
+    )
+    assert len(links) >= 5 and all(
+        shown and browser.run(f"!!document.querySelector('{anchor}')") for anchor, shown in links
+    )
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_hovering_over_an_operator_says_what_it_is(opened):
     opened.run("document.getElementById('network').scrollIntoView({behavior: 'instant'})")
-    opened.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # scrolling hides what is shown
+    # scrolling hides what is shown
+    opened.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     box = "document.querySelector('.node[data-node=\"1\"] rect').getBoundingClientRect()"
     opened.mouse("mouseMoved", *opened.run(f"[{box}.x + 3, {box}.y + 3]"))
     opened.wait("!document.getElementById('tip').hidden")
@@ -139,12 +154,14 @@ def test_the_drawing_is_zoomed_and_moved_by_wheel_drag_keys_and_buttons(opened):
         return seen[-1] != seen[-2]
 
     x, y = opened.run(
-        "(() => { const b = document.getElementById('graph').getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        "(() => { const b = document.getElementById('graph').getBoundingClientRect(); return [b.x + b.width "
+        "/ 2, b.y + b.height / 2]; })()"
     )
     opened.mouse("mouseWheel", x, y, deltaX=0, deltaY=-200)
     assert not changed()  # the page scrolls until the drawing is used
     opened.run(
-        "document.getElementById('network').scrollIntoView({behavior: 'instant'}); document.getElementById('graph').focus({preventScroll: true})"
+        "document.getElementById('network').scrollIntoView({behavior: 'instant'}); "
+        "document.getElementById('graph').focus({preventScroll: true})"
     )
     opened.mouse("mouseWheel", x, y, deltaX=0, deltaY=-200)
     opened.wait(f"document.querySelector('#graph > g').getAttribute('transform') !== {seen[0]!r}")
@@ -180,7 +197,8 @@ def test_two_fingers_zoom_the_drawing(browser, page):
     browser.run("document.querySelector('.graph').scrollIntoView({behavior: 'instant', block: 'center'})")
     before = transform(browser)
     x, y = browser.run(
-        "(() => { const b = document.getElementById('graph').getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        "(() => { const b = document.getElementById('graph').getBoundingClientRect(); return [b.x + b.width "
+        "/ 2, b.y + b.height / 2]; })()"
     )
 
     def touch(kind: str, apart: float) -> None:
@@ -197,7 +215,10 @@ def test_two_fingers_zoom_the_drawing(browser, page):
 
 def test_the_table_is_sorted_by_any_column(opened):
     def column(index: int) -> list[int]:
-        cells = opened.run(f"[...document.querySelectorAll('#groups tbody tr')].map((row) => row.children[{index}].textContent)")
+        cells = opened.run(
+            "[...document.querySelectorAll('#groups tbody tr')].map((row) => "
+            f"row.children[{index}].textContent)"
+        )
         return [int(text.replace(",", "")) for text in cells]
 
     heads = opened.run("[...document.querySelectorAll('#groups th')].map((head) => head.textContent)")
@@ -213,7 +234,9 @@ def test_the_table_is_sorted_by_any_column(opened):
 
 def test_cuts_are_filtered_by_what_they_would_do(opened):
     total = opened.run("document.querySelectorAll('.cut').length")
-    buttons = opened.run("[...document.querySelectorAll('#cut-filters button')].map((button) => button.textContent)")
+    buttons = opened.run(
+        "[...document.querySelectorAll('#cut-filters button')].map((button) => button.textContent)"
+    )
     index = next(k for k, text in enumerate(buttons) if text.startswith("overflows"))
     opened.run(f"document.querySelectorAll('#cut-filters button')[{index}].click()")
     shown = opened.run("[...document.querySelectorAll('.cut .verdict')].map((cell) => cell.textContent)")
@@ -250,14 +273,16 @@ def test_hostile_names_do_nothing_but_stand_there(browser, tmp_path):
     browser.write("onerror")
     browser.wait("document.querySelectorAll('#found [role=option]').length > 0")
     browser.key("Enter")
-    assert "onerror" in browser.run("document.querySelector('.list').textContent + document.getElementById('tip').textContent")
+    assert "onerror" in browser.run(
+        "document.querySelector('.list').textContent + document.getElementById('tip').textContent"
+    )
     assert browser.run("document.images.length") == 0
     assert browser.run("window.hacked") is None
     assert browser.complaints() == []
     assert browser.requests() == [(tmp_path / "report.html").resolve().as_uri()]
 
 
-# -- pictures of what does not fit -----------------------------------------------------------------------------------------------------------
+# -- pictures of what does not fit ---------------------------------------------------------------------------
 
 PICTURES = "JSON.parse(document.getElementById('data').textContent).pictures"
 
@@ -268,15 +293,33 @@ def shown_pair(browser: Browser) -> list[int]:
 
 def test_the_selected_group_is_drawn_with_a_neighbour_that_does_not_fit(opened):
     assert int(selected(opened)["panel"]) in shown_pair(opened)
-    picture = f"{PICTURES}.find((p) => String(D1.cuts[p.cut].pair) === '{','.join(map(str, shown_pair(opened)))}')"
-    opened.run("void Object.defineProperty(window, 'D1', { value: JSON.parse(document.getElementById('data').textContent) })")
-    assert opened.run("document.querySelectorAll('#grown figure').length") == opened.run(f"Object.keys({picture}.by).length") > 0
-    assert opened.run("document.querySelectorAll('#grown figure:first-child .node').length") == opened.run(f"{picture}.ops.length")
-    assert opened.run("document.querySelectorAll('#grown figure:first-child .link').length") == opened.run(f"{picture}.links.length / 2")
-    cut = (
-        f"{picture}.routes.filter((_, k) => {picture}.best.parts[{picture}.links[2 * k]] !== {picture}.best.parts[{picture}.links[2 * k + 1]]).length"
+    picture = (
+        f"{PICTURES}.find((p) => String(D1.cuts[p.cut].pair) === '{','.join(map(str, shown_pair(opened)))}')"
     )
-    assert opened.run("document.querySelectorAll('#grown figure:first-child .drawn .tick').length") == opened.run(cut) > 0
+    opened.run(
+        "void Object.defineProperty(window, 'D1', { value: "
+        "JSON.parse(document.getElementById('data').textContent) })"
+    )
+    assert (
+        opened.run("document.querySelectorAll('#grown figure').length")
+        == opened.run(f"Object.keys({picture}.by).length")
+        > 0
+    )
+    assert opened.run("document.querySelectorAll('#grown figure:first-child .node').length") == opened.run(
+        f"{picture}.ops.length"
+    )
+    assert opened.run("document.querySelectorAll('#grown figure:first-child .link').length") == opened.run(
+        f"{picture}.links.length / 2"
+    )
+    cut = (
+        f"{picture}.routes.filter((_, k) => {picture}.best.parts[{picture}.links[2 * k]] !== "
+        f"{picture}.best.parts[{picture}.links[2 * k + 1]]).length"
+    )
+    assert (
+        opened.run("document.querySelectorAll('#grown figure:first-child .drawn .tick').length")
+        == opened.run(cut)
+        > 0
+    )
 
 
 def test_another_pair_is_drawn_by_its_tab_its_row_and_its_group(opened):
@@ -285,11 +328,17 @@ def test_another_pair_is_drawn_by_its_tab_its_row_and_its_group(opened):
     assert shown_pair(opened) != before
     opened.run("document.querySelector('#cut-list button.picture').click()")
     pair = opened.run(
-        "[...document.querySelector('#cut-list button.picture').closest('.cut').querySelectorAll('.chip')].map((c) => Number(c.textContent))"
+        "[...document.querySelector('#cut-list "
+        "button.picture').closest('.cut').querySelectorAll('.chip')].map((c) => Number(c.textContent))"
     )
     assert shown_pair(opened) == pair
-    other = opened.run(f"Math.max(...{PICTURES}.map((p) => JSON.parse(document.getElementById('data').textContent).cuts[p.cut].pair[1]))")
-    opened.run(f"[...document.querySelectorAll('#groups .chip')].find((c) => c.textContent === '{other}').click()")
+    other = opened.run(
+        f"Math.max(...{PICTURES}.map((p) => "
+        "JSON.parse(document.getElementById('data').textContent).cuts[p.cut].pair[1]))"
+    )
+    opened.run(
+        f"[...document.querySelectorAll('#groups .chip')].find((c) => c.textContent === '{other}').click()"
+    )
     assert other in shown_pair(opened)
     assert opened.complaints() == []
 
@@ -311,7 +360,10 @@ def test_a_buffer_without_a_limit_is_called_so_and_nothing_is_a_share_of_it(brow
     browser.open(tmp_path / "report.html")
     assert browser.complaints() == []
     said = browser.run("document.body.textContent.replace(document.getElementById('data').textContent, '')")
-    shown = browser.run("document.body.innerText + [...document.querySelectorAll('svg text')].map((text) => text.textContent).join(' ')")
+    shown = browser.run(
+        "document.body.innerText + [...document.querySelectorAll('svg text')].map((text) => "
+        "text.textContent).join(' ')"
+    )
     assert "unlimited" in browser.run("document.getElementById('stairs').textContent")
     assert "buffer unlimited" in browser.run("document.getElementById('fill').textContent")
     assert not any(word in shown for word in ("NaN", "Infinity", "∞", "undefined", "null", "1,099,511"))

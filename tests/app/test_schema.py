@@ -64,7 +64,9 @@ def planned(folder: Path, costs: GroupCosts) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("network", "kib", "scheme", "traffic"), PLANS)
-def test_plans_of_the_zoo_are_valid(tmp_path: Path, network: str, kib: int, scheme: Scheme, traffic: Traffic) -> None:
+def test_plans_of_the_zoo_are_valid(
+    tmp_path: Path, network: str, kib: int, scheme: Scheme, traffic: Traffic
+) -> None:
     assert not valid("plan", written(tmp_path, network, kib, scheme, traffic))
 
 
@@ -132,7 +134,9 @@ def test_the_command_prints_a_schema_of_every_field(here: Any, document: str) ->
     objects = {TYPES[document].__name__: printed} | printed.get("$defs", {})
     for kind in KINDS:
         if kind.__name__ in objects:
-            missing = {field.name for field in described(kind)} ^ {*objects[kind.__name__]["properties"]} - {"schema"}
+            missing = {field.name for field in described(kind)} ^ {*objects[kind.__name__]["properties"]} - {
+                "schema"
+            }
             assert not missing
             assert objects[kind.__name__]["additionalProperties"] is False
 

@@ -63,7 +63,12 @@ def test_the_screens_fit_their_terminal_and_cut_no_number(lfopt, folder, columns
 def test_the_screen_adds_up_and_marks_what_is_modelled(lfopt, folder, plan):
     text = lfopt("simulate", folder).stdout
     totals = plan["totals"]
-    assert {totals["dram_bytes"], totals["layer_by_layer_bytes"], totals["compulsory_bytes"], totals["lower_bound_bytes"]} <= figures(text)
+    assert {
+        totals["dram_bytes"],
+        totals["layer_by_layer_bytes"],
+        totals["compulsory_bytes"],
+        totals["lower_bound_bytes"],
+    } <= figures(text)
     assert len(text.splitlines()) <= 50
     for line in text.splitlines():
         if "cycles" in line or "energy" in line:
@@ -111,7 +116,11 @@ def step(verb: str, change: Callable[[str], str]) -> Change:
     """Change the first line that begins so in the first group that has a loop."""
 
     def changed(plan: dict[str, Any]) -> None:
-        steps = next(group["steps"] for group in plan["groups"] if any(line.startswith("loop") for line in group["steps"]))
+        steps = next(
+            group["steps"]
+            for group in plan["groups"]
+            if any(line.startswith("loop") for line in group["steps"])
+        )
         at = next(k for k, line in enumerate(steps) if line.strip().startswith(verb))
         assert change(steps[at]) != steps[at]
         steps[at] = change(steps[at])
@@ -121,20 +130,47 @@ def step(verb: str, change: Callable[[str], str]) -> Change:
 
 WRONG: dict[str, tuple[Change, str]] = {
     "no such place": (step("load", lambda line: line.replace("-> 0.0", "-> 99.0")), "there is no place 99"),
-    "no such tensor": (step("load", lambda line: line.replace(".weight", ".wait")), "the group does not read it from DRAM"),
-    "no such operator": (step("compute", lambda line: line.replace("compute ", "compute un")), "it is not computed in the group"),
-    "a box too large": (step("load", lambda line: line.replace("[0:", "[0:9")), "one of its spans begins at 0 to 0 and has 932 of 32"),
-    "a loop too long": (step("loop", lambda line: f"loop {10**18 - 1} {{"), "steps, after 0 of other groups; a plan has at most"),
+    "no such tensor": (
+        step("load", lambda line: line.replace(".weight", ".wait")),
+        "the group does not read it from DRAM",
+    ),
+    "no such operator": (
+        step("compute", lambda line: line.replace("compute ", "compute un")),
+        "it is not computed in the group",
+    ),
+    "a box too large": (
+        step("load", lambda line: line.replace("[0:", "[0:9")),
+        "one of its spans begins at 0 to 0 and has 932 of 32",
+    ),
+    "a loop too long": (
+        step("loop", lambda line: f"loop {10**18 - 1} {{"),
+        "steps, after 0 of other groups; a plan has at most",
+    ),
     "a loop without end": (step("loop", lambda line: f"loop {1 << 300} {{"), "numbers below 10**18"),
-    "bytes without end": (step("load", lambda line: line.replace(" ->", f"{9**99} ->")), "numbers below 10**18"),
+    "bytes without end": (
+        step("load", lambda line: line.replace(" ->", f"{9**99} ->")),
+        "numbers below 10**18",
+    ),
     "no step at all": (step("load", lambda line: line.replace("load", "lode")), "line 1: found 'lode"),
     "a group of nobody": (lambda p: p["groups"][3].update(nodes=["nobody"]), "'nobody' is not an operator"),
-    "totals without end": (lambda p: p["totals"].update(dram_bytes=10**400), "not JSON: found a number of 401 digits"),
-    "markup for a name": (lambda p: p["model"].update(name="[red]m[/]"), "plan.json: model.name: found '[red]m[/]'; accepted: a plain name"),
-    "another model": (lambda p: p["model"].update(sha256="0" * 64), "the plan was made for 0000000000000000..."),
+    "totals without end": (
+        lambda p: p["totals"].update(dram_bytes=10**400),
+        "not JSON: found a number of 401 digits",
+    ),
+    "markup for a name": (
+        lambda p: p["model"].update(name="[red]m[/]"),
+        "plan.json: model.name: found '[red]m[/]'; accepted: a plain name",
+    ),
+    "another model": (
+        lambda p: p["model"].update(sha256="0" * 64),
+        "the plan was made for 0000000000000000...",
+    ),
     "a model elsewhere": (lambda p: p["model"].update(onnx="../m.onnx"), "a file name without folders"),
     "a chip that cannot be": (lambda p: p["hardware"].update(mac_rows=0), "hardware.mac_rows: found 0"),
-    "energy below nothing": (lambda p: p["hardware"]["energy"].update(mac_pj=-1), "hardware.energy.mac_pj: found -1"),
+    "energy below nothing": (
+        lambda p: p["hardware"]["energy"].update(mac_pj=-1),
+        "hardware.energy.mac_pj: found -1",
+    ),
 }
 
 

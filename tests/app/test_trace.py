@@ -1,4 +1,6 @@
-"""Traces of plans are in the Trace Event Format, and add up to the cycle model: busy cycles, order, no more buffer than there is."""
+"""Traces of plans are in the Trace Event Format, and add up to the cycle model:
+busy cycles, order, no more buffer than there is.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,14 @@ FIELDS["X"] = {"name", "ph", "pid", "tid", "ts", "dur", "cat", "args"}
 def planned(tmp_path_factory):
     """A network in groups of several modes, on a chip with a clock that is no whole number of nanoseconds."""
     folder = tmp_path_factory.mktemp("plan")
-    run(Config(model="zoo:squeezenet1_1", scheme="auto", hardware=Hardware(buffer_bytes=96 * 1024, clock_hz=700_000_000)), folder)
+    run(
+        Config(
+            model="zoo:squeezenet1_1",
+            scheme="auto",
+            hardware=Hardware(buffer_bytes=96 * 1024, clock_hz=700_000_000),
+        ),
+        folder,
+    )
     return folder, read_plan(folder), load(folder / "simplified.onnx")
 
 
@@ -61,21 +70,31 @@ def test_a_trace_of_the_model_adds_up_to_the_model(planned):
     trace, left = model_trace(plan, graph, report)
     assert not left
     events = checked(trace.text())
-    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == set(TRACKS.values())
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == set(
+        TRACKS.values()
+    )
     tracks = by_track(events)
     assert sum(event["args"]["cycles"] for event in tracks[GROUPS]) == report.cycles.total
     assert sum(event["args"]["cycles"] for event in tracks[COMPUTATION]) == report.cycles.compute
     for group in report.groups:
-        of = [[e["args"]["cycles"] for e in tracks[t] if e["args"].get("group") == group.id] for t in (LOADS, STORES)]
+        of = [
+            [e["args"]["cycles"] for e in tracks[t] if e["args"].get("group") == group.id]
+            for t in (LOADS, STORES)
+        ]
         assert max(map(sum, of)) == group.cycles.dma
     assert sum(event["args"]["bytes"] for t in (LOADS, STORES) for event in tracks[t]) == report.dram.total
     for track in tracks.values():
-        assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-9 for one, other in pairwise(track))  # monotonic, and none over another
-        assert all(abs(event["dur"] - event["args"]["cycles"] / 700) < 0.0011 for event in track)  # microseconds, in whole nanoseconds
+        # monotonic, and none over another
+        assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-9 for one, other in pairwise(track))
+        # microseconds, in whole nanoseconds
+        assert all(abs(event["dur"] - event["args"]["cycles"] / 700) < 0.0011 for event in track)
     counted = [event for event in events if event["name"] == BUFFER]
     assert all(one["ts"] <= other["ts"] for one, other in pairwise(counted))
     held = [event["args"]["bytes"] for event in counted]
-    assert min(held) >= 0 and max(held) <= max(group.allocated_bytes for group in plan.groups) <= plan.hardware.buffer_bytes
+    assert (
+        min(held) >= 0
+        and max(held) <= max(group.allocated_bytes for group in plan.groups) <= plan.hardware.buffer_bytes
+    )
     assert held[-1] == 0
 
 
@@ -101,7 +120,11 @@ def test_what_a_trace_leaves_out_is_said_in_it_and_on_the_screen(planned, here, 
     assert json.loads(done.stdout)["model"] == "squeezenet1_1"
     text = (tmp_path / "t.json").read_text()
     events = checked(text)
-    assert 1000 < sum(event["ph"] == "C" or event["tid"] != GROUPS for event in events if event["ph"] != "M") <= 3000
+    assert (
+        1000
+        < sum(event["ph"] == "C" or event["tid"] != GROUPS for event in events if event["ph"] != "M")
+        <= 3000
+    )
     (line,) = json.loads(text)["otherData"]["left_out"]
     assert f"left out: {line}" in " ".join(done.stderr.split())
     assert "the limit of events" in line
@@ -110,7 +133,10 @@ def test_what_a_trace_leaves_out_is_said_in_it_and_on_the_screen(planned, here, 
 
 def test_a_group_without_steps_is_a_bar_that_says_so(planned):
     _, plan, graph = planned
-    bare = replace(plan, groups=(replace(plan.groups[0], steps=(), places=(), unexecutable="for a test"), *plan.groups[1:]))
+    bare = replace(
+        plan,
+        groups=(replace(plan.groups[0], steps=(), places=(), unexecutable="for a test"), *plan.groups[1:]),
+    )
     trace, (left,) = model_trace(bare, graph, simulate(bare, graph), only=0)
     assert left.groups == (0,) and "for a test" in left.why
     assert [event["tid"] for event in trace.events if event["ph"] == "X"] == [GROUPS]

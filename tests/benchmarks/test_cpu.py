@@ -27,7 +27,10 @@ def embedded() -> Graph:
         helper.make_node("Cast", ["mask"], ["factors"], to=TensorProto.FLOAT),
         helper.make_node("Mul", ["found", "factors"], ["y"]),
     ]
-    constants = [numpy_helper.from_array(np.array([1, 64]), "shape"), numpy_helper.from_array(np.ones((5, 64), np.float32), "table")]
+    constants = [
+        numpy_helper.from_array(np.array([1, 64]), "shape"),
+        numpy_helper.from_array(np.ones((5, 64), np.float32), "table"),
+    ]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64, 64])
     graph = helper.make_graph(nodes, "embedded", [ids, mask], [output], constants)
     return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
@@ -48,7 +51,12 @@ def test_blocks_are_what_their_names_say() -> None:
     for block in BLOCKS:
         graph = block.graph()
         assert graph.shape(graph.inputs[0]) == (1, block.channels, block.size, block.size)
-        assert graph.shape(graph.outputs[0]) == (1, block.out, block.size // block.stride, block.size // block.stride)
+        assert graph.shape(graph.outputs[0]) == (
+            1,
+            block.out,
+            block.size // block.stride,
+            block.size // block.stride,
+        )
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
@@ -68,10 +76,18 @@ def values() -> dict[str, np.ndarray]:
     return {"x": np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)}
 
 
-def test_an_engine_in_a_process_of_its_own_computes_the_plan(tmp_path: Path, values: dict[str, np.ndarray]) -> None:
+def test_an_engine_in_a_process_of_its_own_computes_the_plan(
+    tmp_path: Path, values: dict[str, np.ndarray]
+) -> None:
     weight = np.random.default_rng(0).standard_normal((8, 3, 3, 3), np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["y"])]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, 4, 4]) for name, channels in (("x", 3), ("y", 8))]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, 4, 4])
+        for name, channels in (("x", 3), ("y", 8))
+    ]
     model = helper.make_graph(nodes, "small", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
     graph = from_model(helper.make_model(model, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
     plans = planned(graph, ["exact"], 1 << 20, tmp_path)
@@ -81,7 +97,9 @@ def test_an_engine_in_a_process_of_its_own_computes_the_plan(tmp_path: Path, val
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"), [("/bin/false", "it ended with 1"), (sys.executable, "it ended with 1: KeyError: 'TURBO'")], ids=["ends", "unknown"]
+    ("program", "reason"),
+    [("/bin/false", "it ended with 1"), (sys.executable, "it ended with 1: KeyError: 'TURBO'")],
+    ids=["ends", "unknown"],
 )
 def test_an_engine_that_ends_says_how(tmp_path: Path, program: str, reason: str) -> None:
     engine = EngineProcess("TURBO", Path(program), tmp_path)

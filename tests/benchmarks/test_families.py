@@ -17,14 +17,19 @@ def drawn(rng: np.random.Generator) -> ValiditySamples:
     over = {"sums": distance + rng.normal(0, 0.5, count), "schedule": distance - 0.05}
     columns = rng.normal(0, 1, (count, 2 * FEATURES + 1)).astype(np.float32)
     columns[:, 0] = distance
-    return ValiditySamples(np.repeat(["A", "B", "C", "D"], count // 4), distance >= 0, np.abs(distance), columns, over, ())
+    return ValiditySamples(
+        np.repeat(["A", "B", "C", "D"], count // 4), distance >= 0, np.abs(distance), columns, over, ()
+    )
 
 
 def test_nobody_learns_from_the_family_it_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     samples, asked = drawn(np.random.default_rng(0)), list[tuple[str, str]]()
 
     def spy(given: ValiditySamples, known: np.ndarray) -> families.Verdicts:
-        return lambda where: asked.append(("".join(np.unique(given.family[known])), "".join(np.unique(given.family[where])))) or np.zeros(where.sum())
+        return lambda where: (
+            asked.append(("".join(np.unique(given.family[known])), "".join(np.unique(given.family[where]))))
+            or np.zeros(where.sum())
+        )
 
     monkeypatch.setitem(JUDGES, "spy", spy)
     left_out(samples, ["spy"], 1, lambda family: None)

@@ -25,7 +25,9 @@ def test_a_table_is_markdown_with_the_same_cells() -> None:
     assert markdown(table("ms")) == "ms\n\n| network | x slower |\n|---|---:|\n| vgg\\|16 | 2.5, 1.5 |"
 
 
-def test_measuring_again_replaces_only_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_again_replaces_only_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmarks/bench_x.py", "--results", str(tmp_path), "--runs", "3"])
     for title in ("first", "second"):
         sheet = Sheet("some-page", tmp_path)
@@ -33,7 +35,9 @@ def test_measuring_again_replaces_only_what_was_measured(tmp_path: Path, monkeyp
         sheet.write()
         if title == "first":
             page = (tmp_path / "some-page.md").read_text()
-            (tmp_path / "some-page.md").write_text(page.replace("# Some page\n", "# Better title\n\nProse.\n") + "\nMore prose.\n")
+            (tmp_path / "some-page.md").write_text(
+                page.replace("# Some page\n", "# Better title\n\nProse.\n") + "\nMore prose.\n"
+            )
     page = (tmp_path / "some-page.md").read_text()
     assert page.startswith("# Better title\n\nProse.\n")
     assert page.endswith(f"{END}\n\nMore prose.\n")
@@ -60,7 +64,13 @@ def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_every_benchmark_finds_a_page_that_it_may_write() -> None:
     """A page that there is has one measured part, so that minutes of measuring do not end in an error."""
-    names = {page for path in (ROOT / "benchmarks").glob("*.py") for page in re.findall(r'Sheet\("([\w-]+)"', path.read_text())}
+    names = {
+        page
+        for path in (ROOT / "benchmarks").glob("*.py")
+        for page in re.findall(r'Sheet\("([\w-]+)"', path.read_text())
+    }
     pages = {path.stem: path.read_text() for path in (ROOT / "docs" / "results").glob("*.md")}
     assert {"paper", "cpu", "rtl", "fusion"} <= names & pages.keys()
-    assert [name for name in names & pages.keys() if not pages[name].count(BEGIN) == pages[name].count(END) == 1] == []
+    assert [
+        name for name in names & pages.keys() if not pages[name].count(BEGIN) == pages[name].count(END) == 1
+    ] == []

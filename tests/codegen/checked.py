@@ -1,4 +1,6 @@
-"""Generated programs under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
+"""Generated programs under the address and undefined-behaviour sanitizers,
+with memory of exactly the sizes that are asked for.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ CHECKS = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=al
 
 
 def run_checked(
-    source: CSource, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], folder: Path, *, alignment: bool = False
+    source: CSource,
+    inputs: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    folder: Path,
+    *,
+    alignment: bool = False,
 ) -> dict[str, np.ndarray]:
     """Outputs of the program, by name; a report of a sanitizer is a failure. `alignment`: of accesses too.
 
-    Not optimised: what the sanitizers add then takes three times as long to compile, and no access is left out.
+    Not optimised: what the sanitizers add then takes three times as long to compile, and no access is left
+    out.
     """
     write_source(source, folder)
     model = [name for name in source.files if name.endswith(".c")]
@@ -33,6 +41,8 @@ def run_checked(
     for k, name in enumerate(outputs):
         options += ["--output", f"{name}=out{k}.npy"]
     environment = {"ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run(["./checked", *options], cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        ["./checked", *options], cwd=folder, capture_output=True, text=True, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr[:2000]
     return {name: np.load(folder / f"out{k}.npy") for k, name in enumerate(outputs)}

@@ -35,6 +35,11 @@ def disagreement(plan: Plan, graph: Graph, inputs: Values, folder: Path) -> list
     """Where the C differs from prediction, execution and reference."""
     outputs, *counted = counting(plan, graph, folder).count(inputs)
     executed = execute(plan, graph, inputs)
-    ran, planned = [executed.dram, executed.l2], [total_dram(plan.groups), sum((group.l2 for group in plan.groups), L2Bytes())]
-    differences = [] if counted == ran == planned else [f"counted {counted}, executed {ran}, planned {planned}"]
+    ran, planned = (
+        [executed.dram, executed.l2],
+        [total_dram(plan.groups), sum((group.l2 for group in plan.groups), L2Bytes())],
+    )
+    differences = (
+        [] if counted == ran == planned else [f"counted {counted}, executed {ran}, planned {planned}"]
+    )
     return differences + differing(outputs, reference(graph, inputs))

@@ -26,4 +26,6 @@ def feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
 def quantised(graph: Graph, folder: Path, seed: int = 0, dtype: str = "int8") -> Graph:
     """The network as ONNX Runtime quantises it, all of it that it can."""
     kinds = sorted({operator.kind for operator in graph.operators})
-    return from_model(quantise(graph, folder / "q.onnx", np.random.default_rng(seed), dtype, op_types_to_quantize=kinds))
+    return from_model(
+        quantise(graph, folder / "q.onnx", np.random.default_rng(seed), dtype, op_types_to_quantize=kinds)
+    )

@@ -32,12 +32,35 @@ class Net:
         self.nodes.append(helper.make_node(kind, read, [self.last], f"n{len(self.nodes)}", **attributes))
         return self.last
 
-    def conv(self, channels: int, kernel: int = 3, *, source: str = "", group: int = 1, pads: Sequence[int] = (), **attributes: Any) -> str:
+    def conv(
+        self,
+        channels: int,
+        kernel: int = 3,
+        *,
+        source: str = "",
+        group: int = 1,
+        pads: Sequence[int] = (),
+        **attributes: Any,
+    ) -> str:
         read = source or self.last
-        values = self.rng.standard_normal((channels, self.channels[read] // group, kernel, kernel)).astype(np.float32) / kernel
+        values = (
+            self.rng.standard_normal((channels, self.channels[read] // group, kernel, kernel)).astype(
+                np.float32
+            )
+            / kernel
+        )
         self.weights.append(numpy_helper.from_array(values, f"w{len(self.weights)}"))
         around = list(pads) or [kernel // 2] * 4
-        return self.add("Conv", read, self.weights[-1].name, channels=channels, group=group, kernel_shape=[kernel, kernel], pads=around, **attributes)
+        return self.add(
+            "Conv",
+            read,
+            self.weights[-1].name,
+            channels=channels,
+            group=group,
+            kernel_shape=[kernel, kernel],
+            pads=around,
+            **attributes,
+        )
 
     def depthwise(self, kernel: int = 3, **attributes: Any) -> str:
         channels = self.channels[self.last]
@@ -53,7 +76,10 @@ class Net:
         return self.add("Mul", x, self.add("HardSigmoid"))
 
     def finish(self) -> Graph:
-        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (*self.outputs, self.last)]
+        outputs = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            for name in (*self.outputs, self.last)
+        ]
         given = helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)
         graph = helper.make_graph(self.nodes, "net", [given], outputs, self.weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
@@ -126,13 +152,23 @@ def growing() -> Net:
     net.conv(32)
     net.add("DepthToSpace", blocksize=2, channels=8)
     net.conv(12)
-    net.add("Resize", net.last, "", "scales", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    net.add(
+        "Resize",
+        net.last,
+        "",
+        "scales",
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     net.weights.append(numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"))
     net.depthwise()
     return net
 
 
-NETS: dict[str, Callable[[], Net]] = {net.__name__: net for net in (odd, residual, gated, several, low, growing)}
+NETS: dict[str, Callable[[], Net]] = {
+    net.__name__: net for net in (odd, residual, gated, several, low, growing)
+}
 
 
 def fused(graph: Graph, rows: int = 1) -> Plan:

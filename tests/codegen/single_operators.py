@@ -26,7 +26,10 @@ from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops.reference import reference
 
 CTYPES = [name for name in EVERY if name not in HALVES]  # NumPy has all of them
-STRICT = (*TARGETS["c99"].flags, *"-O1 -Wall -Wextra -Wpedantic -Wconversion -Wdouble-promotion -Werror -Wno-unused-function".split())
+STRICT = (
+    *TARGETS["c99"].flags,
+    *"-O1 -Wall -Wextra -Wpedantic -Wconversion -Wdouble-promotion -Werror -Wno-unused-function".split(),
+)
 CHECKED = (*TARGETS["c99"].flags, *"-O0 -fsanitize=undefined -fno-sanitize-recover=all".split())
 FLOATS = ("float32", "float64")
 
@@ -43,13 +46,17 @@ Operand = np.ndarray | Constant | str | None
 
 @dataclass
 class Net:
-    """A graph under construction: operators on arrays, which become its inputs, on constants, or on results of others."""
+    """A graph under construction: operators on arrays, which become its inputs, on constants,
+    or on results of others.
+    """
 
     inputs: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
     constants: list[onnx.TensorProto] = field(default_factory=list[onnx.TensorProto])
 
-    def add(self, kind: str, *operands: Operand, outputs: int = 1, hidden: Sequence[int] = (), **attributes: Any) -> str:
+    def add(
+        self, kind: str, *operands: Operand, outputs: int = 1, hidden: Sequence[int] = (), **attributes: Any
+    ) -> str:
         """The name of the first result. `hidden`: results that nobody asks for."""
         names: list[str] = []
         for operand in operands:
@@ -71,9 +78,20 @@ class Net:
         """What nobody reads is an output."""
         read = {name for node in self.nodes for name in node.input}
         outputs = [name for node in self.nodes for name in node.output if name and name not in read]
-        infos = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for name, x in self.inputs.items()]
-        graph = helper.make_graph(self.nodes, "net", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())], ir_version=10)
+        infos = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            for name, x in self.inputs.items()
+        ]
+        graph = helper.make_graph(
+            self.nodes,
+            "net",
+            infos,
+            [helper.make_empty_tensor_value_info(name) for name in outputs],
+            self.constants,
+        )
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())], ir_version=10
+        )
         return from_model(onnx.shape_inference.infer_shapes(model))
 
 
@@ -104,7 +122,9 @@ def run(source: CSource, net: Net, folder: Path) -> dict[str, np.ndarray]:
 
 
 def agrees(net: Net, folder: Path, kib: float = 64) -> Plan:
-    """Checks C without warnings, and with two threads under the sanitizer of undefined behaviour: the bits are the same."""
+    """Checks C without warnings, and with two threads under the sanitizer of undefined behaviour:
+    the bits are the same.
+    """
     graph = net.graph
     plan = plan_for_cpu(graph, Hardware(int(kib * 1024), element_bytes=4))
     one, two = (emit_c(plan, graph, "c99", threads=n) for n in (1, 2))

@@ -1,4 +1,6 @@
-"""What only moves elements is index arithmetic: no function copies them, and what they come to is what the reference says."""
+"""What only moves elements is index arithmetic:
+no function copies them, and what they come to is what the reference says.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,20 @@ def functions(code: str) -> set[int]:
 
 
 def copied(graph: Graph, plan: Plan) -> list[str]:
-    """Kinds of the moving operators that have a function to themselves, not one that begins with them and computes something."""
+    """Kinds of the moving operators that have a function to themselves,
+    not one that begins with them and computes something.
+    """
     flow = Dataflow.of(graph)
     code = emit_c(plan, graph).files["model.c"].decode()
     alone = {name: i for i, name in enumerate(flow.names(flow.everything))}
-    comments = re.findall(r"^/\* (.*) \*/\nstatic void unit_\d+\(|^/\* (.*) \([A-Z].*as plain loops \*/$", code, re.MULTILINE)
-    return sorted(flow.operators[alone[name]].kind for name in map("".join, comments) if name in alone and flow.operators[alone[name]].kind in MOVING)
+    comments = re.findall(
+        r"^/\* (.*) \*/\nstatic void unit_\d+\(|^/\* (.*) \([A-Z].*as plain loops \*/$", code, re.MULTILINE
+    )
+    return sorted(
+        flow.operators[alone[name]].kind
+        for name in map("".join, comments)
+        if name in alone and flow.operators[alone[name]].kind in MOVING
+    )
 
 
 def agrees(graph: Graph, plan: Plan, folder: Path) -> None:
@@ -62,14 +72,23 @@ class Image(Net):
 
     def conv(self, x: str, read: int, outputs: int, side: int = 1, **attributes: Any) -> str:
         pad = side // 2
-        return self.add("Conv", x, self.drawn(outputs, read, side, side), self.drawn(outputs), pads=[pad] * 4, **attributes)
+        return self.add(
+            "Conv",
+            x,
+            self.drawn(outputs, read, side, side),
+            self.drawn(outputs),
+            pads=[pad] * 4,
+            **attributes,
+        )
 
     def ints(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
 
     def split(self, x: str, axis: int, *sizes: int) -> list[str]:
         names = [f"{x}_{k}" for k in range(len(sizes))]
-        self.nodes.append(helper.make_node("Split", [x, self.ints(*sizes)], names, name=f"split of {x}", axis=axis))
+        self.nodes.append(
+            helper.make_node("Split", [x, self.ints(*sizes)], names, name=f"split of {x}", axis=axis)
+        )
         return names
 
 
@@ -88,7 +107,10 @@ def fire() -> Graph:
     x, channels = net.add("Relu", net.conv("x", 3, 5, 3)), 5
     for first, second in ((7, 18), (16, 3)):
         wide = net.add("Relu", net.conv(x, channels, first))
-        x, channels = net.add("Concat", wide, net.add("Sigmoid", net.conv(x, channels, second, 3)), axis=1), first + second
+        x, channels = (
+            net.add("Concat", wide, net.add("Sigmoid", net.conv(x, channels, second, 3)), axis=1),
+            first + second,
+        )
     return net.graph(net.conv(x, channels, 4, 3))
 
 
@@ -96,8 +118,12 @@ def nested() -> Graph:
     """A Concat of Concats, of a pool, a deconvolution, a resized and a padded map."""
     net = Image(x=(1, 6, 9, 10))
     small = net.conv("x", 6, 5, 3, strides=[2, 2])
-    inner = net.add("Concat", net.conv("x", 6, 3), net.add("MaxPool", "x", kernel_shape=[3, 3], pads=[1] * 4), axis=1)
-    larger = net.add("ConvTranspose", small, net.drawn(5, 2, 3, 2), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0])
+    inner = net.add(
+        "Concat", net.conv("x", 6, 3), net.add("MaxPool", "x", kernel_shape=[3, 3], pads=[1] * 4), axis=1
+    )
+    larger = net.add(
+        "ConvTranspose", small, net.drawn(5, 2, 3, 2), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0]
+    )
     resized = net.add("Resize", net.conv("x", 6, 2, 5), "", "", net.ints(1, 2, 9, 10), mode="nearest")
     grouped = net.add("Conv", "x", net.drawn(6, 1, 3, 3), pads=[1] * 4, group=6)
     outer = net.add("Concat", inner, larger, net.add("Concat", grouped, resized, axis=1), axis=1)
@@ -131,7 +157,12 @@ def sliced() -> Graph:
     channels = net.add("Slice", x, net.ints(2), net.ints(9), net.ints(1))
     rows = net.add("Slice", x, net.ints(3), net.ints(10), net.ints(2))
     every = net.add("Slice", x, net.ints(1, 0), net.ints(11, 13), net.ints(2, 3), net.ints(2, 3))
-    outputs = [net.conv(channels, 7, 3, 3), net.add("Sigmoid", rows), net.add("Exp", every), net.add("MaxPool", every, kernel_shape=[2, 2])]
+    outputs = [
+        net.conv(channels, 7, 3, 3),
+        net.add("Sigmoid", rows),
+        net.add("Exp", every),
+        net.add("MaxPool", every, kernel_shape=[2, 2]),
+    ]
     return net.graph(*outputs)
 
 
@@ -148,10 +179,16 @@ def fused_attention(*, scaled: bool = False) -> Graph:
     """Queries, keys and values of one product, as GPT-2 and its exporters have them."""
     net = Image(x=(1, 11, 21))
     whole = net.linear("x", 21, 63)
-    queries, keys, values = (net.add("Transpose", net.shaped(name, 1, 11, 3, 7), perm=[0, 2, 1, 3]) for name in net.split(whole, 2, 21, 21, 21))
+    queries, keys, values = (
+        net.add("Transpose", net.shaped(name, 1, 11, 3, 7), perm=[0, 2, 1, 3])
+        for name in net.split(whole, 2, 21, 21, 21)
+    )
     turned = net.add("Transpose", keys, perm=[0, 1, 3, 2])
     if scaled:
-        queries, turned = net.add("Mul", queries, net.constant(0.3)), net.add("Mul", turned, net.constant(0.3))
+        queries, turned = (
+            net.add("Mul", queries, net.constant(0.3)),
+            net.add("Mul", turned, net.constant(0.3)),
+        )
     shares = net.add("Softmax", net.add("MatMul", queries, turned), axis=-1)
     mixed = net.shaped(net.add("Transpose", net.add("MatMul", shares, values), perm=[0, 2, 1, 3]), 1, 11, 21)
     return net.graph(net.add("Add", net.linear(mixed, 21, 21), "x"))
@@ -162,14 +199,26 @@ def first_token() -> Graph:
     net = Image(x=(1, 9, 12))
     y = net.add("Tanh", net.linear("x", 12, 17))
     taken = net.add("Gather", y, net.constant(np.array(-2, np.int64)), axis=1)
-    return net.graph(net.add("Gemm", taken, net.drawn(17, 5)), net.add("Relu", net.add("Gather", y, net.ints(3), axis=1)))
+    return net.graph(
+        net.add("Gemm", taken, net.drawn(17, 5)), net.add("Relu", net.add("Gather", y, net.ints(3), axis=1))
+    )
 
 
 def blocks_of_pixels(mode: str) -> Graph:
     """Channels spread over pixels, and what is done to these."""
     net = Image(x=(1, 3, 5, 7))
     spread = net.add("DepthToSpace", net.conv("x", 3, 20, 3), blocksize=2, mode=mode)
-    return net.graph(net.conv(net.add("Mul", net.add("Relu", spread), net.constant(np.arange(5.0).astype(np.float32).reshape(5, 1, 1))), 5, 3))
+    return net.graph(
+        net.conv(
+            net.add(
+                "Mul",
+                net.add("Relu", spread),
+                net.constant(np.arange(5.0).astype(np.float32).reshape(5, 1, 1)),
+            ),
+            5,
+            3,
+        )
+    )
 
 
 CASES = {
@@ -177,7 +226,8 @@ CASES = {
     "nested": Case(nested),
     "heads": Case(heads),
     "shuffled": Case(shuffled, lbdf=("Split",)),
-    "sliced": Case(sliced, lbdf=("Slice",) * 3, resident=("Slice",)),  # a pool reads pixels that lie three apart, and rows two apart, less well
+    # a pool reads pixels that lie three apart, and rows two apart, less well
+    "sliced": Case(sliced, lbdf=("Slice",) * 3, resident=("Slice",)),
     "volumes": Case(volumes),
     "attention": Case(fused_attention, lbdf=("Split", *["Transpose"] * 5)),
     "scaled attention": Case(partial(fused_attention, scaled=True), lbdf=("Split", *["Transpose"] * 5)),
@@ -214,8 +264,14 @@ def test_parts_that_others_read_too_are_copied(scheme: str, tmp_path: Path) -> N
 
 def test_a_sound_comes_in_as_pixels(tmp_path: Path) -> None:
     net = Net(x=(1, 5, 40))
-    filtered = net.add("Conv", net.shaped("x", 1, 5, 40, 1), net.drawn(20, 5, 3, 1), kernel_shape=[3, 1], pads=[1, 0, 1, 0])
-    graph = net.graph(net.add("Conv", net.add("Relu", filtered), net.drawn(7, 20, 3, 1), kernel_shape=[3, 1], strides=[2, 1]))
+    filtered = net.add(
+        "Conv", net.shaped("x", 1, 5, 40, 1), net.drawn(20, 5, 3, 1), kernel_shape=[3, 1], pads=[1, 0, 1, 0]
+    )
+    graph = net.graph(
+        net.add(
+            "Conv", net.add("Relu", filtered), net.drawn(7, 20, 3, 1), kernel_shape=[3, 1], strides=[2, 1]
+        )
+    )
     plan = planned(graph, "lbdf")
     assert emit_c(plan, graph).loops == {}
     agrees(graph, plan, tmp_path)
@@ -237,24 +293,38 @@ def test_nothing_is_touched_that_is_not_its_own(name: str, scheme: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    "name", ["fsrcnn", pytest.param("mobilenet_v1_ssd", marks=pytest.mark.slow), "mobilenet_v2", "resnet18", "squeezenet1_1", "unet"]
+    "name",
+    [
+        "fsrcnn",
+        pytest.param("mobilenet_v1_ssd", marks=pytest.mark.slow),
+        "mobilenet_v2",
+        "resnet18",
+        "squeezenet1_1",
+        "unet",
+    ],
 )
 def test_layouts_are_converted_at_the_border_of_a_graph_alone(name: str) -> None:
-    """No function stands for anything but an operator of the network, none of them for a Transpose; the rest are inputs and outputs."""
+    """No function stands for anything but an operator of the network, none of them for a Transpose;
+    the rest are inputs and outputs.
+    """
     shapes = {"fsrcnn": (1, 1, 40, 56), "mobilenet_v1_ssd": (1, 3, 300, 300)}
     graph = load_network(f"zoo:{name}", {"image": shapes.get(name, (1, 3, 64, 64))}, "default")
     flow = Dataflow.of(graph)
     code = emit_c(plan_for_cpu(graph, CPU), graph).files["model.c"].decode()
     kinds = {flow.operators[i].kind for i in functions(code)}
     assert kinds and "Transpose" not in kinds
-    named = set(re.findall(r"^static void ([a-z]+)_?[0-9]*\(const context \*m(?:, int r)?\)", code, re.MULTILINE))
+    named = set(
+        re.findall(r"^static void ([a-z]+)_?[0-9]*\(const context \*m(?:, int r)?\)", code, re.MULTILINE)
+    )
     assert named == {"group", "unit"} | ({"loops"} & named)
     body = code[code.index("static void network(") :].split("\n}\n")[0]
     assert len(re.findall(r"\*inside = ", body)) == len(graph.inputs) + len(graph.outputs)
 
 
 def test_views_of_maps_that_lie_within_others() -> None:
-    """Axes that a view makes of one lie as that one does; where it makes one of several, these must lie side by side."""
+    """Axes that a view makes of one lie as that one does;
+    where it makes one of several, these must lie side by side.
+    """
     whole = Tensor("x", (1, 5, 6, 4), "float32")
     within = MapLayout(whole, (2, 0, 3, 1), (999, 1, 80, 20))
     apart = within.seen(Tensor("y", (5, 3, 2, 4), "float32"))

@@ -24,7 +24,9 @@ def planned(graph: Graph, kib: int, room: int, bands: Propose | None = None, row
     costs = GroupCosts.of(graph, Hardware(kib * KIB, element_bytes=4))
     solution = solve(costs, SearchOptions(time_limit=10))
     larger = costs.at(room * kib * KIB)
-    return make_draft(graph, larger, solution, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)).finished()
+    return make_draft(
+        graph, larger, solution, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)
+    ).finished()
 
 
 def in_bands(plan: Plan) -> int:
@@ -33,8 +35,12 @@ def in_bands(plan: Plan) -> int:
 
 
 @pytest.mark.parametrize("rows", [2, 4, 7, None])
-@pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "resnet18", "fsrcnn_deconv"])
-def test_a_network_in_bands_gives_what_the_reference_gives(name: str, rows: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "resnet18", "fsrcnn_deconv"]
+)
+def test_a_network_in_bands_gives_what_the_reference_gives(
+    name: str, rows: int | None, tmp_path: Path
+) -> None:
     shape = (1, 1, 40, 56) if name.startswith("fsrcnn") else (1, 3, 64, 64)
     graph = load_network(f"zoo:{name}", {"image": shape}, "default")
     plan = planned(graph, 128, 4, rows=rows)

@@ -1,4 +1,6 @@
-"""Maps and weights in bfloat16: sums that it holds are exact, others are as near as rounding allows; refused by name where it cannot be."""
+"""Maps and weights in bfloat16: sums that it holds are exact, others are as near as rounding allows;
+refused by name where it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,15 @@ here = pytest.mark.skipif(not runs_here(), reason="no arithmetic on bfloat16")
 
 
 def test_tokens_want_whole_maps_and_fewer_windows_do() -> None:
-    """Products of tokens want many rows at a time, as in float32; convolutions 3 x 3 do so for Winograd's algorithm alone, on floats."""
-    transformer, resnet = (Dataflow.of(load_network(f"zoo:{name}", None, "default")) for name in ("vit_tiny", "resnet18"))
+    """Products of tokens want many rows at a time, as in float32;
+    convolutions 3 x 3 do so for Winograd's algorithm alone, on floats.
+    """
+    transformer, resnet = (
+        Dataflow.of(load_network(f"zoo:{name}", None, "default")) for name in ("vit_tiny", "resnet18")
+    )
     assert better_whole(transformer, "avx512", "bf16") == better_whole(transformer, "avx512")
-    assert better_whole(transformer, "avx512").bit_count() == 6 * 12  # Q, K, V, what follows attention, and two of each block
+    # Q, K, V, what follows attention, and two of each block
+    assert better_whole(transformer, "avx512").bit_count() == 6 * 12
     some, all_of_them = better_whole(resnet, "avx512", "bf16"), better_whole(resnet, "avx512")
     assert some & ~all_of_them == 0 < some.bit_count() < all_of_them.bit_count()
 
@@ -54,7 +61,10 @@ class Integers:
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
-        self.weights = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in (("low", -1), ("high", 2))]
+        self.weights = [
+            numpy_helper.from_array(np.array(value, np.float32), name)
+            for name, value in (("low", -1), ("high", 2))
+        ]
         self.nodes: list[NodeProto] = []
 
     def weight(self, *extents: int, share: float = 1.0) -> str:
@@ -63,14 +73,19 @@ class Integers:
         return f"w{len(self.weights) - 1}"
 
     def add(self, kind: str, *inputs: str, **settings: Any) -> str:
-        self.nodes.append(helper.make_node(kind, [*inputs], [f"t{len(self.nodes)}"], f"n{len(self.nodes)}", **settings))
+        self.nodes.append(
+            helper.make_node(kind, [*inputs], [f"t{len(self.nodes)}"], f"n{len(self.nodes)}", **settings)
+        )
         return f"t{len(self.nodes) - 1}"
 
     def limited(self, x: str) -> str:
         return self.add("Clip", x, "low", "high")
 
     def finish(self, read: tuple[int, ...], last: str, written: tuple[int, ...]) -> Graph:
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", read), (last, written))]
+        ends = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in (("x", read), (last, written))
+        ]
         net = helper.make_graph(self.nodes, "integers", ends[:1], ends[1:], self.weights)
         return from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
 
@@ -100,7 +115,9 @@ def products() -> Graph:
 @here
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("network", [convolutions, products])
-def test_sums_that_bfloat16_holds_are_exact(network: Callable[[], Graph], threads: int, tmp_path: Path) -> None:
+def test_sums_that_bfloat16_holds_are_exact(
+    network: Callable[[], Graph], threads: int, tmp_path: Path
+) -> None:
     graph = network()
     source = emit_c(plan_for_cpu(graph, CHIP, element="bf16"), graph, element="bf16", threads=threads)
     assert not source.loops
@@ -126,15 +143,24 @@ def test_a_network_is_as_far_off_as_rounding_takes_it(name: str, pixels: int, tm
 
 def test_maps_that_plain_loops_work_on_stay_floats() -> None:
     weights = [numpy_helper.from_array(np.ones((8, 8, 1, 1), np.float32), name) for name in "uv"]
-    chain = [("Conv", ["x", "u"]), ("Cos", ["t0"]), ("Conv", ["t1", "v"]), ("Relu", ["t2"]), ("Conv", ["t3", "u"])]
+    chain = [
+        ("Conv", ["x", "u"]),
+        ("Cos", ["t0"]),
+        ("Conv", ["t1", "v"]),
+        ("Relu", ["t2"]),
+        ("Conv", ["t3", "u"]),
+    ]
     nodes = [helper.make_node(kind, read, [f"t{k}"], f"n{k}") for k, (kind, read) in enumerate(chain)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 8, 6, 6)) for name in ("x", "t4")]
     net = helper.make_graph(nodes, "cosine", ends[:1], ends[1:], weights)
     graph = from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
     source = emit_c(plan_for_cpu(graph, CHIP, "neon", element="bf16"), graph, "neon", element="bf16")
     assert list(source.loops) == ["n1"]
-    kernels = re.findall(r"void unit_\d_0\(const (\w+) \*const .*, (\w+) \*restrict y", source.files["model.c"].decode())
-    assert kernels == [("bf16", "float"), ("float", "bf16")]  # before the cosine, whose kernel makes the output too, and after it
+    kernels = re.findall(
+        r"void unit_\d_0\(const (\w+) \*const .*, (\w+) \*restrict y", source.files["model.c"].decode()
+    )
+    # before the cosine, whose kernel makes the output too, and after it
+    assert kernels == [("bf16", "float"), ("float", "bf16")]
     assert len(re.findall(r"^ +unit_0_0\(", source.files["model.c"].decode(), re.MULTILINE)) == 2
 
 
@@ -159,7 +185,9 @@ def test_what_bfloat16_is_not_for_is_refused_by_name(tmp_path: Path) -> None:
             emit_c(plan, graph, name, element="bf16")
     with pytest.raises(Unsupported, match="element bf16: found code that counts"):
         emit_c(plan, graph, "neon", element="bf16", count=True)
-    with pytest.raises(Unsupported, match="element_bytes: found 4; generated C accepts plans for bf16, element_bytes 2"):
+    with pytest.raises(
+        Unsupported, match="element_bytes: found 4; generated C accepts plans for bf16, element_bytes 2"
+    ):
         emit_c(replace(plan, hardware=replace(plan.hardware, element_bytes=4)), graph, "neon", element="bf16")
     integers = quantised(zoo_network("squeezenet1_1", 32), tmp_path)
     with pytest.raises(Unsupported, match="element bf16: found a quantised network"):

@@ -15,8 +15,15 @@ from tests.codegen.twice import twice
 
 def test_what_is_written_is_the_model_and_a_program_with_its_name(tmp_path: Path) -> None:
     written = write_source(twice(), tmp_path / "new")
-    model, program = {"model.c", "model.h", "weights.bin"}, {"main.c", "npy.c", "npy.h", "Makefile", "README.md"}
-    assert {path.name for path in written} == model | program | {"CMakeLists.txt", "twice.pc", "twice_model.h"}
+    model, program = (
+        {"model.c", "model.h", "weights.bin"},
+        {"main.c", "npy.c", "npy.h", "Makefile", "README.md"},
+    )
+    assert {path.name for path in written} == model | program | {
+        "CMakeLists.txt",
+        "twice.pc",
+        "twice_model.h",
+    }
     assert {path.name for path in (tmp_path / "new").iterdir()} == {path.name for path in written}
     for path in written:
         if path.name != "weights.bin":
@@ -26,7 +33,15 @@ def test_what_is_written_is_the_model_and_a_program_with_its_name(tmp_path: Path
 
 
 def test_arenas_of_several_threads_are_counted_out(tmp_path: Path) -> None:
-    write_source(replace(twice(), arena_bytes=384, context_bytes=464, schedule=CpuSchedule("c99", 1, (), (), images=2, crew=2)), tmp_path)
+    write_source(
+        replace(
+            twice(),
+            arena_bytes=384,
+            context_bytes=464,
+            schedule=CpuSchedule("c99", 1, (), (), images=2, crew=2),
+        ),
+        tmp_path,
+    )
     assert "464 bytes, of which 384 are the 2 arenas that" in (tmp_path / "README.md").read_text()
 
 

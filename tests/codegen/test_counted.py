@@ -1,4 +1,6 @@
-"""Generated C that counts: the bytes that cross its loads and stores are those predicted and executed, and its outputs are the network's."""
+"""Generated C that counts: the bytes that cross its loads and stores are those predicted and executed,
+and its outputs are the network's.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from tests.strategies import one_contraction, with_weight_buffer
 
 
 def run_random(seeds: range, folder: Path, *, integers: bool = False, split: bool = False) -> Counter[str]:
-    """Random graphs, chips and schemes. How many plans there were of each kind; those that cannot be executed are left out.
+    """Random graphs, chips and schemes.
+
+    How many plans there were of each kind; those that cannot be executed are left out.
 
     `split`: on chips whose weights have a buffer of their own.
     """
@@ -45,7 +49,10 @@ def run_random(seeds: range, folder: Path, *, integers: bool = False, split: boo
             modes["not executable"] += 1
             continue
         try:
-            wrong += [f"seed {seed}, {scheme}: {line}" for line in disagreement(plan, graph, inputs, folder / str(seed))]
+            wrong += [
+                f"seed {seed}, {scheme}: {line}"
+                for line in disagreement(plan, graph, inputs, folder / str(seed))
+            ]
             modes.update(group.mode for group in plan.groups)
         except Unsupported as reason:
             modes[re.sub(r"node '[^']*' ", "", str(reason))] += 1
@@ -80,12 +87,17 @@ def test_many_more_random_plans(first: int, integers: bool, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("graph", "second"),
     [
-        (one_contraction("MatMul", {"x": [1, 4, 8, 8]}, {}, "x x", [1, 4, 8, 8]), {"x in blocks", "x beside"}),
+        (
+            one_contraction("MatMul", {"x": [1, 4, 8, 8]}, {}, "x x", [1, 4, 8, 8]),
+            {"x in blocks", "x beside"},
+        ),
         (one_contraction("Gemm", {"x": [6, 6]}, {"w": [6, 6]}, "x w x", [6, 6]), {"x beside"}),
     ],
     ids=["a matrix by itself", "its operand as the bias"],
 )
-def test_a_map_that_lies_in_two_places_is_found_in_both(graph: Graph, second: set[str], tmp_path: Path) -> None:
+def test_a_map_that_lies_in_two_places_is_found_in_both(
+    graph: Graph, second: set[str], tmp_path: Path
+) -> None:
     """Its rows, and other rows of it where they come in another order."""
     costs = GroupCosts.of(graph, Hardware(80))
     plan = planned(costs, (costs.dataflow.everything,))
@@ -93,7 +105,10 @@ def test_a_map_that_lies_in_two_places_is_found_in_both(graph: Graph, second: se
     assert disagreement(plan, graph, random_inputs(graph, np.random.default_rng(0)), tmp_path) == []
 
 
-@pytest.mark.parametrize(("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf"), ("resnet18", 64, "brr")])
+@pytest.mark.parametrize(
+    ("name", "kib", "scheme"),
+    [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf"), ("resnet18", 64, "brr")],
+)
 def test_a_network_moves_in_c_what_was_planned(name: str, kib: int, scheme: str, tmp_path: Path) -> None:
     graph = load_network(f"zoo:{name}", {"image": (1, 3, 32, 32)}, "default")
     costs = GroupCosts.of(graph, Hardware(kib * 1024, element_bytes=4), scheme=scheme)
@@ -104,7 +119,7 @@ def test_a_network_moves_in_c_what_was_planned(name: str, kib: int, scheme: str,
     assert not differing(outputs, reference(graph, inputs))
 
 
-# -- steps that are wrong are found --------------------------------------------------------------------------------------------------------
+# -- steps that are wrong are found --------------------------------------------------------------------------
 
 
 def small_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
@@ -142,30 +157,52 @@ def shortened(step: Transfer) -> Transfer:
 
 @pytest.mark.parametrize("store", [False, True])
 @pytest.mark.parametrize("change", ["dropped", "doubled", "shortened"])
-def test_a_step_that_is_dropped_doubled_or_shortened_is_found(change: str, store: bool, tmp_path: Path) -> None:
+def test_a_step_that_is_dropped_doubled_or_shortened_is_found(
+    change: str, store: bool, tmp_path: Path
+) -> None:
     plan, graph, inputs = small_plan()
     group = next(g for g in plan.groups if transfers(g.steps, store=store) and len(g.nodes) > 1)
     step = transfers(group.steps, store=store)[-1]
     new = {"dropped": (), "doubled": (step, step), "shortened": (shortened(step),)}[change]
-    wrong = replace(plan, groups=tuple(replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups))
+    wrong = replace(
+        plan,
+        groups=tuple(
+            replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups
+        ),
+    )
     try:
         outputs, counted, _ = counting(wrong, graph, tmp_path).count(inputs)
     except CannotRun as error:
         complaint = str(error)
     else:
-        complaint = "" if counted == total_dram(plan.groups) and not differing(outputs, reference(graph, inputs)) else "other bytes, or other outputs"
+        complaint = (
+            ""
+            if counted == total_dram(plan.groups) and not differing(outputs, reference(graph, inputs))
+            else "other bytes, or other outputs"
+        )
     assert complaint
 
 
 @pytest.mark.parametrize("change", ["dropped", "doubled", "shortened"])
-def test_a_load_of_parameters_that_is_dropped_doubled_or_shortened_is_found(change: str, tmp_path: Path) -> None:
+def test_a_load_of_parameters_that_is_dropped_doubled_or_shortened_is_found(
+    change: str, tmp_path: Path
+) -> None:
     plan, graph, inputs = integer_plan()
     outputs, counted, _ = counting(plan, graph, tmp_path / "right").count(inputs)
-    assert counted == total_dram(plan.groups) and counted.parameter and not differing(outputs, reference(graph, inputs))
+    assert (
+        counted == total_dram(plan.groups)
+        and counted.parameter
+        and not differing(outputs, reference(graph, inputs))
+    )
     group = next(g for g in plan.groups if g.dram.parameter)
     step = next(step for step in group.steps if isinstance(step, Transfer) and step.kind == "parameter")
     new = {"dropped": (), "doubled": (step, step), "shortened": (shortened(step),)}[change]
-    wrong = replace(plan, groups=tuple(replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups))
+    wrong = replace(
+        plan,
+        groups=tuple(
+            replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups
+        ),
+    )
     try:
         noticed = counting(wrong, graph, tmp_path / "wrong").count(inputs)[1] != total_dram(plan.groups)
     except CannotRun:
@@ -179,7 +216,10 @@ def integer_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
         graph, hardware, inputs = drawn(np.random.default_rng(seed), integers=True)
         hardware = replace(hardware, parameter_store_bytes=1 << 16, constant_align=16, buffer_bytes=1 << 16)
         costs = GroupCosts.of(graph, hardware, scheme="lbdf")
-        if sum(size % 80 == 0 and size > 0 for size in costs.groups.parameters) and 256 in costs.groups.parameters:
+        if (
+            sum(size % 80 == 0 and size > 0 for size in costs.groups.parameters)
+            and 256 in costs.groups.parameters
+        ):
             plan = planned(costs, random_scheme(costs, seed))
             if all(group.steps for group in plan.groups):
                 return plan, graph, inputs
@@ -188,7 +228,9 @@ def integer_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
 
 @pytest.mark.sanitize
 def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
-    """With the address sanitizer maps in DRAM are poisoned: whoever reads one but through dram_load stops the program."""
+    """With the address sanitizer maps in DRAM are poisoned:
+    whoever reads one but through dram_load stops the program.
+    """
     plan, graph, _ = small_plan()
     source = emit_c(plan, graph, "c99", count=True)
     flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -197,9 +239,16 @@ def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"{total_dram(plan.groups).total} B counted" in done.stdout
     code = source.files["model.c"].decode()
-    peeking = re.sub(r"(static void operator_0_\d+\(.*\n)", r"\1    if (((volatile float *)m->maps)[0] > 1e30f) return;\n", code, count=1)
+    peeking = re.sub(
+        r"(static void operator_0_\d+\(.*\n)",
+        r"\1    if (((volatile float *)m->maps)[0] > 1e30f) return;\n",
+        code,
+        count=1,
+    )
     assert peeking != code
-    program = built(replace(source, files={**source.files, "model.c": peeking.encode()}), tmp_path / "wrong", *flags).program
+    program = built(
+        replace(source, files={**source.files, "model.c": peeking.encode()}), tmp_path / "wrong", *flags
+    ).program
     done = subprocess.run([program, "--bench", "1"], capture_output=True, text=True, check=False)
     assert done.returncode != 0 and "use-after-poison" in done.stderr
 
@@ -212,7 +261,13 @@ def test_code_that_does_not_count_says_so(tmp_path: Path) -> None:
     with pytest.raises(CannotRun, match="does not count"):
         model.count({"image": np.zeros((1, 3, 32, 32), np.float32)})
     with pytest.raises(Unsupported, match="threads: found 2"):
-        emit_c(planned(costs, tuple(1 << i for i in range(len(costs.dataflow)))), graph, "c99", count=True, threads=2)
+        emit_c(
+            planned(costs, tuple(1 << i for i in range(len(costs.dataflow)))),
+            graph,
+            "c99",
+            count=True,
+            threads=2,
+        )
 
 
 def test_bytes_of_a_second_level_are_counted_apart(tmp_path: Path) -> None:
@@ -223,6 +278,9 @@ def test_bytes_of_a_second_level_are_counted_apart(tmp_path: Path) -> None:
     assert isinstance(drafted, PlanDraft)
     plan = drafted.plan
     kept = [entry for entry in plan.memory if entry.memory == "l2"]
-    assert plan.totals.l2_bytes > 0 and sum(entry.rows * entry.row_bytes for entry in kept) > plan.hardware.l2_bytes
+    assert (
+        plan.totals.l2_bytes > 0
+        and sum(entry.rows * entry.row_bytes for entry in kept) > plan.hardware.l2_bytes
+    )
     assert any(entry.memory == "dram" and entry.role == "map" for entry in plan.memory)
     assert disagreement(plan, graph, random_inputs(graph, np.random.default_rng(0)), tmp_path) == []

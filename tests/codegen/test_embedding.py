@@ -1,4 +1,6 @@
-"""Printed C in other programs: C++, CMake, pkg-config, two networks of one name, Arm, Python; and what `examples` says."""
+"""Printed C in other programs: C++, CMake, pkg-config, two networks of one name, Arm, Python;
+and what `examples` says.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,15 @@ int main() {
 
 
 def ran(*command: object, cwd: Path | None = None, **environment: str) -> str:
-    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False, env=environment or None, timeout=600)
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment or None,
+        timeout=600,
+    )
     assert done.returncode == 0, (command, done.stdout[-1500:], done.stderr[-1500:])
     return done.stdout
 
@@ -55,8 +65,21 @@ def test_cpp_finds_a_network_by_pkg_config(tmp_path: Path) -> None:
     built = build(source, tmp_path, find_compiler())
     assert 100 < code_bytes(built.library) < 20_000
     (tmp_path / "caller.cpp").write_text(CALLER)
-    flags = ran("pkg-config", "--cflags", "--libs", "twice", PKG_CONFIG_PATH=str(tmp_path), PATH="/usr/bin:/bin").split()
-    ran("g++", "-Wall", "-Wextra", "-Wpedantic", "-Werror", tmp_path / "caller.cpp", *flags, f"-Wl,-rpath,{tmp_path}", "-o", tmp_path / "caller")
+    flags = ran(
+        "pkg-config", "--cflags", "--libs", "twice", PKG_CONFIG_PATH=str(tmp_path), PATH="/usr/bin:/bin"
+    ).split()
+    ran(
+        "g++",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        tmp_path / "caller.cpp",
+        *flags,
+        f"-Wl,-rpath,{tmp_path}",
+        "-o",
+        tmp_path / "caller",
+    )
     assert ran(tmp_path / "caller") == "94 4\n"
 
 
@@ -69,7 +92,10 @@ def test_cmake_installs_a_network_that_another_project_finds(tmp_path: Path) -> 
         ("--install", tmp_path / "b", "--prefix", tmp_path / "to"),
     ):
         ran("cmake", *command)
-    project = "cmake_minimum_required(VERSION 3.14)\nproject(user LANGUAGES CXX)\nfind_package(twice REQUIRED)\nadd_executable(user caller.cpp)\n"
+    project = (
+        "cmake_minimum_required(VERSION 3.14)\nproject(user LANGUAGES CXX)\nfind_package(twice "
+        "REQUIRED)\nadd_executable(user caller.cpp)\n"
+    )
     (tmp_path / "CMakeLists.txt").write_text(f"{project}target_link_libraries(user twice::twice)\n")
     (tmp_path / "caller.cpp").write_text(CALLER)
     ran("cmake", "-S", tmp_path, "-B", tmp_path / "user", f"-DCMAKE_PREFIX_PATH={tmp_path / 'to'}")
@@ -83,25 +109,37 @@ def test_every_symbol_begins_with_the_prefix_and_every_status_is_in_the_header(t
     source = emit_c(plan, graph, "c99", threads=2, prefix="mine")
     write_source(source, tmp_path)
     built = build(source, tmp_path, find_compiler())
-    symbols = [line.split()[-1] for line in ran("nm", "--dynamic", "--defined-only", built.library).splitlines()]
+    symbols = [
+        line.split()[-1] for line in ran("nm", "--dynamic", "--defined-only", built.library).splitlines()
+    ]
     assert len(symbols) > 8 and all(symbol.startswith("mine_") for symbol in symbols)
     header, code = (source.files[name].decode() for name in ("model.h", "model.c"))
     statuses = {int(number) for number in re.findall(r"mine_[A-Z_]+ = (\d),?\s", header)}
     entry = code[code.index("\nint mine_run(") :]
-    assert {int(number) for number in re.findall(r"return (\d);", entry[: entry.index("\n}")])} <= statuses == {0, 1, 2, 3, 4}
+    assert (
+        {int(number) for number in re.findall(r"return (\d);", entry[: entry.index("\n}")])}
+        <= statuses
+        == {0, 1, 2, 3, 4}
+    )
     for wrong in ("", "1a", "a-b", "é", "a" * 61, "_a"):
-        with pytest.raises(Unsupported, match=r"prefix: found .*; accepted: up to 60 letters, digits and _, a letter first"):
+        with pytest.raises(
+            Unsupported, match=r"prefix: found .*; accepted: up to 60 letters, digits and _, a letter first"
+        ):
             emit_c(plan, graph, "c99", prefix=wrong)
 
 
 @pytest.mark.slow
 def test_examples_do_what_they_say(lfopt, tmp_path: Path) -> None:
-    """C++ with two networks of one name, Python, and Arm by an emulator: the same classes, by the same commands as in the README."""
+    """C++ with two networks of one name, Python, and Arm by an emulator:
+    the same classes, by the same commands as in the README.
+    """
     needs("g++", "cmake")
     if ABSENT:
         pytest.skip(f"no {' and no '.join(ABSENT)}: apt-get install {PACKAGES}")
     shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
-    commands = [line.strip() for line in (EXAMPLES / "README.md").read_text().splitlines() if line.startswith("    ")]
+    commands = [
+        line.strip() for line in (EXAMPLES / "README.md").read_text().splitlines() if line.startswith("    ")
+    ]
     said: dict[str, str] = {}
     for line in commands:
         for command in line.split(" && "):
@@ -109,7 +147,11 @@ def test_examples_do_what_they_say(lfopt, tmp_path: Path) -> None:
             if first == "lfopt":
                 lfopt(*words)
             else:
-                said[first] = ran(sys.executable if first == "python" else first, *words, cwd=tmp_path) if "/" not in first else ran(tmp_path / first)
+                said[first] = (
+                    ran(sys.executable if first == "python" else first, *words, cwd=tmp_path)
+                    if "/" not in first
+                    else ran(tmp_path / first)
+                )
     classes = re.findall(r"class (\d+), ([\d.]+)", said["cpp/build/two"])
     assert len(classes) == 2 and classes[0] == classes[1] and float(classes[0][1]) > 0
     assert "class" in said["python"] and "Compiled(squeezenet1_1" in said["python"]

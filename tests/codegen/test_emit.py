@@ -1,4 +1,6 @@
-"""Generated C gives what the reference gives: real networks at low resolution, random ones, every target that this machine runs."""
+"""Generated C gives what the reference gives: real networks at low resolution, random ones,
+every target that this machine runs.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,13 @@ from tests.codegen.random_networks import KIB, RUNS_HERE, TOLERANCE, _Net, agree
 SMALL = {"image": (1, 3, 64, 64)}
 
 
-# -- real networks ---------------------------------------------------------------------------------------------------------------------------
+# -- real networks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "auto"])
-@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "resnet18"])
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "resnet18"]
+)
 def test_a_network_gives_what_the_reference_gives(name: str, scheme: str, tmp_path: Path) -> None:
     graph = load_network(f"zoo:{name}", SMALL, "default")
     agrees(emit_c(planned(graph, 256, scheme), graph), graph, tmp_path)
@@ -62,7 +66,7 @@ def test_weights_may_be_linked_in(tmp_path: Path) -> None:
     agrees(source, graph, tmp_path)
 
 
-# -- random networks -------------------------------------------------------------------------------------------------------------------------
+# -- random networks -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -76,13 +80,18 @@ def test_random_networks_give_what_the_reference_gives(seed: int, tmp_path: Path
 @pytest.mark.sanitize
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
 def test_nothing_is_touched_that_is_not_its_own(tmp_path: Path) -> None:
-    """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
+    """Under the address and undefined-behaviour sanitizers,
+    with memory of exactly the sizes that are asked for.
+    """
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 40, 40)}, "default")
     source = emit_c(planned(graph, 64), graph)
     image = {"image": np.ones(graph.shape("image"), np.float32)}
     (output,) = graph.outputs
     expected = reference(graph, image)[output]
-    assert np.abs(run_checked(source, image, graph.outputs, tmp_path)[output] - expected).max() <= TOLERANCE * np.abs(expected).max()
+    assert (
+        np.abs(run_checked(source, image, graph.outputs, tmp_path)[output] - expected).max()
+        <= TOLERANCE * np.abs(expected).max()
+    )
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "squeezenet1_1", "fsrcnn_deconv"])
@@ -91,26 +100,42 @@ def test_generated_code_compiles_without_warnings(compiler: str, name: str, tmp_
     """For C99 to the letter, weights linked in, with threads."""
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
-    graph = load_network(f"zoo:{name}", {"image": (1, 1, 40, 56)} if name.startswith("fsrcnn") else SMALL, "default")
+    graph = load_network(
+        f"zoo:{name}", {"image": (1, 1, 40, 56)} if name.startswith("fsrcnn") else SMALL, "default"
+    )
     plan = planned(graph, 128)
     for target in RUNS_HERE:
         source = emit_c(plan, graph, target, threads=2, embed=True)
         write_source(source, tmp_path)
-        strict = ["-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", *(["-pedantic"] if target == "c99" else [])]
+        strict = [
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Wconversion",
+            "-Werror",
+            *(["-pedantic"] if target == "c99" else []),
+        ]
         strict += ["-Wno-unused-function"] if compiler == "clang" else []  # it looks at inline functions too
-        numbers = ["weights.c"] if name.startswith("fsrcnn") else []  # those of one network are like all others, and take longer than the code
+        # those of one network are like all others, and take longer than the code
+        numbers = ["weights.c"] if name.startswith("fsrcnn") else []
         command = [compiler, *source.flags, *strict, "-c", "model.c", *numbers]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:2000]
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------------------
 
 
 def test_what_nothing_can_print_is_refused_by_name() -> None:
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4]), helper.make_tensor_value_info("axis", TensorProto.INT64, [])]
-    nodes = [helper.make_node("Relu", ["x"], ["h"], name="first"), helper.make_node("CumSum", ["h", "axis"], ["y"], name="odd_one")]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4]),
+        helper.make_tensor_value_info("axis", TensorProto.INT64, []),
+    ]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"], name="first"),
+        helper.make_node("CumSum", ["h", "axis"], ["y"], name="odd_one"),
+    ]
     graph = helper.make_graph(nodes, "net", inputs, [output])
     read = from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     with pytest.raises(Unsupported, match=re.escape("node 'odd_one' (CumSum)")):

@@ -1,4 +1,6 @@
-"""Generated C for NEON and for RISC-V's vectors gives what the reference gives: cross-compiled, and run by an emulator."""
+"""Generated C for NEON and for RISC-V's vectors gives what the reference gives:
+cross-compiled, and run by an emulator.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Machine:
 
 
 MACHINES = {
-    "neon": Machine(("aarch64-linux-gnu-gcc",), ("qemu-aarch64",), "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"),
+    "neon": Machine(
+        ("aarch64-linux-gnu-gcc",), ("qemu-aarch64",), "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+    ),
     "rvv": Machine(
         ("clang-16", "--target=riscv64-linux-gnu"),
         ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=256,elen=64,vext_spec=v1.0"),
@@ -57,14 +61,21 @@ def target(request: pytest.FixtureRequest) -> str:
 
 
 every_target = pytest.mark.parametrize("target", MACHINES, indirect=True)
-neon_first = pytest.mark.parametrize("target", ["neon", pytest.param("rvv", marks=pytest.mark.slow)], indirect=True)  # what takes long
+# what takes long
+neon_first = pytest.mark.parametrize(
+    "target", ["neon", pytest.param("rvv", marks=pytest.mark.slow)], indirect=True
+)
 
 
 def emulated(target: str, cases: list[Case], folder: Path, tolerance: float) -> list[bytes]:
     """Checks all cases, in one static program; their code."""
     machine = MACHINES[target]
     program = build(
-        [(case, case.printed(case.threads)) for case in cases], folder / target, (*STRICT, "-static", *machine.flags), 2, machine.compiler
+        [(case, case.printed(case.threads)) for case in cases],
+        folder / target,
+        (*STRICT, "-static", *machine.flags),
+        2,
+        machine.compiler,
     )
     assert not program.refused
     outputs, complaints = run(program, machine.emulator)
@@ -90,7 +101,9 @@ def test_line_buffers_and_threads(target: str, tmp_path: Path) -> None:
 @every_target
 def test_winograd(target: str, tmp_path: Path) -> None:
     shape, rng = (1, 32, 16, 16), np.random.default_rng(0)
-    weights = [numpy_helper.from_array(rng.standard_normal((32, 32, 3, 3), np.float32) / 17, name) for name in "uv"]
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((32, 32, 3, 3), np.float32) / 17, name) for name in "uv"
+    ]
     nodes = [
         helper.make_node("Conv", ["x", "u"], ["a"], "first", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"], "relu"),
@@ -101,7 +114,12 @@ def test_winograd(target: str, tmp_path: Path) -> None:
     net = helper.make_graph(nodes, "block", ends[:1], ends[-1:], weights, value_info=ends[1:-1])
     graph = from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
     plan = planned(graph, 1, "resident")
-    for code in emulated(target, [replace(case(target, graph, plan, 2, size), seed=size) for size in (2, 4)], tmp_path, TOLERANCE):
+    for code in emulated(
+        target,
+        [replace(case(target, graph, plan, 2, size), seed=size) for size in (2, 4)],
+        tmp_path,
+        TOLERANCE,
+    ):
         assert b"int have = -1" in code
 
 
@@ -114,6 +132,9 @@ def test_integers_as_plain_loops(target: str, tmp_path: Path) -> None:
 
 @every_target
 def test_random_networks(target: str, tmp_path: Path) -> None:
-    elements: dict[ElementName, tuple[int, ...]] = {"float32": (0, 1, 2, 3), **({"bf16": (5, 6, 7, 8)} if target in BF16_FLAGS else {})}
+    elements: dict[ElementName, tuple[int, ...]] = {
+        "float32": (0, 1, 2, 3),
+        **({"bf16": (5, 6, 7, 8)} if target in BF16_FLAGS else {}),
+    }
     cases = [drawn(seed, [target], element) for element, seeds in elements.items() for seed in seeds]
     emulated(target, cases, tmp_path, 1e-4)

@@ -1,4 +1,6 @@
-"""Plans as command streams: the bytes that were planned move, and every bit of the outputs is right, in whatever order the waits allow."""
+"""Plans as command streams: the bytes that were planned move, and every bit of the outputs is right,
+in whatever order the waits allow.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def beyond(group: PlannedGroup, step: Compute) -> Iterator[str]:
 
 
 def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
-    """(groups that ran, by mode, and plans that had something in flight, or a reduction that runs; plans that were refused, by reason)."""
+    """(groups that ran, by mode, and plans that had something in flight, or a reduction that runs; plans that
+    were refused, by reason).
+    """
     ran, refused, wrong = Counter[str](), Counter[str](), list[str]()
     for seed in seeds:
         plan, graph, inputs = random_plan(seed)
@@ -52,7 +56,14 @@ def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
         try:
             wrong += [f"seed {seed}: {line}" for line in disagreement(plan, graph, inputs, seed)]
             ran.update(group.mode for group in plan.groups)
-            ran.update({what for group in plan.groups for step in computations(group.steps) for what in beyond(group, step)})
+            ran.update(
+                {
+                    what
+                    for group in plan.groups
+                    for step in computations(group.steps)
+                    for what in beyond(group, step)
+                }
+            )
         except Unsupported as reason:
             refused[re.sub(r"'[^']*'|\d+", "_", str(reason))] += 1
     assert not wrong, "\n".join(wrong)
@@ -69,13 +80,22 @@ def test_random_plans_move_what_was_planned_and_make_every_bit() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_in_flight_makes_every_bit(name: str) -> None:
     graph, _ = CASES[name]
-    inputs = {name: np.random.default_rng(0).integers(-128, 128, SHAPE).astype(np.int8) for name in graph.inputs}
+    inputs = {
+        name: np.random.default_rng(0).integers(-128, 128, SHAPE).astype(np.int8) for name in graph.inputs
+    }
     assert not disagreement(whole_plan(graph), graph, inputs, 0)
 
 
-@pytest.mark.parametrize(("scheme", "shape", "parts"), [("resident", [40, 40], 4), ("resident", [3, 600], 6), ("lbdf", [3, 600], 2)])
-def test_the_model_of_cycles_times_the_commands_that_are_encoded(scheme: str, shape: list[int], parts: int) -> None:
-    """Each of two operators becomes so many commands a step: 512 accumulators hold 12 rows of 40 columns, and less than one row of 600."""
+@pytest.mark.parametrize(
+    ("scheme", "shape", "parts"),
+    [("resident", [40, 40], 4), ("resident", [3, 600], 6), ("lbdf", [3, 600], 2)],
+)
+def test_the_model_of_cycles_times_the_commands_that_are_encoded(
+    scheme: str, shape: list[int], parts: int
+) -> None:
+    """Each of two operators becomes so many commands a step:
+    512 accumulators hold 12 rows of 40 columns, and less than one row of 600.
+    """
     rng, size = np.random.default_rng(0), [1, 16, *shape]
     graph = one_contraction("Conv", {"x": size}, {"w": [16, 16, 3, 3]}, "x w", size, pads=[1] * 4)
     graph, _ = in_integers(graph, random_inputs(graph, rng), rng)
@@ -88,12 +108,21 @@ def test_the_model_of_cycles_times_the_commands_that_are_encoded(scheme: str, sh
 
 def unrolled(entries: Sequence[Entry]) -> Iterator[Item]:
     for entry in entries:
-        yield from [entry] if isinstance(entry, Item) else [item for _ in range(entry.count) for item in unrolled(entry.body)]
+        yield from (
+            [entry]
+            if isinstance(entry, Item)
+            else [item for _ in range(entry.count) for item in unrolled(entry.body)]
+        )
 
 
-@pytest.mark.parametrize(("distances", "turns"), [([0] * 12, [12]), ([0, 6] * 6, [6]), ([0, 0, 3, 3, 3, 3], [2, 4]), ([8, 9, 20, 31], [4])])
+@pytest.mark.parametrize(
+    ("distances", "turns"),
+    [([0] * 12, [12]), ([0, 6] * 6, [6]), ([0, 0, 3, 3, 3, 3], [2, 4]), ([8, 9, 20, 31], [4])],
+)
 def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[int], turns: list[int]) -> None:
-    """Loads, each of which waits for the computation so many before it; a queue holds 8, so what lies further back is done in any case."""
+    """Loads, each of which waits for the computation so many before it;
+    a queue holds 8, so what lies further back is done in any case.
+    """
     runs: list[IssuedCommand] = []
     for k, distance in enumerate(distances):
         waits = {Opcode.LOAD: NO_WAIT, Opcode.STORE: NO_WAIT, Opcode.EXEC: distance}
@@ -102,11 +131,19 @@ def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[in
             IssuedCommand(Opcode.EXEC, (("a_base", 1),), 1, numbers(row=k)),
         ]
     entries = folded(runs, 8)
-    assert [min(item.waits[2], 8) for item in unrolled(entries) if item.opcode is Opcode.LOAD] == [min(distance, 8) for distance in distances]
+    assert [min(item.waits[2], 8) for item in unrolled(entries) if item.opcode is Opcode.LOAD] == [
+        min(distance, 8) for distance in distances
+    ]
     assert [entry.count for entry in entries if isinstance(entry, Turns)] == turns
 
 
-def alone(kind: str, shapes: list[list[int]], weights: list[list[int] | np.ndarray], result: list[int], **attributes: Any) -> Graph:
+def alone(
+    kind: str,
+    shapes: list[list[int]],
+    weights: list[list[int] | np.ndarray],
+    result: list[int],
+    **attributes: Any,
+) -> Graph:
     """One operator on feature maps, then weights: arrays as they are, of shapes random ones."""
     rng = np.random.default_rng(0)
     maps, names = {f"x{i}": shape for i, shape in enumerate(shapes)}, [f"w{i}" for i in range(len(weights))]
@@ -114,17 +151,28 @@ def alone(kind: str, shapes: list[list[int]], weights: list[list[int] | np.ndarr
     constants = [numpy_helper.from_array(value, name) for name, value in zip(names, values, strict=True)]
     roi = [""] if kind == "Resize" else []
     node = helper.make_node(kind, [*maps, *roi, *names], ["y"], "y", **attributes)
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in {**maps, "y": result}.items()]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in {**maps, "y": result}.items()
+    ]
     return from_model(
-        helper.make_model(helper.make_graph([node], "alone", ends[:-1], ends[-1:], constants), opset_imports=[helper.make_opsetid("", 18)])
+        helper.make_model(
+            helper.make_graph([node], "alone", ends[:-1], ends[-1:], constants),
+            opset_imports=[helper.make_opsetid("", 18)],
+        )
     )
 
 
 def run_alone(graph: Graph) -> list[str]:
-    """Where the stream of one operator in int8 differs from its plan and its values. Raises Unsupported if it becomes none."""
+    """Where the stream of one operator in int8 differs from its plan and its values.
+
+    Raises Unsupported if it becomes none.
+    """
     rng = np.random.default_rng(0)
     graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
-    return disagreement(planned(GroupCosts(Dataflow.of(graph), accelerator_hardware(1 << 16)), (1,)), graph, inputs, 0)
+    return disagreement(
+        planned(GroupCosts(Dataflow.of(graph), accelerator_hardware(1 << 16)), (1,)), graph, inputs, 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +186,10 @@ def run_alone(graph: Graph) -> list[str]:
         alone("Resize", [[1, 16]], [np.array([1, 2], np.float32)], [1, 32], mode="nearest"),
         alone("Resize", [[1, 16, 2, 2]], [np.array([1, 2, 1, 1], np.float32)], [1, 32, 2, 2], mode="nearest"),
     ],
-    ids=lambda graph: f"{graph.operators[0].kind} {[list(graph.tensors[name].shape) for name in graph.operators[0].inputs if name]}",
+    ids=lambda graph: (
+        f"{graph.operators[0].kind} "
+        f"{[list(graph.tensors[name].shape) for name in graph.operators[0].inputs if name]}"
+    ),
 )
 def test_sizes_that_look_like_those_of_maps_and_vectors_are_refused(graph: Graph) -> None:
     with pytest.raises(Unsupported):
@@ -193,9 +244,14 @@ SCATTERED = {  # kernel, strides, pads, output padding, rows and columns of the 
 @pytest.mark.parametrize("name", SCATTERED)
 def test_a_transposed_convolution_makes_every_bit(name: str) -> None:
     kernel, strides, pads, more, size, (c, m) = SCATTERED[name]
-    extents = [s * (n - 1) + o + k - a - b for s, n, o, k, a, b in zip(strides, size, more, kernel, pads[:2], pads[2:], strict=True)]
+    extents = [
+        s * (n - 1) + o + k - a - b
+        for s, n, o, k, a, b in zip(strides, size, more, kernel, pads[:2], pads[2:], strict=True)
+    ]
     how = {"kernel_shape": kernel, "strides": strides, "pads": pads, "output_padding": more}
-    assert not run_alone(alone("ConvTranspose", [[1, c, *size]], [[c, m, *kernel], [m]], [1, m, *extents], **how))
+    assert not run_alone(
+        alone("ConvTranspose", [[1, c, *size]], [[c, m, *kernel], [m]], [1, m, *extents], **how)
+    )
 
 
 def test_a_refusal_says_what_the_host_could_do() -> None:
@@ -207,10 +263,18 @@ def test_a_refusal_says_what_the_host_could_do() -> None:
         helper.make_node("Conv", ["b", "v"], ["d"], "d"),
     ]
     rng = np.random.default_rng(0)
-    constants = [numpy_helper.from_array(rng.standard_normal((m, c, 1, 1)).astype(np.float32), name) for name, m, c in (("w", 16, 16), ("v", 4, 5))]
+    constants = [
+        numpy_helper.from_array(rng.standard_normal((m, c, 1, 1)).astype(np.float32), name)
+        for name, m, c in (("w", 16, 16), ("v", 4, 5))
+    ]
     ends = {"x": [1, 16, 5, 6], "b": [1, 5, 6, 16], "c": [1, 16, 5, 6], "d": [1, 4, 6, 16]}
-    infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ends.items()}
-    for asked, said in ((("b", "c"), "1 operator at the end could be the host's: lfopt quantize --end a --end c"), (("d", "c"), "")):
+    infos = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ends.items()
+    }
+    for asked, said in (
+        (("b", "c"), "1 operator at the end could be the host's: lfopt quantize --end a --end c"),
+        (("d", "c"), ""),
+    ):
         kept = nodes if "d" in asked else nodes[:3]
         net = helper.make_graph(kept, "g", [infos["x"]], [infos[name] for name in asked], constants)
         graph = from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)]))

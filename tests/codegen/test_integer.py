@@ -1,4 +1,6 @@
-"""Generated C on quantised maps gives the bits of the reference: every operator, random networks, real ones, every target that this machine runs."""
+"""Generated C on quantised maps gives the bits of the reference: every operator, random networks, real ones,
+every target that this machine runs.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,13 @@ KIB = 1024
 CHIP = Hardware(64 * KIB, element_bytes=1, weight_bytes=1, bias_bytes=4)
 STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function")
 TARGETS = ("c99", "native")
-OF_FLOATS = "BatchNormalization CumSum Einsum Gemm GroupNormalization Hardmax InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization"
+OF_FLOATS = (
+    "BatchNormalization CumSum Einsum Gemm GroupNormalization Hardmax InstanceNormalization LRN "
+    "LayerNormalization LogSoftmax LpNormalization"
+)
 REFUSED = frozenset(
-    f"{OF_FLOATS} DeformConv LpPool ReduceL1 ReduceL2 ReduceLogSum ReduceProd RoiAlign ScatterElements Trilu".split()
+    f"{OF_FLOATS} DeformConv LpPool ReduceL1 ReduceL2 ReduceLogSum ReduceProd RoiAlign "
+    "ScatterElements Trilu".split()
 )  # computed in float64
 
 
@@ -60,7 +66,9 @@ def built(source: CSource, folder: Path) -> Compiled:
     """The library alone, compiled quickly, and without warnings: for C99, in the letter of the standard."""
     write_source(source, folder)
     level = "-O0" if source.target == "c99" else "-O1"
-    flags = [flag if flag != "-O2" else level for flag in source.flags] + (["-Wpedantic"] if source.target == "c99" else [])
+    flags = [flag if flag != "-O2" else level for flag in source.flags] + (
+        ["-Wpedantic"] if source.target == "c99" else []
+    )
     command = [*find_compiler(), *flags, *STRICT, "-shared", "-fPIC", "model.c", "-o", "model.so", "-lm"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]
@@ -74,14 +82,16 @@ def same_bits(model: Compiled, inputs: dict[str, np.ndarray], expected: dict[str
             assert np.array_equal(values, expected[name], equal_nan=values.dtype.kind == "f"), name
 
 
-# -- operators -------------------------------------------------------------------------------------------------------------------------------
+# -- operators -----------------------------------------------------------------------------------------------
 
 
 WITH_INDICES = ("MaxPool",)  # refused: a result of integers beside the one of bytes
 
 
 def every_case(name: str, folder: Path, most: int) -> tuple[Counter[Arithmetic], set[str]]:
-    """Checks the first cases of every family; how many there were of every arithmetic, and which kinds were refused."""
+    """Checks the first cases of every family; how many there were of every arithmetic,
+    and which kinds were refused.
+    """
     counts, refused = Counter[Arithmetic](), set[str]()
     for family in EVERY_FAMILY:
         for k, (call, _, _, model, inputs) in enumerate(drawn(family)[:most]):
@@ -90,7 +100,9 @@ def every_case(name: str, folder: Path, most: int) -> tuple[Counter[Arithmetic],
                 source = emit_c(planned(graph, 64), graph, name, threads=1 + k % 2)
             except LfoptError:
                 refused.add(call.operator.kind)
-                assert arithmetic(call) is Arithmetic.FLOAT or call.operator.kind in WITH_INDICES, call.operator
+                assert arithmetic(call) is Arithmetic.FLOAT or call.operator.kind in WITH_INDICES, (
+                    call.operator
+                )
                 continue
             same_bits(built(source, folder / f"{family.__name__}{k}"), inputs, reference(graph, inputs))
             counts[arithmetic(call)] += 1
@@ -110,14 +122,18 @@ def test_many_operators_give_the_bits_of_the_reference(name: str, tmp_path: Path
     assert sum(every_case(name, tmp_path, 24)[0].values()) > 300
 
 
-# -- networks --------------------------------------------------------------------------------------------------------------------------------
+# -- networks ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks_give_the_bits_of_the_reference(seed: int, tmp_path: Path) -> None:
     graph = quantised(_Net(seed).finish(), tmp_path, seed, ("int8", "uint8")[seed % 2])
     plan = planned(graph, (2, 8, 64)[seed % 3], ("lbdf", "auto", "brr")[seed % 3])
-    kinds = {Call.of(graph, op).operator.kind for op in graph.operators if graph.tensors[op.outputs[0]].quantization is None}
+    kinds = {
+        Call.of(graph, op).operator.kind
+        for op in graph.operators
+        if graph.tensors[op.outputs[0]].quantization is None
+    }
     inputs = feeds(graph, seed)
     expected = reference(graph, inputs)
     if kinds - {"DequantizeLinear", "QuantizeLinear"}:
@@ -138,12 +154,22 @@ def test_many_random_networks_give_the_bits_of_the_reference(seed: int, tmp_path
     test_random_networks_give_the_bits_of_the_reference(seed, tmp_path)
 
 
-NETWORKS = [("mobilenet_v2", "int8"), ("resnet18", "uint8"), ("squeezenet1_1", "uint8"), ("efficientnet_b0", "int8")]
+NETWORKS = [
+    ("mobilenet_v2", "int8"),
+    ("resnet18", "uint8"),
+    ("squeezenet1_1", "uint8"),
+    ("efficientnet_b0", "int8"),
+]
 
 
 @pytest.mark.parametrize(
     ("network", "dtype"),
-    [pytest.param(*network, id=network[0], marks=pytest.mark.slow if network[0] == "efficientnet_b0" else ()) for network in NETWORKS],
+    [
+        pytest.param(
+            *network, id=network[0], marks=pytest.mark.slow if network[0] == "efficientnet_b0" else ()
+        )
+        for network in NETWORKS
+    ],
 )
 def test_a_network_gives_the_bits_of_the_reference(network: str, dtype: str, tmp_path: Path) -> None:
     graph = quantised(zoo_network(network, 64), tmp_path, dtype=dtype)
@@ -169,7 +195,11 @@ def test_what_follows_a_mean_goes_through_its_table(name: str, tmp_path: Path) -
     net.add("HardSigmoid")
     graph = quantised(net.finish(), tmp_path)
     inputs = feeds(graph)
-    same_bits(built(emit_c(plan_for_cpu(graph, CHIP), graph, name), tmp_path / "c"), inputs, reference(graph, inputs))
+    same_bits(
+        built(emit_c(plan_for_cpu(graph, CHIP), graph, name), tmp_path / "c"),
+        inputs,
+        reference(graph, inputs),
+    )
 
 
 FORMS = {  # of ONNX Runtime's quantiser: type of maps, and options
@@ -183,7 +213,9 @@ FORMS = {  # of ONNX Runtime's quantiser: type of maps, and options
 @pytest.mark.skipif(not target("native").dots, reason="AVX-512 VNNI")
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_mobile_block_runs_on_dot_products(form: str, tmp_path: Path) -> None:
-    """Depthwise by 64 channels and by 16, SiLU and Relu behind kernels, squeeze and excite, a convolution by Winograd's algorithm at odd borders."""
+    """Depthwise by 64 channels and by 16, SiLU and Relu behind kernels, squeeze and excite, a convolution by
+    Winograd's algorithm at odd borders.
+    """
     net = Net("block", seed=0, weights=True)
     image = net.image((1, 3, 30, 26))
     stem = net.conv("stem", image, 32, 3, stride=2, act="silu")
@@ -191,33 +223,51 @@ def test_every_form_of_a_mobile_block_runs_on_dot_products(form: str, tmp_path: 
     x = net.conv("project", net.mul("gated", x, gate(net, "gate", x, 8, "silu", "sigmoid")), 32)
     x = net.conv("square", net.add("add", x, stem), 48, 3, act="relu")
     dtype, options = FORMS[form]
-    model = quantise(simplify(from_model(net.model(image, x, doc=""))), tmp_path / "q.onnx", np.random.default_rng(0), dtype, **options)
+    model = quantise(
+        simplify(from_model(net.model(image, x, doc=""))),
+        tmp_path / "q.onnx",
+        np.random.default_rng(0),
+        dtype,
+        **options,
+    )
     graph = from_model(model)
     inputs = feeds(graph)
-    source = emit_c(plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)), graph, threads=1 + [*FORMS].index(form) % 2)
+    source = emit_c(
+        plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)), graph, threads=1 + [*FORMS].index(form) % 2
+    )
     assert not source.loops
     assert b"_in(const uint8_t *x, int row, int pixel, int16_t *restrict v)" in source.files["model.c"]
     same_bits(built(source, tmp_path / "c"), inputs, reference(graph, inputs))
 
 
-# -- sanitizers, and what is refused -----------------------------------------------------------------------------------------------------------
+# -- sanitizers, and what is refused -------------------------------------------------------------------------
 
 
 @pytest.mark.sanitize
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_is_touched_that_is_not_its_own(name: str, tmp_path: Path) -> None:
-    """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
+    """Under the address and undefined-behaviour sanitizers,
+    with memory of exactly the sizes that are asked for.
+    """
     graph = quantised(zoo_network("efficientnet_b0", 32), tmp_path)
     source = emit_c(planned(graph, 64), graph, name)
     inputs, output = feeds(graph), graph.outputs[0]
-    assert np.array_equal(run_checked(source, inputs, graph.outputs, tmp_path)[output], reference(graph, inputs)[output])
+    assert np.array_equal(
+        run_checked(source, inputs, graph.outputs, tmp_path)[output], reference(graph, inputs)[output]
+    )
 
 
 def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:
     graph = quantised(zoo_network("squeezenet1_1", 32), tmp_path)
-    assert plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)).hardware == replace(CHIP, buffer_bytes=1 << 20)
+    assert plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)).hardware == replace(
+        CHIP, buffer_bytes=1 << 20
+    )
     costs = GroupCosts(Dataflow.of(graph), Hardware(64 * KIB, element_bytes=4))
     solution = solve(costs, SearchOptions(time_limit=10))
-    with pytest.raises(Unsupported, match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, element_bytes 1"):
+    with pytest.raises(
+        Unsupported,
+        match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, "
+        "element_bytes 1",
+    ):
         emit_c(make_draft(graph, costs, solution, solution.lower_bound_bytes).finished(), graph)

@@ -1,4 +1,6 @@
-"""Operators as plain loops give what NumPy gives: every type, rank and layout, whole maps and rings, without warnings or undefined behaviour."""
+"""Operators as plain loops give what NumPy gives:
+every type, rank and layout, whole maps and rings, without warnings or undefined behaviour.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,37 @@ from codegen.source import Unsupported
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.ir import Hardware
 from tests.codegen.checked import run_checked
-from tests.codegen.single_operators import CHECKED, CTYPES, FLOATS, Constant, Net, Operand, agrees, expected, fixed, run, same, types_of, values
+from tests.codegen.single_operators import (
+    CHECKED,
+    CTYPES,
+    FLOATS,
+    Constant,
+    Net,
+    Operand,
+    agrees,
+    expected,
+    fixed,
+    run,
+    same,
+    types_of,
+    values,
+)
 from tests.operators import between_elements, bit_cast, cases
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (5,), (3, 4), (2, 3, 4), (1, 3, 4, 5), (2, 3, 2, 2, 3))
 
 
-# -- elementwise -----------------------------------------------------------------------------------------------------------------------------
+# -- elementwise ---------------------------------------------------------------------------------------------
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "BitShift": [{"direction": "LEFT"}, {"direction": "RIGHT"}],
     "Gelu": [{}, {"approximate": "tanh"}],
-    "IsInf": [{}, {"detect_negative": 0}, {"detect_positive": 0}, {"detect_positive": 0, "detect_negative": 0}],
+    "IsInf": [
+        {},
+        {"detect_negative": 0},
+        {"detect_positive": 0},
+        {"detect_positive": 0, "detect_negative": 0},
+    ],
     "Mod": [{"fmod": 0}, {"fmod": 1}],
     "Shrink": [{"bias": 0.25, "lambd": 1.5}],
     "ThresholdedRelu": [{"alpha": 0.5}],
@@ -49,7 +70,10 @@ def test_elementwise_operators_give_what_numpy_gives_on_every_type(part: int, tm
                 shape = SHAPES[rng.integers(len(SHAPES))]
                 schema = onnx.defs.get_schema(kind)
                 count = COUNTS.get(kind, schema.min_input)
-                operands = [values(rng, dtype, shape), *(values(rng, dtype, broadcast(rng, shape)) for _ in range(count - 1))]
+                operands = [
+                    values(rng, dtype, shape),
+                    *(values(rng, dtype, broadcast(rng, shape)) for _ in range(count - 1)),
+                ]
                 if kind == "Where":
                     operands[0] = values(rng, "bool", operands[0].shape)
                 elif kind == "Clip":
@@ -62,7 +86,10 @@ def test_elementwise_operators_give_what_numpy_gives_on_every_type(part: int, tm
 
 def broadcast(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape that can be broadcast to another."""
-    return tuple(1 if rng.random() < 0.3 else extent for extent in shape[int(rng.integers(len(shape) + 1)) if rng.random() < 0.3 else 0 :])
+    return tuple(
+        1 if rng.random() < 0.3 else extent
+        for extent in shape[int(rng.integers(len(shape) + 1)) if rng.random() < 0.3 else 0 :]
+    )
 
 
 def test_casts_are_those_of_numpy(tmp_path: Path) -> None:
@@ -93,13 +120,16 @@ def test_given_statistics_normalize_a_batch(tmp_path: Path) -> None:
     rng, net = np.random.default_rng(0), Net()
     for dtype in FLOATS:
         for shape in ((4, 3), (2, 3, 5), (2, 3, 4, 5), (1, 3, 2, 2, 2)):
-            x, given = rng.standard_normal(shape).astype(dtype), [rng.random(3).astype(dtype) + 0.1 for _ in range(4)]
+            x, given = (
+                rng.standard_normal(shape).astype(dtype),
+                [rng.random(3).astype(dtype) + 0.1 for _ in range(4)],
+            )
             net.add("BatchNormalization", x, *map(Constant, given), epsilon=1e-3)
             net.add("BatchNormalization", x, *given)
     agrees(net, tmp_path)
 
 
-# -- moving ----------------------------------------------------------------------------------------------------------------------------------
+# -- moving --------------------------------------------------------------------------------------------------
 
 
 def draw(rng: np.random.Generator, rank: int) -> np.ndarray:
@@ -110,7 +140,11 @@ def draw(rng: np.random.Generator, rank: int) -> np.ndarray:
 def sliced(rng: np.random.Generator, extent: int) -> tuple[int, int, int]:
     """Start, stop and step of a slice that is not empty."""
     start, step = int(rng.integers(extent)), int(rng.choice([-3, -2, -1, 1, 2]))
-    stop = int(rng.integers(start + 1, extent + 3)) if step > 0 else int(rng.integers(-extent - 3, start - extent))
+    stop = (
+        int(rng.integers(start + 1, extent + 3))
+        if step > 0
+        else int(rng.integers(-extent - 3, start - extent))
+    )
     return start - int(rng.choice([0, extent])), stop, step
 
 
@@ -119,11 +153,23 @@ def moved(net: Net, rng: np.random.Generator, rank: int) -> None:
     x = draw(rng, rank)
     axis = int(rng.integers(-rank, rank))
     k = axis % rank
-    longer = [values(rng, x.dtype.name, tuple(n + (a == k) * int(rng.integers(0, 3)) for a, n in enumerate(x.shape))) for _ in range(2)]
+    longer = [
+        values(
+            rng, x.dtype.name, tuple(n + (a == k) * int(rng.integers(0, 3)) for a, n in enumerate(x.shape))
+        )
+        for _ in range(2)
+    ]
     net.add("Concat", x, Constant(longer[0]), longer[1], axis=axis)
     if x.shape[k] > 2:
         first = int(rng.integers(1, x.shape[k] - 1))
-        net.add("Split", x, fixed(first, 1, x.shape[k] - first - 1), outputs=3, hidden=(1,) if rng.random() < 0.5 else (), axis=axis)
+        net.add(
+            "Split",
+            x,
+            fixed(first, 1, x.shape[k] - first - 1),
+            outputs=3,
+            hidden=(1,) if rng.random() < 0.5 else (),
+            axis=axis,
+        )
     starts, stops, steps = zip(*(sliced(rng, n) for n in x.shape), strict=True)
     net.add("Slice", x, fixed(*starts), fixed(*stops), fixed(*range(rank)), fixed(*steps))
     net.add("Transpose", x, perm=[int(a) for a in rng.permutation(rank)])
@@ -135,14 +181,20 @@ def moved(net: Net, rng: np.random.Generator, rank: int) -> None:
     net.add("Pad", x, fixed(2, 1), None, fixed(axis))
     for mode in ("edge", "reflect", "wrap"):
         net.add("Pad", x, fixed(*np.minimum(amounts, np.tile(x.shape, 2) - 1).clip(0)), mode=mode)
-    indices = rng.integers(-x.shape[k], x.shape[k], tuple(rng.integers(1, 4, int(rng.integers(0, 3))))).astype(rng.choice(["int32", "int64"]))
+    indices = rng.integers(
+        -x.shape[k], x.shape[k], tuple(rng.integers(1, 4, int(rng.integers(0, 3))))
+    ).astype(rng.choice(["int32", "int64"]))
     net.add("Gather", x, np.asarray(indices), axis=axis)
     net.add("Gather", Constant(x), Constant(np.asarray(indices)), axis=axis)
-    taken = tuple(int(rng.integers(1, 6)) if a == k else int(rng.integers(1, n + 1)) for a, n in enumerate(x.shape))
+    taken = tuple(
+        int(rng.integers(1, 6)) if a == k else int(rng.integers(1, n + 1)) for a, n in enumerate(x.shape)
+    )
     net.add("GatherElements", x, rng.integers(-x.shape[k], x.shape[k], taken), axis=axis)
     batch = int(rng.integers(0, min(rank, 2)))
     depth = int(rng.integers(1, rank - batch + 1))
-    picked = np.stack([rng.integers(-n, n, (*x.shape[:batch], 3)) for n in x.shape[batch : batch + depth]], -1)
+    picked = np.stack(
+        [rng.integers(-n, n, (*x.shape[:batch], 3)) for n in x.shape[batch : batch + depth]], -1
+    )
     net.add("GatherND", x, picked, batch_dims=batch)
     if rank >= 2:
         net.add("Trilu", x, upper=int(rng.integers(2)))
@@ -170,10 +222,20 @@ def test_updates_are_scattered_in_order(tmp_path: Path) -> None:
     rng, net = np.random.default_rng(0), Net()
     for reduction in ("none", "add", "mul", "max", "min"):
         for dtype in ("float32", "float64", "int8", "uint64"):
-            x, new, parts = (np.nan_to_num(values(rng, dtype, shape)) for shape in ((4, 3, 5), (2, 3, 4), (6, 5)))
-            indices = rng.integers(-3, 3, (2, 3, 4)) if reduction != "none" else np.argsort(rng.random((2, 3, 4)), 1)
+            x, new, parts = (
+                np.nan_to_num(values(rng, dtype, shape)) for shape in ((4, 3, 5), (2, 3, 4), (6, 5))
+            )
+            indices = (
+                rng.integers(-3, 3, (2, 3, 4))
+                if reduction != "none"
+                else np.argsort(rng.random((2, 3, 4)), 1)
+            )
             net.add("ScatterElements", x, indices, new, axis=1, reduction=reduction)
-            pairs = rng.integers(-3, 3, (6, 2)) if reduction != "none" else np.argwhere(np.ones((4, 3)))[rng.permutation(12)[:6]]
+            pairs = (
+                rng.integers(-3, 3, (6, 2))
+                if reduction != "none"
+                else np.argwhere(np.ones((4, 3)))[rng.permutation(12)[:6]]
+            )
             net.add("ScatterND", x, pairs, parts, reduction=reduction)
     agrees(net, tmp_path)
 
@@ -193,27 +255,43 @@ def test_indices_that_lie_outside_touch_nothing_outside(tmp_path: Path) -> None:
         assert output.tolist() == ([0, 1, 2, 3] if name.startswith("scatter") else [0, 0, 3, 3]), name
 
 
-# -- between elements ------------------------------------------------------------------------------------------------------------------------
+# -- between elements ----------------------------------------------------------------------------------------
 
 
 def test_maps_are_read_between_their_elements(tmp_path: Path) -> None:
-    """Regions and offsets beyond the map among them, and some that are no numbers, of which C makes something without touching anything outside."""
+    """Regions and offsets beyond the map among them, and some that are no numbers,
+    of which C makes something without touching anything outside.
+    """
     rng, net = np.random.default_rng(0), Net()
     for family in (between_elements, bit_cast):
         for case in cases(family, 12):
-            operands = [Constant(v) if i in case.constant and v is not None else v for i, v in enumerate(case.operands)]
+            operands = [
+                Constant(v) if i in case.constant and v is not None else v
+                for i, v in enumerate(case.operands)
+            ]
             net.add(case.kind, *operands, **dict[str, Any](case.attributes))
     agrees(net, tmp_path)
     odd = Net()
-    x, far = np.ones((1, 2, 3, 4), np.float32), rng.choice(np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1], np.float32), (1, 8, 4, 5))
+    x, far = (
+        np.ones((1, 2, 3, 4), np.float32),
+        rng.choice(np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1], np.float32), (1, 8, 4, 5)),
+    )
     odd.add("DeformConv", x, Constant(np.ones((2, 2, 2, 2), np.float32)), far, pads=[1, 1, 1, 1])
-    odd.add("RoiAlign", x, far.reshape(-1, 4), rng.integers(-9, 9, 40), output_height=2, output_width=2, sampling_ratio=2)
+    odd.add(
+        "RoiAlign",
+        x,
+        far.reshape(-1, 4),
+        rng.integers(-9, 9, 40),
+        output_height=2,
+        output_width=2,
+        sampling_ratio=2,
+    )
     source = emit_c(plan_for_cpu(odd.graph, Hardware(1 << 16, element_bytes=4)), odd.graph, "c99")
     outputs = run(replace(source, flags=CHECKED), odd, tmp_path / "odd")
     assert all(np.isfinite(values).all() for values in outputs.values())
 
 
-# -- searching -------------------------------------------------------------------------------------------------------------------------------
+# -- searching -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", range(1, 6))
@@ -227,12 +305,20 @@ def test_the_best_elements_are_found(rank: int, tmp_path: Path) -> None:
         for kind in ("ArgMax", "ArgMin"):
             net.add(kind, x, axis=axis, keepdims=int(rng.integers(2)), select_last_index=int(rng.integers(2)))
         net.add("Hardmax", values(rng, str(rng.choice(FLOATS)), x.shape), axis=axis)
-        summed = rng.integers(-99, 99, x.shape).astype(str(rng.choice(["float32", "float64", "int32", "int64", "uint32", "uint64"])))
-        net.add("CumSum", summed, Constant(np.array(axis)), exclusive=int(rng.integers(2)), reverse=int(rng.integers(2)))
+        summed = rng.integers(-99, 99, x.shape).astype(
+            str(rng.choice(["float32", "float64", "int32", "int64", "uint32", "uint64"]))
+        )
+        net.add(
+            "CumSum",
+            summed,
+            Constant(np.array(axis)),
+            exclusive=int(rng.integers(2)),
+            reverse=int(rng.integers(2)),
+        )
     agrees(net, tmp_path)
 
 
-# -- rings -----------------------------------------------------------------------------------------------------------------------------------
+# -- rings ---------------------------------------------------------------------------------------------------
 
 
 def conv(net: Net, rng: np.random.Generator, x: Operand, channels: int, outputs: int, kernel: int = 3) -> str:
@@ -245,7 +331,13 @@ Rows = Callable[[Net, np.random.Generator, str], str]
 
 def _pad(net: Net, rng: np.random.Generator, x: str) -> str:
     grown = net.add("Pad", x, fixed(0, 1, 3, -1, 0, -1, -2, 2), Constant(np.array(0.5, np.float32)))
-    return net.add("Slice", net.add("Pad", grown, fixed(0, 0, 0, 0, 0, 0, 4, 0), mode="edge"), fixed(5), fixed(17), fixed(2))
+    return net.add(
+        "Slice",
+        net.add("Pad", grown, fixed(0, 0, 0, 0, 0, 0, 4, 0), mode="edge"),
+        fixed(5),
+        fixed(17),
+        fixed(2),
+    )
 
 
 def _reflect(net: Net, rng: np.random.Generator, x: str) -> str:
@@ -254,13 +346,17 @@ def _reflect(net: Net, rng: np.random.Generator, x: str) -> str:
 
 
 def _split(net: Net, rng: np.random.Generator, x: str) -> str:
-    return net.add("Concat", net.add("Split", x, fixed(5, 7), outputs=2, axis=2), f"split{len(net.nodes) - 1}_1", axis=2)
+    return net.add(
+        "Concat", net.add("Split", x, fixed(5, 7), outputs=2, axis=2), f"split{len(net.nodes) - 1}_1", axis=2
+    )
 
 
 def _halves(net: Net, rng: np.random.Generator, x: str) -> str:
     left = net.add("Split", x, fixed(1, 2, 1), outputs=3, hidden=(1,), axis=1)
     right = f"split{len(net.nodes) - 1}_2"
-    return net.add("Concat", right, Constant(rng.standard_normal((1, 2, 12, 10)).astype(np.float32)), left, axis=1)
+    return net.add(
+        "Concat", right, Constant(rng.standard_normal((1, 2, 12, 10)).astype(np.float32)), left, axis=1
+    )
 
 
 def _topk(net: Net, rng: np.random.Generator, x: str) -> str:
@@ -270,7 +366,13 @@ def _topk(net: Net, rng: np.random.Generator, x: str) -> str:
 
 def _scatter(net: Net, rng: np.random.Generator, x: str) -> str:
     numbers = rng.standard_normal((1, 2, 1, 10)).astype(np.float32)
-    rows = net.add("ScatterND", x, Constant(np.array([[0, 1, 3], [0, 2, -1]])), Constant(numbers[0, :, 0]), reduction="add")
+    rows = net.add(
+        "ScatterND",
+        x,
+        Constant(np.array([[0, 1, 3], [0, 2, -1]])),
+        Constant(numbers[0, :, 0]),
+        reduction="add",
+    )
     return net.add("ScatterElements", rows, Constant(np.full(numbers.shape, 4)), Constant(numbers), axis=2)
 
 
@@ -288,26 +390,42 @@ def _sequence(net: Net, rng: np.random.Generator, x: str) -> str:
     """A view as [1, 12, 40]: rows stay, but lie otherwise."""
     flat = net.add("Reshape", net.add("Transpose", x, perm=[0, 2, 1, 3]), fixed(1, 12, 40))
     flat = net.add("Slice", net.add("Softsign", flat), fixed(-1), fixed(-99), fixed(2), fixed(-1))
-    return net.add("Transpose", net.add("Reshape", net.add("Atan", flat), fixed(1, 12, 4, 10)), perm=[0, 2, 1, 3])
+    return net.add(
+        "Transpose", net.add("Reshape", net.add("Atan", flat), fixed(1, 12, 4, 10)), perm=[0, 2, 1, 3]
+    )
 
 
 BETWEEN: dict[str, Rows] = {  # from rows of 12 of 4 channels by 10 pixels to such rows
-    "arg": lambda net, rng, x: net.add("Add", x, net.add("Cast", net.add("ArgMax", x, axis=2), to=onnx.TensorProto.FLOAT)),
-    "cumsum": lambda net, rng, x: net.add("CumSum", net.add("CumSum", x, fixed(3), reverse=1), fixed(2), exclusive=1),
-    "gather": lambda net, rng, x: net.add("Gather", net.add("Gather", x, fixed(3, -3, 0, 1), axis=1), fixed(*range(9, -1, -1)), axis=3),
+    "arg": lambda net, rng, x: net.add(
+        "Add", x, net.add("Cast", net.add("ArgMax", x, axis=2), to=onnx.TensorProto.FLOAT)
+    ),
+    "cumsum": lambda net, rng, x: net.add(
+        "CumSum", net.add("CumSum", x, fixed(3), reverse=1), fixed(2), exclusive=1
+    ),
+    "gather": lambda net, rng, x: net.add(
+        "Gather", net.add("Gather", x, fixed(3, -3, 0, 1), axis=1), fixed(*range(9, -1, -1)), axis=3
+    ),
     "halves": _halves,
-    "hardmax": lambda net, rng, x: net.add("Add", net.add("Hardmax", x, axis=2), net.add("Hardmax", x, axis=1)),
+    "hardmax": lambda net, rng, x: net.add(
+        "Add", net.add("Hardmax", x, axis=2), net.add("Hardmax", x, axis=1)
+    ),
     "integers": _integers,
     "masked": _masked,
     "pad": _pad,
     "reflect": _reflect,
-    "rows": lambda net, rng, x: net.add("Gather", net.add("Tile", x, fixed(1, 1, 2, 1)), fixed(*range(20, 8, -1)), axis=2),
+    "rows": lambda net, rng, x: net.add(
+        "Gather", net.add("Tile", x, fixed(1, 1, 2, 1)), fixed(*range(20, 8, -1)), axis=2
+    ),
     "scatter": _scatter,
     "sequence": _sequence,
-    "slice": lambda net, rng, x: net.add("Slice", net.add("Concat", x, x, axis=2), fixed(18, 8), fixed(2, -11), fixed(2, 3), fixed(-1, -1)),
+    "slice": lambda net, rng, x: net.add(
+        "Slice", net.add("Concat", x, x, axis=2), fixed(18, 8), fixed(2, -11), fixed(2, 3), fixed(-1, -1)
+    ),
     "split": _split,
     "topk": _topk,
-    "transpose": lambda net, rng, x: net.add("Transpose", net.add("Transpose", x, perm=[0, 3, 2, 1]), perm=[0, 3, 2, 1]),
+    "transpose": lambda net, rng, x: net.add(
+        "Transpose", net.add("Transpose", x, perm=[0, 3, 2, 1]), perm=[0, 3, 2, 1]
+    ),
 }
 
 
@@ -323,7 +441,7 @@ def test_rows_in_rings_are_what_whole_maps_are(part: int, tmp_path: Path) -> Non
     assert any(0 < place.slots < 12 for group in fused for place in group.places)
 
 
-# -- sanitizers ------------------------------------------------------------------------------------------------------------------------------
+# -- sanitizers ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sanitize
@@ -339,7 +457,7 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
     same(run_checked(source, net.inputs, graph.outputs, tmp_path), expected(net, graph))
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "operands"), [("RandomUniformLike", []), ("CumSum", [np.array(0)])])

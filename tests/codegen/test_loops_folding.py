@@ -1,4 +1,6 @@
-"""Plain loops that fold elements (contractions, windows, reductions, normalizations, Resize) give what NumPy gives, whole maps or row by row."""
+"""Plain loops that fold elements (contractions, windows, reductions, normalizations, Resize) give what NumPy
+gives, whole maps or row by row.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,16 @@ def several(rng: np.random.Generator, rank: int, low: int, high: int) -> list[in
     return [int(n) for n in rng.integers(low, high, rank)]
 
 
-# -- contractions ----------------------------------------------------------------------------------------------------------------------------
+# -- contractions --------------------------------------------------------------------------------------------
 
 
 def window(rng: np.random.Generator, rank: int, kernel: Sequence[int]) -> dict[str, Any]:
     """Attributes of a window, pads less than the kernel."""
-    attributes: dict[str, Any] = {"kernel_shape": [*kernel], "strides": several(rng, rank, 1, 4), "dilations": several(rng, rank, 1, 3)}
+    attributes: dict[str, Any] = {
+        "kernel_shape": [*kernel],
+        "strides": several(rng, rank, 1, 4),
+        "dilations": several(rng, rank, 1, 3),
+    }
     how = rng.random()
     if how < 0.2:
         attributes["auto_pad"] = str(rng.choice(["SAME_UPPER", "SAME_LOWER", "VALID"]))
@@ -47,15 +53,21 @@ def window(rng: np.random.Generator, rank: int, kernel: Sequence[int]) -> dict[s
     return attributes
 
 
-def convolved(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, outputs: int) -> None:
+def convolved(
+    net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, outputs: int
+) -> None:
     kernel, extents = several(rng, rank, 1, 4), several(rng, rank, 6, 10)
     x = normal(rng, (int(rng.integers(1, 3)), group * read, *extents), dtype)
-    weights = normal(rng, (group * outputs, read, *kernel), dtype) / np.sqrt(read * np.prod(kernel)).astype(dtype)
+    weights = normal(rng, (group * outputs, read, *kernel), dtype) / np.sqrt(read * np.prod(kernel)).astype(
+        dtype
+    )
     bias = [maybe(rng, normal(rng, (group * outputs,), dtype))] if rng.random() < 0.6 else []
     net.add("Conv", x, maybe(rng, weights), *bias, group=group, **window(rng, rank, kernel))
 
 
-def scattered(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, outputs: int) -> None:
+def scattered(
+    net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, outputs: int
+) -> None:
     kernel, extents = several(rng, rank, 2, 4), several(rng, rank, 3, 6)
     x = normal(rng, (int(rng.integers(1, 3)), group * read, *extents), dtype)
     weights = normal(rng, (group * read, outputs, *kernel), dtype) / np.sqrt(read).astype(dtype)
@@ -63,11 +75,15 @@ def scattered(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: 
     attributes = window(rng, rank, kernel)
     strides, dilations = attributes["strides"], attributes["dilations"]
     if rng.random() < 0.4:
-        attributes["output_padding"] = [int(rng.integers(0, max(s, d))) for s, d in zip(strides, dilations, strict=True)]
+        attributes["output_padding"] = [
+            int(rng.integers(0, max(s, d))) for s, d in zip(strides, dilations, strict=True)
+        ]
     elif "auto_pad" not in attributes and rng.random() < 0.4:
         del attributes["strides"], attributes["dilations"]
         attributes.pop("pads", None)
-        attributes["output_shape"] = [n + k - 1 - int(rng.integers(-1, 2)) for n, k in zip(extents, kernel, strict=True)]
+        attributes["output_shape"] = [
+            n + k - 1 - int(rng.integers(-1, 2)) for n, k in zip(extents, kernel, strict=True)
+        ]
     if attributes.get("auto_pad") == "VALID":
         del attributes["auto_pad"]
     net.add("ConvTranspose", x, maybe(rng, weights), *bias, group=group, **attributes)
@@ -86,19 +102,29 @@ def test_convolutions_of_any_rank_group_and_type(rank: int, tmp_path: Path) -> N
 def test_matrix_products_of_any_type(tmp_path: Path) -> None:
     rng, net = np.random.default_rng(0), Net()
     shapes = (
-        ((3,), (3,)), ((2, 3), (3, 4)), ((3,), (2, 3, 4)), ((2, 5, 3), (3,)), ((2, 1, 4, 3), (5, 3, 20)), ((1, 2, 4, 3), (2, 2, 3, 150)),
+        ((3,), (3,)), ((2, 3), (3, 4)), ((3,), (2, 3, 4)), ((2, 5, 3), (3,)), ((2, 1, 4, 3), (5, 3, 20)),
+        ((1, 2, 4, 3), (2, 2, 3, 150)),
         ((1, 6, 5), (1, 5, 33)), ((2, 1, 2, 1, 3), (3, 1, 3, 2)),
     )  # fmt: skip
     for a, b in shapes:
         for dtype in ("float32", str(rng.choice(["float64", "int32", "int64", "uint32", "uint64"]))):
-            operands = [(9 * normal(rng, shape)).astype(dtype) if dtype not in FLOATS else normal(rng, shape, dtype) for shape in (a, b)]
+            operands = [
+                (9 * normal(rng, shape)).astype(dtype) if dtype not in FLOATS else normal(rng, shape, dtype)
+                for shape in (a, b)
+            ]
             net.add("MatMul", maybe(rng, operands[0]), operands[1])
             net.add("MatMul", operands[0], maybe(rng, operands[1]))
     for dtype in ("float32", "float64", "int32", "uint64"):
         for flipped, turned in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            a, b = (40 * normal(rng, shape) for shape in ((4, 3)[:: 1 - 2 * flipped], (3, 21)[:: 1 - 2 * turned]))
+            a, b = (
+                40 * normal(rng, shape) for shape in ((4, 3)[:: 1 - 2 * flipped], (3, 21)[:: 1 - 2 * turned])
+            )
             a, b = (np.abs(x).astype(dtype) if dtype.startswith("u") else x.astype(dtype) for x in (a, b))
-            c = [] if rng.random() < 0.3 else [maybe(rng, np.ones(((), (21,), (4, 1), (4, 21))[int(rng.integers(4))], dtype))]
+            c = (
+                []
+                if rng.random() < 0.3
+                else [maybe(rng, np.ones(((), (21,), (4, 1), (4, 21))[int(rng.integers(4))], dtype))]
+            )
             scales: dict[str, Any] = {"alpha": 0.5, "beta": 2.0} if rng.random() < 0.5 else {}
             net.add("Gemm", a, maybe(rng, b), *c, transA=flipped, transB=turned, **scales)
     agrees(net, tmp_path)
@@ -106,20 +132,32 @@ def test_matrix_products_of_any_type(tmp_path: Path) -> None:
 
 def test_sums_of_products_by_letters(tmp_path: Path) -> None:
     rng, net = np.random.default_rng(0), Net()
-    equations = "ij->ji ii->i ii i,i bij,bjk->bik bik,bjk->bij i,j->ij ...ij,...jk->...ik bi...->b... ab,bc,cd->da bhwc,hkc->bhwk"
+    equations = (
+        "ij->ji ii->i ii i,i bij,bjk->bik bik,bjk->bij i,j->ij ...ij,...jk->...ik bi...->b... "
+        "ab,bc,cd->da bhwc,hkc->bhwk"
+    )
     for equation in equations.split():
         for dtype in ("float32", "float64", "int32"):
             extents = {letter: int(rng.integers(2, 5)) for letter in "abcdhijk"} | {"k": 18, "w": 3}
             terms = equation.split("->")[0].replace("...", "xy").split(",")
             extents |= {"x": 2, "y": 3}
-            net.add("Einsum", *((5 * normal(rng, [extents[c] for c in term])).astype(dtype) for term in terms), equation=equation)
-    net.add("Einsum", normal(rng, (1, 3, 2, 4)), normal(rng, (2, 3, 4, 5)), equation="... i j , ... j k -> ... i k")
+            net.add(
+                "Einsum",
+                *((5 * normal(rng, [extents[c] for c in term])).astype(dtype) for term in terms),
+                equation=equation,
+            )
+    net.add(
+        "Einsum",
+        normal(rng, (1, 3, 2, 4)),
+        normal(rng, (2, 3, 4, 5)),
+        equation="... i j , ... j k -> ... i k",
+    )
     net.add("Einsum", normal(rng, (3, 2)), normal(rng, (2, 5)), equation="zb,ba")
     net.add("Einsum", normal(rng, (2, 3, 2, 4)), normal(rng, (2, 1, 4, 5)), equation="...ij,...jk->...ik")
     agrees(net, tmp_path)
 
 
-# -- windows and reductions ------------------------------------------------------------------------------------------------------------------
+# -- windows and reductions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -138,7 +176,9 @@ def test_pools_of_any_rank_and_type(rank: int, tmp_path: Path) -> None:
                 outputs = int(rng.integers(1, 3)) if kind == "MaxPool" else 1
                 attributes |= {"storage_order": int(rng.integers(2))} if outputs > 1 else {}
                 x = 20 * normal(rng, (2, 3, *several(rng, rank, 6, 10)))
-                net.add(kind, (np.abs(x) if dtype == "uint8" else x).astype(dtype), outputs=outputs, **attributes)
+                net.add(
+                    kind, (np.abs(x) if dtype == "uint8" else x).astype(dtype), outputs=outputs, **attributes
+                )
     for kind in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
         for dtype in FLOATS:
             net.add(kind, normal(rng, (2, 3, *several(rng, rank, 2, 6)), dtype))
@@ -152,10 +192,23 @@ def test_reductions_on_every_type(tmp_path: Path) -> None:
             rank = int(rng.integers(1, 6))
             axes = [int(a) for a in rng.permutation(rank)[: int(rng.integers(1, rank + 1))]]
             shape = several(rng, rank, 1, 5)
-            x = rng.random(shape) < 0.5 if dtype == "bool" else rng.integers(1, 4, shape) if dtype not in FLOATS else 0.5 + rng.random(shape)
+            x = (
+                rng.random(shape) < 0.5
+                if dtype == "bool"
+                else rng.integers(1, 4, shape)
+                if dtype not in FLOATS
+                else 0.5 + rng.random(shape)
+            )
             keep = int(rng.integers(2))
-            net.add(kind, np.asarray(x).astype(dtype), fixed(*(a - rank * int(rng.integers(2)) for a in axes)), keepdims=keep)
-            net.add(kind, np.asarray(x).astype(dtype), keepdims=keep, noop_with_empty_axes=int(rng.integers(2)))
+            net.add(
+                kind,
+                np.asarray(x).astype(dtype),
+                fixed(*(a - rank * int(rng.integers(2)) for a in axes)),
+                keepdims=keep,
+            )
+            net.add(
+                kind, np.asarray(x).astype(dtype), keepdims=keep, noop_with_empty_axes=int(rng.integers(2))
+            )
     agrees(net, tmp_path)
 
 
@@ -171,7 +224,9 @@ def grouped(net: Net, x: Operand, shape: Sequence[int], scales: Sequence[Operand
     """A GroupNormalization, whose type and shape ONNX does not infer."""
     dtype = x.dtype if isinstance(x, np.ndarray) else np.dtype(np.float32)
     scaled = net.add("GroupNormalization", x, *scales, num_groups=groups)
-    return net.add("Reshape", net.add("Cast", scaled, to=helper.np_dtype_to_tensor_dtype(dtype)), fixed(*shape))
+    return net.add(
+        "Reshape", net.add("Cast", scaled, to=helper.np_dtype_to_tensor_dtype(dtype)), fixed(*shape)
+    )
 
 
 def normalized(net: Net, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
@@ -180,11 +235,24 @@ def normalized(net: Net, rng: np.random.Generator, shape: tuple[int, ...], dtype
     x, axis = normal(rng, shape, dtype), int(rng.integers(-rank, rank))
     for kind in ("Softmax", "LogSoftmax"):
         net.add(kind, 3 * x, axis=axis)
-    net.add("LpNormalization", np.where(np.arange(shape[-1]) == 1, 0, x).astype(dtype), axis=axis, p=int(rng.integers(1, 3)))
+    net.add(
+        "LpNormalization",
+        np.where(np.arange(shape[-1]) == 1, 0, x).astype(dtype),
+        axis=axis,
+        p=int(rng.integers(1, 3)),
+    )
     tail = shape[axis % rank :]
     scale, bias = (maybe(rng, normal(rng, tail, dtype)) for _ in range(2))
     net.add("LayerNormalization", x, scale, bias, axis=axis, outputs=int(rng.integers(1, 4)))
-    net.add("LayerNormalization", x, maybe(rng, normal(rng, tail[-1:], dtype)), axis=axis, outputs=3, hidden=(1,), epsilon=1e-2)
+    net.add(
+        "LayerNormalization",
+        x,
+        maybe(rng, normal(rng, tail[-1:], dtype)),
+        axis=axis,
+        outputs=3,
+        hidden=(1,),
+        epsilon=1e-2,
+    )
     net.add("RMSNormalization", x, maybe(rng, normal(rng, tail, dtype)), axis=axis)
     scales = [maybe(rng, normal(rng, (channels,), dtype)) for _ in range(2)]
     if rank > 2:
@@ -216,22 +284,49 @@ def test_maps_of_any_rank_are_resized(tmp_path: Path) -> None:
     rng, net = np.random.default_rng(0), Net()
     for rank in range(1, 6):
         for attributes in MODES:
-            dtype = str(rng.choice([*FLOATS, "uint8"])) if attributes["mode"] == "nearest" else str(rng.choice(FLOATS))
+            dtype = (
+                str(rng.choice([*FLOATS, "uint8"]))
+                if attributes["mode"] == "nearest"
+                else str(rng.choice(FLOATS))
+            )
             x = (9 * np.abs(normal(rng, several(rng, rank, 2, 6)))).astype(dtype)
             net.add("Resize", x, None, None, fixed(*several(rng, rank, 1, 9)), **attributes)
-            net.add("Resize", x, None, Constant((0.6 + 2 * rng.random(rank)).astype(np.float32)), **attributes)
+            net.add(
+                "Resize", x, None, Constant((0.6 + 2 * rng.random(rank)).astype(np.float32)), **attributes
+            )
     region = Constant(np.array([0.2, -0.3, 1.1, 0.8], np.float32))
-    crop: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0, "axes": [2, 1]}
+    crop: dict[str, Any] = {
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "extrapolation_value": 7.0,
+        "axes": [2, 1],
+    }
     net.add("Resize", normal(rng, (1, 4, 5, 2)), region, None, fixed(4, 3), mode="linear", **crop)
     agrees(net, tmp_path)
 
 
-# -- rings -----------------------------------------------------------------------------------------------------------------------------------
+# -- rings ---------------------------------------------------------------------------------------------------
 
 
-def conv(net: Net, rng: np.random.Generator, x: Operand, read: int, outputs: int, group: int = 1, kernel: Sequence[int] = (3, 3)) -> str:
-    weights = normal(rng, (outputs, read // group, *kernel)) / np.float32(np.sqrt(read // group * np.prod(kernel)))
-    return net.add("Conv", x, Constant(weights), Constant(normal(rng, (outputs,))), pads=[k // 2 for k in kernel] * 2, group=group)
+def conv(
+    net: Net,
+    rng: np.random.Generator,
+    x: Operand,
+    read: int,
+    outputs: int,
+    group: int = 1,
+    kernel: Sequence[int] = (3, 3),
+) -> str:
+    weights = normal(rng, (outputs, read // group, *kernel)) / np.float32(
+        np.sqrt(read // group * np.prod(kernel))
+    )
+    return net.add(
+        "Conv",
+        x,
+        Constant(weights),
+        Constant(normal(rng, (outputs,))),
+        pads=[k // 2 for k in kernel] * 2,
+        group=group,
+    )
 
 
 def _attention(net: Net, rng: np.random.Generator, x: str) -> str:
@@ -256,7 +351,11 @@ def _volume(net: Net, rng: np.random.Generator, x: str) -> str:
     volume = net.add("Reshape", x, fixed(1, 8, 12, 2, 5))
     grown = conv(net, rng, conv(net, rng, volume, 8, 20, kernel=(3, 1, 1)), 20, 8, kernel=(1, 3, 3))
     pooled = net.add("MaxPool", grown, kernel_shape=[3, 1, 3], pads=[1, 0, 1, 1, 0, 1])
-    return net.add("Reshape", net.add("AveragePool", pooled, kernel_shape=[3, 1, 1], pads=[1, 0, 0, 1, 0, 0]), fixed(1, 8, 12, 10))
+    return net.add(
+        "Reshape",
+        net.add("AveragePool", pooled, kernel_shape=[3, 1, 1], pads=[1, 0, 0, 1, 0, 0]),
+        fixed(1, 8, 12, 10),
+    )
 
 
 def _groups(net: Net, rng: np.random.Generator, x: str) -> str:
@@ -272,16 +371,28 @@ def _resize(net: Net, rng: np.random.Generator, x: str) -> str:
 Rows = Callable[[Net, np.random.Generator, str], str]
 BETWEEN: dict[str, Rows] = {  # from rows of 12 of 8 channels by 10 pixels to such rows
     "attention": _attention,
-    "einsum": lambda net, rng, x: net.add("Einsum", x, Constant(normal(rng, (10, 10, 8)) / 10), equation="bchw,wvc->bchv"),
+    "einsum": lambda net, rng, x: net.add(
+        "Einsum", x, Constant(normal(rng, (10, 10, 8)) / 10), equation="bchw,wvc->bchv"
+    ),
     "groups": _groups,
     "images": _images,
-    "instance": lambda net, rng, x: net.add("InstanceNormalization", x, Constant(normal(rng, (8,))), Constant(normal(rng, (8,)))),
+    "instance": lambda net, rng, x: net.add(
+        "InstanceNormalization", x, Constant(normal(rng, (8,))), Constant(normal(rng, (8,)))
+    ),
     "layer": lambda net, rng, x: net.add("LayerNormalization", x, Constant(normal(rng, (8, 12, 10))), axis=1),
-    "pools": lambda net, rng, x: net.add("LpPool", net.add("LRN", x, size=3), kernel_shape=[3, 3], pads=[1, 1, 1, 1], p=3),
+    "pools": lambda net, rng, x: net.add(
+        "LpPool", net.add("LRN", x, size=3), kernel_shape=[3, 3], pads=[1, 1, 1, 1], p=3
+    ),
     "resize": _resize,
-    "softmax": lambda net, rng, x: net.add("Softmax", net.add("LogSoftmax", net.add("LpNormalization", x, axis=2), axis=3), axis=2),
-    "sums": lambda net, rng, x: net.add("Sub", x, net.add("ReduceMean", net.add("ReduceL2", x, fixed(1)), fixed(3))),
-    "transposed": lambda net, rng, x: net.add("ConvTranspose", x, Constant(normal(rng, (8, 4, 3, 3)) / 4), pads=[1, 1, 1, 1], group=2),
+    "softmax": lambda net, rng, x: net.add(
+        "Softmax", net.add("LogSoftmax", net.add("LpNormalization", x, axis=2), axis=3), axis=2
+    ),
+    "sums": lambda net, rng, x: net.add(
+        "Sub", x, net.add("ReduceMean", net.add("ReduceL2", x, fixed(1)), fixed(3))
+    ),
+    "transposed": lambda net, rng, x: net.add(
+        "ConvTranspose", x, Constant(normal(rng, (8, 4, 3, 3)) / 4), pads=[1, 1, 1, 1], group=2
+    ),
     "volume": _volume,
 }
 
@@ -302,7 +413,7 @@ def test_rows_in_rings_are_what_whole_maps_are(part: int, tmp_path: Path) -> Non
     assert any(0 < place.slots < 12 for group in fused for place in group.places)
 
 
-# -- sanitizers ------------------------------------------------------------------------------------------------------------------------------
+# -- sanitizers ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sanitize

@@ -1,4 +1,6 @@
-"""Random networks on random chips in random schemes, as C under sanitizers and without: no fault, no warning, what the reference gives."""
+"""Random networks on random chips in random schemes, as C under sanitizers and without:
+no fault, no warning, what the reference gives.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from tests.codegen.many import tried
 from tests.codegen.random_networks import RUNS_HERE
 from tests.codegen.test_bf16 import here
 
-pytestmark = [pytest.mark.sanitize, pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")]
+pytestmark = [
+    pytest.mark.sanitize,
+    pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer"),
+]
 PARTS, EACH = 100, 50  # 5,000 networks: about an hour on two cores
 FEW = 6
 FOUND = (92, 136, 229, 2551, 2556, 2560, 2679, 2715, 2746, 2793)  # seeds that once found a fault
@@ -26,7 +31,9 @@ def check(seeds: Sequence[int], folder: Path, element: ElementName = "float32") 
     assert len(seeds) - tally.refused.total() > 0.8 * len(seeds), tally.refused
 
 
-@pytest.mark.parametrize(("part", "element"), [(0, "float32"), (1, "float32"), (2, "float32"), pytest.param(3, "bf16", marks=here)])
+@pytest.mark.parametrize(
+    ("part", "element"), [(0, "float32"), (1, "float32"), (2, "float32"), pytest.param(3, "bf16", marks=here)]
+)
 def test_random_networks_compile_run_and_agree(part: int, element: ElementName, tmp_path: Path) -> None:
     check(range(PARTS * EACH + part * FEW, PARTS * EACH + (part + 1) * FEW), tmp_path, element)
 

@@ -29,7 +29,11 @@ def inputs_of(graph: Graph) -> dict[str, np.ndarray]:
     for name in graph.inputs:
         tensor = graph.tensors[name]
         real = np.dtype(tensor.dtype).kind == "f"
-        inputs[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype) if real else np.ones(tensor.shape, tensor.dtype)
+        inputs[name] = (
+            rng.standard_normal(tensor.shape).astype(tensor.dtype)
+            if real
+            else np.ones(tensor.shape, tensor.dtype)
+        )
     return inputs
 
 
@@ -37,9 +41,14 @@ def agrees(graph: Graph, folder: Path, threads: int = 1) -> None:
     save(graph, folder / "model.onnx")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
     inputs = inputs_of(graph)
-    expected = {name: np.asarray(value) for name, value in zip(graph.outputs, session.run(list(graph.outputs), inputs), strict=True)}
+    expected = {
+        name: np.asarray(value)
+        for name, value in zip(graph.outputs, session.run(list(graph.outputs), inputs), strict=True)
+    }
     model, _ = compile_graph(graph, threads=threads)
     for name, values in model.run(inputs).items():
         scale = float(np.abs(expected[name]).max())
@@ -62,9 +71,12 @@ def test_onnx_s_light_networks(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "hf_albert_12l", "hf_bert_base", "hf_distilbert_2l", "hf_efficientnet_b0", "hf_efficientnet_b3", "hf_gpt2", "hf_mobilebert",
-        "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_mobilenet_v2_deeplab", "hf_resnet101", "hf_resnet18", "hf_resnet34", "hf_resnet50",
-        "hf_tinybert_4_312", "tv_deeplabv3_mobilenet_v3_large", "tv_fasterrcnn_r50_fpn_rpn", "tv_maskrcnn_r50_heads", "tv_mobilenet_v3_large",
+        "hf_albert_12l", "hf_bert_base", "hf_distilbert_2l", "hf_efficientnet_b0", "hf_efficientnet_b3",
+        "hf_gpt2", "hf_mobilebert",
+        "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_mobilenet_v2_deeplab", "hf_resnet101", "hf_resnet18",
+        "hf_resnet34", "hf_resnet50",
+        "hf_tinybert_4_312", "tv_deeplabv3_mobilenet_v3_large", "tv_fasterrcnn_r50_fpn_rpn",
+        "tv_maskrcnn_r50_heads", "tv_mobilenet_v3_large",
         "tv_s3d", "tv_squeezenet1_1", "tv_ssd300_vgg16_nopost", "tv_vgg16",
     ],
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Threads that outlive a run: they serve the next one, those of other contexts beside them, end with their model, and are started again in a fork."""
+"""Threads that outlive a run: they serve the next one, those of other contexts beside them, end with their
+model, and are started again in a fork.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,15 @@ def source() -> CSource:
 
 
 def waiting(wanted: int) -> bool:
-    """Whether there are so many threads of generated code: those that take no signals. One that has ended is listed for a moment more."""
+    """Whether there are so many threads of generated code: those that take no signals.
+
+    One that has ended is listed for a moment more.
+    """
     for _ in range(100):
-        masks = [re.search(r"SigBlk:\s*(\w+)", file.read_text()) for file in Path("/proc/self/task").glob("*/status")]
+        masks = [
+            re.search(r"SigBlk:\s*(\w+)", file.read_text())
+            for file in Path("/proc/self/task").glob("*/status")
+        ]
         if sum(int(mask[1], 16) >> signal.SIGINT - 1 & 1 for mask in masks if mask) == wanted:
             return True
         time.sleep(0.01)

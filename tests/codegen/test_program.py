@@ -31,9 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(folder: Path, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # who refuses a file does not tidy up first
+    # who refuses a file does not tidy up first
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     command = [str(folder / "twice"), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd or folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=cwd or folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -46,7 +49,8 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_the_program_reads_and_writes_what_numpy_writes_and_reads(folder: Path, tmp_path: Path) -> None:
-    done = call(folder, "--input", folder / "x.npy", "--output", "y.npy", cwd=tmp_path)  # the weights are found beside the program
+    # the weights are found beside the program
+    done = call(folder, "--input", folder / "x.npy", "--output", "y.npy", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     output = np.load(tmp_path / "y.npy")
     assert output.dtype == np.float32
@@ -57,7 +61,10 @@ def test_the_program_reads_and_writes_what_numpy_writes_and_reads(folder: Path, 
 def test_every_npy_format_is_read(folder: Path, tmp_path: Path, version: tuple[int, int]) -> None:
     with (tmp_path / "x.npy").open("wb") as file:
         np.lib.format.write_array(file, X, version=version)
-    assert call(folder, "--input", f"x={tmp_path / 'x.npy'}", "--output", f"y={tmp_path / 'y.npy'}").returncode == 0
+    assert (
+        call(folder, "--input", f"x={tmp_path / 'x.npy'}", "--output", f"y={tmp_path / 'y.npy'}").returncode
+        == 0
+    )
     assert np.array_equal(np.load(tmp_path / "y.npy"), 2 * X)
 
 
@@ -81,16 +88,34 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "another key": (npy(GOOD.replace(b", }", b", 'more': 1}")), "its header cannot be read"),
     "a key without end": (npy(b"{'descr"), "its header cannot be read"),
     "a long key": (npy(b"{'" + b"d" * 200 + b"': '<f4'}"), "its header cannot be read"),
-    "a record": (npy(b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}"), "its header cannot be read"),
+    "a record": (
+        npy(b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}"),
+        "its header cannot be read",
+    ),
     "text after it": (npy(GOOD + b"x"), "its header cannot be read"),
-    "a shape without end": (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3"), "its header cannot be read"),
+    "a shape without end": (
+        npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3"),
+        "its header cannot be read",
+    ),
     "a negative dim": (npy(GOOD.replace(b"(1,", b"(-1,")), "its header cannot be read"),
-    "a dim beyond 64 bits": (npy(GOOD.replace(b"(1,", b"(99999999999999999999,")), "its header cannot be read"),
+    "a dim beyond 64 bits": (
+        npy(GOOD.replace(b"(1,", b"(99999999999999999999,")),
+        "its header cannot be read",
+    ),
     "33 dims": (npy(GOOD.replace(b"(1,", b"(" + b"1, " * 30)), "its header cannot be read"),
-    "32 dims": (npy(GOOD.replace(b"(1,", b"(" + b"9223372036854775000, " * 29)), "found <f4 (9223372036854775000, 9223"),
-    "another type": (npy(GOOD.replace(b"f4", b"f8")), r"found <f8 (1, 3, 4, 4); accepted: <f4 (1, 3, 4, 4) (float32)"),
+    "32 dims": (
+        npy(GOOD.replace(b"(1,", b"(" + b"9223372036854775000, " * 29)),
+        "found <f4 (9223372036854775000, 9223",
+    ),
+    "another type": (
+        npy(GOOD.replace(b"f4", b"f8")),
+        r"found <f8 (1, 3, 4, 4); accepted: <f4 (1, 3, 4, 4) (float32)",
+    ),
     "another byte order": (npy(GOOD.replace(b"<", b">")), r"found >f4"),
-    "another shape": (npy(GOOD.replace(b"3, 4", b"4, 3")), r"found <f4 (1, 4, 3, 4); accepted: <f4 (1, 3, 4, 4)"),
+    "another shape": (
+        npy(GOOD.replace(b"3, 4", b"4, 3")),
+        r"found <f4 (1, 4, 3, 4); accepted: <f4 (1, 3, 4, 4)",
+    ),
     "a scalar": (npy(GOOD.replace(b"(1, 3, 4, 4)", b"()")), r"found <f4 ()"),
     "Fortran order": (npy(GOOD.replace(b"False", b"True")), "found Fortran order; accepted: C order"),
     "elements cut off": (npy(GOOD)[:-1], "cut off: found 191 bytes of elements; accepted: 192"),
@@ -125,11 +150,17 @@ ARGUMENTS: dict[str, tuple[list[str], str]] = {
     "nothing": ([], "nothing is asked for; accepted: --output FILE.npy, --bench RUNS"),
     "no output": (["--input", "x.npy"], "nothing is asked for"),
     "no input": (["--output", "y.npy"], "input x is not given; accepted: --input x=FILE.npy"),
-    "two inputs": (["--input", "x.npy", "--input", "x.npy", "--output", "y.npy"], "--input x.npy: found more than 1"),
+    "two inputs": (
+        ["--input", "x.npy", "--input", "x.npy", "--output", "y.npy"],
+        "--input x.npy: found more than 1",
+    ),
     "an input twice": (["--input", "x=x.npy", "--input", "x=x.npy"], "x has a file already: x.npy"),
     "an absent file": (["--input", "none.npy", "--output", "y.npy"], "none.npy: No such file or directory"),
     "a folder": (["--input", ".", "--output", "y.npy"], "Is a directory"),
-    "an output nowhere": (["--input", "x.npy", "--output", "none/y.npy"], "output y: none/y.npy: No such file"),
+    "an output nowhere": (
+        ["--input", "x.npy", "--output", "none/y.npy"],
+        "output y: none/y.npy: No such file",
+    ),
     "a full disk": (["--input", "x.npy", "--output", "/dev/full"], "/dev/full: No space left on device"),
     "an unknown option": (["--inputs", "x.npy"], "--inputs: not an option; see --help"),
     "an option alone": (["--input"], "--input: nothing follows it"),
@@ -137,8 +168,14 @@ ARGUMENTS: dict[str, tuple[list[str], str]] = {
     "half a number": (["--bench", "1x"], "--bench 1x: accepted"),
     "too many runs": (["--bench", "99999999999999999999"], "accepted: a number of runs"),
     "absent weights": (["--bench", "1", "--weights", "none.bin"], "weights none.bin: No such file"),
-    "weights of another size": (["--bench", "1", "--weights", "x.npy"], "weights x.npy: not this model's: accepted: a file of 4 bytes"),
-    "weights of another model": (["--bench", "1", "--weights", "other.bin"], "weights other.bin: not this model's"),
+    "weights of another size": (
+        ["--bench", "1", "--weights", "x.npy"],
+        "weights x.npy: not this model's: accepted: a file of 4 bytes",
+    ),
+    "weights of another model": (
+        ["--bench", "1", "--weights", "other.bin"],
+        "weights other.bin: not this model's",
+    ),
 }
 
 
@@ -152,7 +189,10 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(folder: Path, what: str) -
 def test_times_are_printed_in_order_and_say_how_many_runs_they_are_of(folder: Path) -> None:
     done = call(folder, "--bench", 25)
     number = r"(\d+\.\d{4})"
-    match = re.fullmatch(rf"median {number} ms, min {number}, quartiles {number} {number}; 25 runs after 3 to warm up\n", done.stdout)
+    match = re.fullmatch(
+        rf"median {number} ms, min {number}, quartiles {number} {number}; 25 runs after 3 to warm up\n",
+        done.stdout,
+    )
     assert match
     median, least, first, third = map(float, match.groups())
     assert least <= first <= median <= third
@@ -193,13 +233,22 @@ def test_several_inputs_come_by_name_or_in_order(tmp_path: Path) -> None:
     build(source, tmp_path, find_compiler())
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "s.npy", np.int64(3))
-    for inputs in (["s=1=s.npy", "x=x.npy"], ["x=x.npy", "s=1=s.npy"], ["s.npy", "x.npy"], ["x=x.npy", "s.npy"]):
-        done = call(tmp_path, *(argument for file in inputs for argument in ("--input", file)), "--output", "y.npy")
+    for inputs in (
+        ["s=1=s.npy", "x=x.npy"],
+        ["x=x.npy", "s=1=s.npy"],
+        ["s.npy", "x.npy"],
+        ["x=x.npy", "s.npy"],
+    ):
+        done = call(
+            tmp_path, *(argument for file in inputs for argument in ("--input", file)), "--output", "y.npy"
+        )
         assert (done.returncode, done.stderr) == (0, "")
         assert np.array_equal(np.load(tmp_path / "y.npy"), 6 * X)
         (tmp_path / "y.npy").unlink()
     assert "input s=1 is not given" in refused(call(tmp_path, "--input", "x=x.npy", "--output", "y.npy"))
-    assert "found <f4 (1, 3, 4, 4); accepted: <i8 () (int64)" in refused(call(tmp_path, "--input", "x.npy", "--input", "s.npy", "--output", "y.npy"))
+    assert "found <f4 (1, 3, 4, 4); accepted: <i8 () (int64)" in refused(
+        call(tmp_path, "--input", "x.npy", "--input", "s.npy", "--output", "y.npy")
+    )
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make")

@@ -70,9 +70,15 @@ def test_inputs_come_by_name_in_order_or_alone(model: Compiled, tmp_path: Path) 
     scaled = compiled(twice("-DSCALED"), tmp_path)
     for given in ({"x": X, "s=1": np.array(3)}, [np.int64(3), X], (np.array(3), X)):
         assert np.array_equal(scaled.run(given)["y"], 6 * X)
-    with pytest.raises(InvalidConfig, match=r"found ndarray; accepted: 's=1' \(int64 \[\]\), 'x' \(float32 \[1, 3, 4, 4\]\), as arrays by name"):
+    with pytest.raises(
+        InvalidConfig,
+        match=r"found ndarray; accepted: 's=1' \(int64 \[\]\), 'x' \(float32 \[1, 3, 4, 4\]\), as arrays by "
+        r"name",
+    ):
         scaled.run(X)
-    with pytest.raises(InvalidConfig, match=r"input 's=1': found float32 \[1, 3, 4, 4\]; accepted: int64 \[\]"):
+    with pytest.raises(
+        InvalidConfig, match=r"input 's=1': found float32 \[1, 3, 4, 4\]; accepted: int64 \[\]"
+    ):
         scaled.run([X, np.array(3)])
 
 
@@ -82,19 +88,31 @@ WRONG: dict[str, tuple[object, str]] = {
     "absent": ({}, f"input 'x': absent; accepted: {FLOATS}"),
     "another name": ({"x": X, "z": X}, f"twice: found input 'z'; {X_IS}$"),
     "a name of another type": ({b"x": X}, f"twice: found input 'bytes'; {X_IS}$"),
-    "another type": ({"x": X.astype(np.float64)}, rf"input 'x': found float64 \[1, 3, 4, 4\]; accepted: {FLOATS}"),
+    "another type": (
+        {"x": X.astype(np.float64)},
+        rf"input 'x': found float64 \[1, 3, 4, 4\]; accepted: {FLOATS}",
+    ),
     "another shape": ({"x": X.reshape(1, 3, 16)}, r"found float32 \[1, 3, 16\]; accepted: float32"),
-    "a list": ({"x": X.tolist()}, f"input 'x': found list; accepted: a NumPy array, or one with __dlpack__, {FLOATS}"),
+    "a list": (
+        {"x": X.tolist()},
+        f"input 'x': found list; accepted: a NumPy array, or one with __dlpack__, {FLOATS}",
+    ),
     "nothing for it": ({"x": None}, "input 'x': found NoneType; accepted: a NumPy array"),
     "objects": ({"x": X.astype(object)}, "found object"),
     "texts": ({"x": X.astype(str)}, "found str"),
     "records": ({"x": np.zeros(SHAPE, [("a", np.float32)])}, "found void"),
     "masked": ({"x": np.ma.masked_greater(X, 3)}, "input 'x': found MaskedArray"),
-    "lists of numbers": (X.tolist(), f"input 'x': found list; accepted: a NumPy array, or one with __dlpack__, {FLOATS}"),
+    "lists of numbers": (
+        X.tolist(),
+        f"input 'x': found list; accepted: a NumPy array, or one with __dlpack__, {FLOATS}",
+    ),
     "numbers": ([1.0, 2.0], f"twice: found 2 inputs; {X_IS}$"),
     "no inputs": ([], f"twice: found 0 inputs; {X_IS}$"),
     "too many": ((X, X), f"twice: found 2 inputs; {X_IS}$"),
-    "text": ("x", f"twice: found str; {X_IS}, as arrays by name, or a list or tuple of arrays in this order$"),
+    "text": (
+        "x",
+        f"twice: found str; {X_IS}, as arrays by name, or a list or tuple of arrays in this order$",
+    ),
     "None": (None, "twice: found NoneType; accepted"),
     "generator": ((x for x in [X]), "twice: found generator; accepted"),
     "set": ({1}, "twice: found set; accepted"),
@@ -121,7 +139,9 @@ def test_code_that_is_loaded_stays_whatever_happens_to_its_file(tmp_path: Path) 
         Compiled(library, "twice", tmp_path / "weights.bin")
     library.write_bytes(content)
     assert np.array_equal(Compiled(library, "twice", tmp_path / "weights.bin").run(X)["y"], 2 * X)
-    assert np.array_equal(compiled(twice(embed=True), tmp_path).run(X)["y"], 2 * X), "another library of this name"
+    assert np.array_equal(compiled(twice(embed=True), tmp_path).run(X)["y"], 2 * X), (
+        "another library of this name"
+    )
 
 
 def test_many_threads_at_once_each_get_their_own_result(model: Compiled) -> None:

@@ -1,4 +1,7 @@
-"""What the threads of a CPU run: every fault that is put into it is found. That it holds, and is read back, every test of `many` looks at."""
+"""What the threads of a CPU run: every fault that is put into it is found.
+
+That it holds, and is read back, every test of `many` looks at.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ def every(nodes: Sequence[CpuNode], kind: type, change: object) -> Iterator[tupl
     """The nodes with one of a kind changed, or dropped, in every way."""
     for k, node in enumerate(nodes):
         if isinstance(node, CpuLoop):
-            yield from ((*nodes[:k], replace(node, body=body), *nodes[k + 1 :]) for body in every(node.body, kind, change))
+            yield from (
+                (*nodes[:k], replace(node, body=body), *nodes[k + 1 :])
+                for body in every(node.body, kind, change)
+            )
         if isinstance(node, kind):
             yield (*nodes[:k], *([] if change is None else [replace(node, **change)]), *nodes[k + 1 :])  # type: ignore[arg-type,misc]
 
@@ -32,7 +38,14 @@ def with_nodes(schedule: CpuSchedule, kind: type, change: object) -> Iterator[Cp
                 for altered in every(nodes, kind, change):
                     threads = (*section.threads[:t], altered, *section.threads[t + 1 :])
                     sections = (*group.sections[:s], CpuSection(threads), *group.sections[s + 1 :])
-                    yield replace(schedule, groups=(*schedule.groups[:g], replace(group, sections=sections), *schedule.groups[g + 1 :]))
+                    yield replace(
+                        schedule,
+                        groups=(
+                            *schedule.groups[:g],
+                            replace(group, sections=sections),
+                            *schedule.groups[g + 1 :],
+                        ),
+                    )
 
 
 def faults(schedule: CpuSchedule) -> Iterator[tuple[str, CpuSchedule]]:
@@ -40,9 +53,14 @@ def faults(schedule: CpuSchedule) -> Iterator[tuple[str, CpuSchedule]]:
     yield from (("a call dropped", altered) for altered in with_nodes(schedule, CpuCall, None))
     yield from (("a barrier dropped", altered) for altered in with_nodes(schedule, CpuBarrier, None))
     yield from (
-        ("shared turned round", altered) for k in (True, False) for altered in with_nodes(schedule, CpuCall, {"shared": k}) if altered != schedule
+        ("shared turned round", altered)
+        for k in (True, False)
+        for altered in with_nodes(schedule, CpuCall, {"shared": k})
+        if altered != schedule
     )
-    yield from (("an unknown function", altered) for altered in with_nodes(schedule, CpuCall, {"function": "nobody"}))
+    yield from (
+        ("an unknown function", altered) for altered in with_nodes(schedule, CpuCall, {"function": "nobody"})
+    )
     group = schedule.groups[0]
     if group.own:
         yield "rings in common", replace(schedule, groups=(replace(group, own=()), *schedule.groups[1:]))
@@ -50,10 +68,21 @@ def faults(schedule: CpuSchedule) -> Iterator[tuple[str, CpuSchedule]]:
         if not section.together:
             swapped = CpuSection((section.threads[0],) * len(section.threads))
             sections = (*group.sections[:k], swapped, *group.sections[k + 1 :])
-            yield "rows of one thread twice", replace(schedule, groups=(replace(group, sections=sections), *schedule.groups[1:]))
-    yield "a function dropped", replace(schedule, groups=(replace(group, functions=group.functions[1:]), *schedule.groups[1:]))
+            yield (
+                "rows of one thread twice",
+                replace(schedule, groups=(replace(group, sections=sections), *schedule.groups[1:])),
+            )
+    yield (
+        "a function dropped",
+        replace(schedule, groups=(replace(group, functions=group.functions[1:]), *schedule.groups[1:])),
+    )
     held = [m for m in schedule.maps if m.address >= 0]
-    yield "a map too small", replace(schedule, maps=tuple(replace(m, bytes=m.bytes - 64) if m == held[0] else m for m in schedule.maps))
+    yield (
+        "a map too small",
+        replace(
+            schedule, maps=tuple(replace(m, bytes=m.bytes - 64) if m == held[0] else m for m in schedule.maps)
+        ),
+    )
     yield "a map nowhere", replace(schedule, maps=tuple(m for m in schedule.maps if m != held[-1]))
 
 
@@ -69,7 +98,11 @@ def test_what_is_wrong_with_a_schedule_is_found(threads: int) -> None:
             assert recount_threads(wrong, plan, graph), what
             noticed[what] += 1
     assert noticed["a call dropped"] > 20
-    assert threads == 1 or (noticed["a barrier dropped"] > 3 and noticed["rows of one thread twice"] > 5 and noticed["rings in common"] > 2), noticed
+    assert threads == 1 or (
+        noticed["a barrier dropped"] > 3
+        and noticed["rows of one thread twice"] > 5
+        and noticed["rings in common"] > 2
+    ), noticed
 
 
 def test_threads_wait_only_where_they_meet() -> None:
@@ -82,7 +115,12 @@ def test_threads_wait_only_where_they_meet() -> None:
     for graph, waits in ((apart, 1), (net.finish(), 2)):
         plan = fused(graph)
         schedule = emit_c(plan, graph, "c99", threads=3).schedule
-        steps = [step for group in schedule.groups for section in group.sections for step in cpu_calls(section.threads[0])]
+        steps = [
+            step
+            for group in schedule.groups
+            for section in group.sections
+            for step in cpu_calls(section.threads[0])
+        ]
         assert sum(isinstance(step, CpuBarrier) for step in steps) == waits
         assert recount_threads(schedule, plan, graph) == ""
 
@@ -95,7 +133,13 @@ def test_maps_that_lie_over_one_another_are_found() -> None:
     held = [m for m in schedule.maps if m.address >= 0]
     assert len(held) > 2
     addresses = {m.name: held[0].address for m in held}
-    assert recount_threads(replace(schedule, maps=tuple(replace(m, address=addresses.get(m.name, m.address)) for m in schedule.maps)), plan, graph)
+    assert recount_threads(
+        replace(
+            schedule, maps=tuple(replace(m, address=addresses.get(m.name, m.address)) for m in schedule.maps)
+        ),
+        plan,
+        graph,
+    )
 
 
 GROUP = "cpu c99 2/group 0 rings"
@@ -108,14 +152,26 @@ GROUP = "cpu c99 2/group 0 rings"
         ("cpu c99 0", "line 1: found 'cpu c99 0'"),
         ("cpu c99 1/map x in y", "line 2: found 'map x in y'"),
         (f"{GROUP}/map x in ring y", "line 3: found 'map x in ring y'; accepted: maps before all groups"),
-        (f"{GROUP}/thread 0 {{/}}/group 1 maps", "line 5: found 'group 1 maps'; accepted: one body for each of 2 threads before"),
-        (f"{GROUP}/thread 1 {{", "line 3: found 'thread 1 {'; accepted: one body for each of 2 threads, from 0 on"),
+        (
+            f"{GROUP}/thread 0 {{/}}/group 1 maps",
+            "line 5: found 'group 1 maps'; accepted: one body for each of 2 threads before",
+        ),
+        (
+            f"{GROUP}/thread 1 {{",
+            "line 3: found 'thread 1 {'; accepted: one body for each of 2 threads, from 0 on",
+        ),
         (f"{GROUP}/unit_0 0:1", "line 3: found 'unit_0 0:1'"),
         (f"{GROUP}/thread 0 {{/barrier", "line 4: found 'barrier'"),
-        (f"{GROUP}/all {{/unit_0 0:1 by 2", "accepted: as many numbers after 'by' as there are loops around, 0"),
+        (
+            f"{GROUP}/all {{/unit_0 0:1 by 2",
+            "accepted: as many numbers after 'by' as there are loops around, 0",
+        ),
         (f"{GROUP}/all {{/loop 3 {{/}}", "line 5: found '}'; accepted: every block closed"),
         (f"{GROUP}/all {{" + "/loop 2 {" * 99, "accepted: loops nested up to 16 deep"),
-        ('cpu c99 2/group 0 rings why "\\u001b[31m"', "accepted: a reason as a JSON string of printable characters"),
+        (
+            'cpu c99 2/group 0 rings why "\\u001b[31m"',
+            "accepted: a reason as a JSON string of printable characters",
+        ),
         ('cpu c99 2/map "\\u001b" in ring y', "accepted: plain names"),
     ],
 )

@@ -60,7 +60,9 @@ def test_convolutions_ask_the_fastest_kernel_first() -> None:
         (vector, [by_winograd, depthwise]),
         ("plain loops", ["any kernel"]),
     ]
-    assert source.loops == {name: chosen[name].refused[-1].reason for name, (kind, _) in names.items() if kind == "CumSum"}
+    assert source.loops == {
+        name: chosen[name].refused[-1].reason for name, (kind, _) in names.items() if kind == "CumSum"
+    }
 
 
 def test_rows_in_rings_are_no_maps_for_winograd() -> None:
@@ -68,7 +70,12 @@ def test_rows_in_rings_are_no_maps_for_winograd() -> None:
     net.conv(64)
     net.conv(64)
     graph = net.finish()
-    refused = {refusal.reason for one in emit_c(fused(graph), graph, "avx512").decisions for refusal in one.refused if "Winograd" in refusal.kernel}
+    refused = {
+        refusal.reason
+        for one in emit_c(fused(graph), graph, "avx512").decisions
+        for refusal in one.refused
+        if "Winograd" in refusal.kernel
+    }
     assert all("found rows in rings" in reason for reason in refused) and len(refused) == 2
 
 

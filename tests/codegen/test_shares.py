@@ -1,4 +1,6 @@
-"""Groups that threads cut among them: the bits of one thread, no data races, nothing beyond the arena of each."""
+"""Groups that threads cut among them: the bits of one thread, no data races,
+nothing beyond the arena of each.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ def cases() -> list[Case]:
         for rows in (1, 3) if name in ("odd", "gated") else (1,):
             for threads in (2, 3, 7):
                 seed = len(drawn_cases)
-                drawn_cases.append(Case(seed, graph, fused(graph, rows), RUNS_HERE[seed % len(RUNS_HERE)], threads, 0, inputs))
+                drawn_cases.append(
+                    Case(
+                        seed, graph, fused(graph, rows), RUNS_HERE[seed % len(RUNS_HERE)], threads, 0, inputs
+                    )
+                )
     return drawn_cases
 
 
@@ -56,7 +62,9 @@ def test_threads_give_the_bits_of_one(tmp_path: Path) -> None:
     for case, source in models:
         assert not wrong(case, outputs[source.name]), case
         alone = outputs[f"seed{case.seed}_threads1"]
-        assert [output.tobytes() for output in outputs[source.name]] == [output.tobytes() for output in alone], case
+        assert [output.tobytes() for output in outputs[source.name]] == [
+            output.tobytes() for output in alone
+        ], case
 
 
 @pytest.mark.sanitize
@@ -64,7 +72,11 @@ def test_threads_give_the_bits_of_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", ["own", "random"])
 def test_threads_never_touch_what_another_writes(which: str, tmp_path: Path) -> None:
     """Under the thread sanitizer."""
-    examined = cases() if which == "own" else [replace(drawn(seed, RUNS_HERE), threads=2 + seed % 2) for seed in range(6000, 6040)]
+    examined = (
+        cases()
+        if which == "own"
+        else [replace(drawn(seed, RUNS_HERE), threads=2 + seed % 2) for seed in range(6000, 6040)]
+    )
     models: list[tuple[Case, CSource]] = []
     for case in examined:
         with suppress(Unsupported):  # of random networks
@@ -100,6 +112,9 @@ def test_what_costs_more_alone_is_done_together() -> None:
     graph = net.finish()
     source = emit_c(fused(graph), graph, threads=2)
     assert source.together == {0: "too many rows would be made twice"}
-    assert b"m->rings" not in source.files["model.c"].partition(b"static void group_0")[2].partition(b"int net_run")[0]
+    assert (
+        b"m->rings"
+        not in source.files["model.c"].partition(b"static void group_0")[2].partition(b"int net_run")[0]
+    )
     assert source.arena_bytes == fused(graph).groups[0].allocated_bytes
     assert emit_c(fused(graph), graph, threads=1).together == {}

@@ -1,4 +1,6 @@
-"""What transformers are made of, as C: attention, layer normalisation and GELU, fused or in pieces, give what the reference gives."""
+"""What transformers are made of, as C: attention, layer normalisation and GELU, fused or in pieces,
+give what the reference gives.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,30 @@ from tests.codegen.transformers import KIB, SCHEMES, Net, drawn_inputs, planned
 from tests.codegen.twice import compiled
 
 TOLERANCE = 2e-5  # of the largest output
-RUNS_HERE = ["c99", *(["avx2"] if native() in ("avx2", "avx512") else []), *([native()] if native() not in ("c99", "avx2") else [])]
+RUNS_HERE = [
+    "c99",
+    *(["avx2"] if native() in ("avx2", "avx512") else []),
+    *([native()] if native() not in ("c99", "avx2") else []),
+]
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function", "-Wno-sign-conversion"]
 
 
 def attention(batch: int, length: int, heads: int, depth: int, mask: str, *, scaled: bool = True) -> Graph:
-    """A block as exporters write it: scores that are guarded against rows without any, the factor split over both operands."""
+    """A block as exporters write it: scores that are guarded against rows without any,
+    the factor split over both operands.
+    """
     width = heads * depth
     inputs: dict[str, tuple[int, ...]] = {"x": (batch, length, width)}
     if mask == "input":
         inputs["m"] = (1, 1, length, length)
     net = Net(**inputs)
     queries, keys, values = (
-        net.add("Transpose", net.shaped(net.linear("x", width, width), batch, length, heads, depth), perm=[0, 2, 1, 3]) for _ in range(3)
+        net.add(
+            "Transpose",
+            net.shaped(net.linear("x", width, width), batch, length, heads, depth),
+            perm=[0, 2, 1, 3],
+        )
+        for _ in range(3)
     )
     flat = net.shaped(keys, batch * heads, length, depth)
     turned = net.shaped(net.add("Transpose", flat, perm=[0, 2, 1]), batch, heads, depth, length)
@@ -50,7 +63,9 @@ def attention(batch: int, length: int, heads: int, depth: int, mask: str, *, sca
         queries, turned = net.add("Mul", queries, factor), net.add("Mul", turned, factor)
     scores = net.add("MatMul", queries, turned)
     if mask == "constant":
-        scores = net.add("Add", scores, net.constant(np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)))
+        scores = net.add(
+            "Add", scores, net.constant(np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1))
+        )
     elif mask:
         scores = net.add("Add", scores, "m")
     shares = net.add("Softmax", scores, axis=-1)
@@ -77,9 +92,17 @@ def compares(source: CSource, graph: Graph, folder: Path) -> dict[str, np.ndarra
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(
     ("batch", "length", "heads", "depth", "mask"),
-    [(1, 16, 4, 16, "constant"), (1, 13, 3, 7, "input"), (2, 9, 2, 5, ""), (1, 20, 1, 26, "constant"), (1, 1, 2, 8, "input")],
+    [
+        (1, 16, 4, 16, "constant"),
+        (1, 13, 3, 7, "input"),
+        (2, 9, 2, 5, ""),
+        (1, 20, 1, 26, "constant"),
+        (1, 1, 2, 8, "input"),
+    ],
 )
-def test_attention(batch: int, length: int, heads: int, depth: int, mask: str, scheme: str, tmp_path: Path) -> None:
+def test_attention(
+    batch: int, length: int, heads: int, depth: int, mask: str, scheme: str, tmp_path: Path
+) -> None:
     agrees(attention(batch, length, heads, depth, mask), tmp_path, scheme)
 
 
@@ -87,7 +110,17 @@ FORMS = [
     Form(queries=520, keys=520, size=20, width=20, mask="causal", joined=True),
     Form(heads=8, queries=261, keys=137, size=5, width=6, mask="map", scaled="both"),
     Form(heads=3, queries=49, keys=49, size=4, width=4, mask="per window", windows=32),
-    Form(heads=16, queries=131, keys=131, size=7, width=3, mask="where", guarded=True, merged=True, scaled="none"),
+    Form(
+        heads=16,
+        queries=131,
+        keys=131,
+        size=7,
+        width=3,
+        mask="where",
+        guarded=True,
+        merged=True,
+        scaled="none",
+    ),
     Form(queries=200, keys=200, size=9, width=5, mask="window", first=True),
     Form(heads=6, queries=150, keys=290, size=16, width=16, mask="data", guarded=True),
 ]
@@ -104,7 +137,9 @@ def test_no_scores_are_stored(number: int, form: Form, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", RUNS_HERE)
 def test_scores_may_grow_from_block_to_block(target: str, tmp_path: Path) -> None:
-    """What the largest score of earlier keys is good for ends where later ones are far above it; what is no number spreads as in the reference."""
+    """What the largest score of earlier keys is good for ends where later ones are far above it; what is no
+    number spreads as in the reference.
+    """
     graph = one_attention(Form(queries=520, keys=270, size=8, width=8, first=True))
     inputs = drawn_inputs(graph)
     inputs["k"] *= np.linspace(0, 60, 270, dtype=np.float32) ** 2 / 60
@@ -124,7 +159,9 @@ def test_scores_may_grow_from_block_to_block(target: str, tmp_path: Path) -> Non
 def test_threads_give_the_same_bits(heads: int, scheme: str, tmp_path: Path) -> None:
     graph = attention(1, 19, heads, 10, "constant")
     plan = planned(graph, scheme)
-    one, two = (compares(emit_c(plan, graph, threads=threads), graph, tmp_path / str(threads)) for threads in (1, 2))
+    one, two = (
+        compares(emit_c(plan, graph, threads=threads), graph, tmp_path / str(threads)) for threads in (1, 2)
+    )
     for name, values in one.items():
         assert np.array_equal(values.view(np.uint32), two[name].view(np.uint32))
 
@@ -177,7 +214,11 @@ def test_every_form_of_gelu(scheme: str, tmp_path: Path) -> None:
     net = Net(x=(1, 6, 20))
     x = net.linear("x", 20, 35)
     half, one = net.constant(0.5), net.constant(1.0)
-    by_erf = net.add("Mul", x, net.add("Mul", half, net.add("Add", net.add("Erf", net.add("Div", x, net.constant(2**0.5))), one)))
+    by_erf = net.add(
+        "Mul",
+        x,
+        net.add("Mul", half, net.add("Add", net.add("Erf", net.add("Div", x, net.constant(2**0.5))), one)),
+    )
     cube = net.add("Mul", net.add("Pow", x, net.constant(3.0)), net.constant(0.044715))
     inner = net.add("Tanh", net.add("Mul", net.add("Add", x, cube), net.constant((2 / np.pi) ** 0.5)))
     by_tanh = net.add("Mul", net.add("Mul", x, half), net.add("Add", inner, one))
@@ -202,17 +243,38 @@ def test_one_product_for_queries_keys_and_values_that_is_split(scheme: str, tmp_
     whole = net.shaped(net.add("Gemm", net.shaped("x", 12, 24), net.drawn(24, 72), net.drawn(72)), 1, 12, 72)
     names = ["q", "k", "v"]
     net.nodes.append(helper.make_node("Split", [whole], names, name="split", axis=2, num_outputs=3))
-    queries, keys, values = (net.add("Transpose", net.shaped(name, 1, 12, 3, 8), perm=[0, 2, 1, 3]) for name in names)
-    shares = net.add("Softmax", net.add("MatMul", queries, net.add("Transpose", keys, perm=[0, 1, 3, 2])), axis=-1)
+    queries, keys, values = (
+        net.add("Transpose", net.shaped(name, 1, 12, 3, 8), perm=[0, 2, 1, 3]) for name in names
+    )
+    shares = net.add(
+        "Softmax", net.add("MatMul", queries, net.add("Transpose", keys, perm=[0, 1, 3, 2])), axis=-1
+    )
     mixed = net.shaped(net.add("Transpose", net.add("MatMul", shares, values), perm=[0, 2, 1, 3]), 12, 24)
-    agrees(net.graph(net.add("Add", net.shaped(net.add("Gemm", mixed, net.drawn(24, 24), net.drawn(24)), 1, 12, 24), "x")), tmp_path, scheme)
+    agrees(
+        net.graph(
+            net.add(
+                "Add", net.shaped(net.add("Gemm", mixed, net.drawn(24, 24), net.drawn(24)), 1, 12, 24), "x"
+            )
+        ),
+        tmp_path,
+        scheme,
+    )
 
 
 @pytest.mark.parametrize(
-    "shapes", [((7, 5), (5, 9)), ((3, 7, 5), (3, 5, 18)), ((2, 1, 4, 6), (3, 6, 5)), ((2, 3, 1, 8), (2, 3, 8, 33)), ((4, 6), (2, 6, 3))]
+    "shapes",
+    [
+        ((7, 5), (5, 9)),
+        ((3, 7, 5), (3, 5, 18)),
+        ((2, 1, 4, 6), (3, 6, 5)),
+        ((2, 3, 1, 8), (2, 3, 8, 33)),
+        ((4, 6), (2, 6, 3)),
+    ],
 )
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_products_of_two_maps(shapes: tuple[tuple[int, ...], tuple[int, ...]], scheme: str, tmp_path: Path) -> None:
+def test_products_of_two_maps(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], scheme: str, tmp_path: Path
+) -> None:
     net = Net(a=shapes[0], b=shapes[1])
     agrees(net.graph(net.add("MatMul", net.add("Relu", "a"), net.add("Relu", "b"))), tmp_path, scheme)
 
@@ -223,7 +285,13 @@ def test_no_warnings(scheme: str, target: str, tmp_path: Path) -> None:
     graph = attention(1, 13, 3, 7, "constant")
     source = emit_c(planned(graph, scheme), graph, target)
     write_source(source, tmp_path)
-    done = subprocess.run([*find_compiler(), *source.flags, *STRICT, "-c", "model.c"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*find_compiler(), *source.flags, *STRICT, "-c", "model.c"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[:2000]
 
 

@@ -1,4 +1,6 @@
-"""Winograd's algorithm gives what a direct convolution gives: any size of map, pads, channels, epilogues, rows in a ring, on every target."""
+"""Winograd's algorithm gives what a direct convolution gives:
+any size of map, pads, channels, epilogues, rows in a ring, on every target.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Case(NamedTuple):
     read: Image
     channels: int
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)  # above, left, below, right
-    epilogue: tuple[str, ...] = ()  # kinds of operators; Add and Mul take a map as large as the result, and one value a channel
+    # kinds of operators; Add and Mul take a map as large as the result, and one value a channel
+    epilogue: tuple[str, ...] = ()
 
     @property
     def output(self) -> Image:
@@ -60,7 +63,13 @@ class Arrays(NamedTuple):
 def arrays(case: Case, seed: int = 0) -> Arrays:
     rng = np.random.default_rng(seed)
     inputs = case.read.channels
-    shapes = [case.read[:3], case.output[:3], (case.channels, inputs, 3, 3), (case.channels,), (case.channels,)]
+    shapes = [
+        case.read[:3],
+        case.output[:3],
+        (case.channels, inputs, 3, 3),
+        (case.channels,),
+        (case.channels,),
+    ]
     drawn = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     drawn[2] /= np.float32(np.sqrt(9 * inputs))
     return Arrays(*drawn)
@@ -72,29 +81,47 @@ def reference(case: Case, given: Arrays) -> np.ndarray:
     above, left, below, right = case.pads
     padded = np.pad(x, ((above, below), (left, right), (0, 0)))
     rows, pixels, _ = case.output[:3]
-    y = bias + sum(padded[i : i + rows, j : j + pixels] @ weights[:, :, i, j].T for i in range(3) for j in range(3))
+    y = bias + sum(
+        padded[i : i + rows, j : j + pixels] @ weights[:, :, i, j].T for i in range(3) for j in range(3)
+    )
     for kind in case.epilogue:
-        y = {"Add": y + other, "Mul": y * scale, "Relu": np.maximum(y, 0), "Sigmoid": 1 / (1 + np.exp(-y))}[kind]
+        y = {"Add": y + other, "Mul": y * scale, "Relu": np.maximum(y, 0), "Sigmoid": 1 / (1 + np.exp(-y))}[
+            kind
+        ]
     return y
 
 
-def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> tuple[FusedKernel, KernelWindow]:
+def unit_of(
+    case: Case, given: Arrays, name: str, threads: int, slots: int
+) -> tuple[FusedKernel, KernelWindow]:
     """What the kernel is printed from; the map it reads is a ring of so many rows."""
     planes = {"x": case.read, "y": case.output, "other": case.output}
     shapes = {key: [1, image.channels, image.rows, image.pixels] for key, image in planes.items()}
     last = [f"t{k}" for k in range(len(case.epilogue))] + ["y"]
-    nodes = [helper.make_node("Conv", ["x", "weights", "bias"], [last[0]], name="conv", kernel_shape=[3, 3], pads=case.pads)]
+    nodes = [
+        helper.make_node(
+            "Conv", ["x", "weights", "bias"], [last[0]], name="conv", kernel_shape=[3, 3], pads=case.pads
+        )
+    ]
     for k, kind in enumerate(case.epilogue):
-        nodes.append(helper.make_node(kind, [last[k], *{"Add": ["other"], "Mul": ["scale"]}.get(kind, [])], [last[k + 1]], name=kind))
+        nodes.append(
+            helper.make_node(
+                kind, [last[k], *{"Add": ["other"], "Mul": ["scale"]}.get(kind, [])], [last[k + 1]], name=kind
+            )
+        )
     constants = {"weights": given.weights, "bias": given.bias, "scale": given.scale[:, None, None]}
-    infos = [helper.make_tensor_value_info(key, TensorProto.FLOAT, shapes[key]) for key in ("x", "other", "y")]
+    infos = [
+        helper.make_tensor_value_info(key, TensorProto.FLOAT, shapes[key]) for key in ("x", "other", "y")
+    ]
     tensors = [numpy_helper.from_array(values, key) for key, values in constants.items()]
     graph = helper.make_graph(nodes, "net", infos[:2], infos[2:], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     flow = Dataflow.of(from_model(onnx.shape_inference.infer_shapes(model)))
     lie, maps = layouts(flow), {m.name: k for k, m in enumerate(flow.maps)}
     result = flow.results[len(case.epilogue)][0]
-    chain = epilogue(flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], whole=True)
+    chain = epilogue(
+        flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], whole=True
+    )
 
     def address(m: int, row: str) -> str:
         if m == maps["x"]:
@@ -123,8 +150,20 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
     return fused, KernelWindow(maps["x"], (3, 3), pads=case.pads[:2])
 
 
-def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int = 0, threads: int = 1, checks: tuple[str, ...] = ()) -> float:
-    """The kernel's error, as a part of the largest result. `rows`: what one call makes; the map that it reads is then a ring of just enough rows."""
+def run(
+    case: Case,
+    size: int,
+    folder: Path,
+    name: str = "native",
+    *,
+    rows: int = 0,
+    threads: int = 1,
+    checks: tuple[str, ...] = (),
+) -> float:
+    """The kernel's error, as a part of the largest result.
+
+    `rows`: what one call makes; the map that it reads is then a ring of just enough rows.
+    """
     given, step = arrays(case), rows or case.output.rows
     slots = min(rows + 2, case.read.rows) if rows else case.read.rows
     fused, window = unit_of(case, given, name, threads, slots)
@@ -136,10 +175,20 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
     head = "void run(const float *x, float *maps, float *ring, const float *weights, float *scratch)"
     out(f"{head};")
     with out.block(head), out.block(f"for (int me = 0; me < {threads}; me++)"):
-        out("const context own = {.weights = weights, .maps = maps, .arena = ring, .scratch = scratch, .me = me}, *m = &own;", "int have = 0;")
+        out(
+            "const context own = {.weights = weights, .maps = maps, .arena = ring, .scratch = scratch, .me = "
+            "me}, *m = &own;",
+            "int have = 0;",
+        )
         with out.block(f"for (int r = 0; r < {case.output.rows}; r += {step})"):
-            copy = f"memcpy(ring + have % {slots} * {case.read.row}, x + have * {case.read.row}, {case.read.row} * sizeof *x)"
-            out(f"for (; have < r + {step} + 2 - {case.pads[0]} && have < {case.read.rows}; have++) {copy};", "unit(m, r);")
+            copy = (
+                f"memcpy(ring + have % {slots} * {case.read.row}, x + have * {case.read.row}, "
+                f"{case.read.row} * sizeof *x)"
+            )
+            out(
+                f"for (; have < r + {step} + 2 - {case.pads[0]} && have < {case.read.rows}; have++) {copy};",
+                "unit(m, r);",
+            )
     (folder / "unit.c").write_text(out.text(), encoding="utf-8")
     base = [*find_compiler(), *fused.target.flags, *STRICT, *checks, "unit.c", "-lm"]
     subprocess.run([*base, "-shared", "-fPIC", "-o", f"unit{threads}.so"], cwd=folder, check=True)
@@ -148,14 +197,21 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
     scratch = np.full(out.scratch_floats + 16, np.nan, np.float32)
     scratch[out.scratch_floats :] = 7.0
     weights = np.frombuffer(out.blob.bytes(), np.float32).copy()
-    ctypes.CDLL(str(folder / f"unit{threads}.so")).run(*(ctypes.c_void_p(values.ctypes.data) for values in (given.x, maps, ring, weights, scratch)))
+    ctypes.CDLL(str(folder / f"unit{threads}.so")).run(
+        *(ctypes.c_void_p(values.ctypes.data) for values in (given.x, maps, ring, weights, scratch))
+    )
     assert (scratch[out.scratch_floats :] == 7.0).all(), "the kernel wrote outside its scratch memory"
-    assert np.array_equal(maps[case.output.elements :], given.other.reshape(-1)), "the kernel wrote outside its map"
+    assert np.array_equal(maps[case.output.elements :], given.other.reshape(-1)), (
+        "the kernel wrote outside its map"
+    )
     expected = reference(case, given)
-    return float(np.abs(maps[: case.output.elements].reshape(case.output[:3]) - expected).max() / np.abs(expected).max())
+    return float(
+        np.abs(maps[: case.output.elements].reshape(case.output[:3]) - expected).max()
+        / np.abs(expected).max()
+    )
 
 
-# -- results ---------------------------------------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------
 
 MAPS = [(1, 1), (2, 3), (4, 4), (5, 17), (7, 7), (14, 9)]
 CHANNELS = [(1, 3), (3, 17), (17, 1), (24, 24), (64, 64), (70, 40)]
@@ -188,7 +244,9 @@ def test_bands_of_rows_are_made_from_a_ring(size: int, rows: int, height: int, t
 
 
 @pytest.mark.parametrize("threads", [2, 5])
-@pytest.mark.parametrize("case", [Case(Image(9, 30, 32), 48), Case(Image(3, 3, 16), 16), Case(Image(13, 13, 24), 40)])
+@pytest.mark.parametrize(
+    "case", [Case(Image(9, 30, 32), 48), Case(Image(3, 3, 16), 16), Case(Image(13, 13, 24), 40)]
+)
 def test_threads_make_the_same_between_them(case: Case, threads: int, tmp_path: Path) -> None:
     alone, together = (run(case, 4, tmp_path, threads=n) for n in (1, threads))
     assert together == alone <= TOLERANCE[4]
@@ -201,7 +259,12 @@ def test_deep_sums_stay_exact(size: int, tmp_path: Path) -> None:
 
 @pytest.mark.sanitize
 def test_nothing_is_undefined(tmp_path: Path) -> None:
-    checks = ("-fsanitize=undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all", "-Wno-maybe-uninitialized")
+    checks = (
+        "-fsanitize=undefined",
+        "-fno-sanitize=alignment",
+        "-fno-sanitize-recover=all",
+        "-Wno-maybe-uninitialized",
+    )
     assert run(Case(Image(5, 9, 19), 20, (1, 2, 0, 1), ("Add",)), 4, tmp_path, checks=checks) <= TOLERANCE[4]
 
 
@@ -218,10 +281,13 @@ def test_tiles_of_4_are_as_exact_as_one_long_sum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", POINTS)
 def test_c99_takes_it_without_warnings(size: int, tmp_path: Path) -> None:
-    assert run(Case(Image(5, 6, 5), 3, epilogue=("Add",)), size, tmp_path, "c99", checks=("-Wpedantic",)) <= TOLERANCE[size]
+    assert (
+        run(Case(Image(5, 6, 5), 3, epilogue=("Add",)), size, tmp_path, "c99", checks=("-Wpedantic",))
+        <= TOLERANCE[size]
+    )
 
 
-# -- transforms and choice -------------------------------------------------------------------------------------------------------------------
+# -- transforms and choice -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", POINTS)
@@ -247,5 +313,7 @@ def test_operands_of_every_pixel_and_constants_as_large_as_the_map(tmp_path: Pat
     y = net.add("Mul", net.add("Add", y, net.drawn(1, 64, 34, 34)), net.drawn(1, 1, 34, 34))
     graph = net.graph(y)
     source = emit_c(planned(graph, "resident"), graph)
-    assert [len(one.function.operators) for one in source.decisions if one.kernel == "Winograd convolution"] == [4]
+    assert [
+        len(one.function.operators) for one in source.decisions if one.kernel == "Winograd convolution"
+    ] == [4]
     agrees(source, graph, tmp_path)

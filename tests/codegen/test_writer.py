@@ -1,4 +1,6 @@
-"""Lines of C: indented by the blocks that they are in; functions that are the same but for their names are written once."""
+"""Lines of C: indented by the blocks that they are in;
+functions that are the same but for their names are written once.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_functions_that_differ_in_their_names_alone_are_written_once() -> None:
         return code
 
     out = CModule()
-    names = [out.function(name, body(name, step)) for name, step in (("first", 1), ("second", 2), ("third", 1))]
+    names = [
+        out.function(name, body(name, step)) for name, step in (("first", 1), ("second", 2), ("third", 1))
+    ]
     assert names == ["first", "second", "first"]
     assert out.text() == f"{body('first', 1).text()}\n{body('second', 2).text()}\n"
 

@@ -31,7 +31,10 @@ class Net:
         self.rng = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
-        self.inputs = {name: (shape, TensorProto.INT64 if name.startswith("ids") else TensorProto.FLOAT) for name, shape in inputs.items()}
+        self.inputs = {
+            name: (shape, TensorProto.INT64 if name.startswith("ids") else TensorProto.FLOAT)
+            for name, shape in inputs.items()
+        }
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"{kind}{len(self.nodes)}"
@@ -54,8 +57,16 @@ class Net:
         return self.add("Add", self.add("MatMul", x, self.drawn(read, outputs)), self.drawn(outputs))
 
     def graph(self, *outputs: str) -> Graph:
-        infos = [helper.make_tensor_value_info(name, kind, shape) for name, (shape, kind) in self.inputs.items()]
-        net = helper.make_graph(self.nodes, "net", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], self.weights)
+        infos = [
+            helper.make_tensor_value_info(name, kind, shape) for name, (shape, kind) in self.inputs.items()
+        ]
+        net = helper.make_graph(
+            self.nodes,
+            "net",
+            infos,
+            [helper.make_empty_tensor_value_info(name) for name in outputs],
+            self.weights,
+        )
         model = helper.make_model(net, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
         return from_model(onnx.shape_inference.infer_shapes(model))
 
@@ -66,7 +77,11 @@ def drawn_inputs(graph: Graph) -> dict[str, np.ndarray]:
     for name in graph.inputs:
         tensor = graph.tensors[name]
         real = tensor.dtype == "float32"
-        inputs[name] = rng.standard_normal(tensor.shape).astype(np.float32) if real else rng.integers(-7, 9, tensor.shape).astype(tensor.dtype)
+        inputs[name] = (
+            rng.standard_normal(tensor.shape).astype(np.float32)
+            if real
+            else rng.integers(-7, 9, tensor.shape).astype(tensor.dtype)
+        )
     return inputs
 
 

@@ -14,7 +14,18 @@ from lfopt.ir.cpu import CpuSchedule
 
 FOLDER = Path(__file__).with_name("twice")
 SHAPE = (1, 3, 4, 4)
-STRICT = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wformat=2", "-Wstrict-prototypes", "-Werror")
+STRICT = (
+    "-std=c99",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wformat=2",
+    "-Wstrict-prototypes",
+    "-Werror",
+)
 
 
 def twice(*flags: str, embed: bool = False) -> CSource:
@@ -25,7 +36,16 @@ def twice(*flags: str, embed: bool = False) -> CSource:
     files = {"model.h": header("twice").encode(), "model.c": (FOLDER / "model.c").read_bytes()}
     if not embed:
         files["weights.bin"] = struct.pack("<f", 2.0)
-    return CSource("twice", "c99", (*STRICT, *(["-DEMBED"] if embed else []), *flags), files, 192, 208, 64, CpuSchedule("c99", 1, (), ()))
+    return CSource(
+        "twice",
+        "c99",
+        (*STRICT, *(["-DEMBED"] if embed else []), *flags),
+        files,
+        192,
+        208,
+        64,
+        CpuSchedule("c99", 1, (), ()),
+    )
 
 
 def compiled(source: CSource, folder: Path) -> Compiled:

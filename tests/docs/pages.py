@@ -2,12 +2,14 @@
 
 A marker is an HTML comment on the line before a fence:
 
-    <!-- slow -->                takes more than a second or so: run by `make test-slow`, after what stands above it on its page
+    <!-- slow -->                takes more than a second or so: run by `make test-slow`, after what stands
+                                 above it on its page
     <!-- not run: WHY -->        needs what the checks do not have; commands are parsed
     <!-- run by: tests/... -->   another test runs it
     <!-- file: NAME -->          a file of the page's folder, for commands below
     <!-- part of: FILE -->       stands so in a file of the repository
-    <!-- given: NAME SPEC -->    files that the reader has, `; ` between them: zoo:NETWORK in ONNX, INPUT=SHAPE in .npz, SHAPE in .npy
+    <!-- given: NAME SPEC -->    files that the reader has, `; ` between them: zoo:NETWORK in ONNX,
+                                 INPUT=SHAPE in .npz, SHAPE in .npy
     <!-- output of: COMMAND -->  a part of what COMMAND prints; `...` stands for lines left out
     <!-- exit: N -->             the last command of the block ends with N (0 if nothing is said)
 """
@@ -22,7 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 FENCED = re.compile(r"((?:^<!-- [^\n]*? -->\n)*)^```([\w{}]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-MARKER = re.compile(r"^<!-- (slow|not run|run by|file|part of|given|output of|exit)(?:: ([^\n]*))? -->$", re.MULTILINE)
+MARKER = re.compile(
+    r"^<!-- (slow|not run|run by|file|part of|given|output of|exit)(?:: ([^\n]*))? -->$", re.MULTILINE
+)
 PROMPT = "$ "
 SHELL = re.compile(r"^ {4}(?:lfopt|make|pip|python|cmake|docker|dask|\.venv/bin/\w+) ", re.MULTILINE)
 
@@ -46,7 +50,9 @@ class Block:
     @property
     def does(self) -> bool:
         """Whether there is something to do that tests/docs does, at once or among the slow blocks."""
-        return not {"not run", "run by"} & self.markers.keys() and bool(self.markers or self.language == "python" or self.commands())
+        return not {"not run", "run by"} & self.markers.keys() and bool(
+            self.markers or self.language == "python" or self.commands()
+        )
 
     @property
     def slow(self) -> bool:
@@ -54,7 +60,9 @@ class Block:
         return "slow" in self.markers
 
     def commands(self) -> list[tuple[str, list[str]]]:
-        """(command, lines shown as its output) of a block of commands; of a block without `$ ` there is no output to compare."""
+        """(command, lines shown as its output) of a block of commands;
+        of a block without `$ ` there is no output to compare.
+        """
         if self.language == "sh":
             return [(line, []) for line in joined(self.text) if line.strip() and not line.startswith("#")]
         commands: list[tuple[str, list[str]]] = []

@@ -1,6 +1,8 @@
-"""Outputs on pages as they are now: `python -m tests.docs.renew docs/commands.md ...` runs the pages and writes them anew.
+"""Outputs on pages as they are now: `python -m tests.docs.renew docs/commands.md ...` runs the pages and
+writes them anew.
 
-Where a page shows `...`, each line beside it becomes the line of the output that is most like it: read the difference before it is committed.
+Where a page shows `...`, each line beside it becomes the line of the output that is most like it: read the
+difference before it is committed.
 """
 
 from __future__ import annotations
@@ -32,14 +34,17 @@ class Renewal(Session):
         if difference(lines(shown), lines(output)) is None:
             return
         taken = _likest(shown, output) if SKIPPED in lines(shown) else output
-        inside = slice(1, -1) if "output of" in block.markers else slice(None)  # its `...` at either end stand nowhere
+        # its `...` at either end stand nowhere
+        inside = slice(1, -1) if "output of" in block.markers else slice(None)
         before, after = ("\n".join(part[inside]) for part in (shown, taken))
         was = self._blocks.get(block.line, block.text)
         assert before in was, f"{block.where}: {command}: not found in its block:\n{before}"
         self._blocks[block.line] = was.replace(before, after, 1)
         self.text = self.text.replace(was, self._blocks[block.line], 1)
         still = difference(lines(taken), lines(output))
-        sys.stdout.write(f"{block.where}: {command}{f': to be mended by hand, near {still!r}' if still else ''}\n")
+        sys.stdout.write(
+            f"{block.where}: {command}{f': to be mended by hand, near {still!r}' if still else ''}\n"
+        )
 
 
 def _likest(shown: list[str], printed: list[str]) -> list[str]:
@@ -49,7 +54,13 @@ def _likest(shown: list[str], printed: list[str]) -> list[str]:
         if line.strip() in (SKIPPED, "") or at == len(printed):
             taken.append(line)
             continue
-        at = max(range(at, len(printed)), key=lambda k: SequenceMatcher(None, seen(line), seen(printed[k])).ratio()) + 1
+        at = (
+            max(
+                range(at, len(printed)),
+                key=lambda k: SequenceMatcher(None, seen(line), seen(printed[k])).ratio(),
+            )
+            + 1
+        )
         taken.append(printed[at - 1])
     return taken
 

@@ -1,4 +1,6 @@
-"""A page as a session: its commands and Python blocks run in one folder, one after the other, and what they print is compared with the page."""
+"""A page as a session: its commands and Python blocks run in one folder, one after the other,
+and what they print is compared with the page.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def heard(shown: Sequence[str], printed: str) -> list[str]:
 
 
 def difference(shown: Sequence[str], printed: Sequence[str]) -> str | None:
-    """The first line shown that is not what was printed at its place; None if all are. `...` stands for any number of lines."""
+    """The first line shown that is not what was printed at its place; None if all are.
+
+    `...` stands for any number of lines.
+    """
     runs: list[list[str]] = [[]]
     for line in shown:
         if line == SKIPPED:
@@ -81,7 +86,9 @@ def difference(shown: Sequence[str], printed: Sequence[str]) -> str | None:
 def _culprit(run: Sequence[str], printed: Sequence[str]) -> str:
     """A line of `run` that is not printed at all; else one where they part."""
     absent = next((line for line in run if line not in printed), None)
-    parted = next((line for line, other in zip(run, [*printed, *run], strict=False) if line != other), "the end")
+    parted = next(
+        (line for line, other in zip(run, [*printed, *run], strict=False) if line != other), "the end"
+    )
     return parted if absent is None else absent
 
 
@@ -90,7 +97,8 @@ class Session:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, blocks: Sequence[Block]) -> None:
         """Makes `folder` the current one until `patch` is undone. `blocks`: those that will run."""
-        if not any(SIMULATED in block.text for block in blocks):  # the model of the RTL takes a minute to build, and is kept
+        # the model of the RTL takes a minute to build, and is kept
+        if not any(SIMULATED in block.text for block in blocks):
             patch.setenv("XDG_CACHE_HOME", str(folder / ".cache"))
         patch.chdir(folder)
         patch.setenv("COLUMNS", COLUMNS)
@@ -98,7 +106,10 @@ class Session:
         patch.delenv("FORCE_COLOR", raising=False)
         shims = folder / ".shims"
         shims.mkdir()
-        for name, program in {"lfopt": [sys.executable, "-m", "lfopt.app.cli"], "python": [sys.executable]}.items():
+        for name, program in {
+            "lfopt": [sys.executable, "-m", "lfopt.app.cli"],
+            "python": [sys.executable],
+        }.items():
             (shims / name).write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
             (shims / name).chmod(0o755)
         patch.setenv("PATH", f"{shims}{os.pathsep}{os.environ['PATH']}")
@@ -117,11 +128,15 @@ class Session:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
         elif "part of" in block.markers:
-            assert block.text in (ROOT / block.markers["part of"]).read_text(), f"{block.where}: not so in {block.markers['part of']}"
+            assert block.text in (ROOT / block.markers["part of"]).read_text(), (
+                f"{block.where}: not so in {block.markers['part of']}"
+            )
         elif "output of" in block.markers:
             status, printed = self.command(block.markers["output of"])
             assert status == 0, f"{block.where}: {printed}"
-            self.compare(block, block.markers["output of"], [SKIPPED, *block.text.splitlines(), SKIPPED], printed)
+            self.compare(
+                block, block.markers["output of"], [SKIPPED, *block.text.splitlines(), SKIPPED], printed
+            )
         elif block.language == "python":
             self._python(block)
         else:
@@ -132,10 +147,21 @@ class Session:
         if line.startswith("lfopt ") and not SHELL_WORDS.search(line.partition("  #")[0]):
             self._patch.setattr(sys, "argv", shlex.split(line, comments=True))
             printed = io.StringIO()
-            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), pytest.raises(SystemExit) as stop:
+            with (
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
+                pytest.raises(SystemExit) as stop,
+            ):
                 main()
             return int(stop.value.code or 0), printed.getvalue()
-        done = subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT, check=False)
+        done = subprocess.run(
+            ["bash", "-c", line],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
         return done.returncode, done.stdout
 
     def _give(self, name: str, spec: str) -> None:
@@ -164,16 +190,22 @@ class Session:
     def compare(self, block: Block, command: str, shown: list[str], printed: str) -> None:
         """Hold what a page shows of a command's output against what it prints."""
         wrong = difference(lines(shown), lines(heard(shown, printed)))
-        assert wrong is None, f"{block.where}: {command}\nshows {wrong!r}, which it does not print there:\n{printed}"
+        assert wrong is None, (
+            f"{block.where}: {command}\nshows {wrong!r}, which it does not print there:\n{printed}"
+        )
 
     def _python(self, block: Block) -> None:
         self.names.setdefault("__name__", "__main__")
         if ">>> " not in block.text:
             exec(compile(block.text, block.where, "exec"), self.names)
             return
-        example = doctest.DocTestParser().get_doctest(block.text, self.names, block.where, str(block.page), block.line)
+        example = doctest.DocTestParser().get_doctest(
+            block.text, self.names, block.where, str(block.page), block.line
+        )
         said: list[str] = []
-        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
+        runner = doctest.DocTestRunner(
+            optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False
+        )
         runner.run(example, out=said.append, clear_globs=False)
         self.names.update(example.globs)
         assert runner.failures == 0, "".join(said)

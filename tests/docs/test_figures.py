@@ -1,4 +1,6 @@
-"""Every figure is written by a benchmark: pages of results say by which, and what prose quotes stands on the page that it links to."""
+"""Every figure is written by a benchmark: pages of results say by which,
+and what prose quotes stands on the page that it links to.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,19 @@ MADE = re.compile(r"[Cc]ommit [0-9a-f]{7}\b[^\n]*\d{4}-\d\d-\d\d")
 COMMAND = re.compile(r"`(?:make [\w-]+|python benchmarks/\w+\.py[^`]*|(?:bench|rtl)_\w+\.py[^`]*)`")
 LINK = re.compile(r"\]\(([\w/.-]+\.md)")
 FIGURE = re.compile(
-    r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?) ?(?:ms|us|s|MB|dB|%|GMAC/s|GFLOP/s|minutes|hours)(?![\w/])|(\d+\.\d+) times\b|(?<![\w.,-])(0\.\d{3,})(?!\w)"
+    r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?) ?(?:ms|us|s|MB|dB|%|GMAC/s|GFLOP/s|minutes|hours)(?![\w/])|(\d+\.\d+) "
+    r"times\b|(?<![\w.,-])(0\.\d{3,})(?!\w)"
 )
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 SAID = re.compile(r"\bcommit\s+[0-9a-f]{7}\b|<!-- figures: [^\n]+ -->")
 PROSE = [page for page in pages() if page.parent.name != "results"]
 
 
-@pytest.mark.parametrize("page", sorted(set((DOCS / "results").glob("*.md")) - {DOCS / "results" / "index.md"}), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    sorted(set((DOCS / "results").glob("*.md")) - {DOCS / "results" / "index.md"}),
+    ids=lambda page: page.stem,
+)
 def test_a_page_of_results_names_its_commit_day_and_command(page: Path) -> None:
     text = page.read_text()
     assert MADE.search(text)
@@ -33,17 +40,24 @@ def test_a_page_of_results_names_its_commit_day_and_command(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_figures_in_prose_stand_on_a_page_of_results(page: Path) -> None:
-    """Section by section: a measured figure is on a page that the section links to, or the section says by which command, or at which commit."""
+    """Section by section: a measured figure is on a page that the section links to,
+    or the section says by which command, or at which commit.
+    """
     assert [f"{page.relative_to(ROOT)}: {name}: {figure}" for name, figure in unfounded(page)] == []
 
 
 def unfounded(page: Path) -> list[tuple[str, str]]:
-    """(heading, figure) of figures that neither a linked page nor an output on this one has, rounded or not."""
+    """(heading, figure) of figures that neither a linked page nor an output on this one has, rounded or
+    not.
+    """
     text, said = page.read_text(), prose(page)
     figures: list[tuple[str, str]] = []
     lines, heads = said.splitlines(), [k for k, line in enumerate(said.splitlines()) if line.startswith("#")]
     for first, last in pairwise([0, *heads, len(lines)]):
-        section, spoken = "\n".join(text.splitlines()[first:last]), re.sub(r"`[^`\n]*`", "", "\n".join(lines[first:last]))
+        section, spoken = (
+            "\n".join(text.splitlines()[first:last]),
+            re.sub(r"`[^`\n]*`", "", "\n".join(lines[first:last])),
+        )
         if SAID.search(section):
             continue
         known = {
@@ -61,8 +75,14 @@ def unfounded(page: Path) -> list[tuple[str, str]]:
 
 @cache
 def measured(page: Path) -> str:
-    """What a page has of figures that are made: a page of results all of it, another one what its commands print."""
-    return page.read_text() if page.parent.name == "results" else "\n".join(block.text for block in blocks(page) if block.does)
+    """What a page has of figures that are made:
+    a page of results all of it, another one what its commands print.
+    """
+    return (
+        page.read_text()
+        if page.parent.name == "results"
+        else "\n".join(block.text for block in blocks(page) if block.does)
+    )
 
 
 def test_a_figure_of_nobodys_is_found(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""What prose names is there: every module, class, function, field, folder and test in backticks. A rename is followed in the documentation too."""
+"""What prose names is there: every module, class, function, field, folder and test in backticks.
+
+A rename is followed in the documentation too.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +42,48 @@ PROSE = [page for page in pages() if page.parent.name != "results"]  # results s
 @cache
 def files() -> tuple[str, ...]:
     """All files of the repository."""
-    said = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
-    paths = said.stdout.splitlines() if said.returncode == 0 else [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
+    said = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    paths = (
+        said.stdout.splitlines()
+        if said.returncode == 0
+        else [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
+    )
     return tuple(paths)
 
 
 @cache
 def words(*folders: str) -> frozenset[str]:
     """Every word of the sources in these folders."""
-    suffixes = (".py", ".pyi", ".c", ".h", ".sv", ".svh", ".cpp", ".yaml", ".toml", ".sh", "Makefile", ".j2", ".html", ".js")
-    texts = ((ROOT / name).read_text(errors="replace") for name in files() if name.startswith(folders) and name.endswith(suffixes))
-    return frozenset(word for text in texts for word in re.findall(r"\w+", text)) | {Path(name).stem for name in files() if name.startswith(folders)}
+    suffixes = (
+        ".py",
+        ".pyi",
+        ".c",
+        ".h",
+        ".sv",
+        ".svh",
+        ".cpp",
+        ".yaml",
+        ".toml",
+        ".sh",
+        "Makefile",
+        ".j2",
+        ".html",
+        ".js",
+    )
+    texts = (
+        (ROOT / name).read_text(errors="replace")
+        for name in files()
+        if name.startswith(folders) and name.endswith(suffixes)
+    )
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text)) | {
+        Path(name).stem for name in files() if name.startswith(folders)
+    }
 
 
 def shown(page: Path) -> frozenset[str]:
@@ -60,7 +94,10 @@ def shown(page: Path) -> frozenset[str]:
 def missing(name: str, page: Path) -> bool:
     """Whether something in backticks looks like ours and is not there."""
     if FILE.match(name):
-        return not any(known == name or known.endswith(f"/{name}") for known in files()) and not (page.parent / name).exists()
+        return (
+            not any(known == name or known.endswith(f"/{name}") for known in files())
+            and not (page.parent / name).exists()
+        )
     if FOLDER.match(name):
         ours = any(known.startswith(f"{name.partition('/')[0]}/") for known in files())
         return ours and not any(known.startswith(name) or f"/{name}" in known for known in files())
@@ -68,7 +105,9 @@ def missing(name: str, page: Path) -> bool:
         return not _resolved(name.split("."))
     match = WORD.match(name)
     if match and OURS.search(match[0]):
-        return match[0].removeprefix(PREFIX) not in THEIRS | shown(page) | words(*("tests",) * match[0].startswith("test_"), *SOURCES)
+        return match[0].removeprefix(PREFIX) not in THEIRS | shown(page) | words(
+            *("tests",) * match[0].startswith("test_"), *SOURCES
+        )
     return False
 
 
@@ -76,14 +115,27 @@ def _resolved(parts: list[str]) -> bool:
     """A module, and words that it has; or a field of `search` in a configuration or a plan."""
     for k in range(len(parts), 0, -1):
         module = ROOT.joinpath(*parts[:k])
-        source = next((path for path in (module.with_suffix(".py"), module / "__init__.py", module / "__init__.pyi") if path.is_file()), None)
+        source = next(
+            (
+                path
+                for path in (module.with_suffix(".py"), module / "__init__.py", module / "__init__.pyi")
+                if path.is_file()
+            ),
+            None,
+        )
         if source is not None:
-            text = source.read_text() + ((module / "__init__.pyi").read_text() if (module / "__init__.pyi").is_file() else "")
+            text = source.read_text() + (
+                (module / "__init__.pyi").read_text() if (module / "__init__.pyi").is_file() else ""
+            )
             if all(re.search(rf"\b{part}\b", text) for part in parts[k:]):
                 return True
             break
     return parts[0] == "search" and all(
-        re.search(rf"\b{part}\b", (ROOT / "lfopt/app/config.py").read_text() + (ROOT / "lfopt/ir/plan.py").read_text()) for part in parts[1:]
+        re.search(
+            rf"\b{part}\b",
+            (ROOT / "lfopt/app/config.py").read_text() + (ROOT / "lfopt/ir/plan.py").read_text(),
+        )
+        for part in parts[1:]
     )
 
 

@@ -1,4 +1,6 @@
-"""The documentation says what the code does: its tables are made from it, every command has a section, every link leads somewhere."""
+"""The documentation says what the code does: its tables are made from it, every command has a section,
+every link leads somewhere.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def reference() -> Any:
 
 def test_tables_are_those_of_the_code() -> None:
     module = reference()
-    late = [path.name for path in sorted(DOCS.rglob("*.md")) if module.renewed(path.read_text()) != path.read_text()]
+    late = [
+        path.name
+        for path in sorted(DOCS.rglob("*.md"))
+        if module.renewed(path.read_text()) != path.read_text()
+    ]
     assert late == [], "python docs/reference.py writes them anew"
 
 
@@ -76,7 +82,12 @@ def test_links_of_the_readme_lead_somewhere() -> None:
 def test_every_page_is_behind_a_door_of_the_index() -> None:
     index = (DOCS / "index.md").read_text()
     listed = set(re.findall(r"\]\(([\w/-]+\.(?:md|ipynb))", index))
-    there = {str(path.relative_to(DOCS)) for pattern in ("*.md", "*/*.md", "*.ipynb") for path in DOCS.glob(pattern) if path.parent.name != "results"}
+    there = {
+        str(path.relative_to(DOCS))
+        for pattern in ("*.md", "*/*.md", "*.ipynb")
+        for path in DOCS.glob(pattern)
+        if path.parent.name != "results"
+    }
     assert there - {"index.md"} == listed - {"results/index.md"}
 
 

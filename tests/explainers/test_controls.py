@@ -1,4 +1,6 @@
-"""The controls: links at random stay so, the analytic explainer counts bytes of the row schedule, brute force finds the best split there is."""
+"""The controls: links at random stay so, the analytic explainer counts bytes of the row schedule,
+brute force finds the best split there is.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def test_every_control_gives_one_finite_number_a_link(scheme: str) -> None:
             assert np.array_equal(scores, explain(mask))
 
 
-# -- random links ---------------------------------------------------------------------------------------------------------------------------
+# -- random links --------------------------------------------------------------------------------------------
 
 
 def test_random_links_depend_on_group_and_seed_and_on_nothing_else() -> None:
@@ -55,7 +57,7 @@ def test_random_links_depend_on_group_and_seed_and_on_nothing_else() -> None:
     assert many.min() >= 0 and many.max() < 1
 
 
-# -- analytic -------------------------------------------------------------------------------------------------------------------------------
+# -- analytic ------------------------------------------------------------------------------------------------
 
 
 def test_in_a_chain_what_a_link_frees_is_exactly_what_the_larger_half_takes_less() -> None:
@@ -63,7 +65,9 @@ def test_in_a_chain_what_a_link_frees_is_exactly_what_the_larger_half_takes_less
     costs = costs_of(flow)
     whole = costs.groups.line_need(flow.everything)
     halves = [(flow.everything & ~(-1 << k), flow.everything & -1 << k) for k in range(1, len(flow))]
-    wanted = [whole - max(costs.groups.line_need(first), costs.groups.line_need(second)) for first, second in halves]
+    wanted = [
+        whole - max(costs.groups.line_need(first), costs.groups.line_need(second)) for first, second in halves
+    ]
     assert analytic(costs)(flow.everything).tolist() == wanted
 
 
@@ -93,7 +97,9 @@ def test_what_needs_no_schedule_is_asked_for_its_need() -> None:
 def test_of_a_group_that_cannot_run_a_link_frees_the_more_the_more_can_run_after_it() -> None:
     flow = convolutions([1] * 7, [1] * 6)
     poison = 1 << 4
-    scores = by_need(flow, lambda mask: controls.NEVER if mask & poison and mask != poison else 8)(flow.everything)
+    scores = by_need(flow, lambda mask: controls.NEVER if mask & poison and mask != poison else 8)(
+        flow.everything
+    )
     assert scores.argmax() == 3
     assert all(a < b for a, b in pairwise(scores[:4]))
 
@@ -105,7 +111,12 @@ def test_analytic_explanations_of_every_scheme_lead_to_valid_groups() -> None:
             costs = costs_of(flow, 700, scheme=scheme)
             if costs.price(mask) is not None:
                 continue
-            splitter = Splitter(flow, analytic(costs), lambda group, c=costs: c.price(group) is not None, lambda group, c=costs: c.dram(group).total)
+            splitter = Splitter(
+                flow,
+                analytic(costs),
+                lambda group, c=costs: c.price(group) is not None,
+                lambda group, c=costs: c.dram(group).total,
+            )
             groups = splitter(mask)
             assert groups is not None
             assert all(costs.price(group) is not None for group in groups)
@@ -113,7 +124,7 @@ def test_analytic_explanations_of_every_scheme_lead_to_valid_groups() -> None:
     assert split > 30
 
 
-# -- brute force ----------------------------------------------------------------------------------------------------------------------------
+# -- brute force ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "brr"])
@@ -123,8 +134,14 @@ def test_the_best_link_of_all_leads_to_the_optimum(scheme: str) -> None:
     for seed in range(100):
         rng = np.random.default_rng(seed)
         flow = Dataflow.of(random_graph(rng, int(rng.integers(2, 11))))
-        costs = GroupCosts(flow, random_hardware(rng, flow.graph), Traffic.ONCE, epilogue=False, scheme=scheme)
-        if len(flow) < 2 or not connected(flow.neighbours, flow.everything) or costs.price(flow.everything) is not None:
+        costs = GroupCosts(
+            flow, random_hardware(rng, flow.graph), Traffic.ONCE, epilogue=False, scheme=scheme
+        )
+        if (
+            len(flow) < 2
+            or not connected(flow.neighbours, flow.everything)
+            or costs.price(flow.everything) is not None
+        ):
             continue
         tried += 1
         assert -brute(costs)(flow.everything).max() == solve(costs).dram_bytes, f"seed {seed}"
@@ -155,7 +172,11 @@ def test_of_each_link_the_best_split_whose_first_cut_holds_it() -> None:
     def best(mask: int) -> int:
         price = costs.price(mask)
         operators = [*bits(mask)]
-        cuts = [cut for u, v in links(flow, mask).T for cut in GroupCuts(flow, mask).through(operators[u], operators[v])]
+        cuts = [
+            cut
+            for u, v in links(flow, mask).T
+            for cut in GroupCuts(flow, mask).through(operators[u], operators[v])
+        ]
         return min([price.dram_bytes] if price else [best(cut.first) + best(cut.second) for cut in cuts])
 
     for (u, v), score in zip(where.tolist(), scores.tolist(), strict=True):

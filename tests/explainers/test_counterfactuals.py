@@ -38,6 +38,9 @@ def test_pieces_are_groups_and_links_within_one_are_whole() -> None:
             for piece in pieces:
                 assert connected_parts(flow.neighbours, piece) == [piece]
                 assert not convex_gap(flow, piece)
-            together = [any(piece >> operators[u] & piece >> operators[v] & 1 for piece in pieces) for u, v in links(flow, mask).T.tolist()]
+            together = [
+                any(piece >> operators[u] & piece >> operators[v] & 1 for piece in pieces)
+                for u, v in links(flow, mask).T.tolist()
+            ]
             expected += share * np.array(together)
         assert link_weights(flow, mask, stages, shares) == pytest.approx(expected)

@@ -1,4 +1,6 @@
-"""The cuts of a link are exactly the minimal ones that hold it; what comes of them are groups that a plan may hold."""
+"""The cuts of a link are exactly the minimal ones that hold it;
+what comes of them are groups that a plan may hold.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def through(flow: Dataflow, u: str, v: str, mask: int | None = None, **options: 
     return GroupCuts(flow, flow.everything if mask is None else mask).through(place[u], place[v], **options)
 
 
-# -- examples that a reader can follow -----------------------------------------------------------------------------------------------------
+# -- examples that a reader can follow -----------------------------------------------------------------------
 
 
 def test_a_chain_has_one_cut_a_link() -> None:
@@ -48,10 +50,17 @@ def test_a_skip_takes_each_link_under_it_in_turn() -> None:
 
 def test_nested_skips_are_all_cut() -> None:
     """Squeeze-and-excite inside a residual block: p -> d -> (g -> h) -> m(d, h) -> q -> s(q, p)."""
-    flow = network({"p": ["x"], "d": ["p"], "g": ["d"], "h": ["g"], "m": ["d", "h"], "q": ["m"], "s": ["q", "p"]})
+    flow = network(
+        {"p": ["x"], "d": ["p"], "g": ["d"], "h": ["g"], "m": ["d", "h"], "q": ["m"], "s": ["q", "p"]}
+    )
     assert named(flow, through(flow, "g", "h")) == {("p d g", "h m q s")}
-    assert named(flow, through(flow, "d", "m")) == {("p d", "g h m q s"), ("p d g", "h m q s"), ("p d g h", "m q s")}
-    assert len(through(flow, "p", "s")) == 6  # below the outer skip: at each of the five links, and at the inner skip in three ways
+    assert named(flow, through(flow, "d", "m")) == {
+        ("p d", "g h m q s"),
+        ("p d g", "h m q s"),
+        ("p d g h", "m q s"),
+    }
+    # below the outer skip: at each of the five links, and at the inner skip in three ways
+    assert len(through(flow, "p", "s")) == 6
 
 
 def test_branches_are_cut_in_every_combination_up_to_a_limit_the_cheapest_first() -> None:
@@ -77,17 +86,24 @@ def test_readers_of_a_map_that_is_cut_off_may_stay_together() -> None:
     assert named(flow, through(flow, "a", "b")) == {("a", "b c"), ("a c", "b")}
 
 
-# -- laws ----------------------------------------------------------------------------------------------------------------------------------
+# -- laws ----------------------------------------------------------------------------------------------------
 
 
 def minimal_cuts(flow: Dataflow, mask: int, u: int, v: int) -> set[tuple[int, int]]:
-    """Every way to divide a group between u and v, by trying all sets: no link runs back, both sides hang together."""
+    """Every way to divide a group between u and v, by trying all sets:
+    no link runs back, both sides hang together.
+    """
     divisions: set[tuple[int, int]] = set()
     part = mask
     while part := (part - 1) & mask:
         rest = mask ^ part
         apart = (part >> u & 1) != (part >> v & 1)
-        if apart and all(not flow.preds[i] & rest for i in bits(part)) and connected(flow.neighbours, part) and connected(flow.neighbours, rest):
+        if (
+            apart
+            and all(not flow.preds[i] & rest for i in bits(part))
+            and connected(flow.neighbours, part)
+            and connected(flow.neighbours, rest)
+        ):
             divisions.add((part, rest))
     return divisions
 
@@ -117,7 +133,9 @@ def test_halves_are_groups_of_a_legal_scheme_whatever_the_limit() -> None:
                 for cut in cuts:
                     assert cut.first | cut.second == mask
                     assert not cut.first & cut.second
-                    verdict = legal(flow.graph, FusionScheme((*rest, flow.names(cut.first), flow.names(cut.second))))
+                    verdict = legal(
+                        flow.graph, FusionScheme((*rest, flow.names(cut.first), flow.names(cut.second)))
+                    )
                     assert verdict.legal, verdict.reasons
 
 
@@ -128,13 +146,16 @@ def test_elements_are_what_the_two_halves_move_more_than_the_whole() -> None:
         for u, v in links(flow, mask).T:
             operators = [*bits(mask)]
             for cut in GroupCuts(flow, mask).through(operators[u], operators[v]):
-                if len(weights) < sum(len({w.name for i in bits(half) for w in flow.weights[i]}) for half in (cut.first, cut.second)):
+                if len(weights) < sum(
+                    len({w.name for i in bits(half) for w in flow.weights[i]})
+                    for half in (cut.first, cut.second)
+                ):
                     continue  # a constant that both halves read moves again too
                 whole, first, second = (costs.dram(part).total for part in (mask, cut.first, cut.second))
                 assert cut.elements == first + second - whole
 
 
-# -- size ----------------------------------------------------------------------------------------------------------------------------------
+# -- size ----------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -150,4 +171,6 @@ def test_a_whole_network_is_a_group_whose_cuts_are_found(name: str) -> None:
     for u, v in links(flow, flow.everything).T[::9].tolist():
         cuts = group.through(u, v, limit)
         assert 1 <= len(cuts) <= limit
-        assert all(connected(flow.neighbours, cut.first) and connected(flow.neighbours, cut.second) for cut in cuts)
+        assert all(
+            connected(flow.neighbours, cut.first) and connected(flow.neighbours, cut.second) for cut in cuts
+        )

@@ -1,4 +1,6 @@
-"""lfopt dataset: groups are legal, labels are the checker's, splits do not leak, and what is finished stays."""
+"""lfopt dataset: groups are legal, labels are the checker's, splits do not leak, and what is finished
+stays.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-# -- what is in it -----------------------------------------------------------------------------------------------------------------------------
+# -- what is in it -------------------------------------------------------------------------------------------
 
 
 def banded(costs: GroupCosts, mask: int) -> bool:
@@ -130,8 +132,15 @@ def test_networks_with_squeeze_and_excite_are_left_out_of_brr(dataset_folder):
 def test_networks_drawn_at_random_are_labelled_for_chips_of_their_own(tmp_path):
     command(out_dir=tmp_path / "set", scheme="resident", groups=150, drawn=2, jobs=1, zoo=False)
     read = Dataset.read(tmp_path / "set", "resident", dataflow)
-    assert {network.name.partition("@")[0] for network in read.networks} == set(NAMES) == {*read.families.tolist()}
-    assert {(read.chip(n).element_bytes, read.chip(n).channel_align) for n in range(len(read.shards))} == {(2, 1), (1, 16)}
+    assert (
+        {network.name.partition("@")[0] for network in read.networks}
+        == set(NAMES)
+        == {*read.families.tolist()}
+    )
+    assert {(read.chip(n).element_bytes, read.chip(n).channel_align) for n in range(len(read.shards))} == {
+        (2, 1),
+        (1, 16),
+    }
     for n, shard in enumerate(read.shards):
         costs = GroupCosts(dataflow(read.networks[n].source), read.chip(n), scheme="resident", epilogue=False)
         assert [costs.modes["resident"].need(mask) for mask in read.masks(n)] == shard.need.tolist()
@@ -145,7 +154,9 @@ def test_labels_of_a_mode_that_only_scheme_all_has_are_its_prices(tmp_path, monk
     assert [network.source for network in read.networks] == [*networks]
     runs = 0
     for n, shard in enumerate(read.shards):
-        costs = GroupCosts.of(dataflow(read.networks[n].source).graph, LABELLED_FOR, scheme="all", epilogue=False)
+        costs = GroupCosts.of(
+            dataflow(read.networks[n].source).graph, LABELLED_FOR, scheme="all", epilogue=False
+        )
         assert len(costs.dataflow) == len(read.flow(n)) < read.networks[n].operators
         for mask, need in zip(read.masks(n), shard.need.tolist(), strict=True):
             prices = [costs.modes[scheme].price(mask, beta, costs.groups.once(mask).total) for beta in BETAS]
@@ -158,7 +169,8 @@ def test_quotas_and_families():
     assert sum(quotas([("A", 100), ("A", 900), ("B", 50)], 700)) == 700
     assert quotas([("A", 4)], 700) == [5]
     assert sum(shares([3, 0, 9, 100], 50)) == 50
-    assert [family(name) for name in ("efficientnet_b7", "deeplabv3_mobilenet_v3_large", "fsrcnn", "tv_fasterrcnn_r50_fpn_rpn", "own")] == [
+    assert [family(name) for name in ("efficientnet_b7", "deeplabv3_mobilenet_v3_large", "fsrcnn",
+    "tv_fasterrcnn_r50_fpn_rpn", "own")] == [
         "EfficientNet", "DeepLab", "FSRCNN", "R-CNN", "own",
     ]  # fmt: skip
 
@@ -176,21 +188,39 @@ assert not {"lfopt", "explainers"} & {*sys.modules}
 fields = {key: [graph[key] for graph in graphs] for key in graphs[0].keys()}
 torch.save(fields, "fields.pt")
 """
-    subprocess.run([sys.executable, "-P", "-c", script], cwd=folder, check=True, env={**os.environ, "PYTHONPATH": ""}, timeout=120)
-    fields, card = torch.load(folder / "fields.pt", weights_only=True), json.loads((folder / "pyg/brr.json").read_text())
+    subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=folder,
+        check=True,
+        env={**os.environ, "PYTHONPATH": ""},
+        timeout=120,
+    )
+    fields, card = (
+        torch.load(folder / "fields.pt", weights_only=True),
+        json.loads((folder / "pyg/brr.json").read_text()),
+    )
     read = Dataset.read(folder, "brr", dataflow)
     graphs = read.graphs()
     assert {*fields} == {*card["fields"]} and len(fields["x"]) == len(graphs) == card["graphs"]
     assert all(tensor.shape[1] == len(card["columns"]) for tensor in fields["x"])
     for k, graph in list(enumerate(graphs))[::11]:
-        assert np.array_equal(fields["x"][k], graph.features) and np.array_equal(fields["edge_index"][k], graph.links)
-        assert (fields["unit"][k], fields["never"][k], fields["need"][k]) == (graph.unit, graph.never, read.needs[k])
+        assert np.array_equal(fields["x"][k], graph.features) and np.array_equal(
+            fields["edge_index"][k], graph.links
+        )
+        assert (fields["unit"][k], fields["never"][k], fields["need"][k]) == (
+            graph.unit,
+            graph.never,
+            read.needs[k],
+        )
         assert fields["y"][k].tolist() == [[read.needs[k] < beta for beta in card["betas"]]]
         origin = read.provenance(k)
         network = card["networks"][int(fields["network"][k])]
         assert [network["names"][i] for i in fields["operators"][k]] == origin["nodes"]
         assert card["families"][int(fields["family"][k])] == network["family"] == origin["family"]
-    assert card["command"] == f"lfopt dataset {' '.join(NETWORKS)} --no-zoo --groups 120 --drawn 0 --seed 0 --scheme brr"
+    assert (
+        card["command"]
+        == f"lfopt dataset {' '.join(NETWORKS)} --no-zoo --groups 120 --drawn 0 --seed 0 --scheme brr"
+    )
     assert card["sha256"] == hashlib.sha256((folder / "pyg/brr.pt").read_bytes()).hexdigest()
 
 
@@ -203,7 +233,7 @@ def test_without_pyg_one_line_names_the_extra_before_anything_is_made(tmp_path, 
     assert not (tmp_path / "set").exists()
 
 
-# -- splits ------------------------------------------------------------------------------------------------------------------------------------
+# -- splits --------------------------------------------------------------------------------------------------
 
 
 def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
@@ -211,7 +241,10 @@ def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
     together = np.concatenate((split.train, split.validation, split.test))
     assert sorted(together.tolist()) == list(range(len(read)))
     assert abs(len(split.train) - 0.8 * len(read)) <= 5 and len(split.test) > 0 and len(split.validation) > 0
-    keys = [{(g.features.tobytes(), g.links.tobytes()) for g in read.graphs(part)} for part in (split.train, split.validation, split.test)]
+    keys = [
+        {(g.features.tobytes(), g.links.tobytes()) for g in read.graphs(part)}
+        for part in (split.train, split.validation, split.test)
+    ]
     assert not keys[0] & keys[1] and not keys[0] & keys[2] and not keys[1] & keys[2]
     assert np.array_equal(splits(read, "random", 3).test, split.test)
     assert not np.array_equal(splits(read, "random", 4).test, split.test)
@@ -232,20 +265,32 @@ def test_a_split_by_family_keeps_families_and_their_twins_out_of_training(datase
     split = splits(data, "family", 0, held_out=("MobileNet",))
     assert set(data.families[split.test].tolist()) == {"MobileNet"}
     assert set(data.families[split.train].tolist()) == {"SqueezeNet", "FSRCNN"}
-    assert not set(data.structure_hashes[split.train].tolist()) & set(data.structure_hashes[split.test].tolist())
-    with pytest.raises(InvalidConfig, match=f"held out are {', '.join(HELD_OUT)}; the data set has FSRCNN, MobileNet, SqueezeNet"):
+    assert not set(data.structure_hashes[split.train].tolist()) & set(
+        data.structure_hashes[split.test].tolist()
+    )
+    with pytest.raises(
+        InvalidConfig,
+        match=f"held out are {', '.join(HELD_OUT)}; the data set has FSRCNN, MobileNet, SqueezeNet",
+    ):
         splits(data, "family", 0)
 
 
-# -- making it ---------------------------------------------------------------------------------------------------------------------------------
+# -- making it -----------------------------------------------------------------------------------------------
 
 
 def test_a_seed_decides_everything_and_another_gives_other_groups(dataset_folder, tmp_path, capsys):
     command(*NETWORKS, out_dir=tmp_path / "again", groups=120, jobs=1, zoo=False, scheme="brr")
     command(*NETWORKS, out_dir=tmp_path / "other", groups=120, jobs=1, zoo=False, scheme="brr", seed=1)
-    first, again, other = (Shard.read(folder / "brr/squeezenet1_1.npz") for folder in (dataset_folder, tmp_path / "again", tmp_path / "other"))
-    assert (dataset_folder / "brr/squeezenet1_1.npz").read_bytes() == (tmp_path / "again/brr/squeezenet1_1.npz").read_bytes()
-    assert len(first) == len(again) == len(other) and {first.mask(k) for k in range(9)} != {other.mask(k) for k in range(9)}
+    first, again, other = (
+        Shard.read(folder / "brr/squeezenet1_1.npz")
+        for folder in (dataset_folder, tmp_path / "again", tmp_path / "other")
+    )
+    assert (dataset_folder / "brr/squeezenet1_1.npz").read_bytes() == (
+        tmp_path / "again/brr/squeezenet1_1.npz"
+    ).read_bytes()
+    assert len(first) == len(again) == len(other) and {first.mask(k) for k in range(9)} != {
+        other.mask(k) for k in range(9)
+    }
     assert "squeezenet1_1" in capsys.readouterr().out
 
 
@@ -282,7 +327,11 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(lfopt, dataset_fol
         with pytest.raises(InvalidConfig, match=said):
             command(*models, **{"out_dir": folder, "groups": 120, "jobs": 1, "zoo": False, **changed})
     done = lfopt("dataset", "-o", folder, "--no-zoo", "zoo:fsrcnn", check=False)
-    assert done.returncode == 2 and "holds a data set with other settings" in done.stderr and done.stderr.count("\n") == 1
+    assert (
+        done.returncode == 2
+        and "holds a data set with other settings" in done.stderr
+        and done.stderr.count("\n") == 1
+    )
     assert _files(folder) == before
 
 
@@ -294,7 +343,9 @@ def test_labels_that_the_checker_no_longer_gives_are_refused(dataset_folder, tmp
     with path.open("wb") as file:
         shard.save(file)
     manifest = folder / "dataset.json"
-    before, after = (hashlib.sha256((at / "lbdf/fsrcnn.npz").read_bytes()).hexdigest() for at in (dataset_folder, folder))
+    before, after = (
+        hashlib.sha256((at / "lbdf/fsrcnn.npz").read_bytes()).hexdigest() for at in (dataset_folder, folder)
+    )
     manifest.write_text(manifest.read_text().replace(before, after))
     with pytest.raises(InvalidConfig, match="zoo:fsrcnn: the checker labels its groups otherwise"):
         Dataset.read(folder, "lbdf", dataflow).graphs()
@@ -360,7 +411,9 @@ def test_without_joblib_one_line_names_the_extra(tmp_path, monkeypatch):
         command(out_dir=tmp_path / "set")
 
 
-def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(dataset_folder, tmp_path, monkeypatch, capsys):
+def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(
+    dataset_folder, tmp_path, monkeypatch, capsys
+):
     folder = tmp_path / "set"
 
     def interrupted(order, flow, drawer):
@@ -386,16 +439,31 @@ def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(dataset_f
 @pytest.mark.slow
 def test_ctrl_c_reaches_all_processes_and_ends_them(tmp_path):
     """SqueezeNet is done quickly; EfficientNet-B7, in the other process, takes seconds."""
-    arguments = ["--scheme", "lbdf", "--groups", "3000", "--jobs", "2", "--no-zoo", "zoo:efficientnet_b7", "zoo:squeezenet1_1"]
+    arguments = [
+        "--scheme",
+        "lbdf",
+        "--groups",
+        "3000",
+        "--jobs",
+        "2",
+        "--no-zoo",
+        "zoo:efficientnet_b7",
+        "zoo:squeezenet1_1",
+    ]
     command_line = [sys.executable, "-m", "lfopt.app.cli", "dataset", "-o", str(tmp_path / "set"), *arguments]
     shard = tmp_path / "set/lbdf/squeezenet1_1.npz"
-    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+    with subprocess.Popen(
+        command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
         deadline = time.monotonic() + 60
         while not shard.exists() and running.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         os.killpg(running.pid, signal.SIGINT)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert said.splitlines()[0] == "lbdf: 1 of 2 networks are finished; the same command goes on from there" and "Traceback" not in said
+    assert (
+        said.splitlines()[0] == "lbdf: 1 of 2 networks are finished; the same command goes on from there"
+        and "Traceback" not in said
+    )
     assert sorted(_files(tmp_path / "set")) == ["dataset.json", "lbdf/squeezenet1_1.npz"]
     assert len(Shard.read(shard)) > 100

@@ -44,9 +44,11 @@ def test_what_a_skip_keeps() -> None:
     exact = Checker.of(flow, Hardware(1), "lbdf").need(flow.everything)
     ring = formulas.rings(members)
     kept = {flow.operators[i].name for i in bits(flow.everything) if ring.kept[0, i]}
-    assert kept == {"down1.conv2.relu", "down2.conv2.relu", "down3.conv2.relu", "down4.conv2.relu"}  # they wait for the way down and up again
+    # they wait for the way down and up again
+    assert kept == {"down1.conv2.relu", "down2.conv2.relu", "down3.conv2.relu", "down4.conv2.relu"}
     assert formulas.by_sums(members)[0] < 0.8 * exact
-    assert 0.95 * exact < formulas.by_lines(members)[0] < exact  # the first row asks for less than later ones do
+    # the first row asks for less than later ones do
+    assert 0.95 * exact < formulas.by_lines(members)[0] < exact
 
 
 def test_strips_of_a_chain_of_convolutions_are_exact() -> None:
@@ -58,7 +60,8 @@ def test_strips_of_a_chain_of_convolutions_are_exact() -> None:
     exact = [checker.need(run) for run in runs]
     assert needs.tolist() == exact
     capped = BeyondFormulas(flow, Hardware(1), max_recompute=1.0).by_strips(member_table(runs, len(flow)))
-    only_loads = [run & (run - 1) == 0 or run == 0b110 for run in runs]  # nothing is computed twice: one operator, or one behind it of 1 x 1
+    # nothing is computed twice: one operator, or one behind it of 1 x 1
+    only_loads = [run & (run - 1) == 0 or run == 0b110 for run in runs]
     assert np.isfinite(capped).tolist() == only_loads
 
 
@@ -69,11 +72,21 @@ def test_most_verdicts_are_right_on_networks_drawn_at_random(scheme: LabelScheme
         flow, chip = seen(_flow(f"cells_{family}@7"), scheme), Hardware(BETAS[-1])
         checker = Checker.of(flow, chip, scheme)
         draw = drawer(checker.costs)
-        groups = [*dict.fromkeys(group for seed in range(6) for group in draw((seed,), lambda mask, checker=checker: checker.need(mask) < BETAS[1]))]
+        groups = [
+            *dict.fromkeys(
+                group
+                for seed in range(6)
+                for group in draw((seed,), lambda mask, checker=checker: checker.need(mask) < BETAS[1])
+            )
+        ]
         guessed = FORMULAS[scheme](BeyondFormulas(flow, chip), member_table(groups, len(flow)))
         exact = np.array([checker.need(group) for group in groups])
         assert (guessed[exact < NEVER] > 0).all()
-        right += [(guess < beta) == (needed < beta) for guess, needed in zip(guessed, exact, strict=True) for beta in BETAS]
+        right += [
+            (guess < beta) == (needed < beta)
+            for guess, needed in zip(guessed, exact, strict=True)
+            for beta in BETAS
+        ]
     assert len(right) > 500
     assert np.mean(right) >= ROUGH[scheme]
 
@@ -81,13 +94,26 @@ def test_most_verdicts_are_right_on_networks_drawn_at_random(scheme: LabelScheme
 @pytest.mark.parametrize("scheme", ["auto", "all"])
 def test_the_rule_of_a_scheme_is_the_least_over_its_modes_and_mostly_right(scheme: str) -> None:
     """The network has gates: groups of all six modes are among those drawn."""
-    costs = GroupCosts.of(_flow("mobilenet_v3_small").graph, Hardware(BETAS[-1]), scheme=scheme, epilogue=False)
+    costs = GroupCosts.of(
+        _flow("mobilenet_v3_small").graph, Hardware(BETAS[-1]), scheme=scheme, epilogue=False
+    )
     draw = drawer(costs)
-    groups = [*dict.fromkeys(group for seed in range(6) for group in draw((seed,), lambda mask: costs.least_need(mask)[1] < BETAS[0] // 8))]
-    rule, members = SchemeRule(costs.dataflow, costs.hardware, scheme), member_table(groups, len(costs.dataflow))
+    groups = [
+        *dict.fromkeys(
+            group
+            for seed in range(6)
+            for group in draw((seed,), lambda mask: costs.least_need(mask)[1] < BETAS[0] // 8)
+        )
+    ]
+    rule, members = (
+        SchemeRule(costs.dataflow, costs.hardware, scheme),
+        member_table(groups, len(costs.dataflow)),
+    )
     guessed, exact = np.array(rule.of(groups)), np.array([costs.least_need(group)[1] for group in groups])
     assert [*rule.modes] == [mode for mode in FORMULAS if mode in SCHEMES[scheme].modes]
-    by_mode = np.array([FORMULAS[mode](BeyondFormulas(costs.dataflow, costs.hardware), members) for mode in rule.modes])
+    by_mode = np.array(
+        [FORMULAS[mode](BeyondFormulas(costs.dataflow, costs.hardware), members) for mode in rule.modes]
+    )
     if scheme == "all":
         assert np.isfinite(by_mode).any(1).all()
     assert np.exp2(guessed[:, 0]) == pytest.approx(by_mode.min(0))

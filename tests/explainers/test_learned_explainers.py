@@ -1,4 +1,6 @@
-"""Explainers that learn: what runs in NumPy is what was trained in torch, and metrics give what is known of a toy."""
+"""Explainers that learn: what runs in NumPy is what was trained in torch,
+and metrics give what is known of a toy.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def flow() -> Dataflow:
 def masks(flow) -> list[int]:
     """Groups that do not fit."""
     costs = GroupCosts(flow, Hardware(BETA), epilogue=False)
-    return [mask for mask in drawn(NAME, 120, 11) if mask & (mask - 1) and costs.groups.line_need(mask) >= BETA][:24]
+    return [
+        mask for mask in drawn(NAME, 120, 11) if mask & (mask - 1) and costs.groups.line_need(mask) >= BETA
+    ][:24]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +75,7 @@ def quiet(what: str, done: float) -> None:
     assert what and 0 <= done <= 1
 
 
-# -- all of them -------------------------------------------------------------------------------------------------------------------------------
+# -- all of them ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -89,7 +93,9 @@ def test_every_link_has_a_score_that_the_group_alone_decides(name, predictor, ru
 @pytest.mark.parametrize("name", ["analytic", "gnne", "pg", "rg"])
 @pytest.mark.parametrize("at", [1, 2, 4])
 def test_the_one_link_to_blame_is_blamed_most(name, at):
-    """Two convolutions with 28 KiB of weights each, one after the other in a chain of small ones: 64 KiB hold either and its rows, not both."""
+    """Two convolutions with 28 KiB of weights each, one after the other in a chain of small ones:
+    64 KiB hold either and its rows, not both.
+    """
     channels = [4] * 8
     channels[at + 1] = 400
     flow = convolutions(channels, [3 if k in (at, at + 1) else 1 for k in range(7)], size=8)
@@ -104,18 +110,23 @@ def test_the_one_link_to_blame_is_blamed_most(name, at):
 
 def test_explainers_want_weights_beside_those_of_the_predictor(predictor, rule, tmp_path):
     for name, make in MAKERS.items():
-        for without_weights in (Predictor(predictor.weights), Predictor(predictor.weights, tmp_path / "mine.safetensors")):
+        for without_weights in (
+            Predictor(predictor.weights),
+            Predictor(predictor.weights, tmp_path / "mine.safetensors"),
+        ):
             with pytest.raises(InvalidConfig, match=name):
                 make(rule, without_weights)
 
 
-# -- PGExplainer -------------------------------------------------------------------------------------------------------------------------------
+# -- PGExplainer ---------------------------------------------------------------------------------------------
 
 
 def test_pg_in_numpy_gives_what_the_perceptron_gives(predictor, rule, masks):
     weights = beside(predictor, "pg", PG_NAMES)
     perceptron = nn.Sequential(nn.Linear(2 * EMBEDDED, 64), nn.ReLU(), nn.Linear(64, 1))
-    perceptron.load_state_dict({name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()})
+    perceptron.load_state_dict(
+        {name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()}
+    )
     explain = pg_explainer(rule, predictor)
     for query in queries_of(rule, masks):
         rows = torch.from_numpy(predictor.embed(query))
@@ -129,15 +140,29 @@ def test_pg_learns_what_cuts_free_and_gives_it_for_links_that_it_has_not_seen(lb
     truth = train_pg.freed(predictor, queries)
     costs = GroupCosts(lbdf.flow, lbdf.hardware, epilogue=False)
     exact = [analytic(costs)(mask) for mask in masks]
-    assert np.mean([rank_correlation(a, b) for a, b in zip(truth, exact, strict=True) if np.ptp(a) and np.ptp(b)]) > 0.9
+    assert (
+        np.mean(
+            [rank_correlation(a, b) for a, b in zip(truth, exact, strict=True) if np.ptp(a) and np.ptp(b)]
+        )
+        > 0.9
+    )
     weights, losses = train_pg.train(predictor, queries[::2], train_pg.PGSettings(epochs=60), 0, quiet)
     assert losses[-1] < losses[0]
     assert set(weights) == set(PG_NAMES)
     scores = [LinkScores(weights)(predictor.embed(each), each.graph.links) for each in queries[1::2]]
-    assert np.mean([rank_correlation(a, b) for a, b in zip(scores, truth[1::2], strict=True) if np.ptp(a) and np.ptp(b)]) > 0.3
+    assert (
+        np.mean(
+            [
+                rank_correlation(a, b)
+                for a, b in zip(scores, truth[1::2], strict=True)
+                if np.ptp(a) and np.ptp(b)
+            ]
+        )
+        > 0.3
+    )
 
 
-# -- RG-Explainer ------------------------------------------------------------------------------------------------------------------------------
+# -- RG-Explainer --------------------------------------------------------------------------------------------
 
 
 def test_what_the_agent_chooses_hangs_together(predictor, rule, masks):
@@ -170,7 +195,9 @@ def test_the_agent_in_numpy_does_what_is_likeliest_in_torch(predictor, rule, mas
     """Step by step: the operator taken next has the highest score that the policy in torch gives."""
     weights = beside(predictor, "rg", RG_NAMES)
     agent, policy = Agent(weights), Policy(EMBEDDED, len(weights["seed.0.bias"]))
-    policy.load_state_dict({name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()})
+    policy.load_state_dict(
+        {name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()}
+    )
     for query in queries_of(rule, masks[:8]):
         embedded, graph = predictor.embed(query), query.graph
         order, explained = agent.order(embedded, graph.links)
@@ -179,7 +206,9 @@ def test_the_agent_in_numpy_does_what_is_likeliest_in_torch(predictor, rule, mas
         assert order[0] == policy.score("seed", rows[None], mean)[0].argmax().item()
         for step in range(1, len(order)):
             so_far = rows[order[:step]].mean(0, keepdim=True)
-            near = {int(b) for a, b in [*graph.links.T, *graph.links[::-1].T] if a in order[:step]} - {*order[:step]}
+            near = {int(b) for a, b in [*graph.links.T, *graph.links[::-1].T] if a in order[:step]} - {
+                *order[:step]
+            }
             scores = policy.score("grow", rows[None], so_far, mean)[0]
             assert scores[order[step]] >= max(scores[i] for i in near) - 1e-4
             stop = policy.score("stop", so_far[:, None], mean)[0, 0]
@@ -187,12 +216,17 @@ def test_the_agent_in_numpy_does_what_is_likeliest_in_torch(predictor, rule, mas
                 assert stop <= scores[order[step]] + 1e-4
 
 
-def test_explanations_follow_the_example_or_are_drawn_hang_together_and_are_rewarded_in_their_order(lbdf, masks):
+def test_explanations_follow_the_example_or_are_drawn_hang_together_and_are_rewarded_in_their_order(
+    lbdf, masks
+):
     predictor, queries = Predictor.load("lbdf"), queries_of(lbdf, masks)
     torch.manual_seed(0)
     worth = [train_pg.shares(doublings) for doublings in train_pg.freed(predictor, queries)]
     settings = train_rg.RGSettings()
-    examples = [train_rg.example(len(each.graph), each.graph.links, shares, settings.price) for each, shares in zip(queries, worth, strict=True)]
+    examples = [
+        train_rg.example(len(each.graph), each.graph.links, shares, settings.price)
+        for each, shares in zip(queries, worth, strict=True)
+    ]
     groups = Padded.of(queries, worth, examples, [predictor.embed(each) for each in queries])
     policy = Policy(EMBEDDED, 8)
     shown = draw(policy, groups, groups.examples)
@@ -203,7 +237,10 @@ def test_explanations_follow_the_example_or_are_drawn_hang_together_and_are_rewa
     assert (drawn_explanations.likelihood <= 1e-6).all()
     rewarded = train_rg.rewards(groups, drawn_explanations, settings).tolist()
     for k, each in enumerate(queries):
-        chosen = sorted(np.flatnonzero(drawn_explanations.chosen[k].numpy()).tolist(), key=drawn_explanations.order[k].tolist().__getitem__)
+        chosen = sorted(
+            np.flatnonzero(drawn_explanations.chosen[k].numpy()).tolist(),
+            key=drawn_explanations.order[k].tolist().__getitem__,
+        )
         assert max(chosen) < len(each.graph)
         assert part_of(each, chosen).mask == sum(1 << each.graph.operators[i] for i in chosen)
         links = dict(zip(map(frozenset, each.graph.links.T.tolist()), worth[k].tolist(), strict=True))
@@ -226,27 +263,35 @@ def test_rg_learns_from(shown, epochs, lbdf, masks):
     gained: list[float] = []
     for each, doublings in zip(queries, train_pg.freed(predictor, queries), strict=True):
         worth, links = train_pg.shares(doublings), each.graph.links
-        gained.append(worth[link_scores(*agent.order(predictor.embed(each), links), links, len(each.graph)).argmax()] - worth.mean())
+        gained.append(
+            worth[link_scores(*agent.order(predictor.embed(each), links), links, len(each.graph)).argmax()]
+            - worth.mean()
+        )
     assert np.mean(gained) > 0.1, gained
 
 
-# -- GNNExplainer ------------------------------------------------------------------------------------------------------------------------------
+# -- GNNExplainer --------------------------------------------------------------------------------------------
 
 
 def test_gnne_says_the_same_of_a_group_whatever_was_asked_before(predictor, rule, masks):
     few = [mask for mask in masks if mask.bit_count() > 4][:3]
     explain, again = (gnn_explainer(rule, predictor, 0, epochs=5) for _ in range(2))
     first_scores = [explain(mask) for mask in few]
-    assert all(np.allclose(scores, again(mask), atol=1e-4) for mask, scores in reversed(list(zip(few, first_scores, strict=True))))
+    assert all(
+        np.allclose(scores, again(mask), atol=1e-4)
+        for mask, scores in reversed(list(zip(few, first_scores, strict=True)))
+    )
     assert all(((scores >= 0) & (scores <= 1)).all() and scores.std() > 0 for scores in first_scores)
     assert explain(1).shape == (0,)
 
 
-# -- metrics -----------------------------------------------------------------------------------------------------------------------------------
+# -- metrics -------------------------------------------------------------------------------------------------
 
 
 class Toy(SchemeRule):
-    """A chain of five of which the first link alone matters: a piece needs 32 bytes with it, 2 without; 8 are there."""
+    """A chain of five of which the first link alone matters: a piece needs 32 bytes with it, 2 without;
+    8 are there.
+    """
 
     def __init__(self) -> None:
         super().__init__(chain(5), Hardware(8), "lbdf")
@@ -283,7 +328,11 @@ def test_fidelity_of_the_wrong_explanation_is_exactly_zero_and_one(toy):
 def test_links_that_are_no_part_of_an_explanation_are_not_blamed(toy):
     query, predictor = toy
     figures = measures([(query, np.array([-np.inf, 4, 2, -np.inf]))], predictor, kept=3)
-    assert (figures["fidelity_plus"], figures["fidelity_minus"], figures["sparsity"]) == (0, 1, pytest.approx(2 / 4))
+    assert (figures["fidelity_plus"], figures["fidelity_minus"], figures["sparsity"]) == (
+        0,
+        1,
+        pytest.approx(2 / 4),
+    )
 
 
 def test_groups_without_enough_links_are_not_measured(toy):

@@ -1,4 +1,6 @@
-"""The predictor in NumPy is the network in PyTorch Geometric, needs no torch, and agrees with the exact checker."""
+"""The predictor in NumPy is the network in PyTorch Geometric, needs no torch,
+and agrees with the exact checker.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def rule_of(name: str, scheme: LabelScheme = "lbdf", beta: int = BETA) -> Scheme
     return SchemeRule(flow_of(name), Hardware(beta), scheme)
 
 
-# -- graphs ------------------------------------------------------------------------------------------------------------------------------------
+# -- graphs --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v3_small", "deeplabv3_mobilenet_v3_large"])
@@ -87,9 +89,15 @@ def test_parts_of_a_batch_are_whole_groups_and_lose_nothing():
 
 
 def test_features_see_no_scale():
-    """Twice the bytes per element is the same to the predictor: twice as much is needed. The buffer is nothing to it."""
+    """Twice the bytes per element is the same to the predictor: twice as much is needed.
+
+    The buffer is nothing to it.
+    """
     flow, masks = flow_of("mobilenet_v2"), drawn("mobilenet_v2", 20, 3)
-    small, large = (SchemeRule(flow, Hardware(beta, element_bytes=2 * k), "lbdf").groups.batch(masks) for k, beta in ((1, BETA), (2, 1000)))
+    small, large = (
+        SchemeRule(flow, Hardware(beta, element_bytes=2 * k), "lbdf").groups.batch(masks)
+        for k, beta in ((1, BETA), (2, 1000))
+    )
     assert np.allclose(small.features, large.features, atol=1e-6)
     assert np.allclose(2 * small.units, large.units)
 
@@ -101,10 +109,12 @@ def test_features_can_be_made_for_another_unit():
     for beta in (1000, BETA, 5 << 20):
         batch = GroupGraphs(flow, Hardware(beta)).batch(masks)
         assert (batch.units == beta).all()
-        assert np.allclose(resized(one.features, np.full(len(batch.features), float(beta))), batch.features, atol=2e-6)
+        assert np.allclose(
+            resized(one.features, np.full(len(batch.features), float(beta))), batch.features, atol=2e-6
+        )
 
 
-# -- the network -------------------------------------------------------------------------------------------------------------------------------
+# -- the network ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -117,9 +127,15 @@ def test_numpy_gives_what_pyg_gives(scheme):
         rule = torch.from_numpy(np.stack((np.log2(batch.units), batch.never), 1)).float()
         given = torch.stack((torch.zeros(len(batch)), rule[:, 1]), 1)
         outputs = network(features, torch.from_numpy(batch.links), group, given)
-        assert torch.allclose(outputs, network(features, neighbours(batch.links, len(batch.features)), group, given), atol=1e-4)
+        assert torch.allclose(
+            outputs, network(features, neighbours(batch.links, len(batch.features)), group, given), atol=1e-4
+        )
         for beta in (1 << 17, 1 << 20):
-            expected = odds(outputs.double(), rule.double(), torch.full((len(batch),), float(np.log2(beta)))).sigmoid().numpy()
+            expected = (
+                odds(outputs.double(), rule.double(), torch.full((len(batch),), float(np.log2(beta))))
+                .sigmoid()
+                .numpy()
+            )
             assert np.abs(predictor.forecast(batch).invalid(beta) - expected).max() < 1e-3
         expected = network.embed(features, torch.from_numpy(batch.links)).numpy()
         assert np.abs(predictor.embed_batch(batch) - expected).max() <= 1e-5 * np.abs(expected).max()
@@ -128,7 +144,9 @@ def test_numpy_gives_what_pyg_gives(scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_larger_the_buffer_the_less_likely_a_group_is_invalid(scheme):
     for name in ("mobilenet_v2", "fsrcnn"):
-        forecast = Predictor.load(scheme).forecast(rule_of(name, scheme).groups.batch(drawn(name, 60, 10, scheme)))
+        forecast = Predictor.load(scheme).forecast(
+            rule_of(name, scheme).groups.batch(drawn(name, 60, 10, scheme))
+        )
         every = np.array([forecast.invalid(beta) for beta in np.geomspace(1 << 10, 1 << 40, 200)])
         assert (np.diff(every, axis=0) <= 1e-12).all()
         assert (every[0] > 0.5).all()
@@ -139,15 +157,22 @@ def test_what_explainers_see_of_weighted_links_is_the_rule_and_the_network_with_
     """At weights of one it is the verdict; without links the rule looks at single operators."""
     rule, predictor, beta = rule_of("mobilenet_v3_small"), Predictor.load("lbdf"), 1 << 16
     verdict = ValidityClassifier(ValidityGNN.of(predictor.weights)).eval()
-    explainer = Explainer(verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object)
-    several = [ValidityQuery(rule, mask, beta) for mask in drawn("mobilenet_v3_small", 60, 7) if mask & (mask - 1)]
+    explainer = Explainer(
+        verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object
+    )
+    several = [
+        ValidityQuery(rule, mask, beta) for mask in drawn("mobilenet_v3_small", 60, 7) if mask & (mask - 1)
+    ]
     for query in [query for query in several if predictor.odds([query])[0] > 0][:8]:
         logits, mask = predictor.odds([query]), query.mask
         inputs = ValidityClassifier.inputs([query], logits)
         softened = float(logits[0] * scale(logits)[0])
         assert verdict(**inputs)[0, 1].item() == pytest.approx(softened, abs=1e-3)
         links_ = query.graph.links.shape[1]
-        masked = [explainer.get_masked_prediction(**inputs, edge_mask=torch.full((links_,), value))[0, 1].item() for value in (1.0, 0.0)]
+        masked = [
+            explainer.get_masked_prediction(**inputs, edge_mask=torch.full((links_,), value))[0, 1].item()
+            for value in (1.0, 0.0)
+        ]
         assert masked[0] == pytest.approx(softened, abs=1e-3)
         alone = query.weighted(np.zeros(links_)).need
         assert alone.log2_bytes == max(np.log2(rule.groups.graph(1 << i).unit) for i in bits(mask))
@@ -155,14 +180,18 @@ def test_what_explainers_see_of_weighted_links_is_the_rule_and_the_network_with_
 
 
 def test_a_verdict_does_not_depend_on_the_company():
-    predictor, groups, masks = Predictor.load("lbdf"), rule_of("squeezenet1_1").groups, drawn("squeezenet1_1", 30, 8)
+    predictor, groups, masks = (
+        Predictor.load("lbdf"),
+        rule_of("squeezenet1_1").groups,
+        drawn("squeezenet1_1", 30, 8),
+    )
     together = predictor.forecast(groups.batch(masks)).invalid(BETA)
     alone = np.concatenate([predictor.forecast(groups.batch([mask])).invalid(BETA) for mask in masks])
     assert np.abs(alone - together).max() < 1e-4
     assert predictor.forecast(Batch.of([])).invalid(BETA).shape == (0,)
 
 
-# -- what ships --------------------------------------------------------------------------------------------------------------------------------
+# -- what ships ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -182,7 +211,10 @@ def test_the_shipped_predictor_agrees_with_the_exact_checker(scheme):
 
 @pytest.mark.parametrize("name", [f"{scheme}{part}" for scheme in SCHEMES for part in ("", "_pg", "_rg")])
 def test_weights_are_small_and_their_card_is_theirs(name):
-    data, card = (WEIGHTS / f"{name}.safetensors").read_bytes(), json.loads((WEIGHTS / f"{name}.json").read_text())
+    data, card = (
+        (WEIGHTS / f"{name}.safetensors").read_bytes(),
+        json.loads((WEIGHTS / f"{name}.json").read_text()),
+    )
     assert len(data) < 500_000
     assert card["weights_sha256"] == hashlib.sha256(data).hexdigest()
     assert card["command"].startswith("lfopt train")
@@ -214,7 +246,8 @@ from lfopt.app.commands.dataset import dataflow
 from lfopt.ir import Hardware
 
 for scheme in ("lbdf", "brr", "resident"):
-    predictor, needs = Predictor.load(scheme), SchemeRule(dataflow("zoo:squeezenet1_1"), Hardware(1 << 17), scheme)
+    predictor = Predictor.load(scheme)
+    needs = SchemeRule(dataflow("zoo:squeezenet1_1"), Hardware(1 << 17), scheme)
     mask = (1 << 12) - 1
     print(scheme, predictor.forecast(needs.groups.batch([mask])).invalid(1 << 17)[0])
     for make in (pg_explainer, rg_explainer):
@@ -233,8 +266,16 @@ def test_files_that_are_no_weights_are_refused_in_one_line(tmp_path):
     (tmp_path / "text.safetensors").write_text("hello")
     save_file({"a": np.zeros(3)}, tmp_path / "other.safetensors")
     weights = Predictor.load("lbdf").weights
-    save_file({**weights, "convs.0.lin_rel.weight": weights["convs.0.lin_rel.weight"][:, :-1].copy()}, tmp_path / "old.safetensors")
-    for name, word in (("none", "lfopt train"), ("text", "lfopt train"), ("other", "convs.0"), ("old", "features")):
+    save_file(
+        {**weights, "convs.0.lin_rel.weight": weights["convs.0.lin_rel.weight"][:, :-1].copy()},
+        tmp_path / "old.safetensors",
+    )
+    for name, word in (
+        ("none", "lfopt train"),
+        ("text", "lfopt train"),
+        ("other", "convs.0"),
+        ("old", "features"),
+    ):
         with pytest.raises(InvalidConfig, match=word) as caught:
             Predictor.load(tmp_path / f"{name}.safetensors")
         assert "\n" not in str(caught.value)

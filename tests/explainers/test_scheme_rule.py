@@ -1,4 +1,6 @@
-"""What a rule says of groups in pieces, and of links weighted: exact at 0 and 1, and in between what is known of Lovász's extension."""
+"""What a rule says of groups in pieces, and of links weighted:
+exact at 0 and 1, and in between what is known of Lovász's extension.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def test_between_them_it_is_an_integral_over_thresholds_and_slopes_are_its_slope
         weights = rng.random(links(flow, mask).shape[1])
         requirement = weighted(flow, mask, weights, cardinal)
         borders = np.array([0.0, *np.sort(weights), 1.0])
-        expected = sum((high - low) * by_pieces(flow, mask, weights >= high, cardinal) for low, high in pairwise(borders.tolist()))
+        expected = sum(
+            (high - low) * by_pieces(flow, mask, weights >= high, cardinal)
+            for low, high in pairwise(borders.tolist())
+        )
         assert np.array(requirement.need) == pytest.approx(expected)
         for k in range(len(weights)):
             step = np.zeros(len(weights))
@@ -63,12 +68,14 @@ def test_stages_of_cuts_weighted_need_what_the_stages_do_by_their_shares(scheme)
         stages = cut_apart(flow, mask, rng)
         shares = rng.dirichlet(np.ones(len(stages)))
         expected = shares @ np.array([rule.of(pieces).max(0) for pieces in stages])
-        requirement = ValidityQuery(rule, mask, 1 << 16).weighted(link_weights(flow, mask, stages, shares)).need
+        requirement = (
+            ValidityQuery(rule, mask, 1 << 16).weighted(link_weights(flow, mask, stages, shares)).need
+        )
         assert np.array(requirement) == pytest.approx(expected)
         graph = rule.groups.graph(mask)
-        assert ValidityQuery(rule, mask, 1 << 16).weighted(np.ones(graph.links.shape[1])).need == pytest.approx(
-            (np.log2(graph.unit), float(graph.never))
-        )
+        assert ValidityQuery(rule, mask, 1 << 16).weighted(
+            np.ones(graph.links.shape[1])
+        ).need == pytest.approx((np.log2(graph.unit), float(graph.never)))
 
 
 def test_a_group_that_never_runs_counts_with_everything_whole_and_the_more_the_larger() -> None:

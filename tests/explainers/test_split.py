@@ -1,4 +1,6 @@
-"""SPLIT does what algorithm 1 says; what it returns is valid by the checker that it was given, whatever the explanation."""
+"""SPLIT does what algorithm 1 says; what it returns is valid by the checker that it was given,
+whatever the explanation.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def split(flow: Dataflow, explain: Explain, most: int, dram_bytes=whole, **optio
     return words(flow, Splitter(flow, explain, small(most), dram_bytes, **options)(flow.everything))
 
 
-# -- algorithm 1 ---------------------------------------------------------------------------------------------------------------------------
+# -- algorithm 1 ---------------------------------------------------------------------------------------------
 
 
 def test_s1_a_cut_that_leaves_two_valid_halves_is_taken() -> None:
@@ -67,9 +69,15 @@ def test_s1_a_cut_that_leaves_two_valid_halves_is_taken() -> None:
 def test_s1_of_several_the_one_that_moves_the_fewest_bytes() -> None:
     flow = chain(5)
     halves = {"ab": 9, "cde": 9, "abc": 2, "de": 2}
-    assert split(flow, blame(flow, "b-c", "c-d"), 3, lambda mask: halves["".join(flow.names(mask))]) == ["abc", "de"]
+    assert split(flow, blame(flow, "b-c", "c-d"), 3, lambda mask: halves["".join(flow.names(mask))]) == [
+        "abc",
+        "de",
+    ]
     halves["de"] = 99
-    assert split(flow, blame(flow, "b-c", "c-d"), 3, lambda mask: halves["".join(flow.names(mask))]) == ["ab", "cde"]
+    assert split(flow, blame(flow, "b-c", "c-d"), 3, lambda mask: halves["".join(flow.names(mask))]) == [
+        "ab",
+        "cde",
+    ]
 
 
 def test_s2_the_valid_half_with_the_most_operators_is_kept_and_the_other_split_again() -> None:
@@ -84,15 +92,40 @@ def test_s2_keeps_the_order_when_the_first_half_is_the_one_split_again() -> None
 
 def test_s3_both_halves_are_split_and_the_cheapest_outcome_taken() -> None:
     flow = chain(8)
-    explain = blame_in(flow, abcdefgh=["d-e", "c-d"], abcd=["b-c"], efgh=["f-g"], abc=["a-b"], defgh=["e-f"], fgh=["g-h"])
+    explain = blame_in(
+        flow, abcdefgh=["d-e", "c-d"], abcd=["b-c"], efgh=["f-g"], abc=["a-b"], defgh=["e-f"], fgh=["g-h"]
+    )
     assert split(flow, explain, 2) == ["ab", "cd", "ef", "gh"]
     dear = {"cd": 9}
-    assert split(flow, explain, 2, lambda mask: dear.get("".join(flow.names(mask)), 1)) == ["a", "bc", "de", "fg", "h"]
+    assert split(flow, explain, 2, lambda mask: dear.get("".join(flow.names(mask)), 1)) == [
+        "a",
+        "bc",
+        "de",
+        "fg",
+        "h",
+    ]
 
 
 def test_s3_with_a_width_of_one_follows_only_the_cut_of_the_fewest_elements() -> None:
-    flow = network({**{name: [before] for before, name in pairwise("xabcd")}, "e": ["d"], "f": ["e"], "g": ["f", "b"], "h": ["g"]})
-    explain = blame_in(flow, abcdefgh=["d-e", "b-c"], ab=["a-b"], cdefgh=["f-g"], cdef=["d-e"], gh=["g-h"], cd=["c-d"], ef=["e-f"])
+    flow = network(
+        {
+            **{name: [before] for before, name in pairwise("xabcd")},
+            "e": ["d"],
+            "f": ["e"],
+            "g": ["f", "b"],
+            "h": ["g"],
+        }
+    )
+    explain = blame_in(
+        flow,
+        abcdefgh=["d-e", "b-c"],
+        ab=["a-b"],
+        cdefgh=["f-g"],
+        cdef=["d-e"],
+        gh=["g-h"],
+        cd=["c-d"],
+        ef=["e-f"],
+    )
     assert split(flow, explain, 1, width=1) == [*"abcdefgh"]
 
 
@@ -106,12 +139,15 @@ def test_the_outcome_of_s3_is_no_dearer_for_following_more_cuts(width: int) -> N
             return price.setdefault(group, group * 2654435761 % 1009)
 
         explain = random_links(flow, 0)
-        totals = [sum(map(dram_bytes, Splitter(flow, explain, small(2), dram_bytes, width=w)(mask) or ())) for w in (1, width)]
+        totals = [
+            sum(map(dram_bytes, Splitter(flow, explain, small(2), dram_bytes, width=w)(mask) or ()))
+            for w in (1, width)
+        ]
         cheaper += (totals[1] < totals[0]) - (totals[1] > totals[0])
     assert cheaper >= 0
 
 
-# -- where there is no way out ----------------------------------------------------------------------------------------------------------------
+# -- where there is no way out -------------------------------------------------------------------------------
 
 
 def test_a_single_operator_that_is_not_valid_gives_nothing() -> None:
@@ -132,13 +168,15 @@ def test_of_several_ways_the_one_that_ends_is_taken() -> None:
     assert split(flow, blame_in(flow, **ways | {"efgh": []}), 2) is None
 
 
-# -- whatever the explanation ------------------------------------------------------------------------------------------------------------------
+# -- whatever the explanation --------------------------------------------------------------------------------
 
 
 def test_what_comes_out_is_valid_covers_the_group_and_can_be_executed_in_order() -> None:
     for case, (flow, mask) in enumerate(random_groups(300, 16)):
         allowed = 1 + case % 4
-        splitter = Splitter(flow, random_links(flow, case), small(allowed), whole, links=1 + case % 5, width=1 + case % 4)
+        splitter = Splitter(
+            flow, random_links(flow, case), small(allowed), whole, links=1 + case % 5, width=1 + case % 4
+        )
         groups = splitter(mask)
         assert groups is not None
         assert all(group.bit_count() <= allowed for group in groups)

@@ -1,4 +1,6 @@
-"""Surrogates: trees in NumPy are those of scikit-learn, and what ships ranks groups of a network that it has not learnt from."""
+"""Surrogates: trees in NumPy are those of scikit-learn,
+and what ships ranks groups of a network that it has not learnt from.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,15 @@ def test_groups_are_read_alike_alone_and_together(costs: GroupCosts) -> None:
     masks = [1, 2, 3, 1 << 4, (1 << 8) - (1 << 4)]
     masks = [mask for mask in masks if costs.price(mask) is not None]
     figures = GroupFigures(costs)
-    together, rooflines = estimator(figures, Surrogate.load("cycles"))(masks), Rooflines(costs, figures.meter.by_rows)
+    together, rooflines = (
+        estimator(figures, Surrogate.load("cycles"))(masks),
+        Rooflines(costs, figures.meter.by_rows),
+    )
     for k, mask in enumerate(masks):
         alone = Surrogate.load("cycles").estimate(rooflines.read((mask,)))
-        assert together.mean[k] == pytest.approx(alone.mean[0]) and together.spread[k] == pytest.approx(alone.spread[0])
+        assert together.mean[k] == pytest.approx(alone.mean[0]) and together.spread[k] == pytest.approx(
+            alone.spread[0]
+        )
 
 
 def test_trees_in_numpy_learn_what_is_there_and_survive_a_file(tmp_path, monkeypatch) -> None:
@@ -52,6 +59,8 @@ def test_trees_in_numpy_learn_what_is_there_and_survive_a_file(tmp_path, monkeyp
     assert np.corrcoef(surrogate.mean(columns), wanted)[0, 1] > 0.95
     save_file(surrogate.arrays(), tmp_path / "w.safetensors")
     assert (Surrogate.load(tmp_path / "w.safetensors").mean(columns) == surrogate.mean(columns)).all()
-    save_file({**surrogate.arrays(), "columns": np.frombuffer(b"other", np.uint8)}, tmp_path / "w.safetensors")
+    save_file(
+        {**surrogate.arrays(), "columns": np.frombuffer(b"other", np.uint8)}, tmp_path / "w.safetensors"
+    )
     with pytest.raises(InvalidConfig, match="reads other columns"):
         Surrogate.load(tmp_path / "w.safetensors")

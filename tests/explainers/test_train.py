@@ -54,7 +54,7 @@ def quiet(what: str, done: float) -> None:
     assert what and 0 <= done <= 1
 
 
-# -- what it writes ----------------------------------------------------------------------------------------------------------------------------
+# -- what it writes ------------------------------------------------------------------------------------------
 
 
 def test_a_few_epochs_already_tell_valid_from_invalid(trained):
@@ -71,13 +71,22 @@ def test_the_card_says_what_the_stored_weights_do(trained, data):
     probability = np.concatenate([forecast.invalid(beta) for beta in BETAS])
     expected = confusion(probability, np.concatenate([data.needs[part] >= beta for beta in BETAS]))
     test_metrics = card["metrics"]["test"]
-    assert {key: test_metrics[key] for key in expected} == {key: pytest.approx(value, abs=1e-5) for key, value in expected.items()}
+    assert {key: test_metrics[key] for key in expected} == {
+        key: pytest.approx(value, abs=1e-5) for key, value in expected.items()
+    }
     assert card["data"]["sha256"] == data.sha256
-    assert card["data"]["command"] == f"lfopt dataset {' '.join(NETWORKS)} --no-zoo --groups 200 --drawn 0 --seed 0 --scheme lbdf"
+    assert (
+        card["data"]["command"]
+        == f"lfopt dataset {' '.join(NETWORKS)} --no-zoo --groups 200 --drawn 0 --seed 0 --scheme lbdf"
+    )
     assert card["data"]["groups"]["test"] == len(part)
     assert sum(network["test"] for network in card["data"]["networks"].values()) == len(part)
     for cut in ("by_beta", "by_family", "by_network"):
-        assert sum(row["samples"] for row in test_metrics[cut].values()) == test_metrics["samples"] == 5 * len(part)
+        assert (
+            sum(row["samples"] for row in test_metrics[cut].values())
+            == test_metrics["samples"]
+            == 5 * len(part)
+        )
     assert card["weights_sha256"] == hashlib.sha256((trained / "lbdf.safetensors").read_bytes()).hexdigest()
 
 
@@ -86,7 +95,10 @@ def test_explainers_are_measured_beside_random_links(trained):
         card = json.loads((trained / f"lbdf_{name}.json").read_text())
         assert card["metrics"]["groups"] == card["metrics"]["random_links"]["groups"] > 0
         assert 0 <= card["metrics"]["unfaithfulness"] <= 1
-        assert card["predictor_sha256"] == hashlib.sha256((trained / "lbdf.safetensors").read_bytes()).hexdigest()
+        assert (
+            card["predictor_sha256"]
+            == hashlib.sha256((trained / "lbdf.safetensors").read_bytes()).hexdigest()
+        )
     assert sorted(path.name for path in trained.iterdir()) == sorted(
         f"lbdf{part}{end}" for part in ("", "_pg", "_rg") for end in (".json", ".safetensors")
     )
@@ -95,19 +107,31 @@ def test_explainers_are_measured_beside_random_links(trained):
 def test_the_same_seed_gives_the_same_weights(trained, folder, tmp_path):
     command(folder, out_dir=tmp_path, epochs=3, samples=16, explainers=True)
     for name in ("lbdf", "lbdf_pg", "lbdf_rg"):
-        assert (tmp_path / f"{name}.safetensors").read_bytes() == (trained / f"{name}.safetensors").read_bytes()
+        assert (tmp_path / f"{name}.safetensors").read_bytes() == (
+            trained / f"{name}.safetensors"
+        ).read_bytes()
 
 
 def test_unseen_families_are_not_trained_with(data):
     card = train_predictor(data, "family", TrainingSettings(epochs=1), quiet).card
     networks = card["data"]["networks"]
-    assert networks["efficientnet_b0"]["train"] == networks["efficientnet_b0"]["validation"] == 0 < networks["efficientnet_b0"]["test"]
-    assert all(network["test"] == 0 < network["train"] for name, network in networks.items() if name != "efficientnet_b0")
+    assert (
+        networks["efficientnet_b0"]["train"]
+        == networks["efficientnet_b0"]["validation"]
+        == 0
+        < networks["efficientnet_b0"]["test"]
+    )
+    assert all(
+        network["test"] == 0 < network["train"]
+        for name, network in networks.items()
+        if name != "efficientnet_b0"
+    )
     assert set(card["metrics"]["test"]["by_family"]) == {"EfficientNet"}
 
 
 def test_training_ends_when_it_no_longer_helps(data):
-    trained = train_predictor(data, "random", TrainingSettings(epochs=40, patience=2, rate=0.0), quiet)  # nothing is learnt
+    # nothing is learnt
+    trained = train_predictor(data, "random", TrainingSettings(epochs=40, patience=2, rate=0.0), quiet)
     assert trained.card["epochs"] == 3
     assert trained.card["best_epoch"] == 1
 
@@ -137,7 +161,8 @@ def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(d
         assert len(material.weighted[group]) == (2 if len(graph) > 1 else 0)
         for labelled in material.weighted[group]:
             assert labelled.graph is graph and ((labelled.weights >= 0) & (labelled.weights <= 1)).all()
-            if set(labelled.weights.tolist()) <= {0.0, 1.0}:  # cut for good: the neediest of what hangs together
+            # cut for good: the neediest of what hangs together
+            if set(labelled.weights.tolist()) <= {0.0, 1.0}:
                 seen += 1
                 neighbours = [0] * len(graph)
                 for (u, v), there in zip(graph.links.T.tolist(), labelled.weights.tolist(), strict=True):
@@ -152,7 +177,9 @@ def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(d
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch):
-    """Ended in the second epoch of the second of two seeds; a run of other settings does not take its checkpoints."""
+    """Ended in the second epoch of the second of two seeds;
+    a run of other settings does not take its checkpoints.
+    """
     arguments = {"epochs": 3, "seeds": 2, "log": tmp_path / "log.csv"}
     command(folder, out_dir=tmp_path / "whole", **arguments)
     expected = (tmp_path / "log.csv").read_text().splitlines()
@@ -173,7 +200,9 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(folder, tmp_path, mon
     with pytest.raises(InvalidConfig, match=r"lbdf-random-0\.pt: is of a training with patience 8; found 7"):
         command(folder, out_dir=tmp_path / "killed", resume=True, patience=7, **arguments)
     command(folder, out_dir=tmp_path / "killed", resume=True, **arguments)
-    assert (tmp_path / "killed/lbdf.safetensors").read_bytes() == (tmp_path / "whole/lbdf.safetensors").read_bytes()
+    assert (tmp_path / "killed/lbdf.safetensors").read_bytes() == (
+        tmp_path / "whole/lbdf.safetensors"
+    ).read_bytes()
     assert not (tmp_path / "killed/.checkpoints").exists()
     log_lines = (tmp_path / "log.csv").read_text().splitlines()
     assert [line.rsplit(",", 1)[0] for line in log_lines] == [line.rsplit(",", 1)[0] for line in expected]
@@ -190,7 +219,7 @@ def test_what_is_no_checkpoint_is_one_line(folder, tmp_path):
         assert "\n" not in str(caught.value)
 
 
-# -- wrong input -------------------------------------------------------------------------------------------------------------------------------
+# -- wrong input ---------------------------------------------------------------------------------------------
 
 
 def test_wrong_input_is_one_line_and_exit_code_2(folder, tmp_path):
@@ -207,7 +236,12 @@ def test_wrong_input_is_one_line_and_exit_code_2(folder, tmp_path):
             _call(arguments)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "w").exists()
-    done = subprocess.run([sys.executable, "-m", "lfopt.app.cli", "train", *wrong[0][0]], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "lfopt.app.cli", "train", *wrong[0][0]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
 
@@ -218,7 +252,7 @@ def _call(arguments: list[str]) -> None:
     app(["train", *arguments], exit_on_error=False, result_action="return_value")
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------------------------------
+# -- figures -------------------------------------------------------------------------------------------------
 
 
 def test_figures_of_a_known_case():

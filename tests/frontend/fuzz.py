@@ -1,6 +1,8 @@
-"""Damaged models, and what loading them may do: give a Graph, or one line of LfoptError; never another exception, a crash, a hang or gigabytes.
+"""Damaged models, and what loading them may do: give a Graph, or one line of LfoptError; never another
+exception, a crash, a hang or gigabytes.
 
-python -m tests.frontend.fuzz FIRST COUNT      runs seeds FIRST to FIRST + COUNT - 1 and prints what went wrong
+python -m tests.frontend.fuzz FIRST COUNT      runs seeds FIRST to FIRST + COUNT - 1 and prints what went
+                                               wrong
 """
 
 from __future__ import annotations
@@ -22,7 +24,24 @@ from google.protobuf.message import Message
 MEMORY = 6 << 30  # bytes that a load may map
 SECONDS = 20  # that a load may take
 
-INTEGERS = (0, 1, -1, 2, 3, 7, 99, -7, 127, 1 << 20, -(1 << 31), (1 << 31) - 1, 1 << 40, (1 << 62), -(1 << 63), (1 << 63) - 1)
+INTEGERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    99,
+    -7,
+    127,
+    1 << 20,
+    -(1 << 31),
+    (1 << 31) - 1,
+    1 << 40,
+    (1 << 62),
+    -(1 << 63),
+    (1 << 63) - 1,
+)
 REALS = (0.0, -1.0, 1e9, 1e-9, 1e38, float("inf"), float("-inf"), float("nan"), 0.5)
 WORDS = (
     "",
@@ -50,7 +69,9 @@ def seeds() -> list[bytes]:
     models = [m for _, m in legacy_forms()] + [m for _, m in extra_forms()]
     files = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
     files += sorted((Path(__file__).parents[2] / "../shared/models").resolve().glob("*.onnx"))
-    return [m.SerializeToString() for m in models] + [f.read_bytes() for f in files if f.stat().st_size < 40_000]
+    return [m.SerializeToString() for m in models] + [
+        f.read_bytes() for f in files if f.stat().st_size < 40_000
+    ]
 
 
 def damaged(seed: int) -> bytes:
@@ -172,7 +193,11 @@ def _is_one_line(text: str) -> bool:
 
 
 def run(cases: Sequence[int], folder: Path, make: Callable[[int], bytes] = damaged) -> dict[int, str]:
-    """Complaints by case. Each batch runs in a forked process with limits on memory and time; a crash is a complaint, and the next case goes on."""
+    """Complaints by case.
+
+    Each batch runs in a forked process with limits on memory and time; a crash is a complaint, and the next
+    case goes on.
+    """
     from lfopt.frontend import load  # noqa: F401  (imported before the fork)
 
     complaints: dict[int, str] = {}
@@ -199,7 +224,9 @@ def run(cases: Sequence[int], folder: Path, make: Callable[[int], bytes] = damag
         if status == 0:
             break
         signal_number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        complaints[rest[started - 1]] = f"died: {signal.Signals(signal_number).name if signal_number else status}"
+        complaints[rest[started - 1]] = (
+            f"died: {signal.Signals(signal_number).name if signal_number else status}"
+        )
         rest = rest[started:]
     return complaints
 

@@ -26,7 +26,9 @@ def run(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 
 def newest_opset_of_onnxruntime(model: ModelProto) -> ModelProto:
-    """The model marked with an opset that onnxruntime reads, from which the newest differs in nothing that the tests use."""
+    """The model marked with an opset that onnxruntime reads,
+    from which the newest differs in nothing that the tests use.
+    """
     model.opset_import[0].version = min(model.opset_import[0].version, 26)
     return model
 
@@ -34,19 +36,29 @@ def newest_opset_of_onnxruntime(model: ModelProto) -> ModelProto:
 def random_feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     """Normal random numbers for every input; real ones where integers stand for them, as in the file."""
     rng = np.random.default_rng(seed)
-    types = {name: "float32" if graph.tensors[name].quantization else graph.tensors[name].dtype for name in graph.inputs}
+    types = {
+        name: "float32" if graph.tensors[name].quantization else graph.tensors[name].dtype
+        for name in graph.inputs
+    }
     return {name: rng.standard_normal(graph.shape(name)).astype(dtype) for name, dtype in types.items()}
 
 
-def assert_close(outputs: list[np.ndarray], wanted: list[np.ndarray], relative: float = 1e-5, what: str = "") -> None:
+def assert_close(
+    outputs: list[np.ndarray], wanted: list[np.ndarray], relative: float = 1e-5, what: str = ""
+) -> None:
     """Equal shapes, and values that differ by at most `relative` of the largest."""
     assert len(outputs) == len(wanted), what
     for f, w in zip(outputs, wanted, strict=True):
         assert f.shape == w.shape, what
-        assert np.abs(f.astype(np.float64) - w).max(initial=0) <= relative * max(np.abs(w).max(initial=0), 1e-6), what
+        assert np.abs(f.astype(np.float64) - w).max(initial=0) <= relative * max(
+            np.abs(w).max(initial=0), 1e-6
+        ), what
 
 
 def structure(graph: Graph) -> list[tuple[object, ...]]:
     """Operators by name, kind and shapes."""
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()} | {"": None}
-    return [(op.name, op.kind, op.domain, [shapes[t] for t in op.inputs], [shapes[t] for t in op.outputs]) for op in graph.operators]
+    return [
+        (op.name, op.kind, op.domain, [shapes[t] for t in op.inputs], [shapes[t] for t in op.outputs])
+        for op in graph.operators
+    ]

@@ -11,7 +11,26 @@ from onnx import ModelProto, NodeProto, TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 NEWEST = onnx.defs.onnx_opset_version()
-IR_OF_OPSET = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 11}
+IR_OF_OPSET = {
+    7: 3,
+    8: 3,
+    9: 4,
+    10: 5,
+    11: 6,
+    12: 7,
+    13: 7,
+    14: 7,
+    15: 8,
+    16: 8,
+    17: 8,
+    18: 8,
+    19: 9,
+    20: 9,
+    21: 10,
+    22: 10,
+    23: 11,
+    24: 11,
+}
 RNG = np.random.default_rng(0)
 
 
@@ -40,12 +59,18 @@ def build(
     dtype: int = TensorProto.FLOAT,
     domains: Sequence[str] = (),
 ) -> ModelProto:
-    """A model whose outputs (by default what the last node makes) have no declared shape. IR 3 lists its initializers as inputs."""
+    """A model whose outputs (by default what the last node makes) have no declared shape.
+
+    IR 3 lists its initializers as inputs.
+    """
     constants = constants or {}
     ir = IR_OF_OPSET.get(opset, 11)
     values = [make_tensor_value_info(name, dtype, shape) for name, shape in inputs.items()]
     if ir < 4:
-        values += [make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in constants.items()]
+        values += [
+            make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in constants.items()
+        ]
     graph = make_graph(
         nodes,
         "small",
@@ -57,14 +82,29 @@ def build(
     return make_model(graph, opset_imports=imports, ir_version=ir)
 
 
-def one(kind: str, shape: Sequence[int], *constants: np.ndarray | None, opset: int, outputs: int = 1, **attributes: Any) -> ModelProto:
-    """One operator on input x and constants c0, c1, ..., between two Relus so that it is neither the first nor the last."""
+def one(
+    kind: str,
+    shape: Sequence[int],
+    *constants: np.ndarray | None,
+    opset: int,
+    outputs: int = 1,
+    **attributes: Any,
+) -> ModelProto:
+    """One operator on input x and constants c0, c1, ...,
+    between two Relus so that it is neither the first nor the last.
+    """
     names = [f"c{i}" if c is not None else "" for i, c in enumerate(constants)]
     results = [f"y{i}" for i in range(outputs)]
     node = make_node(kind, ["r", *names], results, **attributes)
     relus = [make_node("Relu", [m], [f"z{i}"]) for i, m in enumerate(results)]
     values = {n: c for n, c in zip(names, constants, strict=True) if c is not None}
-    return build([make_node("Abs", ["x"], ["r"]), node, *relus], {"x": shape}, values, [f"z{i}" for i in range(outputs)], opset=opset)
+    return build(
+        [make_node("Abs", ["x"], ["r"]), node, *relus],
+        {"x": shape},
+        values,
+        [f"z{i}" for i in range(outputs)],
+        opset=opset,
+    )
 
 
 def legacy_forms() -> Iterator[tuple[str, ModelProto]]:
@@ -79,20 +119,56 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
     w = floats(8, 4, 3, 3)
     yield "conv", one("Conv", image, w, floats(8), opset=v, pads=[1, 1, 1, 1], strides=[2, 1])
     yield "conv_same", one("Conv", image, w, opset=v, auto_pad="SAME_UPPER", strides=[2, 2])
-    yield "conv_transpose", one("ConvTranspose", image, floats(4, 2, 3, 3), opset=v, strides=[2, 2], output_padding=[1, 0], group=2)
-    yield "batchnorm", one("BatchNormalization", image, positive(4), floats(4), floats(4), positive(4), opset=v)
+    yield (
+        "conv_transpose",
+        one(
+            "ConvTranspose",
+            image,
+            floats(4, 2, 3, 3),
+            opset=v,
+            strides=[2, 2],
+            output_padding=[1, 0],
+            group=2,
+        ),
+    )
+    yield (
+        "batchnorm",
+        one("BatchNormalization", image, positive(4), floats(4), floats(4), positive(4), opset=v),
+    )
     if v < 9:
-        yield "batchnorm_spatial", one("BatchNormalization", image, positive(4), floats(4), floats(4), positive(4), opset=v, spatial=1)
+        yield (
+            "batchnorm_spatial",
+            one(
+                "BatchNormalization",
+                image,
+                positive(4),
+                floats(4),
+                floats(4),
+                positive(4),
+                opset=v,
+                spatial=1,
+            ),
+        )
     yield "instancenorm", one("InstanceNormalization", image, positive(4), floats(4), opset=v)
     yield "lrn", one("LRN", image, opset=v, size=3)
     yield "maxpool", one("MaxPool", image, opset=v, kernel_shape=[3, 3], strides=[2, 2])
-    yield "averagepool", one("AveragePool", image, opset=v, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)
+    yield (
+        "averagepool",
+        one("AveragePool", image, opset=v, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    )
     yield "globalpool", one("GlobalAveragePool", image, opset=v)
     yield "gemm_broadcast", one("Gemm", (3, 5), floats(7, 5), floats(7), opset=v, transB=1, alpha=0.5)
     yield "matmul", one("MatMul", (2, 3, 5), floats(5, 4), opset=v)
     yield (
         "cast",
-        build([make_node("Cast", ["x"], ["i"], to=TensorProto.INT32), make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)], {"x": (3, 4)}, opset=v),
+        build(
+            [
+                make_node("Cast", ["x"], ["i"], to=TensorProto.INT32),
+                make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+            ],
+            {"x": (3, 4)},
+            opset=v,
+        ),
     )
     yield "softmax_default", one("Softmax", (2, 3, 4), opset=v)
     yield "logsoftmax_axis", one("LogSoftmax", (2, 3, 4), opset=v, axis=1)
@@ -104,11 +180,19 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
     yield "transpose", one("Transpose", image, opset=v, perm=[0, 2, 3, 1])
     yield "prelu", one("PRelu", image, floats(4, 1, 1), opset=v)
     yield "depth_to_space", one("DepthToSpace", image, opset=v, blocksize=2)
-    yield "sum_max", build([make_node("Sum", ["x", "x"], ["s"]), make_node("Max", ["s", "x"], ["y"])], {"x": image}, opset=v)
+    yield (
+        "sum_max",
+        build(
+            [make_node("Sum", ["x", "x"], ["s"]), make_node("Max", ["s", "x"], ["y"])], {"x": image}, opset=v
+        ),
+    )
     yield (
         "constant_node",
         build(
-            [make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(floats(7))), make_node("Mul", ["x", "c"], ["y"])],
+            [
+                make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(floats(7))),
+                make_node("Mul", ["x", "c"], ["y"]),
+            ],
             {"x": image},
             opset=v,
         ),
@@ -139,7 +223,10 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
         yield "unsqueeze", one("Unsqueeze", (4, 3), ints(0, 2), opset=v)
         yield "reducesum", one("ReduceSum", image, ints(2, 3), opset=v)
         yield "split", one("Split", image, ints(1, 3), opset=v, outputs=2, axis=1)
-        yield "split_equal", one("Split", image, opset=v, outputs=2, axis=1, **({} if v < 18 else {"num_outputs": 2}))
+        yield (
+            "split_equal",
+            one("Split", image, opset=v, outputs=2, axis=1, **({} if v < 18 else {"num_outputs": 2})),
+        )
     for kind in ("ReduceMean", "ReduceMax", "ReduceL2"):
         if v < 18:
             yield kind.lower(), one(kind, image, opset=v, axes=[1, -1] if v >= 11 else [1, 3], keepdims=0)
@@ -148,10 +235,22 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
     yield "reduce_all", one("ReduceMean", image, opset=v)
     if v < 10:
         yield "slice", one("Slice", image, opset=v, axes=[2, 3], starts=[1, -3], ends=[4, 9999])
-        yield "topk", build([make_node("TopK", ["x"], ["y", "i"], k=2, axis=1)], {"x": (3, 9)}, opset=v, outputs=["y"])
+        yield (
+            "topk",
+            build([make_node("TopK", ["x"], ["y", "i"], k=2, axis=1)], {"x": (3, 9)}, opset=v, outputs=["y"]),
+        )
     else:
         yield "slice", one("Slice", image, ints(1, -3), ints(4, 9999), ints(2, 3), opset=v)
-        yield "topk", build([make_node("TopK", ["x", "k"], ["y", "i"], axis=1)], {"x": (3, 9)}, {"k": ints(2)}, ["y"], opset=v)
+        yield (
+            "topk",
+            build(
+                [make_node("TopK", ["x", "k"], ["y", "i"], axis=1)],
+                {"x": (3, 9)},
+                {"k": ints(2)},
+                ["y"],
+                opset=v,
+            ),
+        )
     if v < 11:
         yield "pad", one("Pad", image, opset=v, pads=[0, 0, 1, 2, 0, 0, 3, 0], value=0.5)
         yield "pad_reflect", one("Pad", image, opset=v, pads=[0, 0, 1, 2, 0, 0, 3, 0], mode="reflect")
@@ -178,28 +277,45 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
     yield from _resizes(v)
 
 
-SCALES = {"2": (2.0, 2.0), "3": (3.0, 3.0), "1.5": (1.5, 1.5), "2.3_1.7": (2.3, 1.7), "0.6": (0.6, 0.6), "0.5": (0.5, 0.5)}
+SCALES = {
+    "2": (2.0, 2.0),
+    "3": (3.0, 3.0),
+    "1.5": (1.5, 1.5),
+    "2.3_1.7": (2.3, 1.7),
+    "0.6": (0.6, 0.6),
+    "0.5": (0.5, 0.5),
+}
 
 
 def _resizes(v: int) -> Iterator[tuple[str, ModelProto]]:
-    """Upsample 7 (scales attribute), Upsample 9 (scales input), Resize 10 (asymmetric, rounding down), Resize 11 on."""
+    """Upsample 7 (scales attribute), Upsample 9 (scales input), Resize 10 (asymmetric, rounding down),
+    Resize 11 on.
+    """
     shape = (1, 2, 5, 7)
     for name, pair in SCALES.items():
         for mode in ("nearest", "linear"):
             scales = np.array([1, 1, *pair], np.float32)
             if v < 10 and min(pair) >= 1:
                 if v < 9:
-                    yield f"upsample_{mode}_{name}", one("Upsample", shape, opset=v, scales=scales.tolist(), mode=mode)
+                    yield (
+                        f"upsample_{mode}_{name}",
+                        one("Upsample", shape, opset=v, scales=scales.tolist(), mode=mode),
+                    )
                 else:
                     yield f"upsample_{mode}_{name}", one("Upsample", shape, scales, opset=v, mode=mode)
             elif v == 10:
                 yield f"resize_{mode}_{name}", one("Resize", shape, scales, opset=v, mode=mode)
             elif v > 10:
-                yield f"resize_{mode}_{name}", one("Resize", shape, np.zeros(0, np.float32), scales, opset=v, mode=mode)
+                yield (
+                    f"resize_{mode}_{name}",
+                    one("Resize", shape, np.zeros(0, np.float32), scales, opset=v, mode=mode),
+                )
 
 
 def extra_forms() -> Iterator[tuple[str, ModelProto]]:
-    """(name, model): operators whose shapes depend on constants, functions, unknown operators, external data."""
+    """(name, model): operators whose shapes depend on constants, functions, unknown operators, external
+    data.
+    """
     v, image = NEWEST, (1, 4, 6, 7)
     for version in (13, v):
         fill = onnx.numpy_helper.from_array(np.array([2], np.float32))
@@ -215,7 +331,11 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
         yield (
             f"range-{version}",
             build(
-                [make_node("Range", ["a", "b", "d"], ["r"]), make_node("Cast", ["r"], ["f"], to=1), make_node("Add", ["x", "f"], ["y"])],
+                [
+                    make_node("Range", ["a", "b", "d"], ["r"]),
+                    make_node("Cast", ["r"], ["f"], to=1),
+                    make_node("Add", ["x", "f"], ["y"]),
+                ],
                 {"x": (2, 3)},
                 {"a": np.array(0), "b": np.array(3), "d": np.array(1)},
                 opset=version,
@@ -224,7 +344,11 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
         yield (
             f"expand_constant-{version}",
             build(
-                [make_node("Expand", ["c", "s"], ["e"]), make_node("Tile", ["e", "r"], ["t"]), make_node("Add", ["x", "t"], ["y"])],
+                [
+                    make_node("Expand", ["c", "s"], ["e"]),
+                    make_node("Tile", ["e", "r"], ["t"]),
+                    make_node("Add", ["x", "t"], ["y"]),
+                ],
                 {"x": (2, 6)},
                 {"c": floats(1, 3), "s": ints(2, 3), "r": ints(1, 2)},
                 opset=version,
@@ -244,34 +368,67 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
             build(
                 [make_node("OneHot", ["i", "n", "v"], ["h"]), make_node("MatMul", ["x", "h"], ["y"])],
                 {"x": (2, 3)},
-                {"i": ints(0, 2, 1), "n": np.array(4, np.int64).reshape(()), "v": np.array([0, 1], np.float32)},
+                {
+                    "i": ints(0, 2, 1),
+                    "n": np.array(4, np.int64).reshape(()),
+                    "v": np.array([0, 1], np.float32),
+                },
                 opset=version,
             ),
         )
         yield (
             f"nonzero-{version}",
             build(
-                [make_node("NonZero", ["c"], ["i"]), make_node("Reshape", ["i", "m"], ["j"]), make_node("Gather", ["x", "j"], ["y"])],
+                [
+                    make_node("NonZero", ["c"], ["i"]),
+                    make_node("Reshape", ["i", "m"], ["j"]),
+                    make_node("Gather", ["x", "j"], ["y"]),
+                ],
                 {"x": (9, 2)},
                 {"c": np.array([0, 1, 1, 0, 5], np.float32), "m": ints(-1)},
                 opset=version,
             ),
         )
-        yield f"einsum-{version}", build([make_node("Einsum", ["x", "x"], ["y"], equation="ij,kj->ik")], {"x": (3, 4)}, opset=version)
+        yield (
+            f"einsum-{version}",
+            build(
+                [make_node("Einsum", ["x", "x"], ["y"], equation="ij,kj->ik")], {"x": (3, 4)}, opset=version
+            ),
+        )
         yield f"cumsum-{version}", one("CumSum", (3, 4), np.array(1, np.int64).reshape(()), opset=version)
         yield f"space_to_depth-{version}", one("SpaceToDepth", (1, 4, 6, 8), opset=version, blocksize=2)
-        yield f"gathernd-{version}", one("GatherND", (3, 4), np.array([[0, 1], [2, 3]], np.int64), opset=version)
-        yield f"scatternd-{version}", one("ScatterND", (3, 4), np.array([[0], [2]], np.int64), floats(2, 4), opset=version)
-        yield f"gather_elements-{version}", one("GatherElements", (3, 4), np.array([[0, 1], [2, 0]], np.int64), opset=version, axis=1)
+        yield (
+            f"gathernd-{version}",
+            one("GatherND", (3, 4), np.array([[0, 1], [2, 3]], np.int64), opset=version),
+        )
+        yield (
+            f"scatternd-{version}",
+            one("ScatterND", (3, 4), np.array([[0], [2]], np.int64), floats(2, 4), opset=version),
+        )
+        yield (
+            f"gather_elements-{version}",
+            one("GatherElements", (3, 4), np.array([[0, 1], [2, 0]], np.int64), opset=version, axis=1),
+        )
         yield (
             f"where-{version}",
-            build([make_node("Where", ["c", "x", "x"], ["y"])], {"x": (2, 3)}, {"c": np.array([True, False, True])}, opset=version),
+            build(
+                [make_node("Where", ["c", "x", "x"], ["y"])],
+                {"x": (2, 3)},
+                {"c": np.array([True, False, True])},
+                opset=version,
+            ),
         )
-        yield f"lstm-{version}", one("LSTM", (5, 2, 3), floats(1, 16, 3), floats(1, 16, 4), opset=version, hidden_size=4)
+        yield (
+            f"lstm-{version}",
+            one("LSTM", (5, 2, 3), floats(1, 16, 3), floats(1, 16, 4), opset=version, hidden_size=4),
+        )
         yield (
             f"quantize-{version}",
             build(
-                [make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), make_node("DequantizeLinear", ["q", "s", "z"], ["y"])],
+                [
+                    make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+                    make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+                ],
                 {"x": image},
                 {"s": np.array(0.1, np.float32), "z": np.array(3, np.uint8)},
                 opset=version,
@@ -279,16 +436,32 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
         )
         yield (
             f"resize_sizes-{version}",
-            build([make_node("Resize", ["x", "", "", "s"], ["y"], mode="cubic")], {"x": image}, {"s": ints(1, 4, 9, 9)}, opset=version),
+            build(
+                [make_node("Resize", ["x", "", "", "s"], ["y"], mode="cubic")],
+                {"x": image},
+                {"s": ints(1, 4, 9, 9)},
+                opset=version,
+            ),
         )
         yield (
             f"roialign-{version}",
-            one("RoiAlign", image, np.array([[0, 0, 3, 3]], np.float32), ints(0), opset=version, output_height=2, output_width=2),
+            one(
+                "RoiAlign",
+                image,
+                np.array([[0, 0, 3, 3]], np.float32),
+                ints(0),
+                opset=version,
+                output_height=2,
+                output_width=2,
+            ),
         )
         yield (
             f"sequence-{version}",
             build(
-                [make_node("SequenceConstruct", ["x", "x"], ["s"]), make_node("ConcatFromSequence", ["s"], ["y"], axis=0)],
+                [
+                    make_node("SequenceConstruct", ["x", "x"], ["s"]),
+                    make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+                ],
                 {"x": (2, 3)},
                 opset=version,
             ),
@@ -311,10 +484,27 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
                 opset=max(version, 19),
             ),
         )
-    yield "function", with_functions(build([make_node("Twice", ["x"], ["y"], domain="mine")], {"x": (2, 3)}, opset=v, domains=["mine"]), twice(v))
-    stranger = build([make_node("Relu", ["x"], ["r"]), make_node("Odd", ["r"], ["y"], domain="mine", k=3)], {"x": (2, 3)}, opset=v, domains=["mine"])
+    yield (
+        "function",
+        with_functions(
+            build(
+                [make_node("Twice", ["x"], ["y"], domain="mine")], {"x": (2, 3)}, opset=v, domains=["mine"]
+            ),
+            twice(v),
+        ),
+    )
+    stranger = build(
+        [make_node("Relu", ["x"], ["r"]), make_node("Odd", ["r"], ["y"], domain="mine", k=3)],
+        {"x": (2, 3)},
+        opset=v,
+        domains=["mine"],
+    )
     yield "stranger", declare(stranger, {"y": (2, 4)})
-    unregistered = build([make_node("Affine", ["x"], ["r"], alpha=2.0), make_node("Relu", ["r"], ["y"])], {"x": (2, 3)}, opset=8)
+    unregistered = build(
+        [make_node("Affine", ["x"], ["r"], alpha=2.0), make_node("Relu", ["r"], ["y"])],
+        {"x": (2, 3)},
+        opset=8,
+    )
     yield "unregistered", declare(unregistered, {"r": (2, 3)})
     external = one("MatMul", (2, 40), floats(40, 50), opset=v)
     location = external.graph.initializer[0]

@@ -42,19 +42,36 @@ def test_values_come_from_the_file(tmp_path):
 def test_without_the_file_shapes_are_known_and_one_note_says_so(tmp_path):
     graph = load(external(tmp_path, write=False))
     assert graph.constants == {"c0": None}
-    assert graph.notes == ("1 of 1 constants have no values (external data that is absent, or made from it): shapes alone are used",)
+    assert graph.notes == (
+        (
+            "1 of 1 constants have no values (external data that is absent, or made from it): shapes alone "
+            "are used"
+        ),
+    )
     assert structure(graph) == structure(load(external(tmp_path, offset=64)))
 
 
 @pytest.mark.parametrize(
-    "location", ["../weights.bin", "/etc/passwd", "a/../../weights.bin", "..\\weights.bin", "", "a\0b", "link", "linked/weights.bin"]
+    "location",
+    [
+        "../weights.bin",
+        "/etc/passwd",
+        "a/../../weights.bin",
+        "..\\weights.bin",
+        "",
+        "a\0b",
+        "link",
+        "linked/weights.bin",
+    ],
 )
 def test_a_location_outside_the_folder_is_refused(location, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "weights.bin").write_bytes(bytes(8000))
     (tmp_path / "model/link").symlink_to(tmp_path / "weights.bin")
     (tmp_path / "model/linked").symlink_to(tmp_path)
-    with pytest.raises(InvalidModel, match=r"initializer 'c0': external data location .* lies outside the model's folder"):
+    with pytest.raises(
+        InvalidModel, match=r"initializer 'c0': external data location .* lies outside the model's folder"
+    ):
         load(external(tmp_path / "model", location=location))
 
 
@@ -84,8 +101,12 @@ def test_what_does_not_agree_with_the_dims_is_refused(info, wanted, tmp_path):
 
 
 def test_a_sparse_file_of_a_terabyte_is_not_read(tmp_path):
-    model = build([make_node("MatMul", ["x", "w"], ["y"])], {"x": (1, 1 << 18), "w": (1 << 18, 1 << 17)}, opset=NEWEST)
-    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[1 << 18, 1 << 17], data_location=onnx.TensorProto.EXTERNAL)
+    model = build(
+        [make_node("MatMul", ["x", "w"], ["y"])], {"x": (1, 1 << 18), "w": (1 << 18, 1 << 17)}, opset=NEWEST
+    )
+    tensor = model.graph.initializer.add(
+        name="w", data_type=1, dims=[1 << 18, 1 << 17], data_location=onnx.TensorProto.EXTERNAL
+    )
     tensor.external_data.add(key="location", value="w")
     with (tmp_path / "w").open("wb") as file:
         file.truncate(1 << 40)
@@ -109,7 +130,11 @@ def test_a_model_in_memory_has_no_folder(tmp_path):
 
 def test_packed_types_are_unpacked(tmp_path):
     values = np.arange(-8, 7).astype(onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.INT4))
-    model = build([make_node("Cast", ["w"], ["f"], to=1), make_node("Add", ["x", "f"], ["y"])], {"x": (15,)}, opset=NEWEST)
+    model = build(
+        [make_node("Cast", ["w"], ["f"], to=1), make_node("Add", ["x", "f"], ["y"])],
+        {"x": (15,)},
+        opset=NEWEST,
+    )
     tensor = model.graph.initializer.add()
     tensor.CopyFrom(onnx.numpy_helper.from_array(values, "w"))
     (tmp_path / "w").write_bytes(tensor.raw_data)

@@ -10,7 +10,15 @@ import pytest
 
 from lfopt.frontend import load, to_model
 from lfopt.rewrite import simplify
-from tests.frontend.oracle import LIGHT, SHARED, assert_close, newest_opset_of_onnxruntime, random_feeds, run, structure
+from tests.frontend.oracle import (
+    LIGHT,
+    SHARED,
+    assert_close,
+    newest_opset_of_onnxruntime,
+    random_feeds,
+    run,
+    structure,
+)
 
 
 @pytest.mark.parametrize("path", LIGHT + SHARED, ids=lambda path: path.stem)
@@ -30,7 +38,9 @@ HEAVY = ("light_vgg19", "light_bvlc_alexnet", "light_zfnet512")  # hundreds of M
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(p, marks=[pytest.mark.slow] if p.stem in HEAVY else []) for p in LIGHT], ids=[path.stem for path in LIGHT]
+    "path",
+    [pytest.param(p, marks=[pytest.mark.slow] if p.stem in HEAVY else []) for p in LIGHT],
+    ids=[path.stem for path in LIGHT],
 )
 def test_light_networks_keep_their_values(path):
     model, graph = onnx.load(path), load(path)
@@ -46,7 +56,11 @@ def filled(name, folder):
     if path is None:
         pytest.skip(f"no model {name}")
     out = folder / "filled.onnx"
-    subprocess.run([sys.executable, str(path.parent / "skeleton.py"), "fill", str(path), str(out), "1"], check=True, cwd=folder)
+    subprocess.run(
+        [sys.executable, str(path.parent / "skeleton.py"), "fill", str(path), str(out), "1"],
+        check=True,
+        cwd=folder,
+    )
     return path, out
 
 
@@ -58,7 +72,9 @@ def test_weights_change_no_operator_and_no_value(name, tmp_path):
     assert structure(simplify(bare)) == structure(simplify(graph))
     assert graph.has_values
     feeds = random_feeds(graph)
-    assert_close(run(newest_opset_of_onnxruntime(to_model(simplify(graph))), feeds), run(onnx.load(out), feeds))
+    assert_close(
+        run(newest_opset_of_onnxruntime(to_model(simplify(graph))), feeds), run(onnx.load(out), feeds)
+    )
 
 
 @pytest.mark.slow
@@ -69,7 +85,9 @@ def test_every_shared_network_is_the_same_with_weights(path, tmp_path):
 
 
 def test_a_network_without_weights_loads_at_once():
-    path = next((p for p in SHARED if p.stem == "hf_efficientnet_b3"), None) or next(p for p in LIGHT if "resnet50" in p.stem)
+    path = next((p for p in SHARED if p.stem == "hf_efficientnet_b3"), None) or next(
+        p for p in LIGHT if "resnet50" in p.stem
+    )
     started = time.process_time()
     load(Path(path))
     assert time.process_time() - started < 1

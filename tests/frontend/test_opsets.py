@@ -51,18 +51,30 @@ def test_no_opset_import_or_two_are_refused():
 
 
 def test_a_resize_of_opset_10_inside_a_function_keeps_its_coordinates():
-    scales = make_node("Constant", [], ["s"], value=onnx.numpy_helper.from_array(np.array([1, 1, 1.5, 2.5], np.float32)))
+    scales = make_node(
+        "Constant", [], ["s"], value=onnx.numpy_helper.from_array(np.array([1, 1, 1.5, 2.5], np.float32))
+    )
     body = [scales, make_node("Resize", ["a", "s"], ["b"], mode="nearest")]
     function = make_function("mine", "Grow", ["a"], ["b"], body, [make_opsetid("", 10)])
-    called = with_functions(build([make_node("Grow", ["x"], ["y"], domain="mine")], {"x": (1, 2, 5, 7)}, opset=10, domains=["mine"]), function)
+    called = with_functions(
+        build(
+            [make_node("Grow", ["x"], ["y"], domain="mine")], {"x": (1, 2, 5, 7)}, opset=10, domains=["mine"]
+        ),
+        function,
+    )
     plain = one("Resize", (1, 2, 5, 7), np.array([1, 1, 1.5, 2.5], np.float32), opset=10, mode="nearest")
-    operator, wanted = (next(op for op in from_model(m).operators if op.kind == "Resize") for m in (called, plain))
+    operator, wanted = (
+        next(op for op in from_model(m).operators if op.kind == "Resize") for m in (called, plain)
+    )
     assert operator.attributes == wanted.attributes
     assert operator.attributes["coordinate_transformation_mode"] == "asymmetric"
 
 
 def test_a_resize_of_opset_10_whose_scales_are_computed_shrinks_with_ceil():
-    nodes = [make_node("Concat", ["one", "half"], ["s"], axis=0), make_node("Resize", ["x", "s"], ["y"], mode="nearest")]
+    nodes = [
+        make_node("Concat", ["one", "half"], ["s"], axis=0),
+        make_node("Resize", ["x", "s"], ["y"], mode="nearest"),
+    ]
     ones = {"one": np.ones(2, np.float32), "half": np.full(2, 0.6, np.float32)}
     model = build(nodes, {"x": (1, 2, 5, 7)}, ones, opset=10)
     graph = from_model(model)
@@ -72,10 +84,14 @@ def test_a_resize_of_opset_10_whose_scales_are_computed_shrinks_with_ceil():
 
 def test_a_nearest_resize_of_opset_10_that_grows_and_shrinks_is_refused():
     with pytest.raises(UnsupportedModel, match="growing or shrinking, not both"):
-        from_model(one("Resize", (1, 2, 6, 6), np.array([1, 1, 2, 0.5], np.float32), opset=10, mode="nearest"))
+        from_model(
+            one("Resize", (1, 2, 6, 6), np.array([1, 1, 2, 0.5], np.float32), opset=10, mode="nearest")
+        )
 
 
-@pytest.mark.parametrize(("name", "model"), list(extra_forms()), ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    ("name", "model"), list(extra_forms()), ids=lambda x: x if isinstance(x, str) else ""
+)
 def test_operators_whose_shapes_hang_on_constants_keep_their_values(name, model):
     try:
         graph = from_model(model)
@@ -96,7 +112,11 @@ def test_training_is_refused():
 
 
 def test_a_dropout_that_drops_nothing_has_a_mask_that_keeps_all():
-    model = build([make_node("Dropout", ["x"], ["y", "m"]), make_node("Where", ["m", "x", "y"], ["z"])], {"x": (2, 3)}, opset=13)
+    model = build(
+        [make_node("Dropout", ["x"], ["y", "m"]), make_node("Where", ["m", "x", "y"], ["z"])],
+        {"x": (2, 3)},
+        opset=13,
+    )
     graph = from_model(model)
     feeds = random_feeds(graph)
     assert_close(run(newest_opset_of_onnxruntime(to_model(graph)), feeds), run(model, feeds))
@@ -104,7 +124,11 @@ def test_a_dropout_that_drops_nothing_has_a_mask_that_keeps_all():
 
 
 def test_an_output_that_nobody_reads_is_kept_where_onnx_wants_it():
-    model = build([make_node("Split", ["x"], ["a", "b", "c"], axis=1, num_outputs=3), make_node("Relu", ["a"], ["y"])], {"x": (2, 6)}, opset=18)
+    model = build(
+        [make_node("Split", ["x"], ["a", "b", "c"], axis=1, num_outputs=3), make_node("Relu", ["a"], ["y"])],
+        {"x": (2, 6)},
+        opset=18,
+    )
     graph = from_model(model)
     assert graph.operators[0].outputs == ("a", "", "")
     feeds = random_feeds(graph)

@@ -26,7 +26,10 @@ def test_what_the_exporter_says_outlives_the_upgrade_the_folding_and_the_file(op
     graph = from_model(block(opset))
     assert said(graph)["node_conv2d"] == Origin("layer1.0.conv", "net.py:31")
     simple = simplify(graph)
-    assert said(simple) == {"node_conv2d": Origin("layer1.0.conv", "net.py:31"), "node_relu": Origin("layer1.0.relu", "net.py:31")}
+    assert said(simple) == {
+        "node_conv2d": Origin("layer1.0.conv", "net.py:31"),
+        "node_relu": Origin("layer1.0.relu", "net.py:31"),
+    }
     save(simple, tmp_path / "s.onnx")
     assert said(load(tmp_path / "s.onnx")) == said(simple)
 

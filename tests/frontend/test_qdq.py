@@ -1,4 +1,6 @@
-"""Q and DQ become types and scales of tensors; what is written back is a QDQ model that computes the same bits."""
+"""Q and DQ become types and scales of tensors;
+what is written back is a QDQ model that computes the same bits.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Net:
 
     def input(self, *shape: int, dtype: str = "float32") -> str:
         name = f"in{len(self.inputs)}"
-        self.inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape))
+        self.inputs.append(
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+        )
         return name
 
     def constant(self, value: object, dtype: str = "float32", name: str | None = None) -> str:
@@ -51,8 +55,12 @@ class Net:
         return name
 
     def node(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> str:
-        results = [f"{kind.lower()}{len(self.nodes)}" + (f".{k}" if outputs > 1 else "") for k in range(outputs)]
-        self.nodes.append(helper.make_node(kind, inputs, results, f"n{len(self.nodes)}", domain=domain, **attributes))
+        results = [
+            f"{kind.lower()}{len(self.nodes)}" + (f".{k}" if outputs > 1 else "") for k in range(outputs)
+        ]
+        self.nodes.append(
+            helper.make_node(kind, inputs, results, f"n{len(self.nodes)}", domain=domain, **attributes)
+        )
         return results[0]
 
     def q(self, x: str, scale: float = 0.05, zero: int | None = 3, dtype: str = "int8") -> str:
@@ -81,24 +89,35 @@ class Net:
         return self.node("DequantizeLinear", held, *scales, axis=0)
 
     def conv(self, x: str, channels: int = 4, filters: int = 4) -> str:
-        return self.node("Conv", x, self.weight(filters, channels, 3, 3), self.bias(filters), pads=[1, 1, 1, 1])
+        return self.node(
+            "Conv", x, self.weight(filters, channels, 3, 3), self.bias(filters), pads=[1, 1, 1, 1]
+        )
 
     def model(self, *outputs: str) -> ModelProto:
         graph = helper.make_graph(
             self.nodes,
             "net",
             self.inputs,
-            [helper.make_tensor_value_info(name, FLOAT, None) if self.domain else helper.make_empty_tensor_value_info(name) for name in outputs],
+            [
+                helper.make_tensor_value_info(name, FLOAT, None)
+                if self.domain
+                else helper.make_empty_tensor_value_info(name)
+                for name in outputs
+            ],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
-        opsets = [helper.make_opsetid("", self.opset)] + ([helper.make_opsetid(self.domain, 1)] if self.domain else [])
-        proto = helper.make_model(graph, opset_imports=opsets, ir_version=min(10, onnx.helper.VERSION_TABLE[-1][1]))
+        opsets = [helper.make_opsetid("", self.opset)] + (
+            [helper.make_opsetid(self.domain, 1)] if self.domain else []
+        )
+        proto = helper.make_model(
+            graph, opset_imports=opsets, ir_version=min(10, onnx.helper.VERSION_TABLE[-1][1])
+        )
         return proto if self.domain else onnx.shape_inference.infer_shapes(proto)
 
 
 IMAGE = (1, 4, 6, 5)
 
-# -- forms of QDQ models: (model, kinds of the operators that are left) ---------------------------------------------------------------------
+# -- forms of QDQ models: (model, kinds of the operators that are left) --------------------------------------
 
 
 def plain(opset: int = 21) -> tuple[ModelProto, str]:
@@ -123,7 +142,9 @@ def several_operators_that_take_q_through() -> tuple[ModelProto, str]:
 def concat_of_two_convolutions() -> tuple[ModelProto, str]:
     net = Net()
     x = net.qdq(net.input(*IMAGE))
-    return net.model(net.qdq(net.node("Concat", net.conv(x), net.conv(x), axis=1), 0.3, 0)), "Conv Conv Concat"
+    return net.model(
+        net.qdq(net.node("Concat", net.conv(x), net.conv(x), axis=1), 0.3, 0)
+    ), "Conv Conv Concat"
 
 
 def concat_of_two_scales() -> tuple[ModelProto, str]:
@@ -136,19 +157,25 @@ def concat_of_two_scales() -> tuple[ModelProto, str]:
 def view_of_one_scale() -> tuple[ModelProto, str]:
     net = Net()
     x = net.qdq(net.node("Flatten", net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0)), 0.1, 0)
-    return net.model(net.qdq(net.node("Gemm", x, net.weight(7, 120), net.bias(7, 0.1 * 0.01), transB=1), 0.5, 0)), "Conv Flatten Gemm"
+    return net.model(
+        net.qdq(net.node("Gemm", x, net.weight(7, 120), net.bias(7, 0.1 * 0.01), transB=1), 0.5, 0)
+    ), "Conv Flatten Gemm"
 
 
 def view_without_q_behind() -> tuple[ModelProto, str]:
     net = Net()
     x = net.node("Flatten", net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0))
-    return net.model(net.qdq(net.node("MatMul", x, net.weight(120, 7, axis=1)), 0.5, 0)), "Conv Flatten MatMul"
+    return net.model(
+        net.qdq(net.node("MatMul", x, net.weight(120, 7, axis=1)), 0.5, 0)
+    ), "Conv Flatten MatMul"
 
 
 def view_that_changes_the_scale() -> tuple[ModelProto, str]:
     net = Net()
     x = net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0)
-    return net.model(net.qdq(net.node("Reshape", x, net.constant([1, -1], "int64")), 0.2, 7)), "Conv Reshape QuantizeLinear"
+    return net.model(
+        net.qdq(net.node("Reshape", x, net.constant([1, -1], "int64")), 0.2, 7)
+    ), "Conv Reshape QuantizeLinear"
 
 
 def view_as_the_result() -> tuple[ModelProto, str]:
@@ -161,7 +188,9 @@ def island() -> tuple[ModelProto, str]:
     net = Net()
     x = net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0)
     x = net.qdq(net.node("Softmax", net.node("HardSwish", x), axis=1), 1 / 256, -128)
-    return net.model(net.qdq(net.conv(x), 0.2, 0)), "Conv DequantizeLinear HardSwish Softmax QuantizeLinear Conv"
+    return net.model(
+        net.qdq(net.conv(x), 0.2, 0)
+    ), "Conv DequantizeLinear HardSwish Softmax QuantizeLinear Conv"
 
 
 def island_up_to_the_result() -> tuple[ModelProto, str]:
@@ -192,13 +221,17 @@ def one_map_in_two_scales() -> tuple[ModelProto, str]:
     net = Net()
     x = net.node("Sigmoid", net.qdq(net.input(*IMAGE)))
     parts = net.conv(net.qdq(x, 0.05, 0)), net.conv(net.qdq(x, 0.06, 0))
-    return net.model(*(net.qdq(part, 0.1, 0) for part in parts)), "DequantizeLinear Sigmoid QuantizeLinear QuantizeLinear Conv Conv"
+    return net.model(
+        *(net.qdq(part, 0.1, 0) for part in parts)
+    ), "DequantizeLinear Sigmoid QuantizeLinear QuantizeLinear Conv Conv"
 
 
 def a_pair_for_each_reader() -> tuple[ModelProto, str]:
     net = Net()
     x = net.node("Sigmoid", net.qdq(net.input(*IMAGE)))
-    return net.model(*(net.qdq(net.conv(net.qdq(x, 0.01, -100)), 0.1, 0) for _ in range(2))), "Sigmoid Conv Conv"
+    return net.model(
+        *(net.qdq(net.conv(net.qdq(x, 0.01, -100)), 0.1, 0) for _ in range(2))
+    ), "Sigmoid Conv Conv"
 
 
 def integers_in_and_out() -> tuple[ModelProto, str]:
@@ -228,7 +261,9 @@ def weight_in_floats() -> tuple[ModelProto, str]:
     net = Net()
     weight = net.constant(net.rng.standard_normal((4, 4, 3, 3)))
     scales = [net.constant(0.02 * np.arange(1, 5)), net.constant(np.zeros(4), "int8")]
-    weight = net.node("DequantizeLinear", net.node("QuantizeLinear", weight, *scales, axis=0), *scales, axis=0)
+    weight = net.node(
+        "DequantizeLinear", net.node("QuantizeLinear", weight, *scales, axis=0), *scales, axis=0
+    )
     return net.model(net.qdq(net.node("Conv", net.qdq(net.input(*IMAGE)), weight), 0.3, 0)), "Conv"
 
 
@@ -241,7 +276,9 @@ def weight_turned_after_dq() -> tuple[ModelProto, str]:
 def weight_of_an_island_too() -> tuple[ModelProto, str]:
     net = Net()
     weight, x = net.weight(4, 4, 3, 3), net.qdq(net.input(*IMAGE))
-    return net.model(net.qdq(net.node("Conv", x, weight), 0.3, 0), net.node("Conv", x, weight)), "DequantizeLinear Conv Conv"
+    return net.model(
+        net.qdq(net.node("Conv", x, weight), 0.3, 0), net.node("Conv", x, weight)
+    ), "DequantizeLinear Conv Conv"
 
 
 def weights_only() -> tuple[ModelProto, str]:
@@ -251,23 +288,31 @@ def weights_only() -> tuple[ModelProto, str]:
 
 def no_zero_point() -> tuple[ModelProto, str]:
     net = Net()
-    return net.model(net.qdq(net.conv(net.qdq(net.input(*IMAGE), zero=None, dtype="uint8")), 0.1, None, "uint8")), "Conv"
+    return net.model(
+        net.qdq(net.conv(net.qdq(net.input(*IMAGE), zero=None, dtype="uint8")), 0.1, None, "uint8")
+    ), "Conv"
 
 
 def index_of_the_greatest() -> tuple[ModelProto, str]:
     net = Net()
-    return net.model(net.node("ArgMax", net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0), axis=1)), "Conv ArgMax"
+    return net.model(
+        net.node("ArgMax", net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0), axis=1)
+    ), "Conv ArgMax"
 
 
 def sixteen_bits() -> tuple[ModelProto, str]:
     net = Net()
     x = net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.001, 0, "int16")
-    return net.model(net.qdq(net.conv(x), 0.2, 0)), "DequantizeLinear Conv QuantizeLinear DequantizeLinear Conv QuantizeLinear"
+    return net.model(
+        net.qdq(net.conv(x), 0.2, 0)
+    ), "DequantizeLinear Conv QuantizeLinear DequantizeLinear Conv QuantizeLinear"
 
 
 def change_of_scale() -> tuple[ModelProto, str]:
     net = Net()
-    return net.model(net.qdq(net.conv(net.qdq(net.qdq(net.input(*IMAGE)), 0.1, 0)), 0.4, 0)), "QuantizeLinear Conv"
+    return net.model(
+        net.qdq(net.conv(net.qdq(net.qdq(net.input(*IMAGE)), 0.1, 0)), 0.4, 0)
+    ), "QuantizeLinear Conv"
 
 
 def integers_moved_as_integers() -> tuple[ModelProto, str]:
@@ -284,19 +329,32 @@ def integers_read_at_another_scale() -> tuple[ModelProto, str]:
 
 def padded_with_another_number() -> tuple[ModelProto, str]:
     net = Net()
-    x = net.node("Pad", net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0), net.constant([0, 0, 1, 1, 0, 0, 1, 1], "int64"), net.constant(0.33))
+    x = net.node(
+        "Pad",
+        net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 0),
+        net.constant([0, 0, 1, 1, 0, 0, 1, 1], "int64"),
+        net.constant(0.33),
+    )
     return net.model(net.qdq(x, 0.1, 0)), "Conv Pad"
 
 
 def integers_padded_as_integers() -> tuple[ModelProto, str]:
     net = Net()
-    x = net.node("Pad", net.q(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 40), net.constant([0, 0, 1, 1, 0, 0, 1, 1], "int64"))
-    return net.model(net.qdq(net.conv(net.dq(x, 0.1, 40)), 0.4, 0)), "Conv Pad DequantizeLinear Conv QuantizeLinear"
+    x = net.node(
+        "Pad",
+        net.q(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 40),
+        net.constant([0, 0, 1, 1, 0, 0, 1, 1], "int64"),
+    )
+    return net.model(
+        net.qdq(net.conv(net.dq(x, 0.1, 40)), 0.4, 0)
+    ), "Conv Pad DequantizeLinear Conv QuantizeLinear"
 
 
 def integers_split_as_integers() -> tuple[ModelProto, str]:
     net = Net()
-    x = net.node("Split", net.q(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 40), axis=1, num_outputs=2, outputs=2)
+    x = net.node(
+        "Split", net.q(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 40), axis=1, num_outputs=2, outputs=2
+    )
     parts = [net.conv(net.dq(part, 0.1, 40), 2) for part in (x, x.removesuffix(".0") + ".1")]
     return net.model(*(net.qdq(part, 0.4, 0) for part in parts)), "Conv Split Conv Conv"
 
@@ -327,13 +385,19 @@ def silu_without_integers_inside() -> tuple[ModelProto, str]:
 
 
 FORMS = [
-    plain, relu_without_q_between, several_operators_that_take_q_through, concat_of_two_convolutions, concat_of_two_scales, view_of_one_scale,
-    view_without_q_behind, view_that_changes_the_scale, view_as_the_result, island, island_up_to_the_result, softmax_between_q_and_dq,
-    integers_with_a_reader_on_floats, input_with_a_reader_on_floats, one_map_in_two_scales, a_pair_for_each_reader, integers_in_and_out,
-    result_as_integers_and_as_reals, result_that_is_read_too, result_that_is_read_as_reals_too, weight_in_floats, weight_turned_after_dq,
-    weight_of_an_island_too, weights_only, no_zero_point, index_of_the_greatest, sixteen_bits, change_of_scale, integers_moved_as_integers,
+    plain, relu_without_q_between, several_operators_that_take_q_through, concat_of_two_convolutions,
+    concat_of_two_scales, view_of_one_scale,
+    view_without_q_behind, view_that_changes_the_scale, view_as_the_result, island, island_up_to_the_result,
+    softmax_between_q_and_dq,
+    integers_with_a_reader_on_floats, input_with_a_reader_on_floats, one_map_in_two_scales,
+    a_pair_for_each_reader, integers_in_and_out,
+    result_as_integers_and_as_reals, result_that_is_read_too, result_that_is_read_as_reals_too,
+    weight_in_floats, weight_turned_after_dq,
+    weight_of_an_island_too, weights_only, no_zero_point, index_of_the_greatest, sixteen_bits,
+    change_of_scale, integers_moved_as_integers,
     integers_read_at_another_scale, padded_with_another_number, integers_padded_as_integers,
-    integers_split_as_integers, table_of_rows, nothing_between, casts_that_keep_the_type, silu_without_integers_inside,
+    integers_split_as_integers, table_of_rows, nothing_between, casts_that_keep_the_type,
+    silu_without_integers_inside,
 ]  # fmt: skip
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 
@@ -343,7 +407,11 @@ def feeds_of(model: ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
     for value in model.graph.input:
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        feeds[value.name] = (rng.standard_normal(shape) * 3).astype(dtype) if dtype == np.float32 else rng.integers(0, 20, shape).astype(dtype)
+        feeds[value.name] = (
+            (rng.standard_normal(shape) * 3).astype(dtype)
+            if dtype == np.float32
+            else rng.integers(0, 20, shape).astype(dtype)
+        )
     return feeds
 
 
@@ -375,12 +443,19 @@ def test_what_is_saved_is_legal_loads_back_equal_and_computes_the_same_bits(form
         newest_opset_of_onnxruntime(saved)
     feeds = feeds_of(model)
     theirs = run(model, feeds)
-    if form is integers_in_and_out:  # what goes in and comes out is integers in the one, real numbers in the other
+    # what goes in and comes out is integers in the one, real numbers in the other
+    if form is integers_in_and_out:
         source, result = (graph.tensors[name].quantization for name in (*graph.inputs, *graph.outputs))
         assert source is not None
         assert result is not None
-        feeds = {name: (value.astype(np.float32) - source.zero_point[0]) * np.float32(source.scale[0]) for name, value in feeds.items()}
-        theirs = {name: (value.astype(np.float32) - result.zero_point[0]) * np.float32(result.scale[0]) for name, value in theirs.items()}
+        feeds = {
+            name: (value.astype(np.float32) - source.zero_point[0]) * np.float32(source.scale[0])
+            for name, value in feeds.items()
+        }
+        theirs = {
+            name: (value.astype(np.float32) - result.zero_point[0]) * np.float32(result.scale[0])
+            for name, value in theirs.items()
+        }
     if form is result_as_integers_and_as_reals:
         theirs = dict.fromkeys(theirs, list(theirs.values())[1])
     ours = run(saved, feeds)
@@ -413,10 +488,18 @@ def test_types_scales_and_names():
     graph = from_model(plain()[0])
     (conv,) = graph.operators
     source, weight, bias = (graph.tensors[name] for name in conv.inputs)
-    assert (source.name, source.dtype, source.quantization) == ("in0", "int8", Quantization((float(np.float32(0.05)),), (3,)))
+    assert (source.name, source.dtype, source.quantization) == (
+        "in0",
+        "int8",
+        Quantization((float(np.float32(0.05)),), (3,)),
+    )
     assert (weight.name, weight.dtype) == ("c4", "int8")
     assert weight.quantization is not None
-    assert (len(weight.quantization.scale), weight.quantization.zero_point, weight.quantization.axis) == (4, (0, 0, 0, 0), 0)
+    assert (len(weight.quantization.scale), weight.quantization.zero_point, weight.quantization.axis) == (
+        4,
+        (0, 0, 0, 0),
+        0,
+    )
     assert (bias.dtype, len(bias.quantization.scale)) == ("int32", 4)  # type: ignore[union-attr]
     assert graph.constants[weight.name].dtype == np.int8  # type: ignore[union-attr]
     assert graph.outputs == conv.outputs
@@ -426,7 +509,10 @@ def test_types_scales_and_names():
 
 def test_zero_points_are_uint8_zero_where_there_are_none():
     graph = from_model(no_zero_point()[0])
-    assert [(t.dtype, t.quantization.zero_point) for t in map(graph.tensors.get, (*graph.inputs, *graph.outputs))] == [("uint8", (0,))] * 2  # type: ignore[union-attr]
+    assert [
+        (t.dtype, t.quantization.zero_point)  # type: ignore[union-attr]
+        for t in map(graph.tensors.get, (*graph.inputs, *graph.outputs))
+    ] == [("uint8", (0,))] * 2
 
 
 def test_the_axis_of_a_weight_that_was_turned_turns_with_it():
@@ -445,7 +531,8 @@ def test_onnxruntimes_own_q_and_dq_are_the_standard_ones():
     net = Net(domain="com.microsoft")
     x = net.qdq(net.input(*IMAGE))
     model = net.model(net.qdq(net.node("Conv", x, net.weight(4, 4, 3, 3), net.bias(4), pads=[1, 1, 1, 1])))
-    for node in model.graph.node:  # shapes are stated, as its quantiser does: ONNX infers none for this domain
+    # shapes are stated, as its quantiser does: ONNX infers none for this domain
+    for node in model.graph.node:
         model.graph.value_info.append(helper.make_tensor_value_info(node.output[0], FLOAT, IMAGE))
     graph = from_model(model)
     assert [op.kind for op in graph.operators] == ["Conv"]
@@ -453,11 +540,20 @@ def test_onnxruntimes_own_q_and_dq_are_the_standard_ones():
 
 
 def test_notes_say_what_is_integers_and_where_islands_are():
-    assert from_model(plain()[0]).notes == ("quantised network: input 'in0' is int8, output 'dequantizelinear6' is int8, where the file has float32",)
-    assert from_model(island()[0]).notes[-1] == (
-        "2 QuantizeLinear and DequantizeLinear stay operators, around what is not quantised: HardSwish, Softmax"
+    assert from_model(plain()[0]).notes == (
+        (
+            "quantised network: input 'in0' is int8, output 'dequantizelinear6' is int8, where the file has "
+            "float32"
+        ),
     )
-    assert from_model(view_that_changes_the_scale()[0]).notes[-1] == "1 QuantizeLinear change the scale of integers and stay operators"
+    assert from_model(island()[0]).notes[-1] == (
+        "2 QuantizeLinear and DequantizeLinear stay operators, around what is not quantised: HardSwish, "
+        "Softmax"
+    )
+    assert (
+        from_model(view_that_changes_the_scale()[0]).notes[-1]
+        == "1 QuantizeLinear change the scale of integers and stay operators"
+    )
     assert "is of integers in the file" in from_model(integers_in_and_out()[0]).notes[0]
 
 
@@ -469,14 +565,25 @@ def test_batch_normalization_is_not_folded_across_integers():
     graph = simplify(from_model(model))
     assert [op.kind for op in graph.operators] == ["Conv", "BatchNormalization"]
     assert all(
-        np.array_equal(a, b) for a, b in zip(run(model, feeds_of(model)).values(), run(to_model(graph), feeds_of(model)).values(), strict=True)
+        np.array_equal(a, b)
+        for a, b in zip(
+            run(model, feeds_of(model)).values(), run(to_model(graph), feeds_of(model)).values(), strict=True
+        )
     )
 
 
 def test_batch_normalization_of_an_island_is_folded():
     net = Net()
     statistics = [net.constant(net.rng.uniform(0.5, 1.5, 4)) for _ in range(4)]
-    graph = simplify(from_model(net.model(net.qdq(net.node("BatchNormalization", net.conv(net.qdq(net.input(*IMAGE))), *statistics), 0.2, 0))))
+    graph = simplify(
+        from_model(
+            net.model(
+                net.qdq(
+                    net.node("BatchNormalization", net.conv(net.qdq(net.input(*IMAGE))), *statistics), 0.2, 0
+                )
+            )
+        )
+    )
     assert [op.kind for op in graph.operators] == ["DequantizeLinear", "Conv", "QuantizeLinear"]
 
 
@@ -488,7 +595,9 @@ def test_weights_without_values_keep_their_scales():
 
 @pytest.mark.parametrize("start", range(0, 48, 8))
 def test_random_networks_survive_quantisation_loading_and_saving(start):
-    """ONNX Runtime quantises them in its various ways; what lfopt saves computes the same bits, and every integer operator is within one step."""
+    """ONNX Runtime quantises them in its various ways; what lfopt saves computes the same bits, and every
+    integer operator is within one step.
+    """
     counted = Counter()
     for seed in range(start, start + 8):
         rng = np.random.default_rng(seed)
@@ -496,12 +605,18 @@ def test_random_networks_survive_quantisation_loading_and_saving(start):
         if any(op.domain for op in network.operators):
             continue
         options = {
-            "extra_options": {"DedicatedQDQPair": seed % 5 == 0, "AddQDQPairToWeight": seed % 7 == 0, "QDQKeepRemovableActivations": seed % 4 == 0},
+            "extra_options": {
+                "DedicatedQDQPair": seed % 5 == 0,
+                "AddQDQPairToWeight": seed % 7 == 0,
+                "QDQKeepRemovableActivations": seed % 4 == 0,
+            },
             "op_types_to_quantize": ["Conv", "Gemm", "MatMul"] if seed % 3 == 0 else None,
         }
         with tempfile.TemporaryDirectory() as folder:
             try:
-                model = quantise(network, Path(folder) / "q.onnx", rng, "int8" if seed % 2 else "uint8", **options)
+                model = quantise(
+                    network, Path(folder) / "q.onnx", rng, "int8" if seed % 2 else "uint8", **options
+                )
             except InvalidArgument:  # it does not compute every network
                 continue
         graph = from_model(model, name="g")
@@ -519,11 +634,13 @@ def test_random_networks_survive_quantisation_loading_and_saving(start):
     assert sum(counted.values()) > 10
 
 
-# -- hostile files -------------------------------------------------------------------------------------------------------------------------
+# -- hostile files -------------------------------------------------------------------------------------------
 
 
 def broken(**changes: object) -> ModelProto:
-    """The plain form with some constants changed: c0, c1 scale and zero point of the input; c4, c5, c6 values, scales, zero points of the weight."""
+    """The plain form with some constants changed: c0, c1 scale and zero point of the input; c4, c5, c6
+    values, scales, zero points of the weight.
+    """
     model, _ = plain()
     for tensor in model.graph.initializer:
         if tensor.name in changes:
@@ -532,7 +649,10 @@ def broken(**changes: object) -> ModelProto:
 
 
 HOSTILE = {
-    "weight scales of wrong length": (broken(c5=np.ones(3, np.float32)), "3 scales for 4 channels of [4, 4, 3, 3], axis 0"),
+    "weight scales of wrong length": (
+        broken(c5=np.ones(3, np.float32)),
+        "3 scales for 4 channels of [4, 4, 3, 3], axis 0",
+    ),
     "zero points of wrong length": (broken(c6=np.zeros(3, np.int8)), "4 scales and 3 zero points"),
     "zero scale": (broken(c0=np.float32(0)), "a scale is 0; scales are above 0"),
     "negative scale": (broken(c5=np.array([1, -1, 1, 1], np.float32)), "a scale is -1"),
@@ -540,7 +660,10 @@ HOSTILE = {
     "scale that is no number": (broken(c0=np.float32(np.nan)), "a scale is nan"),
     "zero point of another type": (broken(c6=np.zeros(4, np.uint8)), "zero_point has inconsistent type"),
     "zero point that is no integer": (broken(c1=np.float32(3)), "zero_point"),
-    "map scales of wrong length": (broken(c0=np.ones(3, np.float32), c1=np.zeros(3, np.int8)), "3 scales for 4 channels"),
+    "map scales of wrong length": (
+        broken(c0=np.ones(3, np.float32), c1=np.zeros(3, np.int8)),
+        "3 scales for 4 channels",
+    ),
 }
 
 
@@ -565,7 +688,9 @@ def test_dq_of_a_tensor_that_is_not_there_is_named():
 
 def test_an_axis_out_of_range_is_refused():
     net = Net()
-    held = net.node("DequantizeLinear", net.constant(np.ones((4, 4, 3, 3)), "int8"), net.constant(np.ones(4)), axis=9)
+    held = net.node(
+        "DequantizeLinear", net.constant(np.ones((4, 4, 3, 3)), "int8"), net.constant(np.ones(4)), axis=9
+    )
     with pytest.raises(InvalidModel):
         from_model(net.model(net.qdq(net.node("Conv", net.qdq(net.input(*IMAGE)), held))))
 
@@ -603,11 +728,20 @@ CHANNELS = [0.01, 0.02, 0.03, 0.04]
 QOPERATORS: dict[
     str, tuple[Callable[[OnIntegers, list[str]], list[str]], dict[str, object]]
 ] = {  # operands, with the scale of the result; attributes
-    "QLinearConv": (lambda net, by: [*net.map(*IMAGE), *net.held(4, 4, 3, 3, scale=CHANNELS), *by, net.sums(4)], {"pads": [1, 1, 1, 1]}),
+    "QLinearConv": (
+        lambda net, by: [*net.map(*IMAGE), *net.held(4, 4, 3, 3, scale=CHANNELS), *by, net.sums(4)],
+        {"pads": [1, 1, 1, 1]},
+    ),
     "QLinearConv, two groups": (lambda net, by: [*net.map(*IMAGE), *net.held(4, 2, 3, 3), *by], {"group": 2}),
     "QLinearMatMul": (lambda net, by: [*net.map(*IMAGE), *net.held(5, 3, scale=CHANNELS[:3]), *by], {}),
-    "ConvInteger": (lambda net, by: [net.map(*IMAGE)[0], net.held(4, 4, 3, 3)[0], by[1]], {"strides": [2, 1]}),
-    "MatMulInteger": (lambda net, by: [net.map(*IMAGE)[0], net.held(5, 3)[0], by[1], net.constant([1, 2, 3], "int8")], {}),
+    "ConvInteger": (
+        lambda net, by: [net.map(*IMAGE)[0], net.held(4, 4, 3, 3)[0], by[1]],
+        {"strides": [2, 1]},
+    ),
+    "MatMulInteger": (
+        lambda net, by: [net.map(*IMAGE)[0], net.held(5, 3)[0], by[1], net.constant([1, 2, 3], "int8")],
+        {},
+    ),
     "DynamicQuantizeLinear": (lambda net, by: [net.input(*IMAGE)], {}),
     "QGemm": (lambda net, by: [*net.map(3, 6), *net.held(4, 6), net.sums(4), *by], {"transB": 1}),
     "QLinearAdd": (lambda net, by: [*net.map(*IMAGE), *net.map(*IMAGE, scale=0.02), *by], {}),
@@ -629,7 +763,9 @@ def test_the_operator_oriented_format_is_read_as_qdq(name):
     scaled = not kind.endswith("Integer") and not kind.startswith("Dynamic")
     domain, outputs = "com.microsoft" if kind in OF_MICROSOFT else "", 3 if kind.startswith("Dynamic") else 1
     result = net.node(kind, *operands(net, by), domain=domain, outputs=outputs, **attributes)
-    model = net.model(net.node("DequantizeLinear", result, *by) if scaled else net.node("Cast", result, to=FLOAT))
+    model = net.model(
+        net.node("DequantizeLinear", result, *by) if scaled else net.node("Cast", result, to=FLOAT)
+    )
     graph, feeds = from_model(model), feeds_of(model)
     (theirs,), (ours,) = run(model, feeds).values(), reference(graph, feeds).values()
     if not scaled:
@@ -638,27 +774,40 @@ def test_the_operator_oriented_format_is_read_as_qdq(name):
     quantization = graph.tensors[graph.outputs[0]].quantization
     assert quantization is not None
     assert not any(is_q_or_dq(operator) for operator in graph.operators)
-    assert np.abs((ours.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0] - theirs).max() < 1.01 * quantization.scale[0]
+    assert (
+        np.abs((ours.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0] - theirs).max()
+        < 1.01 * quantization.scale[0]
+    )
 
 
 def test_a_network_in_the_operator_oriented_format_is_the_one_in_qdq(tmp_path):
     network, rng = zoo_network("squeezenet1_1", 32), np.random.default_rng(1)
     models = [
-        quantise(network, tmp_path / "q.onnx", np.random.default_rng(0), quant_format=form) for form in (QuantFormat.QDQ, QuantFormat.QOperator)
+        quantise(network, tmp_path / "q.onnx", np.random.default_rng(0), quant_format=form)
+        for form in (QuantFormat.QDQ, QuantFormat.QOperator)
     ]
     assert "QLinearConv" in {node.op_type for node in models[1].graph.node}
     one, other = (simplify(from_model(model)) for model in models)
-    assert [(op.kind, op.attributes) for op in one.operators] == [(op.kind, op.attributes) for op in other.operators]
+    assert [(op.kind, op.attributes) for op in one.operators] == [
+        (op.kind, op.attributes) for op in other.operators
+    ]
     feeds = random_feeds(one, rng)
     held = {name: rng.integers(0, 256, one.shape(name)).astype(one.tensors[name].dtype) for name in feeds}
-    assert all(np.array_equal(*pair) for pair in zip(reference(one, held).values(), reference(other, held).values(), strict=True))
+    assert all(
+        np.array_equal(*pair)
+        for pair in zip(reference(one, held).values(), reference(other, held).values(), strict=True)
+    )
 
 
 def test_what_of_the_operator_oriented_format_is_not_read_is_said():
     net = OnIntegers()
     whole = [*net.map(*IMAGE), *net.map(*IMAGE), *net.by(0.1)]
     for kind, operands, message in (
-        ("QLinearReduceMean", whole, r"lfopt reads quantised networks in QDQ form \(QuantFormat.QDQ\); export this one so"),
+        (
+            "QLinearReduceMean",
+            whole,
+            r"lfopt reads quantised networks in QDQ form \(QuantFormat.QDQ\); export this one so",
+        ),
         ("QLinearAdd", whole[:3], "scales that are absent"),
         ("QLinearConcat", whole[:4], "4 inputs; accepted: three for each part"),
     ):

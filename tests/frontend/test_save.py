@@ -19,7 +19,11 @@ from tests.frontend.same import assert_same
 from tests.frontend.small_models import build, declare, extra_forms, legacy_forms, one
 
 module = importlib.import_module("lfopt.frontend.save")
-NETWORKS = [path for path in LIGHT if path.stem in ("light_squeezenet", "light_shufflenet")] + SHARED[:3] + SHARED[-2:]
+NETWORKS = (
+    [path for path in LIGHT if path.stem in ("light_squeezenet", "light_shufflenet")]
+    + SHARED[:3]
+    + SHARED[-2:]
+)
 
 
 def forms():
@@ -50,7 +54,9 @@ def test_load_undoes_save_on_networks(path, inline, tmp_path, monkeypatch):
 
 
 def weights(seed):
-    return from_model(one("MatMul", (2, 40), np.random.default_rng(seed).random((40, 50), np.float32), opset=18), name="g")
+    return from_model(
+        one("MatMul", (2, 40), np.random.default_rng(seed).random((40, 50), np.float32), opset=18), name="g"
+    )
 
 
 def test_values_beyond_the_limit_go_to_one_file_beside(tmp_path, monkeypatch):
@@ -104,8 +110,12 @@ def test_a_model_is_on_the_disk_before_it_has_its_name(inline, tmp_path, monkeyp
 
     def synced(file):
         path = Path(f"/proc/self/fd/{file}").readlink()
-        seen.append("folder" if path == tmp_path else path.suffixes[-3] if path.suffix == ".part" else path.name)
-        assert_same(load(tmp_path / "g.onnx"), weights(1 if seen.count("folder") == (1 if inline else 2) else 0))
+        seen.append(
+            "folder" if path == tmp_path else path.suffixes[-3] if path.suffix == ".part" else path.name
+        )
+        assert_same(
+            load(tmp_path / "g.onnx"), weights(1 if seen.count("folder") == (1 if inline else 2) else 0)
+        )
         sync(file)
 
     monkeypatch.setattr(os, "fsync", synced)
@@ -116,7 +126,12 @@ def test_a_model_is_on_the_disk_before_it_has_its_name(inline, tmp_path, monkeyp
 def test_a_place_that_cannot_be_written_is_an_os_error_of_one_line(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
-    for path in (tmp_path / "gone/g.onnx", tmp_path / "folder", tmp_path / "file/g.onnx", tmp_path / ("n" * 300)):
+    for path in (
+        tmp_path / "gone/g.onnx",
+        tmp_path / "folder",
+        tmp_path / "file/g.onnx",
+        tmp_path / ("n" * 300),
+    ):
         with pytest.raises(CannotWrite, match="cannot be written") as caught:
             save(weights(0), path)
         assert isinstance(caught.value, OSError)
@@ -148,7 +163,10 @@ def test_the_checker_accepts_what_is_saved():
 
 
 def test_an_empty_list_attribute_survives():
-    model = declare(build([make_node("Odd", ["x"], ["y"], domain="mine")], {"x": (2,)}, opset=18, domains=["mine"]), {"y": (2,)})
+    model = declare(
+        build([make_node("Odd", ["x"], ["y"], domain="mine")], {"x": (2,)}, opset=18, domains=["mine"]),
+        {"y": (2,)},
+    )
     model.graph.node[0].attribute.add(name="axes", type=onnx.AttributeProto.INTS)
     graph = from_model(model)
     assert graph.operators[0].attributes == {"axes": ()}

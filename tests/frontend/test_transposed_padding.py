@@ -1,4 +1,5 @@
-"""Padding of transposed convolutions that output_shape or auto_pad decides: taken where it is settled, refused by name where it is not.
+"""Padding of transposed convolutions that output_shape or auto_pad decides: taken where it is settled,
+refused by name where it is not.
 
 docs/resize.md has the table. The truth is the specification's formula;
 """
@@ -23,13 +24,21 @@ ort.set_default_logger_severity(4)
 
 
 def model(rows: int, kernel: int, **attributes: Any) -> onnx.ModelProto:
-    """A ConvTranspose along the rows of a (1, 1, rows, 1) map; attributes are those of the rows. Powers of ten tell the taps apart."""
+    """A ConvTranspose along the rows of a (1, 1, rows, 1) map; attributes are those of the rows.
+
+    Powers of ten tell the taps apart.
+    """
     beside = {"output_padding": 0}
-    both: dict[str, Any] = {name: [value, beside.get(name, 1)] if isinstance(value, int) else value for name, value in attributes.items()}
+    both: dict[str, Any] = {
+        name: [value, beside.get(name, 1)] if isinstance(value, int) else value
+        for name, value in attributes.items()
+    }
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="up", kernel_shape=[kernel, 1], **both)
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 1, rows, 1))
     y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
-    weights = numpy_helper.from_array((10.0 ** np.arange(kernel)).astype(np.float32).reshape(1, 1, -1, 1), "w")
+    weights = numpy_helper.from_array(
+        (10.0 ** np.arange(kernel)).astype(np.float32).reshape(1, 1, -1, 1), "w"
+    )
     graph = helper.make_graph([node], "up", [x], [y], [weights])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
@@ -72,7 +81,11 @@ def test_what_is_taken_is_specified_and_what_is_refused_is_disputed() -> None:
         if rng.random() < 0.5:
             natural = stride * (rows - 1) + extra + (kernel - 1) * dilation + 1
             attributes["output_shape"] = max(1, natural + int(rng.integers(-3, 4)))
-        proto, x, wanted = model(rows, kernel, **attributes), {"x": numbered(rows)}, specified(rows, kernel, attributes)
+        proto, x, wanted = (
+            model(rows, kernel, **attributes),
+            {"x": numbered(rows)},
+            specified(rows, kernel, attributes),
+        )
         runtime = by_runtime(proto, rows)
         try:
             graph = from_model(proto)
@@ -90,14 +103,17 @@ def test_what_is_taken_is_specified_and_what_is_refused_is_disputed() -> None:
 @pytest.mark.parametrize(
     ("rows", "kernel", "attributes", "wanted"),
     [
-        (2, 3, {"auto_pad": "SAME_UPPER", "output_padding": 1}, [10, 102, 20, 200]),  # 4 rows; ONNX's inference says 5
+        # 4 rows; ONNX's inference says 5
+        (2, 3, {"auto_pad": "SAME_UPPER", "output_padding": 1}, [10, 102, 20, 200]),
         (2, 3, {"auto_pad": "SAME_LOWER", "output_padding": 1}, [10, 102, 20, 200]),
         (2, 3, {"output_shape": 6}, [1, 10, 102, 20, 200, 0]),  # one row more than there is
         (2, 3, {"output_shape": 3, "pads": [9, 9, 9, 9]}, [10, 102, 20]),  # pads are ignored
         (3, 2, {"output_shape": 2}, [2, 20]),  # less than the input, of which ONNX infers nothing
     ],
 )
-def test_the_result_is_as_long_as_the_specification_says(rows: int, kernel: int, attributes: dict[str, Any], wanted: list[float]) -> None:
+def test_the_result_is_as_long_as_the_specification_says(
+    rows: int, kernel: int, attributes: dict[str, Any], wanted: list[float]
+) -> None:
     proto = model(rows, kernel, strides=2, **attributes)
     assert reference(from_model(proto), {"x": numbered(rows)})["y"].reshape(-1).tolist() == wanted
 
@@ -105,9 +121,12 @@ def test_the_result_is_as_long_as_the_specification_says(rows: int, kernel: int,
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"auto_pad": "SAME_UPPER", "output_shape": 6}, "output_shape makes axis 2 longer by 1 than"),  # in front or behind
-        ({"output_shape": 7}, "output_shape makes axis 2 longer by 2 than"),  # one on each side, or both behind
-        ({"auto_pad": "SAME_LOWER", "strides": 4}, "auto_pad SAME_LOWER makes axis 2 longer by 1 than"),  # 8 rows or 7
+        # in front or behind
+        ({"auto_pad": "SAME_UPPER", "output_shape": 6}, "output_shape makes axis 2 longer by 1 than"),
+        # one on each side, or both behind
+        ({"output_shape": 7}, "output_shape makes axis 2 longer by 2 than"),
+        # 8 rows or 7
+        ({"auto_pad": "SAME_LOWER", "strides": 4}, "auto_pad SAME_LOWER makes axis 2 longer by 1 than"),
     ],
 )
 def test_zeros_whose_place_is_disputed_are_refused(attributes: dict[str, Any], told: str) -> None:

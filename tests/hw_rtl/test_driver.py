@@ -1,4 +1,6 @@
-"""The driver in C: what it refuses, by name and before anything is written; and a C++ program that runs it on the Verilated accelerator."""
+"""The driver in C: what it refuses, by name and before anything is written;
+and a C++ program that runs it on the Verilated accelerator.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,13 @@ class Chip:
         self.registers = {**FIXED, Register.CAPABILITY: LANES, Register.BUFFER_BYTES: BUFFER_BYTES}
         self.memory = bytearray(memory_bytes)
         self.device, self.address = ffi.new("struct lf_device *"), PAGE_BYTES
-        self.read = ffi.callback("uint32_t(void *, uint32_t)", lambda _, offset: self.registers.get(offset, 0))
-        self.write = ffi.callback("void(void *, uint32_t, uint32_t)", lambda _, offset, value: self.registers.update({offset: value}))
+        self.read = ffi.callback(
+            "uint32_t(void *, uint32_t)", lambda _, offset: self.registers.get(offset, 0)
+        )
+        self.write = ffi.callback(
+            "void(void *, uint32_t, uint32_t)",
+            lambda _, offset, value: self.registers.update({offset: value}),
+        )
         self.platform = ffi.new("struct lf_platform *", {"read": self.read, "write": self.write})
 
     def name(self, result: int) -> str:
@@ -51,9 +58,15 @@ class Chip:
 
     def load(self, *parts: bytes) -> str:
         self.parts = [self.ffi.from_buffer("uint8_t[]", part) for part in parts]
-        self.stream = self.ffi.new("struct lf_stream *", [value for part in self.parts for value in (part, len(part))])
+        self.stream = self.ffi.new(
+            "struct lf_stream *", [value for part in self.parts for value in (part, len(part))]
+        )
         room = self.ffi.from_buffer("uint8_t[]", self.memory)
-        return self.name(self.lib.lf_load(self.device, self.stream, self.ffi.new("struct lf_memory *", [room, self.address, len(room)])))
+        return self.name(
+            self.lib.lf_load(
+                self.device, self.stream, self.ffi.new("struct lf_memory *", [room, self.address, len(room)])
+            )
+        )
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +81,22 @@ def chip(compiled: tuple[Any, Any], built_firmware: Firmware) -> Chip:
     return device
 
 
-def test_the_driver_is_freestanding(compiled: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_driver_is_freestanding(
+    compiled: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """It needs no function that it does not have: not even memcpy."""
     folder = tmp_path_factory.getbasetemp() / "driver0"
-    undefined = subprocess.run(["nm", "-D", "--undefined-only", folder / "lf_device.so"], capture_output=True, text=True, check=True).stdout
+    undefined = subprocess.run(
+        ["nm", "-D", "--undefined-only", folder / "lf_device.so"], capture_output=True, text=True, check=True
+    ).stdout
     assert all(line.split()[0] == "w" for line in undefined.splitlines()), undefined
     assert "#include <st" in (folder / driver.HEADER).read_text()
     assert not re.findall(r"0x[0-9a-f]{2,}", (folder / driver.SOURCE).read_text())  # no address by hand
 
 
-def test_the_program_of_the_page_compiles(compiled: tuple[Any, Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_program_of_the_page_compiles(
+    compiled: tuple[Any, Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     page = (ROOT / "docs" / "driver.md").read_text()
     (tmp_path / "main.c").write_text(re.search(r"^```c\n(.*?)^```", page, re.M | re.S)[1])  # type: ignore[index]
     headers = tmp_path_factory.getbasetemp() / "driver0"
@@ -99,10 +118,13 @@ def test_a_stream_is_loaded_where_its_manifest_says(chip: Chip, built_firmware: 
     assert chip.memory[stream.constants_address :][: len(stream.constants)] == stream.constants
     assert chip.name(chip.lib.lf_start(chip.device)) == "LF_OK"
     wanted = {
-        Register.DRAM_OFFSET: chip.address, Register.PROGRAM_ADDRESS: 0, Register.PROGRAM_WORDS: len(stream.program) // WORD_BYTES,
-        Register.READ_BASE: 0, Register.READ_LIMIT: stream.memory_bytes, Register.WRITE_BASE: stream.maps_address,
+        Register.DRAM_OFFSET: chip.address, Register.PROGRAM_ADDRESS: 0,
+        Register.PROGRAM_WORDS: len(stream.program) // WORD_BYTES,
+        Register.READ_BASE: 0, Register.READ_LIMIT: stream.memory_bytes,
+        Register.WRITE_BASE: stream.maps_address,
         Register.WRITE_LIMIT: stream.memory_bytes, Register.WATCHDOG: Register.WATCHDOG.of.reset,
-        Register.CYCLE_LIMIT: Register.CYCLE_LIMIT.of.reset, Register.CONTROL: Register.CONTROL.layout.pack({"start": 1, "clear": 1}),
+        Register.CYCLE_LIMIT: Register.CYCLE_LIMIT.of.reset,
+        Register.CONTROL: Register.CONTROL.layout.pack({"start": 1, "clear": 1}),
         Register.INTERRUPT_ENABLE: 0,
     }  # fmt: skip
     assert {register: chip.registers[register] for register in wanted} == wanted
@@ -132,18 +154,23 @@ CHANGES = {  # of a manifest that is sealed again: value as a function of the on
 
 
 ENTRIES = (
-    (MapEntry.ADDRESS, 8), (MapEntry.ADDRESS, 0xFFFFFFF0), (MapEntry.ROWS, 1 << 31), (MapEntry.CHANNELS, 0), (MapEntry.COLUMNS, 1 << 31),
+    (MapEntry.ADDRESS, 8), (MapEntry.ADDRESS, 0xFFFFFFF0), (MapEntry.ROWS, 1 << 31), (MapEntry.CHANNELS, 0),
+    (MapEntry.COLUMNS, 1 << 31),
     (MapEntry.ROW_BYTES, 0xFFFFFFF0),
 )  # fmt: skip
 
 
-def test_what_a_manifest_contradicts_is_refused_and_nothing_is_written(chip: Chip, built_firmware: Firmware) -> None:
+def test_what_a_manifest_contradicts_is_refused_and_nothing_is_written(
+    chip: Chip, built_firmware: Firmware
+) -> None:
     data, program, constants = built_firmware.parts
     words = struct.unpack(f"<{len(data) // BYTES}I", data)
     for word, (wanted, change) in CHANGES.items():
         assert chip.load(changed(data, word, change(words[word])), program, constants) == wanted, word.name
     for entry, value in ENTRIES:
-        assert chip.load(changed(data, len(Header) + entry, value), program, constants) == "LF_BAD_MANIFEST", entry.name
+        assert (
+            chip.load(changed(data, len(Header) + entry, value), program, constants) == "LF_BAD_MANIFEST"
+        ), entry.name
     for cut in (0, 4, len(data) - 4, len(data) - 1):
         assert chip.load(data[:cut], program, constants) == "LF_BAD_MANIFEST"
     flipped = bytearray(data)
@@ -182,7 +209,12 @@ def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(
     for name, data in zip(("manifest", "program", "constants"), built_firmware.parts, strict=True):
         (tmp_path / f"{name}.bin").write_bytes(data)
     (tmp_path / "inputs").write_bytes(packed(built_firmware.inputs))
-    done = subprocess.run([program, tmp_path, tmp_path / "inputs", tmp_path / "outputs", "+stall=60"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, tmp_path, tmp_path / "inputs", tmp_path / "outputs", "+stall=60"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert (tmp_path / "outputs").read_bytes() == packed(built_firmware.outputs)
@@ -192,11 +224,25 @@ def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(
     assert printed["same"] == 1
     assert printed["interrupts"] == 3
     counted = dict(zip(Counter, printed["counters"], strict=True))
-    moved = {kind: counted[Counter[f"READ_{kind.name}"]] + counted[Counter[f"WRITTEN_{kind.name}"]] for kind in Class}
-    planned = {kind: getattr(built_firmware.planned, kind.name.lower(), len(built_firmware.stream.program)) for kind in Class}
+    moved = {
+        kind: counted[Counter[f"READ_{kind.name}"]] + counted[Counter[f"WRITTEN_{kind.name}"]]
+        for kind in Class
+    }
+    planned = {
+        kind: getattr(built_firmware.planned, kind.name.lower(), len(built_firmware.stream.program))
+        for kind in Class
+    }
     assert moved == planned
-    assert sum(counted[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS)) == built_firmware.stream.commands
+    assert (
+        sum(counted[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS))
+        == built_firmware.stream.commands
+    )
     # A program that is not the manifest's is refused with a line.
     (tmp_path / "program.bin").write_bytes(bytes(len(built_firmware.stream.program)))
-    done = subprocess.run([program, tmp_path, tmp_path / "inputs", tmp_path / "outputs"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, tmp_path, tmp_path / "inputs", tmp_path / "outputs"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (1, "load: program or constants are not those of the manifest\n")

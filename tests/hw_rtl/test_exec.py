@@ -15,7 +15,19 @@ from hw_rtl.build import RTL, Design, available, compiled
 from hw_rtl.emulator import ProgramError, emulate
 from lfopt.app.cache import keeper
 from lfopt.isa.program import Command, encode
-from lfopt.isa.tables import COMPUTATION, NO_WAIT, PAYLOAD_BITS, WINDOW, Class, Error, Kind, Opcode, Operation, Scale, Space
+from lfopt.isa.tables import (
+    COMPUTATION,
+    NO_WAIT,
+    PAYLOAD_BITS,
+    WINDOW,
+    Class,
+    Error,
+    Kind,
+    Opcode,
+    Operation,
+    Scale,
+    Space,
+)
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
 
@@ -24,7 +36,11 @@ WORDS = 4096  # of the buffer
 SCRATCH = 16  # last words of the buffer, into which the competing requester writes
 BENCH = Path(__file__).parent / "exec"
 PACKAGES = "dma_pkg port_pkg reach_pkg setup_pkg".split()
-SOURCES = [*PACKAGES, *"memory ring setup walk columns second weights array accumulators factors tables requantize drain exec buffer".split()]
+SOURCES = [
+    *PACKAGES,
+    *"memory ring setup walk columns second weights array accumulators factors tables requantize drain exec "
+    "buffer".split(),
+]
 CONV, DEPTHWISE, SUM, MAX, COPY, ADD, MUL = Operation
 EVENTS = ("busy", "array", "weights", "buffer", "drain")
 HANGS = 255  # what the bench prints instead of an error
@@ -41,7 +57,18 @@ def built(cache: Path, lanes: int, words: int) -> Path:
     files = [*(RTL / f"lf_{name}.sv" for name in SOURCES), BENCH / "lf_exec_bench.sv"]
     generics = {"Lanes": lanes, "BufferWords": words}
     defines = (f"-DLANES={lanes}", f"-DBUFFER_WORDS={words}", f"-DDESCRIPTOR={PAYLOAD_BITS // 8}")
-    return compiled(keeper(cache), Design("lf_exec_bench", files, BENCH / "exec_bench.cpp", generics, ("-Wall", "-Wno-UNUSEDPARAM"), defines, "-O2"))
+    return compiled(
+        keeper(cache),
+        Design(
+            "lf_exec_bench",
+            files,
+            BENCH / "exec_bench.cpp",
+            generics,
+            ("-Wall", "-Wno-UNUSEDPARAM"),
+            defines,
+            "-O2",
+        ),
+    )
 
 
 # Sequences of commands, on the hardware and on the emulator
@@ -54,8 +81,10 @@ class Chain:
     buffer: np.ndarray  # uint8 [word][lane]
     factors: np.ndarray  # uint8 [256 * 5][lane]
     tables: np.ndarray  # uint8 [64 * 256]
-    commands: list[tuple[Mapping[str, int], int, int, int]] = field(default_factory=list)  # descriptor, row, count, how many before may be unfinished
-    contention: tuple[int, int, int, int] = (0, 0, 0, 1)  # reads, writes, requests held off (of 256 cycles), seed
+    # descriptor, row, count, how many before may be unfinished
+    commands: list[tuple[Mapping[str, int], int, int, int]] = field(default_factory=list)
+    # reads, writes, requests held off (of 256 cycles), seed
+    contention: tuple[int, int, int, int] = (0, 0, 0, 1)
 
 
 @dataclass
@@ -87,7 +116,9 @@ def simulate(bench: Path, sequences: Sequence[Chain]) -> list[Outcome]:
         say(7, *sequence.contention, SCRATCH)
         for d, row, count, wait in sequence.commands:
             say(4, wait, row, count)
-            script.extend(COMPUTATION.pack({"kind": Kind.COMPUTATION, **d}).to_bytes(PAYLOAD_BITS // 8, "little"))
+            script.extend(
+                COMPUTATION.pack({"kind": Kind.COMPUTATION, **d}).to_bytes(PAYLOAD_BITS // 8, "little")
+            )
         say(5, 7, 0, 0, 0, 1, SCRATCH, 6, 0, words)
     done = subprocess.run([bench], input=bytes(script), capture_output=True, check=True).stdout
     return list(_outcomes(done, len(sequences), words, lanes))
@@ -121,12 +152,28 @@ def expect(sequence: Chain) -> tuple[int, int, np.ndarray]:
     at = 0
     for k, (part, space) in enumerate(zip(parts, (Space.BUFFER, Space.FACTORS, Space.TABLES), strict=True)):
         columns = part.size // lanes
-        transfer = {"class_": Class.INPUT, "space": space, "dram": at, "row_beats": 0, "block_beats": columns * beats, "columns": columns}
-        program.append(Command(Opcode.DESCRIBE, {"kind": Kind.TRANSFER, **transfer, "blocks": 1, "tail": lanes, "slots": 1}, k, Kind.TRANSFER))
+        transfer = {
+            "class_": Class.INPUT,
+            "space": space,
+            "dram": at,
+            "row_beats": 0,
+            "block_beats": columns * beats,
+            "columns": columns,
+        }
+        program.append(
+            Command(
+                Opcode.DESCRIBE,
+                {"kind": Kind.TRANSFER, **transfer, "blocks": 1, "tail": lanes, "slots": 1},
+                k,
+                Kind.TRANSFER,
+            )
+        )
         program.append(_run(Opcode.LOAD, k, 0, 1))
         at += part.size
     for k, (d, row, count, _) in enumerate(sequence.commands):
-        program.append(Command(Opcode.DESCRIBE, {"kind": Kind.COMPUTATION, **d}, 4 + k % 50, Kind.COMPUTATION))
+        program.append(
+            Command(Opcode.DESCRIBE, {"kind": Kind.COMPUTATION, **d}, 4 + k % 50, Kind.COMPUTATION)
+        )
         program.append(_run(Opcode.EXEC, 4 + k % 50, row, count))
     whole = {
         "class_": Class.OUTPUT,
@@ -138,7 +185,11 @@ def expect(sequence: Chain) -> tuple[int, int, np.ndarray]:
         "tail": lanes,
         "slots": 1,
     }
-    program += [Command(Opcode.DESCRIBE, {"kind": Kind.TRANSFER, **whole}, 3, Kind.TRANSFER), _run(Opcode.STORE, 3, 0, 1), Command(Opcode.HALT)]
+    program += [
+        Command(Opcode.DESCRIBE, {"kind": Kind.TRANSFER, **whole}, 3, Kind.TRANSFER),
+        _run(Opcode.STORE, 3, 0, 1),
+        Command(Opcode.HALT),
+    ]
     try:
         emulated = emulate(encode(program), memory, lanes=lanes, buffer_bytes=words * lanes)
     except ProgramError as error:
@@ -152,7 +203,9 @@ def _run(opcode: Opcode, descriptor: int, row: int, count: int) -> Command:
 
 
 def known(sequence: Chain) -> np.ndarray:
-    """Which bytes of the buffer the commands leave defined, all but those of sums that no channel has: [word][lane]."""
+    """Which bytes of the buffer the commands leave defined,
+    all but those of sums that no channel has: [word][lane].
+    """
     words, lanes = sequence.buffer.shape
     decided = np.ones((words, lanes), bool)
     decided[words - SCRATCH :] = not sequence.contention[1]
@@ -163,7 +216,9 @@ def known(sequence: Chain) -> np.ndarray:
                 if not d["last"]:
                     start = d["b_base"] + y % d["b_slots"] * d["b_slot_words"] + ob * d["b_block_words"]
                     place = start + np.arange(d["o_width"] * WINDOW)
-                    decided[place] = np.tile(np.arange(WINDOW * lanes) // 4 < n, d["o_width"]).reshape(-1, lanes)
+                    decided[place] = np.tile(np.arange(WINDOW * lanes) // 4 < n, d["o_width"]).reshape(
+                        -1, lanes
+                    )
     return decided
 
 
@@ -175,13 +230,17 @@ def check(bench: Path, sequences: Sequence[Chain]) -> list[Outcome]:
         assert (outcome.error, outcome.done) == (error, done), f"sequence {k}: {describe(sequence)}"
         if not error:
             wrong = (outcome.buffer != buffer) & known(sequence)
-            assert not wrong.any(), f"sequence {k}: {wrong.sum()} bytes, first at {np.argwhere(wrong)[:3].tolist()}: {describe(sequence)}"
+            assert not wrong.any(), (
+                f"sequence {k}: {wrong.sum()} bytes, first at {np.argwhere(wrong)[:3].tolist()}: "
+                f"{describe(sequence)}"
+            )
     return outcomes
 
 
 def describe(sequence: Chain) -> str:
     return "; ".join(
-        f"{Operation(d['operation']).name if d['operation'] < 7 else 7} row={row} count={count} {dict(d)}" for d, row, count, _ in sequence.commands
+        f"{Operation(d['operation']).name if d['operation'] < 7 else 7} row={row} count={count} {dict(d)}"
+        for d, row, count, _ in sequence.commands
     )
 
 
@@ -189,7 +248,10 @@ def describe(sequence: Chain) -> str:
 
 
 class Maker:
-    """Random commands on a random chip. Operands lie in the lower half of the buffer, results in the upper."""
+    """Random commands on a random chip.
+
+    Operands lie in the lower half of the buffer, results in the upper.
+    """
 
     def __init__(self, rng: np.random.Generator, lanes: int = LANES, words: int = WORDS) -> None:
         self.rng, self.lanes, self.words = rng, lanes, words
@@ -197,7 +259,11 @@ class Maker:
         multipliers = rng.integers(1 << 30, 1 << 31, len(factors)).astype("<u4")
         factors[:, :4] = multipliers.view(np.uint8).reshape(-1, 4)
         factors[:, 4] = rng.integers(32, 46, len(factors))
-        self.sequence = Chain(rng.integers(0, 256, (words, lanes), np.uint8), factors.reshape(-1, lanes), rng.integers(0, 256, 64 * 256, np.uint8))
+        self.sequence = Chain(
+            rng.integers(0, 256, (words, lanes), np.uint8),
+            factors.reshape(-1, lanes),
+            rng.integers(0, 256, 64 * 256, np.uint8),
+        )
         self.limit = words // 2
         self.free = self.limit  # first word in the upper half that no command has taken
         self.full = False
@@ -220,7 +286,9 @@ class Maker:
         self.free += size
         return self.free - size
 
-    def ring(self, letter: str, rows: int, blocks: int, width: int, *, result: bool, exact: bool = False) -> dict[str, int]:
+    def ring(
+        self, letter: str, rows: int, blocks: int, width: int, *, result: bool, exact: bool = False
+    ) -> dict[str, int]:
         """A ring of at least so many slots, perhaps with gaps."""
         gap = 0 if exact else self.flip(0.3) * self.pick(0, 5)
         slots = rows if exact or not self.flip(0.3) else rows + self.pick(0, 3)
@@ -232,10 +300,20 @@ class Maker:
             size = slots * slot_words
             self.full |= size > self.limit
         base = self.place(size) if result else self.operand(size)
-        return {f"{letter}_base": base, f"{letter}_slots": slots, f"{letter}_slot_words": slot_words, f"{letter}_block_words": block_words}
+        return {
+            f"{letter}_base": base,
+            f"{letter}_slots": slots,
+            f"{letter}_slot_words": slot_words,
+            f"{letter}_block_words": block_words,
+        }
 
-    def command(self, operation: Operation, *, held: int = 0, columns: int = 0) -> list[tuple[dict[str, int], int, int]]:
-        """A command, or several that hold sums for one another: (descriptor, row, count). The first argument may be forced to some columns."""
+    def command(
+        self, operation: Operation, *, held: int = 0, columns: int = 0
+    ) -> list[tuple[dict[str, int], int, int]]:
+        """A command, or several that hold sums for one another: (descriptor, row, count).
+
+        The first argument may be forced to some columns.
+        """
         lanes, pick, flip = self.lanes, self.pick, self.flip
         plain = operation in (COPY, ADD, MUL)
         narrow = operation is CONV and flip(0.3)
@@ -243,7 +321,9 @@ class Maker:
         out_tail = lanes if flip(0.4) else pick(1, lanes)
         in_blocks = 1 if narrow or operation is not CONV else pick(1, 3)
         in_tail = pick(1, lanes // WINDOW) if narrow else lanes if flip() else pick(1, lanes)
-        kernel_rows, kernel_columns = (1, 1) if plain else (pick(1, 3), pick(1, 3)) if flip(0.7) else (pick(1, 7), pick(1, 9))
+        kernel_rows, kernel_columns = (
+            (1, 1) if plain else (pick(1, 3), pick(1, 3)) if flip(0.7) else (pick(1, 7), pick(1, 9))
+        )
         dilation = 1 if flip(0.7) else pick(2, 4)
         stride_rows, stride_columns = pick(1, 3), pick(1, 3)
         a_height, a_width = pick(1, 20), pick(1, 24)
@@ -256,27 +336,39 @@ class Maker:
             a_width = 4095
         row = pick(0, 12) if flip(0.8) else pick(0, 3000)
         span = (count - 1) * stride_rows + (kernel_rows - 1) * dilation + 1
-        seen = min(a_width, (width - 1) * stride_columns + (kernel_columns - 1) * dilation + 1 + max(0, -pad_columns))
+        seen = min(
+            a_width, (width - 1) * stride_columns + (kernel_columns - 1) * dilation + 1 + max(0, -pad_columns)
+        )
         a_blocks = in_blocks if operation is CONV else out_blocks
         d = dict.fromkeys(COMPUTATION.by_name, 0)
         d.update(self.ring("a", min(a_height, span), a_blocks, seen, result=False))
         wide = operation in (CONV, DEPTHWISE)
-        a_lane = pick(0, (in_tail if in_blocks == 1 else lanes) - 1) if operation is CONV and not narrow and flip(0.4) else 0
+        a_lane = (
+            pick(0, (in_tail if in_blocks == 1 else lanes) - 1)
+            if operation is CONV and not narrow and flip(0.4)
+            else 0
+        )
         o_lane = pick(0, out_tail - 1) if operation is CONV and out_blocks == 1 and not held and flip() else 0
         d.update(a_lane=a_lane, o_lane=o_lane)
         if operation is COPY:
             d.update(self.lanes_of_a_copy())
         if wide:
-            per_column = 1 if operation is DEPTHWISE else in_tail if narrow else (in_blocks - 1) * lanes + in_tail
+            per_column = (
+                1 if operation is DEPTHWISE else in_tail if narrow else (in_blocks - 1) * lanes + in_tail
+            )
             size = kernel_rows * kernel_columns * per_column * lanes
             self.full |= size * out_blocks > self.limit * lanes
             d.update(w_block_bytes=size + flip(0.3) * pick(0, 40), w_slots=1)
             d.update(w_base=pick(0, max(0, self.limit * lanes - d["w_block_bytes"] * out_blocks)))
         d.update(
-            kind=Kind.COMPUTATION, operation=operation, narrow=narrow, first=1, last=1, a_height=a_height, a_width=a_width, a_zero=pick(-128, 255),
-            a_unsigned=flip(), kernel_rows=kernel_rows, kernel_columns=kernel_columns, stride_rows=stride_rows, stride_columns=stride_columns,
-            dilation=dilation, pad_rows=pad_rows, pad_columns=pad_columns, in_blocks=in_blocks, in_tail=in_tail, out_blocks=out_blocks,
-            out_tail=out_tail, o_width=width, o_step=1, o_row_step=1, b_zero=pick(-128, 255), b_unsigned=flip(),
+            kind=Kind.COMPUTATION, operation=operation, narrow=narrow, first=1, last=1, a_height=a_height,
+            a_width=a_width, a_zero=pick(-128, 255),
+            a_unsigned=flip(), kernel_rows=kernel_rows, kernel_columns=kernel_columns,
+            stride_rows=stride_rows, stride_columns=stride_columns,
+            dilation=dilation, pad_rows=pad_rows, pad_columns=pad_columns, in_blocks=in_blocks,
+            in_tail=in_tail, out_blocks=out_blocks,
+            out_tail=out_tail, o_width=width, o_step=1, o_row_step=1, b_zero=pick(-128, 255),
+            b_unsigned=flip(),
         )  # fmt: skip
         self.finish(d)
         if operation in (ADD, MUL):
@@ -288,7 +380,8 @@ class Maker:
         d.update(self.ring("o", (count - 1) * row_step + 1, out_blocks, (width - 1) * step + 1, result=True))
         if not held or operation in (ADD, MUL):
             return [(d, row, count)]
-        # The same again, with other operands: sums are held in between, in the command's own place or in a common one.
+        # The same again, with other operands: sums are held in between, in the command's own place or in a
+        # common one.
         d.update(self.ring("b", count, out_blocks, width * WINDOW, result=True))
         parts = [dict(d, first=k == 0, last=k == held) for k in range(held + 1)]
         for part in parts[1:]:
@@ -304,7 +397,10 @@ class Maker:
         most = (self.lanes - 1) // max(a_step, o_step) + 1
         count = self.pick(1, most)
         fields = {"lanes": count, "a_lane_step": a_step, "o_lane_step": o_step}
-        return fields | {"a_lane": self.pick(0, self.lanes - 1 - a_step * (count - 1)), "o_lane": self.pick(0, self.lanes - 1 - o_step * (count - 1))}
+        return fields | {
+            "a_lane": self.pick(0, self.lanes - 1 - a_step * (count - 1)),
+            "o_lane": self.pick(0, self.lanes - 1 - o_step * (count - 1)),
+        }
 
     def finish(self, d: dict[str, int]) -> None:
         """Random drain."""
@@ -316,7 +412,13 @@ class Maker:
         d["factors"] = pick(0, 250)
         d["multiplier"], d["shift"] = pick(1 << 30, (1 << 31) - 1), pick(1, 62) if flip(0.2) else pick(30, 48)
         d["o_zero"] = pick(-128, 255)
-        d["low"], d["high"] = (-128, 127) if flip() else (0, 255) if flip() else tuple(sorted((pick(-256, 255), pick(-256, 255))))
+        d["low"], d["high"] = (
+            (-128, 127)
+            if flip()
+            else (0, 255)
+            if flip()
+            else tuple(sorted((pick(-256, 255), pick(-256, 255))))
+        )
         d["has_table"], d["table_id"] = flip(0.3), pick(0, 63)
 
     def add(self, operation: Operation, *, held: int = 0, wait: int = 0, columns: int = 0) -> bool:
@@ -327,21 +429,40 @@ class Maker:
             self.full, self.free = False, before
             return False
         # Held sums are read by the command after: that one waits.
-        self.sequence.commands += [(d, row, count, 0 if not d["first"] else wait) for d, row, count in commands]
+        self.sequence.commands += [
+            (d, row, count, 0 if not d["first"] else wait) for d, row, count in commands
+        ]
         return True
 
 
-def sequences(seed: int, number: int, operations: Sequence[Operation], *, length: int, held: float = 0.2, busy: bool = False) -> list[Chain]:
+def sequences(
+    seed: int,
+    number: int,
+    operations: Sequence[Operation],
+    *,
+    length: int,
+    held: float = 0.2,
+    busy: bool = False,
+) -> list[Chain]:
     rng = np.random.default_rng(seed)
     chains: list[Chain] = []
     while len(chains) < number:
         maker = Maker(rng)
         for _ in range(length):
             operation = operations[int(rng.integers(len(operations)))]
-            maker.add(operation, held=int(rng.integers(1, 3)) if rng.random() < held else 0, wait=int(rng.integers(0, 4)))
+            maker.add(
+                operation,
+                held=int(rng.integers(1, 3)) if rng.random() < held else 0,
+                wait=int(rng.integers(0, 4)),
+            )
         if busy:
             reads, writes, holds = (int(rng.integers(most)) for most in (257, 257, 200))
-            maker.sequence.contention = (reads, writes, holds * int(rng.integers(2)), int(rng.integers(1, 1 << 30)))
+            maker.sequence.contention = (
+                reads,
+                writes,
+                holds * int(rng.integers(2)),
+                int(rng.integers(1, 1 << 30)),
+            )
         if maker.sequence.commands:
             chains.append(maker.sequence)
     return chains
@@ -372,13 +493,19 @@ def lone(rng: np.random.Generator, *commands: tuple[Mapping[str, int], int, int]
 
 
 def plain(operation: Operation, width: int, **more: int) -> dict[str, int]:
-    """A computation of one block over rows of `width` columns, with operand at 0, weights at 1024, result at 2048."""
+    """A computation of one block over rows of `width` columns, with operand at 0, weights at 1024,
+    result at 2048.
+    """
     d = dict.fromkeys(COMPUTATION.by_name, 0)
     d.update(
-        kind=Kind.COMPUTATION, operation=operation, first=1, last=1, kernel_rows=1, kernel_columns=1, stride_rows=1, stride_columns=1, dilation=1,
-        a_slots=4, a_slot_words=width + 8, a_block_words=width + 8, a_height=9, a_width=width, in_blocks=1, in_tail=LANES,
-        out_blocks=1, out_tail=LANES, o_base=2048, o_slots=2, o_slot_words=width, o_block_words=width, o_width=width, o_step=1, o_row_step=1,
-        low=-128, high=127, scale=Scale.SCALAR, multiplier=1 << 30, shift=34, w_slots=1, w_base=1024 * LANES, w_block_bytes=LANES * LANES,
+        kind=Kind.COMPUTATION, operation=operation, first=1, last=1, kernel_rows=1, kernel_columns=1,
+        stride_rows=1, stride_columns=1, dilation=1,
+        a_slots=4, a_slot_words=width + 8, a_block_words=width + 8, a_height=9, a_width=width, in_blocks=1,
+        in_tail=LANES,
+        out_blocks=1, out_tail=LANES, o_base=2048, o_slots=2, o_slot_words=width, o_block_words=width,
+        o_width=width, o_step=1, o_row_step=1,
+        low=-128, high=127, scale=Scale.SCALAR, multiplier=1 << 30, shift=34, w_slots=1, w_base=1024 * LANES,
+        w_block_bytes=LANES * LANES,
         b_base=512, b_slots=1, b_slot_words=width, b_block_words=width, a_multiplier=3, b_multiplier=-5,
     )  # fmt: skip
     return {**d, **more}
@@ -394,7 +521,13 @@ def test_a_whole_map_is_summed_in_one_column(bench: Path) -> None:
 @pytest.mark.parametrize("operation", list(Operation))
 def test_the_accumulators_are_filled_to_the_last_column(bench: Path, operation: Operation) -> None:
     rng = np.random.default_rng(24)
-    check(bench, [lone(rng, (plain(operation, 128, out_blocks=1, o_slots=4), 1, 4)), lone(rng, (plain(operation, 512, o_slots=1, a_slots=1), 2, 1))])
+    check(
+        bench,
+        [
+            lone(rng, (plain(operation, 128, out_blocks=1, o_slots=4), 1, 4)),
+            lone(rng, (plain(operation, 512, o_slots=1, a_slots=1), 2, 1)),
+        ],
+    )
 
 
 def test_kernel_rows_outside_the_operand_are_skipped_with_their_weights(bench: Path) -> None:
@@ -403,26 +536,45 @@ def test_kernel_rows_outside_the_operand_are_skipped_with_their_weights(bench: P
     for operation in (CONV, DEPTHWISE, SUM, MAX):
         for dilation in (1, 3):
             for pad_rows in range(-10, 14, 2):
-                window = {"kernel_rows": 4, "kernel_columns": 3, "dilation": dilation, "pad_rows": pad_rows, "pad_columns": 1}
+                window = {
+                    "kernel_rows": 4,
+                    "kernel_columns": 3,
+                    "dilation": dilation,
+                    "pad_rows": pad_rows,
+                    "pad_columns": 1,
+                }
                 weights = {"w_base": 1024 * LANES + 7, "w_block_bytes": 12 * LANES * LANES + 3}
-                d = plain(operation, 9, out_blocks=2, out_tail=5, o_slot_words=18, has_bias=1, **window, **weights)
+                d = plain(
+                    operation, 9, out_blocks=2, out_tail=5, o_slot_words=18, has_bias=1, **window, **weights
+                )
                 chains.append(lone(rng, (d, 0, 2), (d, 4, 1)))
     check(bench, chains)
 
 
 BAD = {
-    "count": ({}, 0), "kind": ({"kind": 1}, 1), "operation": ({"operation": 7}, 1), "scale": ({"scale": 3}, 1), "o_width": ({"o_width": 0}, 1),
-    "kernel_rows": ({"kernel_rows": 0}, 1), "kernel_columns": ({"kernel_columns": 0}, 1), "dilation": ({"dilation": 0}, 1),
-    "out_blocks": ({"out_blocks": 0}, 1), "no tail": ({"out_tail": 0}, 1), "long tail": ({"out_tail": LANES + 1}, 1), "a_slots": ({"a_slots": 0}, 1),
-    "o_slots": ({"o_slots": 0}, 1), "b_slots": ({"first": 0, "b_slots": 0}, 1), "in_blocks": ({"in_blocks": 0}, 1), "in_tail": ({"in_tail": 0}, 1),
-    "long in_tail": ({"in_tail": LANES + 1}, 1), "w_slots": ({"w_slots": 0}, 1), "narrow blocks": ({"narrow": 1, "in_tail": 3, "in_blocks": 2}, 1),
-    "narrow tail": ({"narrow": 1, "in_tail": LANES // WINDOW + 1}, 1), "pixels": ({"o_width": 171}, 3), "shift 0": ({"shift": 0}, 1),
-    "shift 63": ({"shift": 63}, 1), "window of COPY": ({"operation": COPY, "kernel_rows": 2}, 1), "held ADD": ({"operation": ADD, "last": 0}, 1),
+    "count": ({}, 0), "kind": ({"kind": 1}, 1), "operation": ({"operation": 7}, 1),
+    "scale": ({"scale": 3}, 1), "o_width": ({"o_width": 0}, 1),
+    "kernel_rows": ({"kernel_rows": 0}, 1), "kernel_columns": ({"kernel_columns": 0}, 1),
+    "dilation": ({"dilation": 0}, 1),
+    "out_blocks": ({"out_blocks": 0}, 1), "no tail": ({"out_tail": 0}, 1),
+    "long tail": ({"out_tail": LANES + 1}, 1), "a_slots": ({"a_slots": 0}, 1),
+    "o_slots": ({"o_slots": 0}, 1), "b_slots": ({"first": 0, "b_slots": 0}, 1),
+    "in_blocks": ({"in_blocks": 0}, 1), "in_tail": ({"in_tail": 0}, 1),
+    "long in_tail": ({"in_tail": LANES + 1}, 1), "w_slots": ({"w_slots": 0}, 1),
+    "narrow blocks": ({"narrow": 1, "in_tail": 3, "in_blocks": 2}, 1),
+    "narrow tail": ({"narrow": 1, "in_tail": LANES // WINDOW + 1}, 1), "pixels": ({"o_width": 171}, 3),
+    "shift 0": ({"shift": 0}, 1),
+    "shift 63": ({"shift": 63}, 1), "window of COPY": ({"operation": COPY, "kernel_rows": 2}, 1),
+    "held ADD": ({"operation": ADD, "last": 0}, 1),
     "a_height": ({"a_height": 0}, 1), "a_width": ({"a_width": 0}, 1),
-    "a_lane of COPY": ({"operation": COPY, "lanes": 1, "a_lane": LANES}, 1), "o_lane of COPY": ({"operation": COPY, "lanes": 1, "o_lane": LANES}, 1),
-    "steps of lanes": ({"operation": COPY, "lanes": 3, "o_lane_step": 8}, 1), "a_lane": ({"in_tail": 4, "a_lane": 4}, 1),
-    "narrow a_lane": ({"narrow": 1, "in_tail": 3, "a_lane": 1}, 1), "o_lane": ({"out_tail": 4, "o_lane": 4}, 1),
-    "o_lane of blocks": ({"out_blocks": 2, "o_lane": 4}, 1), "o_lane of held sums": ({"last": 0, "b_slots": 1, "o_lane": 4}, 1),
+    "a_lane of COPY": ({"operation": COPY, "lanes": 1, "a_lane": LANES}, 1),
+    "o_lane of COPY": ({"operation": COPY, "lanes": 1, "o_lane": LANES}, 1),
+    "steps of lanes": ({"operation": COPY, "lanes": 3, "o_lane_step": 8}, 1),
+    "a_lane": ({"in_tail": 4, "a_lane": 4}, 1),
+    "narrow a_lane": ({"narrow": 1, "in_tail": 3, "a_lane": 1}, 1),
+    "o_lane": ({"out_tail": 4, "o_lane": 4}, 1),
+    "o_lane of blocks": ({"out_blocks": 2, "o_lane": 4}, 1),
+    "o_lane of held sums": ({"last": 0, "b_slots": 1, "o_lane": 4}, 1),
 }  # fmt: skip
 
 
@@ -441,22 +593,33 @@ def test_fields_without_sense_stop_after_the_commands_before(bench: Path, name: 
 
 
 BEHIND = {
-    "operand": {"a_base": WORDS - 10}, "far operand": {"a_slot_words": 1 << 19}, "operand block": {"in_blocks": 2, "a_block_words": 60000},
-    "result": {"o_base": WORDS - 19}, "far result": {"o_slots": 4, "o_slot_words": 1 << 19}, "result step": {"o_step": 15, "o_base": WORDS - 200},
-    "weights": {"w_base": WORDS * LANES - 100}, "far weights": {"w_base": (1 << 28) - 1}, "many weights": {"kernel_rows": 9, "kernel_columns": 4095},
-    "weights of a block": {"out_blocks": 2, "w_block_bytes": (1 << 24) - 1}, "bias": {"has_bias": 1, "bias": WORDS - 3},
-    "held": {"first": 0, "b_base": WORDS - 79}, "to be held": {"last": 0, "b_base": WORDS - 79}, "second": {"operation": ADD, "b_base": WORDS - 19},
-    "factors": {"scale": Scale.CHANNEL, "factors": 255, "out_blocks": 2}, "all blocks": {"out_blocks": 1023, "out_tail": 1, "o_block_words": 60000},
+    "operand": {"a_base": WORDS - 10}, "far operand": {"a_slot_words": 1 << 19},
+    "operand block": {"in_blocks": 2, "a_block_words": 60000},
+    "result": {"o_base": WORDS - 19}, "far result": {"o_slots": 4, "o_slot_words": 1 << 19},
+    "result step": {"o_step": 15, "o_base": WORDS - 200},
+    "weights": {"w_base": WORDS * LANES - 100}, "far weights": {"w_base": (1 << 28) - 1},
+    "many weights": {"kernel_rows": 9, "kernel_columns": 4095},
+    "weights of a block": {"out_blocks": 2, "w_block_bytes": (1 << 24) - 1},
+    "bias": {"has_bias": 1, "bias": WORDS - 3},
+    "held": {"first": 0, "b_base": WORDS - 79}, "to be held": {"last": 0, "b_base": WORDS - 79},
+    "second": {"operation": ADD, "b_base": WORDS - 19},
+    "factors": {"scale": Scale.CHANNEL, "factors": 255, "out_blocks": 2},
+    "all blocks": {"out_blocks": 1023, "out_tail": 1, "o_block_words": 60000},
 }  # fmt: skip
 
 
 def test_all_may_end_where_the_buffer_and_the_factors_end(bench: Path) -> None:
     rng = np.random.default_rng(30)
     ends = {
-        "a_base": (WORDS - 20, {"a_slots": 1}), "b_base": (WORDS - 20, {"operation": ADD}), "o_base": (WORDS - 20, {"o_slots": 1}),
-        "w_base": ((WORDS - LANES) * LANES, {}), "bias": (WORDS - 4, {"has_bias": 1}), "factors": (255, {"scale": Scale.CHANNEL}),
+        "a_base": (WORDS - 20, {"a_slots": 1}), "b_base": (WORDS - 20, {"operation": ADD}),
+        "o_base": (WORDS - 20, {"o_slots": 1}),
+        "w_base": ((WORDS - LANES) * LANES, {}), "bias": (WORDS - 4, {"has_bias": 1}),
+        "factors": (255, {"scale": Scale.CHANNEL}),
     }  # fmt: skip
-    check(bench, [lone(rng, ({**plain(CONV, 20), **more, name: place}, 0, 1)) for name, (place, more) in ends.items()])
+    check(
+        bench,
+        [lone(rng, ({**plain(CONV, 20), **more, name: place}, 0, 1)) for name, (place, more) in ends.items()],
+    )
 
 
 @pytest.mark.parametrize("name", BEHIND)
@@ -480,7 +643,9 @@ def test_an_error_leaves_nothing_behind_after_reset(bench: Path) -> None:
 # Cycles
 
 
-def cycles(bench: Path, d: Mapping[str, int], count: int = 1, number: int = 5) -> tuple[float, dict[str, int]]:
+def cycles(
+    bench: Path, d: Mapping[str, int], count: int = 1, number: int = 5
+) -> tuple[float, dict[str, int]]:
     """(cycles of a command among others like it, events of all)."""
     runs = []
     for commands in (1, 1 + number):
@@ -494,21 +659,57 @@ def cycles(bench: Path, d: Mapping[str, int], count: int = 1, number: int = 5) -
 
 @pytest.mark.parametrize("width", [18, 56])
 def test_passes_of_a_convolution_follow_one_another_without_a_gap(bench: Path, width: int) -> None:
-    more = {"kernel_rows": 3, "kernel_columns": 3, "in_blocks": 2, "out_blocks": 2, "a_slots": 3, "a_slot_words": 2 * width, "a_block_words": width}
-    d = plain(CONV, width, o_slot_words=2 * width, w_block_bytes=18 * LANES * LANES, w_base=LANES * 1000, **more)
+    more = {
+        "kernel_rows": 3,
+        "kernel_columns": 3,
+        "in_blocks": 2,
+        "out_blocks": 2,
+        "a_slots": 3,
+        "a_slot_words": 2 * width,
+        "a_block_words": width,
+    }
+    d = plain(
+        CONV, width, o_slot_words=2 * width, w_block_bytes=18 * LANES * LANES, w_base=LANES * 1000, **more
+    )
     cycles_taken, events = cycles(bench, {**d, "a_height": 30, "a_width": 60})
     assert events["array"] == 6 * 36 * width
     assert 36 * width <= cycles_taken <= 36 * width + 4
 
 
-# Kernel, stride, columns: cycles of a row of the result and a row of the kernel, without what its windows share at the beginning.
-DEPTHWISE_ROWS = {(3, 1, 40): 10, (3, 1, 41): 11, (5, 1, 30): 10, (7, 1, 32): 8 + 8, (3, 2, 30): 15, (5, 2, 30): 15, (3, 3, 20): 20}
+# Kernel, stride, columns: cycles of a row of the result and a row of the kernel, without what its windows
+# share at the beginning.
+DEPTHWISE_ROWS = {
+    (3, 1, 40): 10,
+    (3, 1, 41): 11,
+    (5, 1, 30): 10,
+    (7, 1, 32): 8 + 8,
+    (3, 2, 30): 15,
+    (5, 2, 30): 15,
+    (3, 3, 20): 20,
+}
 
 
 @pytest.mark.parametrize(("kernel", "stride", "width"), DEPTHWISE_ROWS)
-def test_depthwise_makes_neighbouring_columns_in_one_cycle(bench: Path, kernel: int, stride: int, width: int) -> None:
-    more = {"kernel_rows": 3, "kernel_columns": kernel, "stride_columns": stride, "out_blocks": 4, "a_slot_words": 70, "a_slots": 3}
-    d = plain(DEPTHWISE, width, o_slot_words=4 * width, w_block_bytes=3 * kernel * LANES, o_block_words=width, a_width=70, **more)
+def test_depthwise_makes_neighbouring_columns_in_one_cycle(
+    bench: Path, kernel: int, stride: int, width: int
+) -> None:
+    more = {
+        "kernel_rows": 3,
+        "kernel_columns": kernel,
+        "stride_columns": stride,
+        "out_blocks": 4,
+        "a_slot_words": 70,
+        "a_slots": 3,
+    }
+    d = plain(
+        DEPTHWISE,
+        width,
+        o_slot_words=4 * width,
+        w_block_bytes=3 * kernel * LANES,
+        o_block_words=width,
+        a_width=70,
+        **more,
+    )
     cycles_taken, _ = cycles(bench, d)
     shared = 0 if stride > 2 else 1 if kernel <= 5 else 2  # groups of kernel columns
     wanted = 4 * max(3 * (DEPTHWISE_ROWS[kernel, stride, width] + shared), width + 1)
@@ -518,5 +719,10 @@ def test_depthwise_makes_neighbouring_columns_in_one_cycle(bench: Path, kernel: 
 
 @pytest.mark.parametrize(("operation", "vector"), [(ADD, 0), (MUL, 1), (COPY, 0)])
 def test_elementwise_operations_take_a_cycle_a_column(bench: Path, operation: Operation, vector: int) -> None:
-    cycles_taken, _ = cycles(bench, plain(operation, 50, out_blocks=4, o_slot_words=200, b_slot_words=200, a_slot_words=240, b_vector=vector))
+    cycles_taken, _ = cycles(
+        bench,
+        plain(
+            operation, 50, out_blocks=4, o_slot_words=200, b_slot_words=200, a_slot_words=240, b_vector=vector
+        ),
+    )
     assert 200 <= cycles_taken <= 204

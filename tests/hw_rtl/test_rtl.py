@@ -1,4 +1,6 @@
-"""Plans on the accelerator in RTL: bytes counted at its memory port are those predicted, executed and counted in C; every bit is right."""
+"""Plans on the accelerator in RTL: bytes counted at its memory port are those predicted,
+executed and counted in C; every bit is right.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def completed(result: RunResult) -> int:
     return sum(result.counters[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS))
 
 
-def disagreement(model: SimulationModel, plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], dram: Dram | None = None) -> list[str]:
+def disagreement(
+    model: SimulationModel, plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], dram: Dram | None = None
+) -> list[str]:
     """Where the hardware differs from the plan and from the reference."""
     stream = encode(plan, graph)
     done, wanted = run(model, stream, inputs, dram=dram), reference(graph, inputs)
@@ -53,17 +57,24 @@ def disagreement(model: SimulationModel, plan: Plan, graph: Graph, inputs: dict[
         return [f"it stopped: {done.failure}"]
     arrays = outputs(stream, graph, done.memory)
     differing = {name: int((arrays[name] != wanted[name]).sum()) for name in wanted}
-    problems = [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
+    problems = [
+        f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count
+    ]
     if (moved := counted(done.counters)) != dram_at_port(plan.groups):
         problems.append(f"counted {moved}, planned {dram_at_port(plan.groups)}")
     if completed(done) != stream.commands:
         problems.append(f"{completed(done)} commands completed, the stream has {stream.commands}")
     if done.counters[Counter.READ_INSTRUCTION] != len(stream.program):
-        problems.append(f"{done.counters[Counter.READ_INSTRUCTION]} bytes of instructions, the program has {len(stream.program)}")
+        problems.append(
+            f"{done.counters[Counter.READ_INSTRUCTION]} bytes of instructions, the program has "
+            f"{len(stream.program)}"
+        )
     return problems
 
 
-def run_random(model: SimulationModel, seeds: range, folder: Path | None = None, lanes: int = LANES) -> Tally[str]:
+def run_random(
+    model: SimulationModel, seeds: range, folder: Path | None = None, lanes: int = LANES
+) -> Tally[str]:
     """Random plans, some on a memory that holds back; with a folder, in C that counts, and executed, too."""
     ran, wrong = Tally[str](), list[str]()
     for seed in seeds:
@@ -79,8 +90,16 @@ def run_random(model: SimulationModel, seeds: range, folder: Path | None = None,
         if folder is not None:
             moved = total_dram(plan.groups)
             _, in_c, _ = counting(plan, graph, folder / str(seed), "-O0").count(inputs)
-            others = {"simulate": simulate(plan, graph).dram, "execute": execute(plan, graph, inputs).dram, "C": in_c}
-            wrong += [f"seed {seed}: {name} says {counted}, the plan {moved}" for name, counted in others.items() if counted != moved]
+            others = {
+                "simulate": simulate(plan, graph).dram,
+                "execute": execute(plan, graph, inputs).dram,
+                "C": in_c,
+            }
+            wrong += [
+                f"seed {seed}: {name} says {counted}, the plan {moved}"
+                for name, counted in others.items()
+                if counted != moved
+            ]
         ran.update(group.mode for group in plan.groups)
     assert not wrong, "\n".join(wrong)
     return ran
@@ -129,10 +148,13 @@ def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: SimulationMode
         for what, commands in islice(mutants(decode(stream.program)), 40):
             program = to_words(commands)
             region = (stream.maps_address, stream.memory_bytes)
-            done = run_program(model, program, memory(stream, inputs), write_region=region, watchdog_cycles=2000)
+            done = run_program(
+                model, program, memory(stream, inputs), write_region=region, watchdog_cycles=2000
+            )
             arrays = outputs(stream, graph, done.memory)
             tried += 1
-            same = counted(done.counters) == moved and completed(done) == stream.commands  # rows that nobody reads are computed all the same
+            # rows that nobody reads are computed all the same
+            same = counted(done.counters) == moved and completed(done) == stream.commands
             if done.failure is None and same and all((arrays[name] == wanted[name]).all() for name in wanted):
                 missed.append(what)
     assert tried > 60
@@ -149,7 +171,7 @@ def encodable(first: int) -> Iterator[tuple[Plan, Graph, dict[str, np.ndarray]]]
                 yield drawn
 
 
-# -- networks ------------------------------------------------------------------------------------------------------------------------------
+# -- networks ------------------------------------------------------------------------------------------------
 
 
 def test_a_trace_shows_the_cycles_that_the_hardware_counts(model: SimulationModel) -> None:
@@ -164,16 +186,22 @@ def test_a_trace_shows_the_cycles_that_the_hardware_counts(model: SimulationMode
             assert sum(event["args"]["cycles"] for event in mine) == done.counters[counter]
             assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-9 for one, other in pairwise(mine))
         assert len([event for event in bars if event["tid"] in busy]) == completed(done)
-        held = [event["args"]["bytes"] for event in trace.events if event["ph"] == "C" and event["pid"] == RTL]
+        held = [
+            event["args"]["bytes"] for event in trace.events if event["ph"] == "C" and event["pid"] == RTL
+        ]
         assert min(held) == 0 <= max(held) <= plan.hardware.buffer_bytes
         with pytest.raises(InvalidPlan, match="accepted: the"):
             rtl_trace(plan, graph, simulate(plan, graph), replace(done, commands=done.commands[1:]))
 
 
-def network(name: str, size: int, scheme: str, folder: Path, buffer_bytes: int = 1 << 18) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
+def network(
+    name: str, size: int, scheme: str, folder: Path, buffer_bytes: int = 1 << 18
+) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
     """A network of the zoo in int8, planned for the accelerator."""
     pytest.importorskip("onnxruntime")
-    quantize(f"zoo:{name}", out_file=folder / f"{name}.onnx", samples=2, input_shape=(f"image=1,3,{size},{size}",))
+    quantize(
+        f"zoo:{name}", out_file=folder / f"{name}.onnx", samples=2, input_shape=(f"image=1,3,{size},{size}",)
+    )
     graph = load(folder / f"{name}.onnx")
     hardware = accelerator_hardware(buffer_bytes)
     if scheme == "all":
@@ -186,7 +214,9 @@ def network(name: str, size: int, scheme: str, folder: Path, buffer_bytes: int =
     return plan, graph, {"image": np.random.default_rng(0).integers(-128, 128, shape).astype(np.int8)}
 
 
-@pytest.mark.parametrize(("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf")])
+@pytest.mark.parametrize(
+    ("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf")]
+)
 def test_small_networks(model: SimulationModel, name: str, kib: int, scheme: str, tmp_path: Path) -> None:
     plan, graph, inputs = network(name, 64, scheme, tmp_path, kib << 10)
     assert not disagreement(model, plan, graph, inputs)
@@ -194,7 +224,9 @@ def test_small_networks(model: SimulationModel, name: str, kib: int, scheme: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["all", "auto", "lbdf"])
-def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: SimulationModel, scheme: str, tmp_path: Path) -> None:
+def test_every_group_of_efficientnet_b3_at_reduced_resolution(
+    model: SimulationModel, scheme: str, tmp_path: Path
+) -> None:
     """Every map that a group stores is an output here, so that no group may hide behind the next one."""
     plan, graph, inputs = network("efficientnet_b3", 96, scheme, tmp_path, 1 << 17)
     stream = encode(plan, graph)
@@ -203,7 +235,11 @@ def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: SimulationM
     wanted = reference(graph, inputs, everything=True)
     between = [name for group in plan.groups for name in group.outputs]
     assert len(between) > (1 if scheme == "all" else 20)  # with chains, most maps stay on chip
-    arrays = outputs(replace(stream, outputs=tuple(stored_maps(plan, graph, stream))), replace(graph, outputs=tuple(between)), done.memory)
+    arrays = outputs(
+        replace(stream, outputs=tuple(stored_maps(plan, graph, stream))),
+        replace(graph, outputs=tuple(between)),
+        done.memory,
+    )
     assert not [name for name in between if (arrays[name] != wanted[name]).any()]
 
 
@@ -213,7 +249,13 @@ def stored_maps(plan: Plan, graph: Graph, stream: CommandStream) -> list[StoredM
     return [by_name[name] for group in plan.groups for name in group.outputs]
 
 
-NETWORKS = [("mobilenet_v2", 224), ("squeezenet1_1", 224), ("resnet18", 224), ("efficientnet_b0", 224), ("efficientnet_b3", 300)]
+NETWORKS = [
+    ("mobilenet_v2", 224),
+    ("squeezenet1_1", 224),
+    ("resnet18", 224),
+    ("efficientnet_b0", 224),
+    ("efficientnet_b3", 300),
+]
 
 
 @pytest.mark.slow

@@ -1,9 +1,12 @@
-"""What registers and memories hold before reset is of no account: programs do the same, to the cycle, whatever it is.
+"""What registers and memories hold before reset is of no account: programs do the same, to the cycle,
+whatever it is.
 
-Verilator knows 0 and 1 alone, whatever a type says. What four states would show is shown by chance here: every register and memory begins with
-random bits, as does every X that is assigned (--x-initial unique, --x-assign unique), and a register that is read before it was written shows as soon
-as its value matters: in bytes, counts or cycles. A variable of two states begins with 0 in SystemVerilog even so, and hides that; so the datapaths
-have none. What this cannot show: an X that ends the same as 0 and as 1, in an `if` say, and one whose value none of these programs looks at.
+Verilator knows 0 and 1 alone, whatever a type says. What four states would show is shown by chance here:
+every register and memory begins with random bits, as does every X that is assigned (--x-initial unique,
+--x-assign unique), and a register that is read before it was written shows as soon as its value matters: in
+bytes, counts or cycles. A variable of two states begins with 0 in SystemVerilog even so, and hides that; so
+the datapaths have none. What this cannot show: an X that ends the same as 0 and as 1, in an `if` say, and one
+whose value none of these programs looks at.
 """
 
 from __future__ import annotations
@@ -51,18 +54,25 @@ def memory() -> np.ndarray:
 
 
 @pytest.mark.parametrize("lines", [COMPUTED, LOOKED_UP])
-def test_programs_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray, lines: str) -> None:
+def test_programs_do_not_depend_on_what_was_there(
+    unknown_model: SimulationModel, memory: np.ndarray, lines: str
+) -> None:
     program, wanted = text(lines), emulate(text(lines), memory, write_region=WRITABLE, check=True)
     results = [run(unknown_model, program, memory, write_region=WRITABLE, unknown=seed) for seed in SEEDS]
     agrees(results[0], wanted)
     alike(results)
 
 
-def test_transfers_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray) -> None:
+def test_transfers_do_not_depend_on_what_was_there(
+    unknown_model: SimulationModel, memory: np.ndarray
+) -> None:
     for k in range(12):
         commands, wanted = random_program(300 + k, memory)
         dram = Dram(latency_cycles=3, stall=100, seed=k + 1) if k % 2 else Dram()
-        results = [run(unknown_model, encode(commands), memory, write_region=WRITABLE, dram=dram, unknown=seed) for seed in SEEDS]
+        results = [
+            run(unknown_model, encode(commands), memory, write_region=WRITABLE, dram=dram, unknown=seed)
+            for seed in SEEDS
+        ]
         agrees(results[0], wanted)
         alike(results)
 
@@ -73,17 +83,30 @@ def test_plans_do_not_depend_on_what_was_there(unknown_model: SimulationModel) -
         plan, graph, inputs = next(plans)
         stream, wanted = encode_plan(plan, graph), reference(graph, inputs)
         region = (stream.maps_address, stream.memory_bytes)
-        results = [run(unknown_model, stream.program, image(stream, inputs), write_region=region, unknown=seed) for seed in SEEDS]
+        results = [
+            run(unknown_model, stream.program, image(stream, inputs), write_region=region, unknown=seed)
+            for seed in SEEDS
+        ]
         arrays = outputs(stream, graph, results[0].memory)
         assert all((arrays[name] == wanted[name]).all() for name in wanted)
         alike(results)
 
 
 def test_faults_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray) -> None:
-    """But for what a corrupted program stores, which may be words of the buffer that nothing was loaded into."""
+    """But for what a corrupted program stores, which may be words of the buffer that nothing was loaded
+    into.
+    """
     rng, words = np.random.default_rng(11), text(COMPUTED)
     for _ in range(40):
         broken = bytearray(words)
         broken[int(rng.integers(0, len(words)))] ^= 1 << int(rng.integers(0, 8))
-        limited = partial(run, unknown_model, bytes(broken), memory, write_region=WRITABLE, watchdog_cycles=2000, limit_cycles=60_000)
+        limited = partial(
+            run,
+            unknown_model,
+            bytes(broken),
+            memory,
+            write_region=WRITABLE,
+            watchdog_cycles=2000,
+            limit_cycles=60_000,
+        )
         alike([limited(unknown=seed) for seed in SEEDS[:2]], bytes_too=False)

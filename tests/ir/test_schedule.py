@@ -1,4 +1,6 @@
-"""Schedules: folding loses nothing, listings are read back as they were written, and nothing else is taken for a listing."""
+"""Schedules: folding loses nothing, listings are read back as they were written,
+and nothing else is taken for a listing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,21 @@ import lfopt
 from lfopt.app.files import read_plan, write_plan
 from lfopt.app.pipeline import load_network
 from lfopt.app.verify import verify
-from lfopt.ir import Compute, DramBytes, Hardware, InvalidPlan, Loop, Node, Step, Transfer, dram_bytes, fold, line_count, step_count, unfold
+from lfopt.ir import (
+    Compute,
+    DramBytes,
+    Hardware,
+    InvalidPlan,
+    Loop,
+    Node,
+    Step,
+    Transfer,
+    dram_bytes,
+    fold,
+    line_count,
+    step_count,
+    unfold,
+)
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
@@ -27,7 +43,7 @@ from search.exact import solve
 from tests.random_plans import SCHEMES, planned, random_scheme
 from tests.strategies import random_graph, random_hardware
 
-# -- random schedules ----------------------------------------------------------------------------------------------------------------------
+# -- random schedules ----------------------------------------------------------------------------------------
 
 NAMES = [
     "x",
@@ -99,7 +115,10 @@ def shifted(step: Step, by: int) -> Step:
 
 @st.composite
 def repetitive(draw: st.DrawFn, depth: int = 2) -> list[list[Node]]:
-    """Blocks many of which repeat, moved on: what schedules are made of. Blocks of a deeper level are folded ones."""
+    """Blocks many of which repeat, moved on: what schedules are made of.
+
+    Blocks of a deeper level are folded ones.
+    """
     blocks: list[list[Node]] = []
     for _ in range(draw(st.integers(1, 3))):
         body = draw(st.lists(steps, min_size=1, max_size=3))
@@ -121,7 +140,7 @@ def joined(blocks: Sequence[Sequence[Node]]) -> list[Node]:
     return [node for block in blocks for node in block]
 
 
-# -- folding -------------------------------------------------------------------------------------------------------------------------------
+# -- folding -------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=120, deadline=None)
@@ -131,7 +150,9 @@ def test_unfolding_undoes_folding(blocks: list[list[Node]], longest: int) -> Non
     assert flat(folded) == flat(joined(blocks))
     assert step_count(folded) == len(flat(folded))
     assert line_count(folded) == len([*listing(folded)])
-    assert dram_bytes(folded) == sum((DramBytes(**{s.kind: s.bytes}) for s in flat(folded) if isinstance(s, Transfer)), DramBytes())
+    assert dram_bytes(folded) == sum(
+        (DramBytes(**{s.kind: s.bytes}) for s in flat(folded) if isinstance(s, Transfer)), DramBytes()
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -141,7 +162,10 @@ def test_blocks_that_repeat_become_one_loop(body: list[Step], count: int, by: in
     (loop,) = fold(blocks)
     assert isinstance(loop, Loop)
     assert (loop.count, len(loop.body)) == (count, len(body))
-    pairs = [[shifted(step, by * (k // 2)) for step in ([*body, body[0]] if k % 2 else body)] for k in range(2 * count)]
+    pairs = [
+        [shifted(step, by * (k // 2)) for step in ([*body, body[0]] if k % 2 else body)]
+        for k in range(2 * count)
+    ]
     assert len(fold(pairs, 1)) > 1
     (loop,) = fold(pairs, 2)
     assert isinstance(loop, Loop)
@@ -149,7 +173,9 @@ def test_blocks_that_repeat_become_one_loop(body: list[Step], count: int, by: in
 
 
 def test_blocks_that_are_not_alike_stay_apart() -> None:
-    step = Transfer(store=False, tensor="x", box=((0, 1), (0, 4)), kind="input", rows=1, row_bytes=8, place=0, slot=0)
+    step = Transfer(
+        store=False, tensor="x", box=((0, 1), (0, 4)), kind="input", rows=1, row_bytes=8, place=0, slot=0
+    )
     others = [
         replace(step, store=True),
         replace(step, tensor="y"),
@@ -181,7 +207,17 @@ def test_blocks_that_are_not_alike_stay_apart() -> None:
 
 
 def test_a_loop_of_ten_thousand_million_turns_is_summed_without_walking_it() -> None:
-    step = Transfer(store=False, tensor="x", box=((0, 1),), kind="input", rows=2, row_bytes=3, place=0, slot=0, strides=((1, 1), (0, 1)))
+    step = Transfer(
+        store=False,
+        tensor="x",
+        box=((0, 1),),
+        kind="input",
+        rows=2,
+        row_bytes=3,
+        place=0,
+        slot=0,
+        strides=((1, 1), (0, 1)),
+    )
     nodes = (Loop(100_000, (Loop(100_000, (step,)),)),)
     start = time.process_time()
     assert dram_bytes(nodes) == DramBytes(input=6 * 10**10)
@@ -189,7 +225,7 @@ def test_a_loop_of_ten_thousand_million_turns_is_summed_without_walking_it() -> 
     assert time.process_time() - start < 1
 
 
-# -- listings ------------------------------------------------------------------------------------------------------------------------------
+# -- listings ------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=120, deadline=None)
@@ -229,7 +265,13 @@ HOSTILE = {
     "a negative place": ["load x[0:1] input 1x8 -> -1.0"],
     "moves outside of loops": [GOOD[0] + " by 0,0,1"],
     "too few moves": ["loop 2 {", "load x[0:1, 0:4] input 1x8 -> 0.0 by 1", "}"],
-    "moves for one loop in two": ["loop 2 {", "loop 2 {", "load x[0:1, 0:4] input 1x8 -> 0.0 by 0,0,1", "}", "}"],
+    "moves for one loop in two": [
+        "loop 2 {",
+        "loop 2 {",
+        "load x[0:1, 0:4] input 1x8 -> 0.0 by 0,0,1",
+        "}",
+        "}",
+    ],
     "moves that are no numbers": ["loop 2 {", "load x[0:1, 0:4] input 1x8 -> 0.0 by -,-,-", "}"],
     "moves of nothing": ["loop 2 {", "load x[0:1, 0:4] input 1x8 -> 0.0 by  ", "}"],
     "no result": ["compute conv -> 1"],
@@ -254,13 +296,19 @@ def test_what_is_no_listing_is_refused(what: str) -> None:
 @settings(max_examples=250, deadline=None)
 @given(st.lists(st.sampled_from(GOOD), max_size=6), st.data())
 def test_a_damaged_listing_is_refused_or_read_as_it_stands(lines: list[str], data: st.DataObject) -> None:
-    """Whatever is done to the text, the reader raises InvalidPlan and nothing else; what it accepts it writes back with the same meaning."""
+    """Whatever is done to the text, the reader raises InvalidPlan and nothing else;
+    what it accepts it writes back with the same meaning.
+    """
     for _ in range(data.draw(st.integers(1, 3))):
         if not lines:
             break
         k = data.draw(st.integers(0, len(lines) - 1))
         at = data.draw(st.integers(0, len(lines[k])))
-        lines[k] = lines[k][:at] + data.draw(st.text('0-19:,[]x{} "\\/ab.>+', max_size=3)) + lines[k][at + data.draw(st.integers(0, 3)) :]
+        lines[k] = (
+            lines[k][:at]
+            + data.draw(st.text('0-19:,[]x{} "\\/ab.>+', max_size=3))
+            + lines[k][at + data.draw(st.integers(0, 3)) :]
+        )
     try:
         nodes = parse(lines)
     except InvalidPlan:
@@ -268,7 +316,7 @@ def test_a_damaged_listing_is_refused_or_read_as_it_stands(lines: list[str], dat
     assert parse(list(listing(nodes))) == nodes
 
 
-# -- schedules of plans --------------------------------------------------------------------------------------------------------------------
+# -- schedules of plans --------------------------------------------------------------------------------------
 
 
 def test_plans_are_read_back_as_they_were_written(tmp_path: Path) -> None:
@@ -291,10 +339,14 @@ def test_plans_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert all(modes[mode] > 5 for mode in ("lbdf", "brr", "resident", "tiled"))
 
 
-@pytest.mark.parametrize(("name", "times"), [("efficientnet_b0", 20), pytest.param("efficientnet_b3", 7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "times"), [("efficientnet_b0", 20), pytest.param("efficientnet_b3", 7, marks=pytest.mark.slow)]
+)
 def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str, times: int) -> None:
     """Folded, a schedule of tens of thousands of steps is a file of two thousand lines."""
-    costs = GroupCosts(Dataflow.of(load_network(f"zoo:{name}", {}, "default", weights=False)), Hardware(256 * 1024))
+    costs = GroupCosts(
+        Dataflow.of(load_network(f"zoo:{name}", {}, "default", weights=False)), Hardware(256 * 1024)
+    )
     plan = planned(costs, solve(costs).groups)
     lines = sum(1 for group in plan.groups for _ in listing(group.steps))
     run = sum(step_count(group.steps) for group in plan.groups)
@@ -312,18 +364,26 @@ def in_first_words(path: Path) -> None:
         group["buffer_bytes"] = group.pop("allocated_bytes")
     search = data["search"]
     counts = {name: search.pop(name) for name in ("plans_evaluated", "groups_evaluated")}
-    search["evaluations"] = counts["plans_evaluated" if search["method"] in ("local", "nsga2", "random") else "groups_evaluated"]
+    search["evaluations"] = counts[
+        "plans_evaluated" if search["method"] in ("local", "nsga2", "random") else "groups_evaluated"
+    ]
     path.write_text(json.dumps(data))
 
 
-@pytest.mark.parametrize(("method", "said", "unsaid"), [("exact", "groups", "plans"), ("local", "plans", "groups")])
-def test_a_plan_of_the_first_schema_is_read_and_holds_and_what_it_does_not_say_is_not_made_up(tmp_path, method, said, unsaid) -> None:
+@pytest.mark.parametrize(
+    ("method", "said", "unsaid"), [("exact", "groups", "plans"), ("local", "plans", "groups")]
+)
+def test_a_plan_of_the_first_schema_is_read_and_holds_and_what_it_does_not_say_is_not_made_up(
+    tmp_path, method, said, unsaid
+) -> None:
     graph = random_graph(np.random.default_rng(0), 6)
     searched = lfopt.search(graph, "1KiB", scheme="auto", method=method, budget=9).save(tmp_path)
     in_first_words(tmp_path / "plan.json")
     read = read_plan(tmp_path)
     groups = tuple(replace(group, required_bytes=None) for group in searched.plan.groups)
-    assert read == replace(searched.plan, groups=groups, search=replace(searched.plan.search, **{f"{unsaid}_evaluated": None}))
+    assert read == replace(
+        searched.plan, groups=groups, search=replace(searched.plan.search, **{f"{unsaid}_evaluated": None})
+    )
     assert getattr(read.search, f"{said}_evaluated") > 0
     assert verify(tmp_path).holds
     write_plan(read, tmp_path / "plan.json")
@@ -333,15 +393,23 @@ def test_a_plan_of_the_first_schema_is_read_and_holds_and_what_it_does_not_say_i
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data["groups"][0].update(required_bytes=1), r"groups.0.required_bytes: unknown field in lfopt.plan/1; accepted: buffer_bytes$"),
+        (
+            lambda data: data["groups"][0].update(required_bytes=1),
+            r"groups.0.required_bytes: unknown field in lfopt.plan/1; accepted: buffer_bytes$",
+        ),
         (lambda data: data["groups"][0].pop("buffer_bytes"), r"groups.0.buffer_bytes: missing$"),
-        (lambda data: data["search"].update(plans_evaluated=1), r"search.plans_evaluated: unknown field in lfopt.plan/1; accepted: evaluations$"),
+        (
+            lambda data: data["search"].update(plans_evaluated=1),
+            r"search.plans_evaluated: unknown field in lfopt.plan/1; accepted: evaluations$",
+        ),
         (lambda data: data["search"].update(method=["local"]), r"search.method: found"),
         (lambda data: data.update(groups=[3], search=[]), r"groups"),
         (lambda data: data.update(schema=["lfopt.plan/1"]), r"schema: found \['lfopt.plan/1'\]"),
     ],
 )
-def test_a_file_of_the_first_schema_is_refused_in_one_line_where_it_is_none(tmp_path, change, message) -> None:
+def test_a_file_of_the_first_schema_is_refused_in_one_line_where_it_is_none(
+    tmp_path, change, message
+) -> None:
     costs = GroupCosts(Dataflow.of(random_graph(np.random.default_rng(0), 4)), Hardware(1 << 16))
     write_plan(planned(costs, solve(costs).groups), tmp_path / "plan.json")
     in_first_words(tmp_path / "plan.json")
@@ -366,7 +434,14 @@ def test_folding_what_repeats_to_the_end_compares_each_block_once(monkeypatch: p
     origin = Transfer.origin.fget
     assert origin is not None
     monkeypatch.setattr(Transfer, "origin", property(lambda step: (next(asked), origin(step))[1]))
-    rows = [[Transfer(store=False, tensor="x", box=((k, k + 1),), kind="input", rows=1, row_bytes=4, place=0, slot=k)] for k in range(500)]
+    rows = [
+        [
+            Transfer(
+                store=False, tensor="x", box=((k, k + 1),), kind="input", rows=1, row_bytes=4, place=0, slot=k
+            )
+        ]
+        for k in range(500)
+    ]
     (loop,) = fold(rows, 64)
     assert isinstance(loop, Loop)
     assert loop.count == 500

@@ -1,4 +1,6 @@
-"""The instruction set: words hold what was put in, text is words again, and the package says the same as the tables."""
+"""The instruction set: words hold what was put in, text is words again,
+and the package says the same as the tables.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSF
 def test_unpack_undoes_pack(layout: WordLayout) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
-        values = {field.name: int(rng.integers(field.least, field.most, endpoint=True)) for field in layout.fields}
+        values = {
+            field.name: int(rng.integers(field.least, field.most, endpoint=True)) for field in layout.fields
+        }
         assert layout.unpack(layout.pack(values)) == values
 
 
@@ -42,11 +46,16 @@ def random_command(rng: np.random.Generator) -> Command:
     def values(layout: WordLayout, *apart: str) -> dict[str, int]:
         named = (field for field in layout.fields if field.name not in apart and rng.random() < 0.6)
         drawn = {field.name: int(rng.integers(field.least, field.most, endpoint=True)) for field in named}
-        return {name: int(rng.integers(0, 3)) if name in ("class_", "space", "operation", "scale") else value for name, value in drawn.items()}
+        return {
+            name: int(rng.integers(0, 3)) if name in ("class_", "space", "operation", "scale") else value
+            for name, value in drawn.items()
+        }
 
     if rng.random() < 0.3:
         kind = tables.Kind(int(rng.integers(1, 3)))
-        return Command(tables.Opcode.DESCRIBE, values(tables.PAYLOADS[kind], "kind"), int(rng.integers(64)), kind)
+        return Command(
+            tables.Opcode.DESCRIBE, values(tables.PAYLOADS[kind], "kind"), int(rng.integers(64)), kind
+        )
     opcode = tables.Opcode(int(rng.integers(2, 5)))
     return Command(opcode, values(tables.RUN, "opcode"))
 
@@ -78,13 +87,31 @@ def test_bad_words_are_named() -> None:
         decode(bytes(16))
     with pytest.raises(BadProgram, match="found 5 bytes"):
         decode(bytes(5))
-    with pytest.raises(BadProgram, match=f"word 0: transfer: found 0 words; accepted: {tables.PAYLOAD_WORDS}"):
+    with pytest.raises(
+        BadProgram, match=f"word 0: transfer: found 0 words; accepted: {tables.PAYLOAD_WORDS}"
+    ):
         decode(encode([Command(tables.Opcode.DESCRIBE, {}, 0, tables.Kind.TRANSFER)])[:16])
 
 
 def test_loops_unroll_and_numbers_move() -> None:
-    commands = assemble(["loop 2", "loop 3", "load 1 row=5 count=1 row_step0=2 row_step1=10 slot_step1=1", "end", "end", "halt"])
-    assert [(c.values["row"], c.values["slot"]) for c in unrolled(commands)] == [(5, 0), (7, 0), (9, 0), (15, 1), (17, 1), (19, 1)]
+    commands = assemble(
+        [
+            "loop 2",
+            "loop 3",
+            "load 1 row=5 count=1 row_step0=2 row_step1=10 slot_step1=1",
+            "end",
+            "end",
+            "halt",
+        ]
+    )
+    assert [(c.values["row"], c.values["slot"]) for c in unrolled(commands)] == [
+        (5, 0),
+        (7, 0),
+        (9, 0),
+        (15, 1),
+        (17, 1),
+        (19, 1),
+    ]
 
 
 NESTED = ["loop 1"] * 4 + ["end"] * 4
@@ -104,9 +131,15 @@ def test_the_page_names_every_field_and_the_package_every_member() -> None:
     for error in tables.Error:
         assert f"{error.value} {error.name}" in page
         assert re.search(rf"Err{error.name.capitalize()} = 8'd{error.value}\b", text)
-    traits = {"has_weights": "DoConv, DoDepthwise", "needs_second": "DoAdd, DoMul", "has_window": "DoConv, DoDepthwise, DoSum, DoMax"}
+    traits = {
+        "has_weights": "DoConv, DoDepthwise",
+        "needs_second": "DoAdd, DoMul",
+        "has_window": "DoConv, DoDepthwise, DoSum, DoMax",
+    }
     for trait, members in traits.items():
-        assert re.search(rf"{trait}\(logic \[2:0\] operation\);\s+return operation inside {{{members}}};", text)
+        assert re.search(
+            rf"{trait}\(logic \[2:0\] operation\);\s+return operation inside {{{members}}};", text
+        )
     for register in Register:
         assert f"`0x{register:03x}` | `{register.name}`" in page
         assert all(f"`{field.name}` | {field.about}" in page for field in register.of.fields)
@@ -126,9 +159,20 @@ def test_registers_do_not_overlap_and_hold_their_fields() -> None:
 @pytest.mark.skipif("verilator" in available(), reason="no verilator")
 def test_the_package_is_systemverilog(tmp_path: Path) -> None:
     (tmp_path / "lf_isa_pkg.sv").write_text(package())
-    sizes = {"run_t": tables.RUN, "transfer_t": tables.TRANSFER, "computation_t": tables.COMPUTATION, "describe_t": tables.DESCRIBE}
-    checks = "\n".join(f'  if ($bits(lf_isa_pkg::{name}) != {layout.bits}) $error("{name}");' for name, layout in sizes.items())
+    sizes = {
+        "run_t": tables.RUN,
+        "transfer_t": tables.TRANSFER,
+        "computation_t": tables.COMPUTATION,
+        "describe_t": tables.DESCRIBE,
+    }
+    checks = "\n".join(
+        f'  if ($bits(lf_isa_pkg::{name}) != {layout.bits}) $error("{name}");'
+        for name, layout in sizes.items()
+    )
     (tmp_path / "check.sv").write_text(f"module check;\n{checks}\nendmodule\n")
     subprocess.run(
-        [tool("verilator"), "--lint-only", "--top-module", "check", "lf_isa_pkg.sv", "check.sv"], cwd=tmp_path, check=True, capture_output=True
+        [tool("verilator"), "--lint-only", "--top-module", "check", "lf_isa_pkg.sv", "check.sv"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
     )

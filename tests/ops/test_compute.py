@@ -1,6 +1,8 @@
-"""Operator arithmetic on boxes: every part of a result is the same part of the whole result, and the whole is what ONNX Runtime computes.
+"""Operator arithmetic on boxes: every part of a result is the same part of the whole result, and the whole is
+what ONNX Runtime computes.
 
-An operator is only ever given the parts of its operands that its footprint names, so nothing outside the footprint can matter.
+An operator is only ever given the parts of its operands that its footprint names, so nothing outside the
+footprint can matter.
 """
 
 from __future__ import annotations
@@ -36,7 +38,15 @@ from tests.operators import (
 
 Family = Callable[[np.random.Generator], Case | None]
 CASES = 40  # per family
-MANY: dict[Any, int] = {activation: 150, binary: 120, other_elementwise: 200, statistics: 80, along_an_axis: 80, moved: 80, gathered: 60}
+MANY: dict[Any, int] = {
+    activation: 150,
+    binary: 120,
+    other_elementwise: 200,
+    statistics: 80,
+    along_an_axis: 80,
+    moved: 80,
+    gathered: 60,
+}
 every_family = pytest.mark.parametrize("family", FAMILIES + ARITHMETIC, ids=lambda f: f.__name__)
 
 
@@ -46,12 +56,22 @@ def drawn(family: Family) -> list[tuple[Case, Call, tuple[np.ndarray, ...]]]:
     computed = []
     for case in cases(family, MANY.get(family, CASES)):
         call = case.call()
-        computed.append((case, call, compute(call, parts(case, call), tuple(whole(shape) for shape in call.results), OPSET)))
+        computed.append(
+            (
+                case,
+                call,
+                compute(call, parts(case, call), tuple(whole(shape) for shape in call.results), OPSET),
+            )
+        )
     return computed
 
 
-def parts(case: Case, call: Call, outs: tuple[Box, ...] | None = None, inputs: tuple[int, int] | None = None) -> list[Part | None]:
-    """The footprints of boxes of the results, cut out of the operands; copies, so that nothing else is near."""
+def parts(
+    case: Case, call: Call, outs: tuple[Box, ...] | None = None, inputs: tuple[int, int] | None = None
+) -> list[Part | None]:
+    """The footprints of boxes of the results, cut out of the operands; copies, so that nothing else is
+    near.
+    """
     operands: list[Part | None] = []
     for index, value in enumerate(case.operands):
         if value is None:
@@ -64,14 +84,20 @@ def parts(case: Case, call: Call, outs: tuple[Box, ...] | None = None, inputs: t
 
 def truth(case: Case) -> tuple[np.ndarray, ...]:
     """What ONNX Runtime computes, or ONNX's own reference where ONNX Runtime lacks the operator."""
-    if not (case.runtime or case.reference or case.hidden):  # ONNX Runtime crashes on a Split of which not all results are asked for
+    # ONNX Runtime crashes on a Split of which not all results are asked for
+    if not (case.runtime or case.reference or case.hidden):
         try:
-            ort.InferenceSession(case.model(RUNTIME_OPSET).SerializeToString(), providers=["CPUExecutionProvider"])
+            ort.InferenceSession(
+                case.model(RUNTIME_OPSET).SerializeToString(), providers=["CPUExecutionProvider"]
+            )
         except Exception:
             return case.run(case.operands)
         case.runtime = True
     outputs = case.run(case.operands)
-    return tuple(v.view(t.dtype) if t.dtype.startswith("float8") else v for v, t in zip(outputs, case.results(), strict=True))
+    return tuple(
+        v.view(t.dtype) if t.dtype.startswith("float8") else v
+        for v, t in zip(outputs, case.results(), strict=True)
+    )
 
 
 def same(values: np.ndarray, wanted: np.ndarray, tolerance: float = 1e-5) -> bool:
@@ -82,7 +108,11 @@ def same(values: np.ndarray, wanted: np.ndarray, tolerance: float = 1e-5) -> boo
         return bool((values == wanted).all())
     finite = np.abs(wanted[np.isfinite(wanted)].astype(np.float64))
     tolerance = 2e-3 if values.dtype == np.float16 else tolerance
-    return bool(np.allclose(values, wanted, rtol=tolerance, atol=tolerance * min(finite.max(initial=0), 100), equal_nan=True))
+    return bool(
+        np.allclose(
+            values, wanted, rtol=tolerance, atol=tolerance * min(finite.max(initial=0), 100), equal_nan=True
+        )
+    )
 
 
 def rows_of(shape: tuple[int, ...], start: int, stop: int) -> Box:
@@ -101,7 +131,9 @@ def random_box(rng: np.random.Generator, shape: tuple[int, ...]) -> Box:
     return tuple(spans)
 
 
-def wrong_parts(family: Family, draw: Callable[[np.random.Generator, Call], list[tuple[Box, ...]]]) -> list[str]:
+def wrong_parts(
+    family: Family, draw: Callable[[np.random.Generator, Call], list[tuple[Box, ...]]]
+) -> list[str]:
     rng, wrong = np.random.default_rng(3), list[str]()
     for case, call, results in drawn(family):
         for outs in draw(rng, call):
@@ -130,7 +162,10 @@ def test_whole_results_are_those_of_onnx_runtime(family: Family) -> None:
 
 @every_family
 def test_every_row_alone_is_the_row_of_the_whole(family: Family) -> None:
-    wrong = wrong_parts(family, lambda rng, call: [tuple(rows_of(s, r, r + 1) for s in call.results) for r in range(call.rows_out)])
+    wrong = wrong_parts(
+        family,
+        lambda rng, call: [tuple(rows_of(s, r, r + 1) for s in call.results) for r in range(call.rows_out)],
+    )
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
 
 
@@ -146,7 +181,9 @@ def test_any_range_of_rows_is_that_of_the_whole(family: Family) -> None:
 
 @every_family
 def test_any_box_is_that_of_the_whole(family: Family) -> None:
-    wrong = wrong_parts(family, lambda rng, call: [tuple(random_box(rng, s) for s in call.results) for _ in range(3)])
+    wrong = wrong_parts(
+        family, lambda rng, call: [tuple(random_box(rng, s) for s in call.results) for _ in range(3)]
+    )
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
 
 
@@ -163,12 +200,21 @@ def test_footprints_name_the_rows_that_the_row_rules_name(family: Family) -> Non
             first, last = min(reads.first[start:stop]), max(reads.last[start:stop])
             span = box[row_axis(value.shape) or 0]
             if span != (first, last + 1) and not (first > last and span[0] == span[1]):
-                wrong.append(f"{case}, input {index}, rows {start} to {stop - 1}: {box}, and the rule says rows {first} to {last}")
+                wrong.append(
+                    f"{case}, input {index}, rows {start} to {stop - 1}: {box}, and the rule says rows "
+                    f"{first} to {last}"
+                )
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
 
 
-CONTRACTIONS = [f for f in FAMILIES + ARITHMETIC if any(kind in f.__name__ for kind in ("conv", "gemm", "matmul"))]
-REDUCTIONS = [f for f in FAMILIES + ARITHMETIC if f.__name__ in ("global_pool", "reduction", "reduction_of_all_or_nothing", "statistics")]
+CONTRACTIONS = [
+    f for f in FAMILIES + ARITHMETIC if any(kind in f.__name__ for kind in ("conv", "gemm", "matmul"))
+]
+REDUCTIONS = [
+    f
+    for f in FAMILIES + ARITHMETIC
+    if f.__name__ in ("global_pool", "reduction", "reduction_of_all_or_nothing", "statistics")
+]
 
 
 def folded(call: Call) -> int:
@@ -198,13 +244,17 @@ def test_partial_sums_over_any_partition_of_what_is_folded_finish_to_the_result(
             whole_weights = [*given[:1], *parts(case, call)[1:]]
             part = accumulate(call, given, box, OPSET)
             assert part.shape == box_shape(box)
-            assert same(part, accumulate(call, whole_weights, box, OPSET)), f"{case}, box {box}, inputs {inputs}: whole weights give other sums"
+            assert same(part, accumulate(call, whole_weights, box, OPSET)), (
+                f"{case}, box {box}, inputs {inputs}: whole weights give other sums"
+            )
             sums = part if sums is None else merge(call, sums, part)
             assert sums.dtype == part.dtype
         assert sums is not None
         finished = finish(call, sums, given, box)
         if not same(finished, result[slices(box)]):
-            wrong.append(f"{case}, box {box}, inputs cut at {cuts}:\n{finished}\nthe whole has\n{result[slices(box)]}")
+            wrong.append(
+                f"{case}, box {box}, inputs cut at {cuts}:\n{finished}\nthe whole has\n{result[slices(box)]}"
+            )
         tried += 1
     assert tried > 5
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
@@ -212,7 +262,12 @@ def test_partial_sums_over_any_partition_of_what_is_folded_finish_to_the_result(
 
 def test_what_folds_rows_is_every_reduction_but_one() -> None:
     """ReduceLogSumExp goes over its rows twice."""
-    kinds = {call.operator.kind for family in FAMILIES + ARITHMETIC for _, call, _ in drawn(family) if folding(call) == "rows"}
+    kinds = {
+        call.operator.kind
+        for family in FAMILIES + ARITHMETIC
+        for _, call, _ in drawn(family)
+        if folding(call) == "rows"
+    }
     assert kinds == {kind for kind in TABLE if kind.startswith(("Reduce", "Global"))} - {"ReduceLogSumExp"}
 
 
@@ -228,8 +283,12 @@ def test_what_folds_rows_is_every_reduction_but_one() -> None:
         ((4, 6), (0,), False),  # one row
     ],
 )
-def test_a_reduction_folds_rows_if_the_row_axis_is_among_its_axes(shape: tuple[int, ...], axes: tuple[int, ...], folds: bool) -> None:
-    kept = tuple(1 if axis in axes or axis - len(shape) in axes else extent for axis, extent in enumerate(shape))
+def test_a_reduction_folds_rows_if_the_row_axis_is_among_its_axes(
+    shape: tuple[int, ...], axes: tuple[int, ...], folds: bool
+) -> None:
+    kept = tuple(
+        1 if axis in axes or axis - len(shape) in axes else extent for axis, extent in enumerate(shape)
+    )
     call = call_of("ReduceMax", [shape], kept, axes=axes)
     assert folding(call) == ("rows" if folds else None)
     if folds:
@@ -243,15 +302,37 @@ def test_every_operator_of_the_table_is_computed() -> None:
     assert set(TABLE) <= drawn_kinds, sorted(set(TABLE) - drawn_kinds)
 
 
-def call_of(kind: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], constant: tuple[int, ...] = (), **attributes: Any) -> Call:
+def call_of(
+    kind: str,
+    shapes: list[tuple[int, ...]],
+    result: tuple[int, ...],
+    constant: tuple[int, ...] = (),
+    **attributes: Any,
+) -> Call:
     operator = Operator("op", kind, tuple(f"x{i}" for i in range(len(shapes))), ("y",), attributes)  # type: ignore[arg-type]
     tensors = tuple(Tensor(f"x{i}", shape, "float32") for i, shape in enumerate(shapes))
     is_constant = tuple(i in constant for i in range(len(shapes)))
-    return Call(operator, tuple(shapes), (None,) * len(shapes), is_constant, (result,), tensors, (Tensor("y", result, "float32"),))
+    return Call(
+        operator,
+        tuple(shapes),
+        (None,) * len(shapes),
+        is_constant,
+        (result,),
+        tensors,
+        (Tensor("y", result, "float32"),),
+    )
 
 
 def test_a_convolution_needs_the_groups_and_the_windows_that_its_box_touches() -> None:
-    conv = call_of("Conv", [(1, 12, 8, 8), (6, 4, 3, 3), (6,)], (1, 6, 4, 4), (1, 2), group=3, pads=(1, 1, 1, 1), strides=(2, 2))
+    conv = call_of(
+        "Conv",
+        [(1, 12, 8, 8), (6, 4, 3, 3), (6,)],
+        (1, 6, 4, 4),
+        (1, 2),
+        group=3,
+        pads=(1, 1, 1, 1),
+        strides=(2, 2),
+    )
     box = ((0, 1), (1, 3), (0, 1), (3, 4))  # of groups 0 and 1
     assert footprint(conv, 0, box) == ((0, 1), (0, 8), (0, 2), (5, 8))
     assert footprint(conv, 0, box, inputs=(1, 3)) == ((0, 1), (1, 7), (0, 2), (5, 8))
@@ -263,12 +344,21 @@ def test_a_transposed_convolution_needs_weights_of_its_groups_alone() -> None:
     conv = call_of("ConvTranspose", [(1, 6, 4, 4), (6, 2, 3, 3)], (1, 6, 9, 9), (1,), group=3, strides=(2, 2))
     assert footprint(conv, 0, ((0, 1), (2, 3), (4, 5), (0, 9))) == ((0, 1), (2, 4), (1, 3), (0, 4))
     assert footprint(conv, 1, ((0, 1), (2, 3), (4, 5), (0, 9))) == ((2, 4), (0, 1), (0, 3), (0, 3))
-    assert footprint(conv, 1, ((0, 1), (1, 4), (4, 5), (0, 9)), inputs=(1, 2)) == ((1, 4), (0, 2), (0, 3), (0, 3))
+    assert footprint(conv, 1, ((0, 1), (1, 4), (4, 5), (0, 9)), inputs=(1, 2)) == (
+        (1, 4),
+        (0, 2),
+        (0, 3),
+        (0, 3),
+    )
 
 
 def test_products_of_matrices_need_rows_of_the_first_and_columns_of_the_second() -> None:
     gemm = call_of("Gemm", [(5, 3), (4, 5), (4,)], (3, 4), (1, 2), transA=1, transB=1)
-    assert [footprint(gemm, i, ((1, 2), (0, 3)), inputs=(2, 5)) for i in range(3)] == [((2, 5), (1, 2)), ((0, 3), (2, 5)), ((0, 3),)]
+    assert [footprint(gemm, i, ((1, 2), (0, 3)), inputs=(2, 5)) for i in range(3)] == [
+        ((2, 5), (1, 2)),
+        ((0, 3), (2, 5)),
+        ((0, 3),),
+    ]
     matmul = call_of("MatMul", [(2, 1, 6, 8), (3, 8, 4)], (2, 3, 6, 4), (1,))
     box = ((0, 1), (1, 3), (2, 3), (0, 4))
     assert footprint(matmul, 0, box, inputs=(0, 4)) == ((0, 1), (0, 1), (2, 3), (0, 4))

@@ -1,4 +1,6 @@
-"""Every row of the operator table is in the tables of all back ends, or refused there with a reason that a user may see."""
+"""Every row of the operator table is in the tables of all back ends,
+or refused there with a reason that a user may see.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,15 @@ def alone(case: Case) -> Graph:
     read = {name: replace(tensor, name=name) for name, tensor in tensors.items() if name and tensor}
     written = dict(zip((name for name in operator.outputs if name), results, strict=True))
     constants = {name: value for name, value in given.items() if int(name[1:]) in case.constant}
-    return Graph("alone", (operator,), {**read, **written}, constants, tuple(n for n in given if n not in constants), tuple(written), OPSET)
+    return Graph(
+        "alone",
+        (operator,),
+        {**read, **written},
+        constants,
+        tuple(n for n in given if n not in constants),
+        tuple(written),
+        OPSET,
+    )
 
 
 @every_row
@@ -66,7 +76,9 @@ def test_the_reference_and_the_executor_compute_it(row: OpSpec) -> None:
         assert row.tiling is Tiling.WHOLE
     else:
         assert row.kind in KERNELS
-    assert all(how in INTEGER_METHODS and how in APPLIES for how in arithmetics(row) if how is not Arithmetic.SUMS)
+    assert all(
+        how in INTEGER_METHODS and how in APPLIES for how in arithmetics(row) if how is not Arithmetic.SUMS
+    )
 
 
 @every_row
@@ -76,11 +88,15 @@ def test_portable_c_has_loops_for_it_or_a_reason(row: OpSpec) -> None:
     assert (row.kind in loops.LOOPS) != (row.kind in loops.REFUSED)
     assert row.kind in loops.LOOPS or len(loops.REFUSED[row.kind].split()) >= LEAST_WORDS
     for how in arithmetics(row):  # on quantised maps
-        assert how in integer_loops.LOOPS or (how in (Arithmetic.MOVE, Arithmetic.CHOICE) and row.kind in loops.LOOPS)
+        assert how in integer_loops.LOOPS or (
+            how in (Arithmetic.MOVE, Arithmetic.CHOICE) and row.kind in loops.LOOPS
+        )
 
 
 def refused(case: Case) -> str | None:
-    """Why the accelerator does not do an operator on bytes; empty if it does, None if the operator has other types."""
+    """Why the accelerator does not do an operator on bytes;
+    empty if it does, None if the operator has other types.
+    """
     graph, rng = alone(case), np.random.default_rng(0)
     given = {f"x{i}": value for i, value in enumerate(case.operands) if value is not None}
     if any(graph.tensors[name].dtype != "float32" for name in (*graph.inputs, *graph.outputs)):
@@ -105,7 +121,11 @@ def test_an_operator_on_bytes_becomes_commands_or_is_refused_in_one_line(row: Op
 
 def test_a_transposed_convolution_on_bytes_is_encoded_or_refused_before_its_weights_are_laid_out() -> None:
     reasons = [refused(case) or "" for case in cases(conv_transpose, 40)]
-    assert all("the accelerator does" in reason or "the accelerator accepts" in reason for reason in reasons if reason), reasons
+    assert all(
+        "the accelerator does" in reason or "the accelerator accepts" in reason
+        for reason in reasons
+        if reason
+    ), reasons
 
 
 def test_no_back_end_has_an_operator_without_a_row() -> None:
@@ -120,7 +140,9 @@ def test_no_back_end_has_an_operator_without_a_row() -> None:
 
 def test_an_arithmetic_that_the_accelerator_supports_is_encoded_and_what_it_does_of_it_is_said() -> None:
     assert SUPPORTED.keys() == METHODS.keys()
-    assert all(len(support.accepted.split()) >= LEAST_WORDS for support in SUPPORTED.values() if support.kinds)
+    assert all(
+        len(support.accepted.split()) >= LEAST_WORDS for support in SUPPORTED.values() if support.kinds
+    )
 
 
 @every_row

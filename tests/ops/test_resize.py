@@ -1,7 +1,9 @@
-"""Resize against exact arithmetic, ONNX Runtime and ONNX's reference: thousands of random axes, of every mode.
+"""Resize against exact arithmetic, ONNX Runtime and ONNX's reference: thousands of random axes, of every
+mode.
 
-The truth is `exact`: the specification's formulas in fractions, one output element at a time. Where an implementation differs from it, one of the
-causes that docs/resize.md lists has to explain every element; nothing else may differ.
+The truth is `exact`: the specification's formulas in fractions, one output element at a time. Where an
+implementation differs from it, one of the causes that docs/resize.md lists has to explain every element;
+nothing else may differ.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from lfopt.ir import Graph, InvalidModel
 from lfopt.ops import Call, spec
 from lfopt.ops.reference import reference
 
-COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
 ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 ENDS = (-0.25, 0.0, 0.1, 0.2, 0.25, 1 / 3, 0.5, 0.75, 0.8, 1.0, 1.25)  # of regions
 BEYOND = -7.0  # extrapolation value
@@ -56,20 +65,30 @@ class Axis(NamedTuple):
     @property
     def map(self) -> np.ndarray:
         rows = np.arange(self.size)
-        return (rows if self.mode == "nearest" else 3 * np.sin(1.7 * rows) + 0.1 * rows).astype(np.float32).reshape(1, 1, -1, 1)
+        return (
+            (rows if self.mode == "nearest" else 3 * np.sin(1.7 * rows) + 0.1 * rows)
+            .astype(np.float32)
+            .reshape(1, 1, -1, 1)
+        )
 
 
 def drawn(rng: np.random.Generator, count: int) -> Iterator[Axis]:
     while count:
         size, size_out = int(rng.integers(1, 64)), int(rng.integers(1, 80))
-        mode, coordinates = str(rng.choice(["nearest"] * 3 + ["linear", "cubic"])), str(rng.choice(COORDINATES))
+        mode, coordinates = (
+            str(rng.choice(["nearest"] * 3 + ["linear", "cubic"])),
+            str(rng.choice(COORDINATES)),
+        )
         attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
         if mode == "nearest":
             attributes["nearest_mode"] = str(rng.choice(ROUNDING))
         elif rng.random() < 0.25 and coordinates != "tf_crop_and_resize":
             attributes["antialias"] = 1
         if mode == "cubic":
-            attributes |= {"exclude_outside": int(rng.integers(2)), "cubic_coeff_a": float(rng.choice([-0.5, -0.75]))}
+            attributes |= {
+                "exclude_outside": int(rng.integers(2)),
+                "cubic_coeff_a": float(rng.choice([-0.5, -0.75])),
+            }
         region = scale = None
         if coordinates == "tf_crop_and_resize":
             low, high = np.sort(rng.choice(np.array(ENDS, np.float32), 2, replace=False))
@@ -93,18 +112,31 @@ def model(axes: list[Axis]) -> onnx.ModelProto:
     """One node for each axis."""
     nodes, constants = [], []
     for k, axis in enumerate(axes):
-        region = [] if axis.region is None else [np.array([0, 0, axis.region[0], 0, 1, 1, axis.region[1], 1], np.float32)]
-        wanted = np.array([1, 1, axis.size_out, 1], np.int64) if axis.scale is None else np.array([1, 1, axis.scale, 1], np.float32)
-        constants += [numpy_helper.from_array(value, f"r{k}") for value in region] + [numpy_helper.from_array(wanted, f"s{k}")]
+        region = (
+            []
+            if axis.region is None
+            else [np.array([0, 0, axis.region[0], 0, 1, 1, axis.region[1], 1], np.float32)]
+        )
+        wanted = (
+            np.array([1, 1, axis.size_out, 1], np.int64)
+            if axis.scale is None
+            else np.array([1, 1, axis.scale, 1], np.float32)
+        )
+        constants += [numpy_helper.from_array(value, f"r{k}") for value in region] + [
+            numpy_helper.from_array(wanted, f"s{k}")
+        ]
         names = [f"x{k}", f"r{k}" if region else "", *([""] if axis.scale is None else []), f"s{k}"]
         nodes.append(helper.make_node("Resize", names, [f"y{k}"], name=f"axis {k}", **axis.attributes))
-    inputs = [helper.make_tensor_value_info(f"x{k}", onnx.TensorProto.FLOAT, axis.map.shape) for k, axis in enumerate(axes)]
+    inputs = [
+        helper.make_tensor_value_info(f"x{k}", onnx.TensorProto.FLOAT, axis.map.shape)
+        for k, axis in enumerate(axes)
+    ]
     outputs = [helper.make_tensor_value_info(f"y{k}", onnx.TensorProto.FLOAT, None) for k in range(len(axes))]
     graph = helper.make_graph(nodes, "axes", inputs, outputs, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-# -- the specification, in fractions -----------------------------------------------------------------------------------------------------------
+# -- the specification, in fractions -------------------------------------------------------------------------
 
 
 def position(axis: Axis, r: int) -> Fraction:
@@ -128,14 +160,25 @@ def position(axis: Axis, r: int) -> Fraction:
 
 def nearest(x: Fraction, rounding: str) -> int:
     half = Fraction(1, 2)
-    return {"round_prefer_floor": ceil(x - half), "round_prefer_ceil": floor(x + half), "floor": floor(x), "ceil": ceil(x)}[rounding]
+    return {
+        "round_prefer_floor": ceil(x - half),
+        "round_prefer_ceil": floor(x + half),
+        "floor": floor(x),
+        "ceil": ceil(x),
+    }[rounding]
 
 
 def kernel(axis: Axis, x: float) -> float:
     x, a = abs(x), axis.attributes.get("cubic_coeff_a", -0.75)
     if axis.mode == "linear":
         return max(1 - x, 0)
-    return (a + 2) * x**3 - (a + 3) * x**2 + 1 if x <= 1 else a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0
+    return (
+        (a + 2) * x**3 - (a + 3) * x**2 + 1
+        if x <= 1
+        else a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+        if x < 2
+        else 0
+    )
 
 
 def weights(axis: Axis, x: Fraction) -> dict[int, float]:
@@ -144,10 +187,17 @@ def weights(axis: Axis, x: Fraction) -> dict[int, float]:
         return {nearest(x, axis.attributes["nearest_mode"]): 1.0}
     stretch = min(axis.ratio, Fraction(1)) if axis.attributes.get("antialias") else Fraction(1)
     reach = ceil(2 / stretch)
-    taps = {place: kernel(axis, float((place - x) * stretch)) for place in range(floor(x) - reach, floor(x) + reach + 1)}
+    taps = {
+        place: kernel(axis, float((place - x) * stretch))
+        for place in range(floor(x) - reach, floor(x) + reach + 1)
+    }
     if axis.attributes.get("exclude_outside"):
         taps = {place: w for place, w in taps.items() if 0 <= place < axis.size}
-    total = sum(taps.values()) if axis.attributes.get("exclude_outside") or axis.attributes.get("antialias") else 1.0
+    total = (
+        sum(taps.values())
+        if axis.attributes.get("exclude_outside") or axis.attributes.get("antialias")
+        else 1.0
+    )
     return {place: w / total for place, w in taps.items() if w}
 
 
@@ -156,11 +206,15 @@ def exact(axis: Axis) -> np.ndarray:
     for r in range(axis.size_out):
         x = position(axis, r)
         inside = axis.region is None or 0 <= x <= axis.size - 1
-        elements.append(sum(w * float(rows[min(max(place, 0), axis.size - 1)]) for place, w in weights(axis, x).items()) if inside else BEYOND)
+        elements.append(
+            sum(w * float(rows[min(max(place, 0), axis.size - 1)]) for place, w in weights(axis, x).items())
+            if inside
+            else BEYOND
+        )
     return np.array(elements, np.float32).reshape(1, 1, -1, 1)
 
 
-# -- who differs, and why ----------------------------------------------------------------------------------------------------------------------
+# -- who differs, and why ------------------------------------------------------------------------------------
 
 
 def differing(values: np.ndarray, wanted: np.ndarray) -> list[int]:
@@ -168,11 +222,19 @@ def differing(values: np.ndarray, wanted: np.ndarray) -> list[int]:
 
 
 def on_the_edge(axis: Axis, r: int, *, taps: bool = False) -> bool:
-    """Whether a position that is off in the last digits of float32 is another element, or beyond the map; or has other taps."""
+    """Whether a position that is off in the last digits of float32 is another element, or beyond the map;
+    or has other taps.
+    """
     x = position(axis, r)
     edges = [Fraction(0), Fraction(axis.size - 1)] if axis.region is not None else []
     half = axis.attributes.get("nearest_mode", "").startswith("round")
-    edges += [round(x - Fraction(1, 2)) + Fraction(1, 2)] if half else [Fraction(round(x))] if axis.mode == "nearest" else []
+    edges += (
+        [round(x - Fraction(1, 2)) + Fraction(1, 2)]
+        if half
+        else [Fraction(round(x))]
+        if axis.mode == "nearest"
+        else []
+    )
     edges += [Fraction(round(x))] if taps else []
     return any(abs(x - edge) < CLOSE for edge in edges)
 
@@ -187,7 +249,9 @@ def runtime_differs_by(axis: Axis, values: np.ndarray, wanted: np.ndarray) -> st
         return ""
     if axis.size == axis.size_out and (values == axis.map).all():
         return "a map that keeps its size is copied"
-    assert all(on_the_edge(axis, r) for r in where), f"{axis}: {where}, {values.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
+    assert all(on_the_edge(axis, r) for r in where), (
+        f"{axis}: {where}, {values.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
+    )
     return "positions in floating point"
 
 
@@ -200,31 +264,47 @@ def reference_differs_by(axis: Axis, values: np.ndarray, wanted: np.ndarray) -> 
         return "length with its fraction"
     if axis.coordinates == "pytorch_half_pixel" and axis.size_out == 1:
         return "pytorch_half_pixel of one element"
-    assert all(on_the_edge(axis, r, taps=True) for r in where), f"{axis}: {where}, {values.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
+    assert all(on_the_edge(axis, r, taps=True) for r in where), (
+        f"{axis}: {where}, {values.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
+    )
     return "positions in floating point"
 
 
 def verdicts(axes: list[Axis]) -> list[tuple[str, str, str]]:
-    """(why ONNX Runtime differs, why the reference does, whether these two agree); asserts that lfopt is exact in values and rows."""
+    """(why ONNX Runtime differs, why the reference does, whether these two agree);
+    asserts that lfopt is exact in values and rows.
+    """
     onnx_model, maps = model(axes), {f"x{k}": axis.map for k, axis in enumerate(axes)}
-    by_runtime = ort.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, maps)
+    by_runtime = ort.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, maps
+    )
     by_reference = ReferenceEvaluator(onnx_model).run(None, maps)
     graph = from_model(onnx_model)
     outputs, causes = reference(graph, maps), list[tuple[str, str, str]]()
     for k, (axis, one, other) in enumerate(zip(axes, by_runtime, by_reference, strict=True)):
         wanted = exact(axis)
         assert outputs[f"y{k}"].shape == wanted.shape, f"{axis}"
-        assert not (where := differing(outputs[f"y{k}"], wanted)), f"{axis}: {where}, {outputs[f'y{k}'].reshape(-1)[where]}"
+        assert not (where := differing(outputs[f"y{k}"], wanted)), (
+            f"{axis}: {where}, {outputs[f'y{k}'].reshape(-1)[where]}"
+        )
         assert_rows(axis, graph, k)
         assert isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
         agree = one.shape == other.shape and not differing(one, other)
-        causes.append((runtime_differs_by(axis, one, wanted), reference_differs_by(axis, other, wanted), "agree" if agree else "differ"))
+        causes.append(
+            (
+                runtime_differs_by(axis, one, wanted),
+                reference_differs_by(axis, other, wanted),
+                "agree" if agree else "differ",
+            )
+        )
     return causes
 
 
 def assert_rows(axis: Axis, graph: Graph, k: int) -> None:
     """The row rule names the rows that have weight; of the nearest, no other."""
-    rule = spec("Resize").reads(Call.of(graph, next(op for op in graph.operators if op.outputs == (f"y{k}",))), 0)
+    rule = spec("Resize").reads(
+        Call.of(graph, next(op for op in graph.operators if op.outputs == (f"y{k}",))), 0
+    )
     for r in range(axis.size_out):
         if axis.region is not None and not 0 <= position(axis, r) <= axis.size - 1:
             continue
@@ -241,7 +321,9 @@ def test_elements_are_those_of_exact_arithmetic_and_every_other_answer_has_a_kno
 
 @pytest.mark.slow
 def test_elements_are_those_of_exact_arithmetic_5000_times() -> None:
-    """Prints every case in which somebody differs, and how many there are of each cause: the table of docs/resize.md."""
+    """Prints every case in which somebody differs, and how many there are of each cause:
+    the table of docs/resize.md.
+    """
     rng, causes = np.random.default_rng(1), Counter[tuple[str, str, str]]()
     for _ in range(10):
         axes = list(drawn(rng, 500))
@@ -249,7 +331,14 @@ def test_elements_are_those_of_exact_arithmetic_5000_times() -> None:
             causes[verdict] += 1
             if verdict[:2] != ("", ""):
                 by = f"to {axis.size_out}" if axis.scale is None else f"by {axis.scale:.9g}"
-                print(axis.size, by, *axis.attributes.values(), *map(float, axis.region or ()), "|", *("; ".join(filter(None, verdict)),))
+                print(
+                    axis.size,
+                    by,
+                    *axis.attributes.values(),
+                    *map(float, axis.region or ()),
+                    "|",
+                    *("; ".join(filter(None, verdict)),),
+                )
     print(*(f"{count:5} {key}" for key, count in sorted(causes.items())), sep="\n")
     assert causes["", "", "agree"] > 4000
 
@@ -263,9 +352,15 @@ def test_elements_are_those_of_exact_arithmetic_5000_times() -> None:
         (10, 6, 0.7, "asymmetric", 0, 0),  # the exact product is 6.99999988; ONNX Runtime makes 7 rows
     ],
 )
-def test_a_position_that_is_whole_is_its_own_ceiling(size: int, size_out: int, scale: float | None, coordinates: str, row: int, element: int) -> None:
+def test_a_position_that_is_whole_is_its_own_ceiling(
+    size: int, size_out: int, scale: float | None, coordinates: str, row: int, element: int
+) -> None:
     for rounding in ROUNDING:
-        attributes = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+        attributes = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": coordinates,
+            "nearest_mode": rounding,
+        }
         axis = Axis(size, size_out, None if scale is None else np.float32(scale), None, attributes)
         output = reference(from_model(model([axis])), {"x0": axis.map})["y0"]
         assert output.shape[2] == size_out
@@ -289,16 +384,38 @@ def test_a_constant_that_is_resized_is_what_lfopt_computes_and_not_what_the_refe
 @pytest.mark.parametrize(
     ("changed", "region", "told"),
     [
-        ({"coordinate_transformation_mode": "middle"}, None, "coordinate_transformation_mode 'middle'; accepted: half_pixel"),
+        (
+            {"coordinate_transformation_mode": "middle"},
+            None,
+            "coordinate_transformation_mode 'middle'; accepted: half_pixel",
+        ),
         ({"mode": "quintic"}, None, "mode 'quintic'; accepted: nearest, linear, cubic"),
         ({"nearest_mode": "round"}, None, "nearest_mode 'round'; accepted: round_prefer_floor"),
-        ({"coordinate_transformation_mode": "tf_crop_and_resize"}, None, "roi []; tf_crop_and_resize takes 8 finite numbers"),
-        ({"coordinate_transformation_mode": "tf_crop_and_resize"}, (0.0, np.nan), "tf_crop_and_resize takes 8 finite numbers"),
-        ({"coordinate_transformation_mode": "tf_crop_and_resize"}, (-np.inf, 1.0), "tf_crop_and_resize takes 8 finite numbers"),
+        (
+            {"coordinate_transformation_mode": "tf_crop_and_resize"},
+            None,
+            "roi []; tf_crop_and_resize takes 8 finite numbers",
+        ),
+        (
+            {"coordinate_transformation_mode": "tf_crop_and_resize"},
+            (0.0, np.nan),
+            "tf_crop_and_resize takes 8 finite numbers",
+        ),
+        (
+            {"coordinate_transformation_mode": "tf_crop_and_resize"},
+            (-np.inf, 1.0),
+            "tf_crop_and_resize takes 8 finite numbers",
+        ),
     ],
 )
-def test_a_resize_of_no_known_mode_or_region_is_refused_by_name(changed: dict[str, str], region: Any, told: str) -> None:
+def test_a_resize_of_no_known_mode_or_region_is_refused_by_name(
+    changed: dict[str, str], region: Any, told: str
+) -> None:
     plain = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "ceil"}
     with pytest.raises(InvalidModel, match=r"model: node 'axis 0' \(Resize\)") as caught:
-        from_model(model([Axis(4, 6, None, region and (np.float32(region[0]), np.float32(region[1])), plain | changed)]))
+        from_model(
+            model(
+                [Axis(4, 6, None, region and (np.float32(region[0]), np.float32(region[1])), plain | changed)]
+            )
+        )
     assert told in str(caught.value)

@@ -1,4 +1,6 @@
-"""Operators in flight that are functions of one byte: composed into one table, bit for bit, which is loaded once and priced once."""
+"""Operators in flight that are functions of one byte:
+composed into one table, bit for bit, which is loaded once and priced once.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,25 @@ from tests.byte_chains import CASES, SHAPE, net, whole_plan
 
 @pytest.mark.parametrize("name", CASES)
 def test_operators_that_see_one_byte_share_a_table(name: str) -> None:
-    """Every byte that a map can hold comes to every bit of the reference, and what is loaded is what was reckoned with, in four accounts."""
+    """Every byte that a map can hold comes to every bit of the reference,
+    and what is loaded is what was reckoned with, in four accounts.
+    """
     graph, holders = CASES[name]
     plan = whole_plan(graph)
     rng = np.random.default_rng(0)
-    inputs = {name: rng.permutation(np.tile(np.arange(256, dtype=np.uint8), 3)).view(np.int8).reshape(SHAPE) for name in graph.inputs}
+    inputs = {
+        name: rng.permutation(np.tile(np.arange(256, dtype=np.uint8), 3)).view(np.int8).reshape(SHAPE)
+        for name in graph.inputs
+    }
     done, wanted = execute(plan, graph, inputs), reference(graph, inputs)
     assert all((done.outputs[output] == wanted[output]).all() for output in wanted)
-    assert [entry.name.removeprefix("parameters of ") for entry in plan.memory if entry.role == "parameter"] == holders
+    assert [
+        entry.name.removeprefix("parameters of ") for entry in plan.memory if entry.role == "parameter"
+    ] == holders
     tables = sum(not holder.startswith("Conv") for holder in holders)
-    assert done.dram.parameter == plan.groups[0].dram.parameter == 256 * tables + (holders[0][:4] == "Conv") * 80
+    assert (
+        done.dram.parameter == plan.groups[0].dram.parameter == 256 * tables + (holders[0][:4] == "Conv") * 80
+    )
     assert recount(graph, plan).agrees, recount(graph, plan).discrepancies
     assert not simulate(plan, graph).disagreements
 
@@ -42,13 +53,19 @@ def test_a_composed_table_holds_what_the_operators_make_one_by_one(name: str) ->
     graph, _ = CASES[name]
     for flight in in_flight(Dataflow.of(graph)).calls:
         loaded = parameters(flight, 16)
-        assert [(name, sum(block.size for block in blocks)) for name, blocks in loaded.items()] == parameter_sizes(flight, 16)
+        assert [
+            (name, sum(block.size for block in blocks)) for name, blocks in loaded.items()
+        ] == parameter_sizes(flight, 16)
         for stage in stages(flight):
             if stage.table is not None and stage.holder:
                 assert np.array_equal(loaded[stage.holder][0], stage.table.view(np.uint8))
             if stage.call.operator.kind != "Conv" or not stage.behind:
                 continue
-            every_byte = {stage.call.result_tensors[0].name: np.arange(256, dtype=np.uint8).view(np.int8).reshape(1, 1, 16, 16)}
+            every_byte = {
+                stage.call.result_tensors[0].name: np.arange(256, dtype=np.uint8)
+                .view(np.int8)
+                .reshape(1, 1, 16, 16)
+            }
             alone = Graph(
                 "alone",
                 tuple(part.operator for part in stage.behind),
@@ -70,7 +87,10 @@ def test_a_composed_table_holds_what_the_operators_make_one_by_one(name: str) ->
 def test_a_flight_has_one_value_at_a_time_on_a_chip_that_computes_in_place() -> None:
     """c is read by what comes after a map that is not made in flight has been added to it."""
     graph = net(("Conv", "xw", "c"), ("Add", "cg", "u"), ("Mul", "cu", "y"), inputs=("x", "g"))
-    for hardware, flights in ((accelerator_hardware(1 << 16), 0), (replace(accelerator_hardware(1 << 16), parameter_store_bytes=0), 1)):
+    for hardware, flights in (
+        (accelerator_hardware(1 << 16), 0),
+        (replace(accelerator_hardware(1 << 16), parameter_store_bytes=0), 1),
+    ):
         flow = GroupCosts.of(graph, hardware, scheme="all").dataflow
         assert sum(len(call.then) == 2 for call in flow.calls) == flights
 

@@ -1,4 +1,6 @@
-"""Plans with one thing altered: a ring of one row less, a step that is dropped, doubled or cut short; and how it is found out."""
+"""Plans with one thing altered: a ring of one row less, a step that is dropped, doubled or cut short;
+and how it is found out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, DramBytes, Graph, Plan, PlannedGroup, Step, Transfer, box_elements, box_shape, cut, row_axis, slices, unfold
+from lfopt.ir import (
+    Box,
+    Compute,
+    DramBytes,
+    Graph,
+    Plan,
+    PlannedGroup,
+    Step,
+    Transfer,
+    box_elements,
+    box_shape,
+    cut,
+    row_axis,
+    slices,
+    unfold,
+)
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from simulator.interpreter.buffer import NotOnChip
@@ -19,47 +36,86 @@ from tests.random_plans import Values
 
 
 class Watchful(Machine):
-    """A machine that also notes what is loaded and computed: all that must be, and nothing twice while it is there."""
+    """A machine that also notes what is loaded and computed:
+    all that must be, and nothing twice while it is there.
+    """
 
     def watch(self, group: PlannedGroup) -> tuple[str, DramBytes]:
         """Run the group. ("", counted bytes); or "gap" or "twice" in place of ""."""
-        constants = {step.tensor for step in unfold(group.steps) if isinstance(step, Transfer) and step.tensor in self.graph.constants}
+        constants = {
+            step.tensor
+            for step in unfold(group.steps)
+            if isinstance(step, Transfer) and step.tensor in self.graph.constants
+        }
         self.fetched = {name: np.zeros(self.graph.shape(name), bool) for name in (*group.inputs, *constants)}
-        self.computed = {name: np.zeros(self.graph.shape(name), bool) for node in group.nodes for name in self.results[node]}
+        self.computed = {
+            name: np.zeros(self.graph.shape(name), bool)
+            for node in group.nodes
+            for name in self.results[node]
+        }
         results = {node: self.graph.shape(self.results[node][0]) for node in group.nodes}
-        self.summed = {node: np.zeros(shape, int) for node, shape in results.items()}  # the input channel, or row, that partial sums have come to
+        # the input channel, or row, that partial sums have come to
+        self.summed = {node: np.zeros(shape, int) for node, shape in results.items()}
         self.twice = False
         counted = self.run(group)
-        gap = not all(fetched.all() for fetched in self.fetched.values()) or any(self.gap(group, name) for name in self.computed)
+        gap = not all(fetched.all() for fetched in self.fetched.values()) or any(
+            self.gap(group, name) for name in self.computed
+        )
         return "gap" if gap else "twice" if self.twice else "", counted.dram
 
     def gap(self, group: PlannedGroup, name: str) -> bool:
-        """Whether a part of a map is not computed that must be. Bands of slices may leave out rows that nobody reads."""
+        """Whether a part of a map is not computed that must be.
+
+        Bands of slices may leave out rows that nobody reads.
+        """
         wanted = self.wanted(group, name)
-        if group.mode == "chained":  # which rows its stages leave out since nobody reads them, nothing here knows
+        # which rows its stages leave out since nobody reads them, nothing here knows
+        if group.mode == "chained":
             return False
         if group.mode == "sliced":
             unread = unread_rows(self.flow, group, name)
-            return bool((wanted & ~self.computed[name])[(slice(None),) * (row_axis(wanted.shape) or 0) + (~unread,)].any())
+            return bool(
+                (wanted & ~self.computed[name])[
+                    (slice(None),) * (row_axis(wanted.shape) or 0) + (~unread,)
+                ].any()
+            )
         return bool((self.computed[name] != wanted).any())
 
     def wanted(self, group: PlannedGroup, name: str) -> np.ndarray:
-        """What must be computed of a map: rows up to the highest that is asked for, without gaps; all of it where maps are made whole."""
+        """What must be computed of a map: rows up to the highest that is asked for, without gaps;
+        all of it where maps are made whole.
+        """
         flow, asked = self.flow, dict[int, int]()
         members = [i for i, op in enumerate(flow.operators) if op.name in group.nodes]
         for i in reversed(members):
             stored = any(flow.maps[m].name in group.outputs for m in flow.results[i])
-            demands = [o.reads.need[asked[c] - 1] for c in members if c > i and asked[c] for o in flow.operands[c] if o.map in flow.results[i]]
-            asked[i] = flow.heights[i] if stored or group.mode in ("resident", "tiled") else max(demands, default=0)
+            demands = [
+                o.reads.need[asked[c] - 1]
+                for c in members
+                if c > i and asked[c]
+                for o in flow.operands[c]
+                if o.map in flow.results[i]
+            ]
+            asked[i] = (
+                flow.heights[i] if stored or group.mode in ("resident", "tiled") else max(demands, default=0)
+            )
         rows = next(asked[i] for i in members if name in self.results[flow.operators[i].name])
         expected, axis = np.zeros(self.graph.shape(name), bool), row_axis(self.graph.shape(name))
-        expected[(slice(None),) * (axis or 0) + ((slice(rows),) if axis is not None else ()) if rows else (slice(0),) * expected.ndim] = True
+        expected[
+            (slice(None),) * (axis or 0) + ((slice(rows),) if axis is not None else ())
+            if rows
+            else (slice(0),) * expected.ndim
+        ] = True
         return expected
 
     def _compute(self, step: Compute) -> None:
         flight = (step.operator, *step.then)
         names, sums = self.results[flight[-1]], f"sums of {self.results[step.operator][0]}"
-        kept = [(name, box) for name, box, place in zip(names, step.boxes, step.places, strict=True) if place >= 0 and box_elements(box)]
+        kept = [
+            (name, box)
+            for name, box, place in zip(names, step.boxes, step.places, strict=True)
+            if place >= 0 and box_elements(box)
+        ]
         kept = kept if step.last else [(sums, step.boxes[0])]
         if step.first or step.last:
             self.twice |= bool(kept) and all(self._is_here(name, box) for name, box in kept)
@@ -94,14 +150,18 @@ class Watchful(Machine):
 
 
 def unread_rows(flow: Dataflow, group: PlannedGroup, name: str) -> np.ndarray:
-    """(rows,) bool: rows of a map made in a group that nobody needs, because no row that is needed reads them."""
+    """(rows,) bool: rows of a map made in a group that nobody needs,
+    because no row that is needed reads them.
+    """
     maps = [tensor.name for tensor in flow.maps]
     rows_unread = np.full(flow.maps[maps.index(name)].rows, name not in group.outputs)
     for i, op in enumerate(flow.operators):
         reads = [o.reads for o in flow.operands[i] if op.name in group.nodes and maps[o.map] == name]
         if reads:
             unread = unread_rows(flow, group, maps[flow.results[i][0]])
-            for first, last, needless in (row for each in reads for row in zip(each.first, each.last, unread, strict=True)):
+            for first, last, needless in (
+                row for each in reads for row in zip(each.first, each.last, unread, strict=True)
+            ):
                 rows_unread[first : last + 1] &= needless
     return rows_unread
 
@@ -115,7 +175,10 @@ class Stage(NamedTuple):
 
 
 def stages(plan: Plan, graph: Graph, inputs: Values) -> Iterator[Stage]:
-    """One group with steps after the other. The machine is as it is when the group begins; whoever runs it must put it back."""
+    """One group with steps after the other.
+
+    The machine is as it is when the group begins; whoever runs it must put it back.
+    """
     machine = Watchful(graph, plan.hardware, inputs)
     for group in plan.groups:
         before = dict(machine.dram), dict(machine.written)
@@ -156,8 +219,9 @@ def spare_rows(flow: Dataflow, group: PlannedGroup, name: str) -> str:
     """Why a map may have a row on chip that no step needs; "" if there is no reason.
 
     "unread": nobody reads the row or stores it; it is there because maps are loaded and made whole, in order.
-    "padding": the row rule of a reader says that it reads the row, but of the columns its window lies in the padding.
-    "never computed": a reader stops before the row of its result that would read it, because nobody asks for that one.
+    "padding": the row rule of a reader says that it reads the row, but of the columns its window lies in the
+    padding. "never computed": a reader stops before the row of its result that would read it, because nobody
+    asks for that one.
     """
     index = {tensor.name: m for m, tensor in enumerate(flow.maps)}[name]
     computed: dict[str, set[int]] = {node: set() for node in group.nodes}
@@ -176,7 +240,10 @@ def spare_rows(flow: Dataflow, group: PlannedGroup, name: str) -> str:
                 rows = range(o.reads.first[row], o.reads.last[row] + 1)
                 read.update(rows)
                 results = (
-                    tuple((0, n) if axis != row_axis(shape) else (row, row + 1) for axis, n in enumerate(shape)) for shape in flow.calls[i].results
+                    tuple(
+                        (0, n) if axis != row_axis(shape) else (row, row + 1) for axis, n in enumerate(shape)
+                    )
+                    for shape in flow.calls[i].results
                 )
                 if rows and not box_elements(footprints(flow.calls[i], o.input, tuple(results))):
                     return "padding"
@@ -189,7 +256,9 @@ def rows_of(box: Box) -> range:
 
 
 def rings_with_a_row_less(flow: Dataflow, stage: Stage) -> Iterator[tuple[str, str, str]]:
-    """Per ring of rows of a map or of sums that loses one slot: (its name, what gives that away, why it may not matter)."""
+    """Per ring of rows of a map or of sums that loses one slot:
+    (its name, what gives that away, why it may not matter).
+    """
     maps = {tensor.name for tensor in flow.maps}
     for index, place in enumerate(stage.group.places):
         if place.purpose != "weight":
@@ -200,7 +269,9 @@ def rings_with_a_row_less(flow: Dataflow, stage: Stage) -> Iterator[tuple[str, s
 def kind_of(step: Step) -> str:
     if isinstance(step, Compute):
         return "compute"
-    return "gather" if step.gather else "store" if step.store else "weight" if step.kind == "weight" else "load"
+    return (
+        "gather" if step.gather else "store" if step.store else "weight" if step.kind == "weight" else "load"
+    )
 
 
 def shortened(step: Transfer, rng: np.random.Generator) -> Transfer | None:
@@ -216,7 +287,9 @@ def shortened(step: Transfer, rng: np.random.Generator) -> Transfer | None:
 
 
 def altered_steps(stage: Stage, rng: np.random.Generator, most: int) -> Iterator[tuple[str, str, Step, str]]:
-    """(alteration, kind of step, the step, what gives it away) of some steps of a group, each in turn dropped, repeated and shortened."""
+    """(alteration, kind of step, the step, what gives it away) of some steps of a group,
+    each in turn dropped, repeated and shortened.
+    """
     steps = tuple(unfold(stage.group.steps))
     for k in rng.choice(len(steps), min(most, len(steps)), replace=False):
         step = steps[k]
@@ -224,11 +297,17 @@ def altered_steps(stage: Stage, rng: np.random.Generator, most: int) -> Iterator
         if isinstance(step, Transfer) and (short := shortened(step, rng)):
             changes["shorten"] = (short,)
         for change, new in changes.items():
-            yield change, kind_of(step), step, verdict(stage, replace(stage.group, steps=(*steps[:k], *new, *steps[k + 1 :])))
+            yield (
+                change,
+                kind_of(step),
+                step,
+                verdict(stage, replace(stage.group, steps=(*steps[:k], *new, *steps[k + 1 :]))),
+            )
 
 
 CAUGHT_BY = {  # alteration -> what gives it away
-    ("drop", "compute"): {"violation", "outputs", "gap", "twice"},  # gap: a row that nobody reads; twice: sums that go on after a hole
+    # gap: a row that nobody reads; twice: sums that go on after a hole
+    ("drop", "compute"): {"violation", "outputs", "gap", "twice"},
     ("drop", "load"): {"violation", "bytes"},  # bytes: nobody reads what was to be loaded
     ("drop", "store"): {"outputs"},
     ("drop", "weight"): {"violation", "bytes"},
@@ -236,13 +315,16 @@ CAUGHT_BY = {  # alteration -> what gives it away
     ("repeat", "load"): {"bytes"},
     ("repeat", "store"): {"bytes"},
     ("repeat", "weight"): {"bytes"},
-    ("shorten", "load"): {"violation", "bytes", "gap"},  # gap: within the padding of a row in DRAM, and nobody reads it
+    # gap: within the padding of a row in DRAM, and nobody reads it
+    ("shorten", "load"): {"violation", "bytes", "gap"},
     ("shorten", "store"): {"outputs"},
     ("shorten", "weight"): {"violation", "bytes"},
 }
 
 
-def check_alterations(alterations: Iterator[tuple[str, str, Step, str]], counts: Counter[tuple[str, str]]) -> None:
+def check_alterations(
+    alterations: Iterator[tuple[str, str, Step, str]], counts: Counter[tuple[str, str]]
+) -> None:
     for change, kind, step, seen in alterations:
         assert seen in CAUGHT_BY[change, kind], f"{change} {step}: {seen or 'nothing'} gives it away"
         counts[change, kind] += 1

@@ -31,7 +31,9 @@ def gated() -> Graph:
 
 def block(graph: Graph, name: str) -> Graph:
     flow = Dataflow.of(graph)
-    return excerpt(flow, sum(1 << i for operator, i in flow.position.items() if operator.startswith(name + ".")))
+    return excerpt(
+        flow, sum(1 << i for operator, i in flow.position.items() if operator.startswith(name + "."))
+    )
 
 
 def test_blocks_that_differ_in_names_and_weights_have_one_structure_and_others_do_not(gated: Graph) -> None:
@@ -47,7 +49,12 @@ def test_attributes_shapes_and_what_is_needed_outside_make_another_structure(gat
         structure(one),
         structure(replace(one, operators=tuple(dilated if op is conv else op for op in one.operators))),
         structure(replace(one, outputs=(*one.outputs, conv.outputs[0]))),
-        structure(replace(one, tensors={**one.tensors, conv.outputs[0]: replace(one.tensors[conv.outputs[0]], dtype="int8")})),
+        structure(
+            replace(
+                one,
+                tensors={**one.tensors, conv.outputs[0]: replace(one.tensors[conv.outputs[0]], dtype="int8")},
+            )
+        ),
         structure(one.without_unused()),
     }
     assert len(structures) == 4
@@ -68,7 +75,12 @@ def test_shared_prices_are_those_that_each_network_gives_its_groups(*, integers:
             for chip, prices in chips:
                 costs = GroupCosts.of(graph, chip, scheme="all")
                 alike = prices.of(costs)
-                groups = {mask for first in range(len(costs.dataflow)) for mask, _ in next_groups(costs, (1 << first) - 1, 40) if mask}
+                groups = {
+                    mask
+                    for first in range(len(costs.dataflow))
+                    for mask, _ in next_groups(costs, (1 << first) - 1, 40)
+                    if mask
+                }
                 wrong = [mask for mask in sorted(groups) if alike.price(mask) != costs.price(mask)]
                 assert not wrong, f"seed {seed}: groups {[costs.dataflow.names(mask) for mask in wrong]}"
                 asked += len(groups)
@@ -80,12 +92,17 @@ def test_a_search_with_shared_prices_finds_what_it_finds_without(gated: Graph) -
     for chosen in (False, True):
         graph = with_copies(gated, {b.reduction: b.cones[0] for b in barriers(gated)})[0] if chosen else gated
         costs = GroupCosts.of(graph, Hardware(64 << 10), scheme="all")
-        assert solve(prices.of(costs), SearchOptions(passes=1)).groups == solve(costs, SearchOptions(passes=1)).groups
+        assert (
+            solve(prices.of(costs), SearchOptions(passes=1)).groups
+            == solve(costs, SearchOptions(passes=1)).groups
+        )
 
 
 @pytest.mark.parametrize("scheme", ["all", "auto"])
 @pytest.mark.parametrize("kib", [4, 8])
-def test_groups_of_one_structure_have_the_steps_that_each_would_have_alone(gated: Graph, scheme: str, kib: int, monkeypatch) -> None:
+def test_groups_of_one_structure_have_the_steps_that_each_would_have_alone(
+    gated: Graph, scheme: str, kib: int, monkeypatch
+) -> None:
     costs = GroupCosts.of(gated, Hardware(kib << 10), scheme=scheme)
     groups = solve(costs, SearchOptions(passes=1)).groups
     shared, apart = Limit(), Limit()

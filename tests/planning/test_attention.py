@@ -1,4 +1,6 @@
-"""Attention as one operator over blocks of keys: found in every form, planned, executed, recounted, and in C that counts, all the same."""
+"""Attention as one operator over blocks of keys: found in every form, planned, executed, recounted,
+and in C that counts, all the same.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def groups_of(costs: GroupCosts) -> tuple[int, ...]:
     return tuple(1 << i for i in range(len(costs.dataflow)))
 
 
-def planned(graph: Graph, hardware: Hardware, groups: tuple[int, ...] | None = None) -> tuple[Plan, GroupCosts]:
+def planned(
+    graph: Graph, hardware: Hardware, groups: tuple[int, ...] | None = None
+) -> tuple[Plan, GroupCosts]:
     costs = GroupCosts.of(graph, hardware, scheme="all")
     drafted = draft(graph, costs, groups or groups_of(costs), 0, GIVEN)
     assert isinstance(drafted, PlanDraft)
@@ -93,11 +97,17 @@ def test_c_counts_the_same(tmp_path: Path) -> None:
             folder = tmp_path / f"{k} {beta}"
             folder.mkdir()
             if all(group.steps for group in plan.groups):
-                assert disagreement(plan, graph, random_inputs(graph, np.random.default_rng(k)), folder) == [], form
+                assert (
+                    disagreement(plan, graph, random_inputs(graph, np.random.default_rng(k)), folder) == []
+                ), form
 
 
 def test_scores_are_never_on_chip_and_more_buffer_never_costs_more() -> None:
-    for form in (Form(queries=40, keys=40), Form(queries=40, keys=40, mask="causal"), Form(queries=40, keys=40, mask="data", heads=4)):
+    for form in (
+        Form(queries=40, keys=40),
+        Form(queries=40, keys=40, mask="causal"),
+        Form(queries=40, keys=40, mask="data", heads=4),
+    ):
         graph, before, once = attention(form), None, 0
         for beta in range(200, 4000, 60):
             costs = GroupCosts.of(graph, Hardware(beta), scheme="all")
@@ -113,7 +123,10 @@ def test_scores_are_never_on_chip_and_more_buffer_never_costs_more() -> None:
 
 def test_a_causal_mask_skips_what_it_hides() -> None:
     plain, causal = (attention(Form(queries=64, keys=64, mask=mask)) for mask in ("none", "causal"))
-    (seen,), (hidden,) = ([g for g in planned(graph, Hardware(700))[0].groups if g.mode == "attention"] for graph in (plain, causal))
+    (seen,), (hidden,) = (
+        [g for g in planned(graph, Hardware(700))[0].groups if g.mode == "attention"]
+        for graph in (plain, causal)
+    )
     assert hidden.dram.total < seen.dram.total and hidden.dram.weight == 0
     spans = [step.inputs for step in unfold(hidden.steps) if isinstance(step, Compute)]
     assert len(spans) < len([step for step in unfold(seen.steps) if isinstance(step, Compute)])
@@ -124,33 +137,51 @@ def test_execution_needs_every_byte_and_every_block() -> None:
     inputs = random_inputs(graph, np.random.default_rng(0))
     plan, _ = planned(graph, Hardware(160))
     (group,) = (g for g in plan.groups if g.mode == "attention")
-    assert any(isinstance(step, Compute) and not step.last for step in unfold(group.steps)), "keys come in blocks"
+    assert any(isinstance(step, Compute) and not step.last for step in unfold(group.steps)), (
+        "keys come in blocks"
+    )
     for k, place in enumerate(group.places):
         places = tuple(
-            replace(p, slots=p.slots - 1) if n == k and p.slots > 1 else replace(p, slot_bytes=p.slot_bytes - 4) if n == k else p
+            replace(p, slots=p.slots - 1)
+            if n == k and p.slots > 1
+            else replace(p, slot_bytes=p.slot_bytes - 4)
+            if n == k
+            else p
             for n, p in enumerate(group.places)
         )
-        tight = replace(plan, groups=tuple(replace(g, places=places) if g is group else g for g in plan.groups))
+        tight = replace(
+            plan, groups=tuple(replace(g, places=places) if g is group else g for g in plan.groups)
+        )
         with pytest.raises(Violation):
             execute(tight, graph, inputs)
         assert recount(graph, tight).discrepancies, place.name
     steps = [*unfold(group.steps)]
     for k, step in enumerate(steps):
         fewer = (*steps[:k], *steps[k + 1 :])
-        dropped = replace(plan, groups=tuple(replace(g, steps=fewer) if g is group else g for g in plan.groups))
+        dropped = replace(
+            plan, groups=tuple(replace(g, steps=fewer) if g is group else g for g in plan.groups)
+        )
         assert recount(graph, dropped).discrepancies, step
 
 
 def test_views_are_looked_through() -> None:
     rng = np.random.default_rng(0)
-    shapes = [((1, 6, 4), (1, 6, 2, 2)), ((2, 3, 4), (6, 4)), ((1, 8), (8,)), ((4, 6), (2, 2, 3, 2)), ((1, 1, 5), (5, 1))]
+    shapes = [
+        ((1, 6, 4), (1, 6, 2, 2)),
+        ((2, 3, 4), (6, 4)),
+        ((1, 8), (8,)),
+        ((4, 6), (2, 2, 3, 2)),
+        ((1, 1, 5), (5, 1)),
+    ]
     for source, seen in [*shapes, *((b, a) for a, b in shapes)]:
         numbers = np.arange(np.prod(source)).reshape(source)
         for _ in range(20):
             box = tuple(sorted(rng.choice(extent + 1, 2, replace=False).tolist()) for extent in seen)
             seen_box = through_view(tuple((a, b) for a, b in box), seen, source)
             inside = numbers[tuple(slice(a, b) for a, b in seen_box)]
-            assert set(numbers.reshape(seen)[tuple(slice(a, b) for a, b in box)].ravel()) <= set(inside.ravel())
+            assert set(numbers.reshape(seen)[tuple(slice(a, b) for a, b in box)].ravel()) <= set(
+                inside.ravel()
+            )
 
 
 def test_what_somebody_else_reads_stays_as_it_is() -> None:
@@ -168,5 +199,9 @@ def test_a_simpler_scheme_of_the_same_dataflow_prices_attention() -> None:
     simpler = costs.simpler
     assert simpler is not None
     assert all(simpler.price(group) for group in groups_of(costs))
-    assert 0 < simpler.least_bytes <= sum(cost.dram_bytes for group in groups_of(costs) if (cost := simpler.price(group)))
+    assert (
+        0
+        < simpler.least_bytes
+        <= sum(cost.dram_bytes for group in groups_of(costs) if (cost := simpler.price(group)))
+    )
     assert "attention" not in GroupCosts.of(attention(Form()), Hardware(300), scheme="auto").modes

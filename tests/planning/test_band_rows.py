@@ -1,4 +1,6 @@
-"""Groups in bands of several rows: rings against a naive run of the schedule, figures by hand, heights proposed and taken."""
+"""Groups in bands of several rows: rings against a naive run of the schedule, figures by hand,
+heights proposed and taken.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ ROOM = Hardware(1 << 24)
 
 
 class Naive:
-    """A group run in bands of several rows, straight from the definition: recursion, and a set of the rows alive of every map."""
+    """A group run in bands of several rows, straight from the definition:
+    recursion, and a set of the rows alive of every map.
+    """
 
     def __init__(self, flow: Dataflow, mask: int, band_rows: int) -> None:
         self.flow, self.mask = flow, mask
@@ -64,8 +68,17 @@ class Naive:
 
     def arrive(self, m: int, rows: list[int]) -> None:
         """Rows take their places beside those that somebody may still read."""
-        readers = [(o.reads, self.done[i]) for i in bits(self.flow.readers[m] & self.mask) for o in self.flow.operands[i] if o.map == m]
-        self.alive[m] = {row for row in self.alive[m] if any(min(reads.first[rows_made:], default=row + 1) <= row for reads, rows_made in readers)}
+        readers = [
+            (o.reads, self.done[i])
+            for i in bits(self.flow.readers[m] & self.mask)
+            for o in self.flow.operands[i]
+            if o.map == m
+        ]
+        self.alive[m] = {
+            row
+            for row in self.alive[m]
+            if any(min(reads.first[rows_made:], default=row + 1) <= row for reads, rows_made in readers)
+        }
         if together := self.alive[m] | set(rows):
             self.most[m] = max(self.most[m], max(together) - min(together) + 1)
         self.alive[m] = together
@@ -79,7 +92,11 @@ def computed(flow: Dataflow, group: PlannedGroup) -> list[tuple[int, int, int]]:
         if isinstance(step, Compute) or step.gather:
             i = index[step.operator if isinstance(step, Compute) else step.gather]
             boxes = step.boxes if isinstance(step, Compute) else (step.box,)
-            spans = [box[axis] for m, box in zip(flow.results[i], boxes, strict=True) if (axis := row_axis(flow.maps[m].shape)) is not None]
+            spans = [
+                box[axis]
+                for m, box in zip(flow.results[i], boxes, strict=True)
+                if (axis := row_axis(flow.maps[m].shape)) is not None
+            ]
             first, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 1))
             bands.append((i, first, stop))
     return bands
@@ -94,11 +111,13 @@ def each_graph(seeds: range) -> Iterator[tuple[int, np.random.Generator, Graph]]
 def need(costs: GroupCosts, graph: Graph, mask: int, rows: int) -> int:
     """F_beta by the recount."""
     net, hardware, names = RecountNetwork(graph), costs.hardware, costs.dataflow.names(mask)
-    held = sum(count * hardware.row_bytes(net.tensor(name)) for name, count in rings(net, names, rows).items())
+    held = sum(
+        count * hardware.row_bytes(net.tensor(name)) for name, count in rings(net, names, rows).items()
+    )
     return held + weight_bytes(net, names, hardware)[1]
 
 
-# -- random graphs -------------------------------------------------------------------------------------------------------------------------
+# -- random graphs -------------------------------------------------------------------------------------------
 
 
 def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
@@ -111,12 +130,16 @@ def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
                 naive, what = Naive(flow, mask, height), f"seed {seed}, {height} rows of {flow.names(mask)}"
                 ring_rows = costs.groups.line_buffers.ring_rows(mask, height)
                 assert ring_rows == naive.most, what
-                assert {flow.maps[m].name: rows for m, rows in ring_rows.items()} == rings(net, flow.names(mask), height), what
+                assert {flow.maps[m].name: rows for m, rows in ring_rows.items()} == rings(
+                    net, flow.names(mask), height
+                ), what
                 compared += 1
             height = HEIGHTS[compared % len(HEIGHTS)]
             (group,) = plan_groups(costs, (mask,), lambda _, height=height: [height])  # type: ignore[misc]
             if group.mode == "lbdf" and group.band_rows > 1:
-                assert computed(flow, group) == Naive(flow, mask, group.band_rows).order, f"seed {seed}, {group.band_rows} rows of {group.nodes}"
+                assert computed(flow, group) == Naive(flow, mask, group.band_rows).order, (
+                    f"seed {seed}, {group.band_rows} rows of {group.nodes}"
+                )
     assert compared > 10_000
 
 
@@ -137,7 +160,9 @@ def test_the_first_height_that_fits_is_taken() -> None:
     taken = 0
     for seed, rng, graph in each_graph(range(52_000, 52_200)):
         flow = Dataflow.of(graph)
-        costs = GroupCosts(flow, replace(hardware := random_hardware(rng, graph), buffer_bytes=2 * hardware.buffer_bytes))
+        costs = GroupCosts(
+            flow, replace(hardware := random_hardware(rng, graph), buffer_bytes=2 * hardware.buffer_bytes)
+        )
         groups, propose = random_scheme(costs, seed), random_bands(rng)
         asked = {group: propose(group) for group in groups}
         planned = plan_groups(costs, groups, asked.__getitem__)
@@ -147,7 +172,9 @@ def test_the_first_height_that_fits_is_taken() -> None:
                 assert group.band_rows == costs.terms(mask).band_rows
                 continue
             results, maps = (max(flow.heights[i] for i in bits(some)) for some in (flow.sinks(mask), mask))
-            tried = [min(rows, results) if results > 1 else maps if rows >= maps else 1 for rows in asked[mask]]
+            tried = [
+                min(rows, results) if results > 1 else maps if rows >= maps else 1 for rows in asked[mask]
+            ]
             fitting = (rows for rows in tried if need(costs, graph, mask, rows) < costs.hardware.buffer_bytes)
             assert group.band_rows == next(fitting, 1)
             assert group.allocated_bytes == need(costs, graph, mask, group.band_rows)
@@ -155,7 +182,7 @@ def test_the_first_height_that_fits_is_taken() -> None:
     assert taken > 100
 
 
-# -- by hand -------------------------------------------------------------------------------------------------------------------------------
+# -- by hand -------------------------------------------------------------------------------------------------
 
 
 HALF = {**SAME, "strides": [2, 2]}
@@ -164,7 +191,10 @@ W = (4, 4, 3, 3)
 
 def rings_by_name(graph: Graph, height: int) -> dict[str, int]:
     flow = Dataflow.of(graph)
-    return {flow.maps[m].name: rows for m, rows in GroupCosts(flow, ROOM).groups.line_buffers.ring_rows(flow.everything, height).items()}
+    return {
+        flow.maps[m].name: rows
+        for m, rows in GroupCosts(flow, ROOM).groups.line_buffers.ring_rows(flow.everything, height).items()
+    }
 
 
 def planned_whole(graph: Graph, height: int) -> PlannedGroup:
@@ -175,7 +205,9 @@ def planned_whole(graph: Graph, height: int) -> PlannedGroup:
 
 
 def test_a_chain_of_convolutions() -> None:
-    """A band of four rows of y reads six of t, two of which were made for the band before; so does each four of t, of x."""
+    """A band of four rows of y reads six of t, two of which were made for the band before;
+    so does each four of t, of x.
+    """
     graph = network([("Conv", "x v", "t", SAME), ("Conv", "t w", "y", SAME)], 64, {"v": W, "w": W})
     assert rings_by_name(graph, 1) == {"x": 3, "t": 3, "y": 1}
     assert rings_by_name(graph, 4) == {"x": 6, "t": 6, "y": 4}
@@ -197,22 +229,46 @@ def test_bands_of_an_odd_height_end_with_a_shorter_one() -> None:
 
 def test_a_residual_waits_for_the_branch() -> None:
     """While y makes rows 4 to 7, the skip holds what the convolutions have run ahead: rows 4 to 9."""
-    graph = network([("Relu", "x", "r", {}), ("Conv", "r v", "t", SAME), ("Conv", "t w", "u", SAME), ("Add", "u r", "y", {})], 32, {"v": W, "w": W})
+    graph = network(
+        [
+            ("Relu", "x", "r", {}),
+            ("Conv", "r v", "t", SAME),
+            ("Conv", "t w", "u", SAME),
+            ("Add", "u r", "y", {}),
+        ],
+        32,
+        {"v": W, "w": W},
+    )
     assert rings_by_name(graph, 4) == {"x": 6, "r": 6, "t": 6, "u": 4, "y": 4}
 
 
 def test_a_gate_asks_for_all_rows_at_once() -> None:
-    """The mean needs what is left of t in one step, and so of s before it: both are whole, where row by row s is three rows."""
-    gate = [("Conv", "x v", "s", SAME), ("Conv", "s w", "t", SAME), ("GlobalAveragePool", "t", "mean", {}), ("Mul", "t mean", "y", {})]
+    """The mean needs what is left of t in one step, and so of s before it:
+    both are whole, where row by row s is three rows.
+    """
+    gate = [
+        ("Conv", "x v", "s", SAME),
+        ("Conv", "s w", "t", SAME),
+        ("GlobalAveragePool", "t", "mean", {}),
+        ("Mul", "t mean", "y", {}),
+    ]
     graph = network(gate, 32, {"v": W, "w": W})
     assert rings_by_name(graph, 1) == {"x": 3, "s": 3, "t": 32, "mean": 1, "y": 1}
     assert rings_by_name(graph, 4) == {"x": 28, "s": 29, "t": 32, "mean": 1, "y": 4}
-    assert computed(Dataflow.of(graph), planned_whole(graph, 4))[:5] == [(0, 0, 5), (1, 0, 4), (0, 5, 32), (1, 4, 32), (2, 0, 1)]
+    assert computed(Dataflow.of(graph), planned_whole(graph, 4))[:5] == [
+        (0, 0, 5),
+        (1, 0, 4),
+        (0, 5, 32),
+        (1, 4, 32),
+        (2, 0, 1),
+    ]
 
 
 def test_results_of_several_heights_take_turns() -> None:
     """Half as many rows are done with twice as many bands of four: two of t, one of y."""
-    graph = network([("Relu", "x", "r", {}), ("Relu", "r", "t", {}), ("Conv", "r w", "y", HALF)], 32, {"w": W})
+    graph = network(
+        [("Relu", "x", "r", {}), ("Relu", "r", "t", {}), ("Conv", "r w", "y", HALF)], 32, {"w": W}
+    )
     turns = [step for step in computed(Dataflow.of(graph), planned_whole(graph, 4)) if step[0] > 0]
     assert turns[:6] == [(1, 0, 4), (1, 4, 8), (2, 0, 4), (1, 8, 12), (1, 12, 16), (2, 4, 8)]
 
@@ -227,14 +283,18 @@ def test_results_of_one_row_are_made_row_by_row_or_all_at_once() -> None:
 
 
 def test_bands_as_high_as_the_map_run_every_operator_once() -> None:
-    graph = network([("Conv", "x v", "t", SAME), ("Concat", "t x", "u", {"axis": 1}), ("Conv", "u w", "y", HALF)], 32, {"v": W, "w": (4, 8, 3, 3)})
+    graph = network(
+        [("Conv", "x v", "t", SAME), ("Concat", "t x", "u", {"axis": 1}), ("Conv", "u w", "y", HALF)],
+        32,
+        {"v": W, "w": (4, 8, 3, 3)},
+    )
     group = planned_whole(graph, 1000)
     assert group.band_rows == 16
     assert sum(isinstance(step, Compute) for step in unfold(group.steps)) == 3
     assert not any(isinstance(node, Loop) for node in group.steps)
 
 
-# -- from a search to a plan ---------------------------------------------------------------------------------------------------------------
+# -- from a search to a plan ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "resnet18"])
@@ -243,13 +303,20 @@ def test_a_plan_in_bands_is_recounted_and_simulated(name: str) -> None:
     graph = load_network(f"zoo:{name}", {"image": (1, 3, 64, 64)}, "default", weights=False)
     costs = GroupCosts.of(graph, Hardware(256 * 1024, mac_rows=16, mac_columns=16))
     searched = solve(costs, SearchOptions(time_limit=10))
-    plain, banded = (make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished() for bands in (None, up_to(costs, 4)))
+    plain, banded = (
+        make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished()
+        for bands in (None, up_to(costs, 4))
+    )
     assert {group.band_rows for group in banded.groups if group.mode == "lbdf"} >= {1, 4}
     assert recount(graph, banded).agrees
     before, after = simulate(plain, graph), simulate(banded, graph)
     assert not after.disagreements
     assert (after.dram, after.macs, after.recomputed_macs) == (before.dram, before.macs, 0)
-    assert after.cycles.compute < 1.001 * before.cycles.compute  # fewer commands; but a band skips kernel rows in the padding only as a whole
+    # fewer commands; but a band skips kernel rows in the padding only as a whole
+    assert after.cycles.compute < 1.001 * before.cycles.compute
     assert max(group.allocated_bytes for group in banded.groups) < costs.hardware.buffer_bytes
-    moved = [sum(step.bytes for group in plan.groups for step in unfold(group.steps) if isinstance(step, Transfer)) for plan in (plain, banded)]
+    moved = [
+        sum(step.bytes for group in plan.groups for step in unfold(group.steps) if isinstance(step, Transfer))
+        for plan in (plain, banded)
+    ]
     assert moved[0] == moved[1]

@@ -1,4 +1,6 @@
-"""Scheme all: elementwise operators in flight, reductions that run, copies of what stands before a reduction."""
+"""Scheme all: elementwise operators in flight, reductions that run, copies of what stands before a
+reduction.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,15 @@ def kinds(flow: Dataflow) -> set[tuple[str, ...]]:
     return {tuple(part.operator.kind for part in call.parts) for call in flow.calls}
 
 
-# -- in flight ---------------------------------------------------------------------------------------------------------------------------------
+# -- in flight -----------------------------------------------------------------------------------------------
 
 
 def test_activations_and_additions_follow_what_makes_their_operand(gated: Graph) -> None:
     flow = in_flight(Dataflow.of(gated))
     assert {("Conv", "Sigmoid", "Mul"), ("Conv", "Add"), ("Conv", "Sigmoid")} <= kinds(flow)
-    assert sorted(name for i in range(len(flow)) for name in flow.names(1 << i)) == sorted(op.name for op in Dataflow.of(gated).operators)
+    assert sorted(name for i in range(len(flow)) for name in flow.names(1 << i)) == sorted(
+        op.name for op in Dataflow.of(gated).operators
+    )
 
 
 def test_a_gate_follows_only_where_nothing_else_reads_what_it_gates(gated: Graph) -> None:
@@ -62,7 +66,10 @@ def test_a_gate_follows_only_where_nothing_else_reads_what_it_gates(gated: Graph
 
 def test_nothing_is_in_flight_from_one_group_to_another(gated: Graph) -> None:
     names = [op.name for op in Dataflow.of(gated).operators]
-    assert all(not call.then for call in in_flight(Dataflow.of(gated), {name: k for k, name in enumerate(names)}).calls)
+    assert all(
+        not call.then
+        for call in in_flight(Dataflow.of(gated), {name: k for k, name in enumerate(names)}).calls
+    )
 
 
 def test_a_mean_that_runs_takes_one_row_of_its_operand(gated: Graph) -> None:
@@ -72,10 +79,12 @@ def test_a_mean_that_runs_takes_one_row_of_its_operand(gated: Graph) -> None:
     (read,) = flow.operands[pool]
     assert costs.groups.line_buffers.ring_rows(1 << pool) == {read.map: 1, flow.results[pool][0]: 1}
     plain = GroupCosts(Dataflow.of(gated), Hardware(1 << 20))
-    assert costs.groups.line_need(1 << pool) < plain.groups.line_need(1 << plain.dataflow.position[flow.operators[pool].name])
+    assert costs.groups.line_need(1 << pool) < plain.groups.line_need(
+        1 << plain.dataflow.position[flow.operators[pool].name]
+    )
 
 
-# -- copies ------------------------------------------------------------------------------------------------------------------------------------
+# -- copies --------------------------------------------------------------------------------------------------
 
 
 def test_a_network_with_copies_computes_the_same_and_without_them_is_what_it_was(gated: Graph) -> None:
@@ -96,14 +105,20 @@ def test_a_network_without_gates_has_no_barriers() -> None:
     assert not barriers(load_network("zoo:mobilenet_v2", SMALL, "default", weights=False))
 
 
-def test_a_cone_may_begin_where_any_block_does_as_long_as_it_may_save_more_than_it_loads(gated: Graph) -> None:
-    """The map of stage 2 is no smaller than that of the block before; weights of late blocks outweigh their maps."""
+def test_a_cone_may_begin_where_any_block_does_as_long_as_it_may_save_more_than_it_loads(
+    gated: Graph,
+) -> None:
+    """The map of stage 2 is no smaller than that of the block before;
+    weights of late blocks outweigh their maps.
+    """
     large = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
     begins = {barrier.reduction: [cone.reads for cone in barrier.cones] for barrier in barriers(large)}
     assert begins["stage2.block1.se.mean"] == ["stage1.block2.add", "stage1.block1.project", "image"]
     assert begins["stage7.block2.se.mean"] == ["stage7.block1.project"]
     for barrier in barriers(gated):
-        assert [len(cone.operators) for cone in barrier.cones] == sorted({len(cone.operators) for cone in barrier.cones})
+        assert [len(cone.operators) for cone in barrier.cones] == sorted(
+            {len(cone.operators) for cone in barrier.cones}
+        )
 
 
 def test_where_few_multiply_accumulates_are_left_the_copies_that_save_the_most_for_them_stay() -> None:
@@ -116,25 +131,34 @@ def test_where_few_multiply_accumulates_are_left_the_copies_that_save_the_most_f
     def moved(network: Graph) -> int:
         """As many bytes less as the copies save that there are."""
         by_name = {op.name: op for op in network.operators}
-        return 1000 - sum(saved for name, saved in size.items() if name in by_name and "~" in by_name[name].inputs[0])
+        return 1000 - sum(
+            saved for name, saved in size.items() if name in by_name and "~" in by_name[name].inputs[0]
+        )
 
     def plan(network: Graph) -> Result:
         return Result("exact", (1,), moved(network), 0, 1, 1, 0.0)
 
     most = macs + by_cost[1].cones[0].macs + by_cost[2].cones[0].macs
     outcome = search_copies(graph, plan, moved, lambda _: False, most_macs=most, late=lambda: False)
-    assert {copy.of for copy in outcome.copies} == {name for barrier in by_cost[1:] for name in barrier.cones[0].operators}
+    assert {copy.of for copy in outcome.copies} == {
+        name for barrier in by_cost[1:] for name in barrier.cones[0].operators
+    }
     assert outcome.result.dram_bytes == 950
 
 
 def test_the_bound_without_recomputation_asks_for_a_mean_of_all_channels_that_gates_its_own_map() -> None:
-    """Per gated map that the buffer cannot hold, what is over goes out and comes back; where channels are gated one by one, nothing must."""
+    """Per gated map that the buffer cannot hold, what is over goes out and comes back;
+    where channels are gated one by one, nothing must.
+    """
     chip = Hardware(256 * 1024, element_bytes=2)
     graph = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
     bounds = GroupCosts.of(graph, chip).unfused().bounds
     maps = {graph.tensors[barrier.map].elements * 2 for barrier in barriers(graph)}
     assert round(bounds.without_recompute_bytes, -4) == 46_040_000
-    over = sum(2 * max(graph.tensors[barrier.map].elements * 2 - chip.buffer_bytes + 1, 0) for barrier in barriers(graph))
+    over = sum(
+        2 * max(graph.tensors[barrier.map].elements * 2 - chip.buffer_bytes + 1, 0)
+        for barrier in barriers(graph)
+    )
     assert bounds.without_recompute_bytes - bounds.compulsory_bytes == over > 0
     assert max(maps) > chip.buffer_bytes > min(maps)
     apart = replace(graph, operators=tuple(_gating_itself(op) for op in graph.operators))
@@ -145,12 +169,20 @@ def test_the_bound_without_recomputation_asks_for_a_mean_of_all_channels_that_ga
 def _gating_itself(op: Operator) -> Operator:
     """Each channel gated by its own mean, not by those of all channels."""
     own = op.name.endswith(".se.expand")
-    return replace(op, kind="Relu", inputs=(op.name.replace(".expand", ".mean"),), attributes={}) if own else op
+    return (
+        replace(op, kind="Relu", inputs=(op.name.replace(".expand", ".mean"),), attributes={}) if own else op
+    )
 
 
-def planned_network(graph: Graph, kib: float, recompute: float, folder: Path | None = None) -> tuple[Plan, Graph]:
+def planned_network(
+    graph: Graph, kib: float, recompute: float, folder: Path | None = None
+) -> tuple[Plan, Graph]:
     config = Config(
-        "zoo:efficientnet_b0", Hardware(int(kib * 1024), element_bytes=4), "all", max_recompute=recompute, search=SearchConfig(time_limit=60)
+        "zoo:efficientnet_b0",
+        Hardware(int(kib * 1024), element_bytes=4),
+        "all",
+        max_recompute=recompute,
+        search=SearchConfig(time_limit=60),
     )
     outcome = find_plan(config, graph=graph)
     return (write_outcome(outcome, folder).plan if folder else outcome.draft.finished()), outcome.graph
@@ -163,7 +195,9 @@ def copied(gated: Graph, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan
     return *planned_network(gated, 160, 2.0, folder), folder
 
 
-def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowed(gated: Graph, copied: tuple[Plan, Graph, Path]) -> None:
+def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowed(
+    gated: Graph, copied: tuple[Plan, Graph, Path]
+) -> None:
     macs = sum(Dataflow.of(gated).macs)
     moved: list[int] = []
     for recompute in (1.0, 1.2, 2.0):
@@ -178,8 +212,11 @@ def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowe
     assert copied[0].totals.compulsory_bytes <= bound <= moved[0]
 
 
-@pytest.mark.parametrize(("recompute", "call"), [(2.0, 0), (2.0, 3), (1.0001, 1)])  # without a plan, with two, at the very last
-def test_ctrl_c_between_two_searches_leaves_the_best_plan_so_far(gated: Graph, monkeypatch: pytest.MonkeyPatch, recompute: float, call: int) -> None:
+# without a plan, with two, at the very last
+@pytest.mark.parametrize(("recompute", "call"), [(2.0, 0), (2.0, 3), (1.0001, 1)])
+def test_ctrl_c_between_two_searches_leaves_the_best_plan_so_far(
+    gated: Graph, monkeypatch: pytest.MonkeyPatch, recompute: float, call: int
+) -> None:
     asked, moved = count(), list[int]()
 
     def broken_off(costs: GroupCosts, options: SearchOptions) -> Result:
@@ -190,7 +227,13 @@ def test_ctrl_c_between_two_searches_leaves_the_best_plan_so_far(gated: Graph, m
         return result
 
     monkeypatch.setattr("lfopt.app.recompute.solve", broken_off)
-    job = Config("zoo:efficientnet_b0", Hardware(160 << 10, element_bytes=4), "all", max_recompute=recompute, search=SearchConfig(compare=("local",)))
+    job = Config(
+        "zoo:efficientnet_b0",
+        Hardware(160 << 10, element_bytes=4),
+        "all",
+        max_recompute=recompute,
+        search=SearchConfig(compare=("local",)),
+    )
     outcome = find_plan(job, graph=gated)
     assert next(asked) == call + 1, "nothing is searched again"
     assert outcome.interrupted
@@ -200,7 +243,9 @@ def test_ctrl_c_between_two_searches_leaves_the_best_plan_so_far(gated: Graph, m
     assert verified(outcome.draft.finished(Limit(lambda: True)), outcome.graph).holds
 
 
-def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(gated: Graph, copied: tuple[Plan, Graph, Path]) -> None:
+def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(
+    gated: Graph, copied: tuple[Plan, Graph, Path]
+) -> None:
     plan, graph, folder = copied
     assert plan.copies
     assert verify(folder).holds
@@ -211,7 +256,12 @@ def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(gated: Grap
     assert not differing(done.outputs, wanted)
     assert not simulate(plan, graph).disagreements
     assert {bool(step.then) for group in plan.groups for step in computations(group.steps)} == {False, True}
-    assert any(step.accumulator >= 0 for group in plan.groups if group.mode == "lbdf" for step in computations(group.steps))
+    assert any(
+        step.accumulator >= 0
+        for group in plan.groups
+        if group.mode == "lbdf"
+        for step in computations(group.steps)
+    )
     baselines = GroupCosts.of(gated, plan.hardware)  # of the network, not of what is computed again
     assert plan.totals.layer_by_layer_bytes == totals_of(baselines, plan.groups, 0).layer_by_layer_bytes
 
@@ -237,28 +287,39 @@ def test_a_cap_that_makes_no_sense_is_refused(value: float) -> None:
         Config("zoo:efficientnet_b0", Hardware(1 << 18), max_recompute=value)
 
 
-# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+# -- one truth -----------------------------------------------------------------------------------------------
 
 
-LARGEST = 1e15  # of values of real numbers that become integers: the ratio of two scales stays one that int32 holds
+# of values of real numbers that become integers: the ratio of two scales stays one that int32 holds
+LARGEST = 1e15
 
 
 def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
-    """A random network with random copies, under a random scheme: what disagrees; copies, and steps with others in flight."""
+    """A random network with random copies, under a random scheme: what disagrees;
+    copies, and steps with others in flight.
+    """
     rng = np.random.default_rng(seed)
     original = computable(random_graph(rng, int(rng.integers(4, 12))))
     inputs = random_inputs(original, rng)
-    if integers and all(np.abs(value).max(initial=0) < LARGEST for value in reference(original, inputs, everything=True).values()):
+    if integers and all(
+        np.abs(value).max(initial=0) < LARGEST
+        for value in reference(original, inputs, everything=True).values()
+    ):
         original, inputs = in_integers(original, inputs, rng)
     hardware = random_hardware(rng, original)
-    chosen = {b.reduction: b.cones[int(rng.integers(len(b.cones)))] for b in barriers(original) if rng.random() < 0.8}
+    chosen = {
+        b.reduction: b.cones[int(rng.integers(len(b.cones)))]
+        for b in barriers(original)
+        if rng.random() < 0.8
+    }
     graph, copies = with_copies(original, chosen)
     costs = GroupCosts.of(graph, hardware, scheme="all", epilogue=bool(rng.random() < 0.7))
     groups = random_scheme(costs, seed) if rng.random() < 0.5 else solve(costs).groups
     groups = link(costs, groups) if seed % 3 else groups
     plan = planned(costs, groups)
     outputs = reference(original, inputs)
-    wanted = {name: value for name, value in outputs.items() if np.isfinite(value).all()}  # sums that overflow depend on their order
+    # sums that overflow depend on their order
+    wanted = {name: value for name, value in outputs.items() if np.isfinite(value).all()}
     wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)
     bound = GroupCosts.of(original, hardware, scheme="all", epilogue=costs.epilogue).bounds.recomputing_bytes
     plan = replace(
@@ -268,7 +329,11 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
         totals=totals_of(costs.unfused(copies), plan.groups, bound),
     )
     wrong += recount(graph, plan).discrepancies
-    flying = sum(isinstance(step, Compute) and bool(step.then) for group in plan.groups for step in computations(group.steps))
+    flying = sum(
+        isinstance(step, Compute) and bool(step.then)
+        for group in plan.groups
+        for step in computations(group.steps)
+    )
     return [f"seed {seed}: {line}" for line in wrong], len(copies), flying
 
 
@@ -282,7 +347,8 @@ def run_many(seeds: Sequence[int], *, integers: bool = False) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_with_copies_and_operators_in_flight_there_is_one_truth(*, integers: bool) -> None:
-    run_many([*range(75), 2701, 4722, 6339], integers=integers)  # with faults once: tables behind a Split, a narrow strip, a mean that nobody reads
+    # with faults once: tables behind a Split, a narrow strip, a mean that nobody reads
+    run_many([*range(75), 2701, 4722, 6339], integers=integers)
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Mode `chained`: maps that stay on chip from one stage to the next, some written over others; what the plan says, and nothing in it in vain."""
+"""Mode `chained`: maps that stay on chip from one stage to the next, some written over others;
+what the plan says, and nothing in it in vain.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from search.options import SearchOptions
 from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.agreement import disagreements
-from tests.planning.alterations import altered_steps, check_alterations, rings_with_a_row_less, stages, verdict, with_place
+from tests.planning.alterations import (
+    altered_steps,
+    check_alterations,
+    rings_with_a_row_less,
+    stages,
+    verdict,
+    with_place,
+)
 from tests.random_plans import Values, computable, in_integers, planned, random_inputs
 from tests.strategies import random_gate, random_graph, random_hardware
 
@@ -46,15 +55,22 @@ class Case(NamedTuple):
         kinds: set[str] = set()
         for group in self.chains:
             maps = [place for place in group.places if place.purpose == "map"]
-            shared = Counter((place.address, place.slots, place.slot_bytes) for place in maps if place.slots > 1)
+            shared = Counter(
+                (place.address, place.slots, place.slot_bytes) for place in maps if place.slots > 1
+            )
             kinds |= {"over"} if max(shared.values(), default=0) > 1 else set()
             kinds |= {"spilled"} if group.spilled else set()
-            kinds |= {"parameters"} if group.dram.parameter > self.costs.hardware.parameter_store_bytes else set()
+            kinds |= (
+                {"parameters"} if group.dram.parameter > self.costs.hardware.parameter_store_bytes else set()
+            )
         return kinds
 
 
 def cases(seeds: range, *, whole_bytes: bool = False) -> Iterator[Case]:
-    """Random networks in float32 and int8 of which some groups are chains. `whole_bytes`: of weights, on every chip."""
+    """Random networks in float32 and int8 of which some groups are chains.
+
+    `whole_bytes`: of weights, on every chip.
+    """
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph = computable(random_gate(rng) if seed % 3 == 1 else random_graph(rng, 10 if seed % 3 else 16))
@@ -62,7 +78,9 @@ def cases(seeds: range, *, whole_bytes: bool = False) -> Iterator[Case]:
         if seed % 2 and all(np.isfinite(value).all() for value in reference(graph, inputs).values()):
             graph, inputs = in_integers(graph, inputs, rng)
         hardware = random_hardware(rng, graph)
-        costs = GroupCosts.of(graph, replace(hardware, weight_bits=None) if whole_bytes else hardware, scheme="all")
+        costs = GroupCosts.of(
+            graph, replace(hardware, weight_bits=None) if whole_bytes else hardware, scheme="all"
+        )
         before = solve(costs, SearchOptions(passes=1)).groups
         groups = link(costs, before)
         plan = planned(costs, groups)
@@ -70,15 +88,24 @@ def cases(seeds: range, *, whole_bytes: bool = False) -> Iterator[Case]:
             yield Case(graph, inputs, costs, before, groups, plan)
 
 
-# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+# -- one truth -----------------------------------------------------------------------------------------------
 
 
 def test_a_chain_moves_what_was_planned_executed_and_recounted_and_computes_the_same() -> None:
     kinds: Counter[str] = Counter()
     for case in cases(range(80)):
         assert case.costs.dram_bytes(case.groups) < case.costs.dram_bytes(case.before)
-        wrong = disagreements(case.costs, case.groups, case.plan, execute(case.plan, case.graph, case.inputs), reference(case.graph, case.inputs))
-        plan = replace(case.plan, totals=totals_of(case.costs.unfused(), case.plan.groups, case.costs.bounds.recomputing_bytes))
+        wrong = disagreements(
+            case.costs,
+            case.groups,
+            case.plan,
+            execute(case.plan, case.graph, case.inputs),
+            reference(case.graph, case.inputs),
+        )
+        plan = replace(
+            case.plan,
+            totals=totals_of(case.costs.unfused(), case.plan.groups, case.costs.bounds.recomputing_bytes),
+        )
         wrong += recount(case.graph, plan).discrepancies
         assert not wrong, (case.graph, case.costs.hardware, wrong)
         kinds.update({"chain", *case.kinds})
@@ -92,7 +119,9 @@ def test_most_chains_are_found_again_when_their_groups_are_planned_by_themselves
     for case in cases(range(200, 240), whole_bytes=True):
         scheme = FusionScheme(tuple(case.costs.dataflow.names(group) for group in case.groups))
         again = plan_of(case.graph, scheme, case.costs.hardware, modes="all")
-        same = not isinstance(again, DoesNotFit) and again.totals.dram_bytes <= sum(group.dram.total for group in case.plan.groups)
+        same = not isinstance(again, DoesNotFit) and again.totals.dram_bytes <= sum(
+            group.dram.total for group in case.plan.groups
+        )
         counts[same] += 1
     assert counts[True] > 2 * counts[False], counts
 
@@ -107,14 +136,19 @@ def test_the_bound_of_a_scheme_that_is_given_lies_between_what_is_compulsory_and
         if not all(np.isfinite(value).all() for value in reference(graph, inputs).values()):
             continue
         graph, _ = in_integers(graph, inputs, rng)
-        plan = plan_of(graph, FusionScheme(tuple((op.name,) for op in Dataflow.of(graph).operators)), random_hardware(rng, graph), modes="all")
+        plan = plan_of(
+            graph,
+            FusionScheme(tuple((op.name,) for op in Dataflow.of(graph).operators)),
+            random_hardware(rng, graph),
+            modes="all",
+        )
         if not isinstance(plan, DoesNotFit):
             assert not [line for line in recount(graph, plan).discrepancies if line.startswith("totals")]
             planned_alone += plan.hardware.parameter_store_bytes > 0
     assert planned_alone > 20
 
 
-# -- nothing in vain ---------------------------------------------------------------------------------------------------------------------------
+# -- nothing in vain -----------------------------------------------------------------------------------------
 
 
 def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
@@ -127,13 +161,18 @@ def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
                 tally[seen] += 1
             for index, place in enumerate(stage.group.places):
                 if place.slot_bytes:
-                    assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", place
+                    assert (
+                        verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1))
+                        == "violation"
+                    ), place
     assert tally["violation"] > 40
     assert tally[""] < 0.15 * tally.total(), tally
 
 
 def test_a_place_elsewhere_is_noticed_where_it_lies_over_what_is_needed() -> None:
-    """By the recount, which knows just one kind of places that share bytes slot by slot, if execution notices it."""
+    """By the recount, which knows just one kind of places that share bytes slot by slot,
+    if execution notices it.
+    """
     seen = missed = 0
     for case in cases(range(400, 430)):
         for stage in stages(case.plan, case.graph, case.inputs):
@@ -155,18 +194,27 @@ def test_no_step_can_be_altered_unnoticed() -> None:
     for case in cases(range(500, 530)):
         for stage in stages(case.plan, case.graph, case.inputs):
             if stage.group.mode == "chained" and step_count(stage.group.steps) < 300:
-                check_alterations((each for each in altered_steps(stage, rng, 4) if each[3] or each[0] != "drop"), counts)
+                check_alterations(
+                    (each for each in altered_steps(stage, rng, 4) if each[3] or each[0] != "drop"), counts
+                )
     assert counts.total() > 60
 
 
-# -- networks ----------------------------------------------------------------------------------------------------------------------------------
+# -- networks ------------------------------------------------------------------------------------------------
 
 
 def test_residual_blocks_write_their_result_over_what_they_add() -> None:
     graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 32, 32)}, "default")
-    outcome = find_plan(Config("mobilenet_v2", Hardware(12 * 1024), "all", search=SearchConfig(time_limit=60)), graph=graph)
+    outcome = find_plan(
+        Config("mobilenet_v2", Hardware(12 * 1024), "all", search=SearchConfig(time_limit=60)), graph=graph
+    )
     case = Case(
-        outcome.graph, random_inputs(graph, np.random.default_rng(0)), outcome.costs, (), outcome.best.result.groups, outcome.draft.finished()
+        outcome.graph,
+        random_inputs(graph, np.random.default_rng(0)),
+        outcome.costs,
+        (),
+        outcome.best.result.groups,
+        outcome.draft.finished(),
     )
     assert "over" in case.kinds
     done = execute(case.plan, case.graph, case.inputs)
@@ -176,7 +224,12 @@ def test_residual_blocks_write_their_result_over_what_they_add() -> None:
 
 def test_mobilenet_moves_each_tensor_of_its_ends_once_and_no_other() -> None:
     graph = load_network("zoo:mobilenet_v2", {}, "default", weights=False)
-    outcome = find_plan(Config("mobilenet_v2", Hardware(128 * 1024, element_bytes=1), "all", search=SearchConfig(time_limit=60)), graph=graph)
+    outcome = find_plan(
+        Config(
+            "mobilenet_v2", Hardware(128 * 1024, element_bytes=1), "all", search=SearchConfig(time_limit=60)
+        ),
+        graph=graph,
+    )
     totals = outcome.plan.totals
     assert totals.dram_bytes == totals.compulsory_bytes == totals.lower_bound_bytes
     assert totals.proof == "optimal"

@@ -1,4 +1,6 @@
-"""Mode `gated`: a map that waits for reductions of itself, in two phases; what fits of it stays on chip, the rest goes out and comes back."""
+"""Mode `gated`: a map that waits for reductions of itself, in two phases;
+what fits of it stays on chip, the rest goes out and comes back.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,23 @@ from tests.agreement import disagreements
 from tests.codegen.counting import disagreement
 from tests.codegen.streams import disagreement as emulated
 from tests.following import follow
-from tests.planning.alterations import CAUGHT_BY, Stage, altered_steps, rings_with_a_row_less, stages, verdict, with_place
+from tests.planning.alterations import (
+    CAUGHT_BY,
+    Stage,
+    altered_steps,
+    rings_with_a_row_less,
+    stages,
+    verdict,
+    with_place,
+)
 from tests.random_plans import Values, in_integers, planned, random_inputs
 from tests.strategies import inverted_residual, random_gate, random_hardware
 
 
 class Case(NamedTuple):
-    """A random network with a group in mode gated, and a buffer on which it keeps nothing, all, or something in between."""
+    """A random network with a group in mode gated, and a buffer on which it keeps nothing, all,
+    or something in between.
+    """
 
     graph: Graph
     inputs: Values
@@ -83,30 +95,47 @@ def case(seed: int, *, integers: bool = False) -> Case | None:
         hardware = replace(hardware, dram_row_align=16, channel_align=16, constant_align=16)
     costs = GroupCosts.of(graph, hardware, scheme="all")
     mode = gated(costs)
-    groups = [mask for block in mode.gates.blocks for mask in block.groups if mode.need(mask) < NEVER and costs.groups.parameters_fit(mask)]
+    groups = [
+        mask
+        for block in mode.gates.blocks
+        for mask in block.groups
+        if mode.need(mask) < NEVER and costs.groups.parameters_fit(mask)
+    ]
     if not groups:
         return None
     mask = max(groups) if rng.random() < 0.6 else int(rng.choice(groups))
     (m,) = {block.map for block in mode.gates.blocks if mask in block.groups}
     costs = costs.at(mode.need(mask) + 1 + int(rng.random() * 1.2 * costs.groups.map_bytes[m]))
-    costs._prices[mask] = gated(costs).price(mask, costs.hardware.buffer_bytes, 0)  # whatever other modes would move
-    scheme = executable(costs.dataflow, (*(1 << i for i in range(len(costs.dataflow)) if not mask >> i & 1), mask))
+    # whatever other modes would move
+    costs._prices[mask] = gated(costs).price(mask, costs.hardware.buffer_bytes, 0)
+    scheme = executable(
+        costs.dataflow, (*(1 << i for i in range(len(costs.dataflow)) if not mask >> i & 1), mask)
+    )
     plan = planned(costs, scheme)
     if not all(group.steps for group in plan.groups):
         return None
     return _found(graph, inputs, costs, scheme, plan, mask)
 
 
-def _found(graph: Graph, inputs: Values, costs: GroupCosts, scheme: tuple[int, ...], plan: Plan, mask: int) -> Case:
-    choices, (_, choice) = gated(costs).choices(mask), gated(costs)._widened(mask, costs.hardware.buffer_bytes)
+def _found(
+    graph: Graph, inputs: Values, costs: GroupCosts, scheme: tuple[int, ...], plan: Plan, mask: int
+) -> Case:
+    choices, (_, choice) = (
+        gated(costs).choices(mask),
+        gated(costs)._widened(mask, costs.hardware.buffer_bytes),
+    )
     assert choices is not None
     plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
     return Case(graph, inputs, costs, scheme, plan, plan.groups[scheme.index(mask)], choices, choice)
 
 
 @cache
-def remaking(parts: int, chip: Hardware, channels: int = 32, *, skip: bool = True, integers: bool = False) -> Case:
-    """Some channels to 96 and back, 10 x 10 pixels, on the least buffer on which some slices are kept and the others made again, so often."""
+def remaking(
+    parts: int, chip: Hardware, channels: int = 32, *, skip: bool = True, integers: bool = False
+) -> Case:
+    """Some channels to 96 and back, 10 x 10 pixels,
+    on the least buffer on which some slices are kept and the others made again, so often.
+    """
     rng = np.random.default_rng(1)
     graph = inverted_residual(rng, channels, 96, 10, skip=skip)
     inputs = random_inputs(graph, rng)
@@ -116,7 +145,12 @@ def remaking(parts: int, chip: Hardware, channels: int = 32, *, skip: bool = Tru
     every = costs.dataflow.everything
     for beta in range(gated(costs).need(every) // 512 * 512 + 512, 1 << 17, 512):
         choice = gated(costs).cheapest(every, beta)
-        if choice is not None and choice.option.again and choice.kept and choice.option.part * parts == channels:
+        if (
+            choice is not None
+            and choice.option.again
+            and choice.kept
+            and choice.option.part * parts == channels
+        ):
             costs = costs.at(beta)
             costs._prices[every] = gated(costs).price(every, beta, 0)
             return _found(graph, inputs, costs, (every,), planned(costs, (every,)), every)
@@ -136,7 +170,7 @@ def cases(seeds: range, *, integers: bool = False) -> list[Case]:
     return [drawn for seed in seeds if (drawn := case(seed, integers=integers)) is not None]
 
 
-# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+# -- one truth -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("integers", [False, True])
@@ -144,13 +178,18 @@ def test_a_block_moves_what_was_priced_and_comes_out_the_same(*, integers: bool)
     kinds: Counter[str] = Counter()
     for block in cases(range(45), integers=integers):
         done = execute(block.plan, block.graph, block.inputs)
-        assert not disagreements(block.costs, block.groups, block.plan, done, reference(block.graph, block.inputs))
+        assert not disagreements(
+            block.costs, block.groups, block.plan, done, reference(block.graph, block.inputs)
+        )
         assert not recount(block.graph, block.plan).discrepancies
         kinds.update(block.kinds)
     everything = (
-        "made again,all kept,none kept,some kept,head,no head,map from outside,tail,no tail,weights held,weights in blocks,input stays,input again"
+        "made again,all kept,none kept,some kept,head,no head,map from outside,tail,no "
+        "tail,weights held,weights in blocks,input stays,input again"
     )
-    assert all(kinds[kind] for kind in (*everything.split(","), "parts", "bands", "windows", "flights", "aligned")), kinds
+    assert all(
+        kinds[kind] for kind in (*everything.split(","), "parts", "bands", "windows", "flights", "aligned")
+    ), kinds
 
 
 @pytest.mark.parametrize("integers", [False, True])
@@ -167,7 +206,9 @@ def test_what_is_not_kept_is_made_again(parts: int, tmp_path: Path, *, skip: boo
     for integers in (False, True):
         block = remaking(parts, CHIP, skip=skip, integers=integers)
         done = execute(block.plan, block.graph, block.inputs)
-        assert not disagreements(block.costs, block.groups, block.plan, done, reference(block.graph, block.inputs))
+        assert not disagreements(
+            block.costs, block.groups, block.plan, done, reference(block.graph, block.inputs)
+        )
         assert not recount(block.graph, block.plan).discrepancies
         assert not disagreement(block.plan, block.graph, block.inputs, tmp_path / str(integers))
 
@@ -185,7 +226,10 @@ def test_what_making_slices_again_takes_and_moves() -> None:
     elements = [weight.elements for i in block.sizes.block.ahead for weight in flow.weights[i]]
     assert sum(elements) >= 96 * (32 + 9)
     assert (group.spilled, group.dram.spill) == ((), 0)
-    assert group.dram.total == block.costs.groups.once(block.groups[0]).total + 2 * 2 * sum(elements) * gone // 96
+    assert (
+        group.dram.total
+        == block.costs.groups.once(block.groups[0]).total + 2 * 2 * sum(elements) * gone // 96
+    )
     assert block.choice.macs == 2 * gone * 100 * (32 + 9) == simulate(block.plan, block.graph).recomputed_macs
 
 
@@ -195,7 +239,10 @@ def test_no_more_is_made_again_than_is_allowed() -> None:
     most = own + block.choice.macs
     allowed = most / own
     assert not recount(block.graph, replace(block.plan, max_recompute=allowed)).discrepancies
-    assert any("max_recompute" in line for line in recount(block.graph, replace(block.plan, max_recompute=allowed - 1 / own)).discrepancies)
+    assert any(
+        "max_recompute" in line
+        for line in recount(block.graph, replace(block.plan, max_recompute=allowed - 1 / own)).discrepancies
+    )
     same, less, none = (Choices(block.sizes, macs).cheapest(beta) for macs in (most, most - 1, own))
     assert same is not None and less is not None and none is not None
     assert same.dram == block.choice.dram
@@ -204,7 +251,9 @@ def test_no_more_is_made_again_than_is_allowed() -> None:
 
 
 def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
-    """Every way, slice, and number of channels kept, for groups with slices as wide as they must be to keep any."""
+    """Every way, slice, and number of channels kept,
+    for groups with slices as wide as they must be to keep any.
+    """
     for block in [*cases(range(8)), remaking(2, CHIP)]:
         sizes, choices, beta = block.sizes, block.choices, block.costs.hardware.buffer_bytes
         best: list[tuple[int, int]] = []
@@ -220,17 +269,21 @@ def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
             wide = min(width, max(kept, sizes.channels - kept))
             fits = any(sizes.buffer_bytes(option, wide, kept, (rows, 1)) < beta for rows in (1, sizes.height))
             if fits and sizes.macs_again(option, kept) <= choices.spare_macs:
-                best.append((sizes.dram(option, wide, kept, sizes.widths[0]).total, sizes.macs_again(option, kept)))
+                best.append(
+                    (sizes.dram(option, wide, kept, sizes.widths[0]).total, sizes.macs_again(option, kept))
+                )
         choice = choices.cheapest(beta)
         assert choice is not None
         assert (choice.dram.total, choice.macs) == min(best)
 
 
-# -- no more than it needs ---------------------------------------------------------------------------------------------------------------------
+# -- no more than it needs -----------------------------------------------------------------------------------
 
 
 def stage_of(block: Case) -> Stage:
-    return next(stage for stage in stages(block.plan, block.graph, block.inputs) if stage.group is block.group)
+    return next(
+        stage for stage in stages(block.plan, block.graph, block.inputs) if stage.group is block.group
+    )
 
 
 def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
@@ -241,7 +294,9 @@ def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
             assert gave == "violation" or (not gave and why), f"{block.group.nodes}: {name}: {gave} {why}"
             seen["rows"] += gave == "violation"
         for index, place in enumerate(block.group.places):
-            assert verdict(stage, with_place(block.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"{block.group.nodes}: {place}"
+            assert (
+                verdict(stage, with_place(block.group, index, slot_bytes=place.slot_bytes - 1)) == "violation"
+            ), f"{block.group.nodes}: {place}"
             seen[place.purpose] += 1
     assert seen["rows"] > 40
     assert seen["sum"] > 6
@@ -252,13 +307,16 @@ def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed() -> None:
     for block in [*cases(range(14)), remaking(1, CHIP)]:
         for change, kind, step, seen in altered_steps(stage_of(block), rng, 6):
             spills = isinstance(step, Transfer) and step.store and step.kind == "spill"
-            caught = {"bytes" if change == "repeat" else "violation"} if spills else CAUGHT_BY[change, kind]  # what is not stored is missed later
+            # what is not stored is missed later
+            caught = {"bytes" if change == "repeat" else "violation"} if spills else CAUGHT_BY[change, kind]
             assert seen in caught, f"{block.group.nodes}: {change} {step}: {seen or 'nothing'} gives it away"
             counts[change, kind] += 1
     assert counts.total() > 100
 
 
-@pytest.mark.parametrize("wrong", ["spills nothing", "spills another", "weight passes", "band rows", "mode", "spill bytes"])
+@pytest.mark.parametrize(
+    "wrong", ["spills nothing", "spills another", "weight passes", "band rows", "mode", "spill bytes"]
+)
 def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
     noticed = 0
     for block in cases(range(45)):
@@ -272,25 +330,35 @@ def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
             "spill bytes": replace(group, dram=replace(group.dram, spill=group.dram.spill + 1)),
         }[wrong]
         if changed != group and group.spilled:
-            plan = replace(block.plan, groups=tuple(changed if other is group else other for other in block.plan.groups))
+            plan = replace(
+                block.plan, groups=tuple(changed if other is group else other for other in block.plan.groups)
+            )
             assert recount(block.graph, follow(plan)).discrepancies
             noticed += 1
     assert noticed > 5
 
 
-# -- what a buffer brings ----------------------------------------------------------------------------------------------------------------------
+# -- what a buffer brings ------------------------------------------------------------------------------------
 
 
 def test_more_buffer_keeps_more_and_never_moves_more() -> None:
     for block in cases(range(20)):
         before: GatedChoice | None = None
-        for beta in range(block.choices.least + 1, block.choices.least + 2 * block.sizes.kept_bytes(block.sizes.channels), 7):
+        for beta in range(
+            block.choices.least + 1, block.choices.least + 2 * block.sizes.kept_bytes(block.sizes.channels), 7
+        ):
             choice = block.choices.cheapest(beta)
             assert choice is not None
             if before is not None:
                 assert choice.dram.total <= before.dram.total
-                assert (choice.option, choice.width) != (before.option, before.width) or choice.kept >= before.kept
-            assert block.choices.cheapest(choice.buffer_bytes) is None or block.choices.cheapest(choice.buffer_bytes + 1) == choice
+                assert (choice.option, choice.width) != (
+                    before.option,
+                    before.width,
+                ) or choice.kept >= before.kept
+            assert (
+                block.choices.cheapest(choice.buffer_bytes) is None
+                or block.choices.cheapest(choice.buffer_bytes + 1) == choice
+            )
             before = choice
         assert block.choices.cheapest(block.choices.least) is None
 
@@ -305,7 +373,11 @@ def network() -> GroupCosts:
 def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(network: GroupCosts) -> None:
     """stage5.block2: 136 -> 816 -> 136 channels, 5 x 5, 18 x 18 pixels, with a skip."""
     mode = gated(network)
-    block = next(block for block in mode.gates.blocks if network.dataflow.operators[block.ahead[0]].name == "stage5.block2.expand")
+    block = next(
+        block
+        for block in mode.gates.blocks
+        if network.dataflow.operators[block.ahead[0]].name == "stage5.block2.expand"
+    )
     choices = mode.choices(block.members)
     assert choices is not None
     own = sum(network.dataflow.macs[i] for i in block.operators)
@@ -320,7 +392,8 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     first = x + kept + 5 * ring + ring + 816 * 2 + weights + width * 4
     row = 18 * 136
     shortest = (816 - choice.kept) % width or width
-    last = kept + 816 * 2 + 2 * ring + y + 2 * row * 2 + 136 * max(width, shortest + 1) * 2  # sums; rows of the result and the skip; weights, bias
+    # sums; rows of the result and the skip; weights, bias
+    last = kept + 816 * 2 + 2 * ring + y + 2 * row * 2 + 136 * max(width, shortest + 1) * 2
     assert choice.buffer_bytes == max(first, last)
     assert choice.buffer_bytes + pixels * 2 >= 256 * 1024  # not a channel more fits
     choice = mode.cheapest(block.members, 256 * 1024)  # twice as many multiply-accumulates
@@ -329,7 +402,8 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     assert (choice.option.part, choice.option.again, choice.dram.spill) == (68, True, 0)
     assert choice.dram.total == once + 2 * gone * (136 + 25 + 2) * 2
     assert choice.macs == 2 * gone * (136 + 25) * pixels <= own
-    rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width  # of expand, D, and what is gated
+    # of expand, D, and what is gated
+    rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width
     last = kept + x + 816 * 2 + rings + 68 * pixels * 4 + 68 * 18 * 2 + weights
     assert last <= choice.buffer_bytes < last + 68 * 2 + 1
 
@@ -337,7 +411,11 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
 def test_slices_use_all_columns_of_the_mac_array(network: GroupCosts) -> None:
     mode = gated(network)
     chosen = [mode.cheapest(block.members, 256 * 1024) for block in mode.gates.blocks]
-    assert all(choice.width >= 16 for choice in chosen if choice is not None and (choice.dram.spill or choice.macs and choice.kept))
+    assert all(
+        choice.width >= 16
+        for choice in chosen
+        if choice is not None and (choice.dram.spill or choice.macs and choice.kept)
+    )
     assert sum(choice is not None for choice in chosen) > 15
 
 

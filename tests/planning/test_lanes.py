@@ -19,7 +19,11 @@ from lfopt.rewrite.simplify import simplify
 SIZE = 60  # channels of x
 
 
-def network(nodes: list[tuple[str, list[str], list[str], dict[str, Any]]], ints: dict[str, list[int]], shape: tuple[int, ...]) -> Graph:
+def network(
+    nodes: list[tuple[str, list[str], list[str], dict[str, Any]]],
+    ints: dict[str, list[int]],
+    shape: tuple[int, ...],
+) -> Graph:
     """A network on x; the last node makes the outputs."""
     graph = helper.make_graph(
         [helper.make_node(kind, inputs, outputs, **more) for kind, inputs, outputs, more in nodes],
@@ -35,9 +39,18 @@ ORDER = np.random.default_rng(0).permutation(SIZE).tolist()
 CASES = {
     "Concat": ([("Concat", ["x", "x", "x"], ["y"], {"axis": 1})], {}),
     "Split": ([("Split", ["x", "s"], ["a", "b", "c"], {"axis": 1})], {"s": [7, 32, SIZE - 39]}),
-    "Slice": ([("Slice", ["x", "from", "to", "axes", "by"], ["y"], {})], {"from": [5], "to": [SIZE], "axes": [1], "by": [3]}),
-    "far apart": ([("Slice", ["x", "from", "to", "axes", "by"], ["y"], {})], {"from": [1], "to": [SIZE], "axes": [1], "by": [29]}),
-    "shuffle": ([("Gather", ["x", "i"], ["y"], {"axis": 1})], {"i": np.arange(SIZE).reshape(3, -1).T.reshape(-1).tolist()}),
+    "Slice": (
+        [("Slice", ["x", "from", "to", "axes", "by"], ["y"], {})],
+        {"from": [5], "to": [SIZE], "axes": [1], "by": [3]},
+    ),
+    "far apart": (
+        [("Slice", ["x", "from", "to", "axes", "by"], ["y"], {})],
+        {"from": [1], "to": [SIZE], "axes": [1], "by": [29]},
+    ),
+    "shuffle": (
+        [("Gather", ["x", "i"], ["y"], {"axis": 1})],
+        {"i": np.arange(SIZE).reshape(3, -1).T.reshape(-1).tolist()},
+    ),
     "from behind": ([("Gather", ["x", "i"], ["y"], {"axis": 1})], {"i": list(range(-1, -SIZE - 1, -1))}),
     "any order": ([("Gather", ["x", "i"], ["y"], {"axis": 1})], {"i": ORDER}),
 }
@@ -73,7 +86,10 @@ def test_what_moves_more_than_channels_is_none(what: str) -> None:
     nodes, ints = {
         "rows": ([("Split", ["x"], ["a", "b"], {"axis": 2, "num_outputs": 2})], {}),
         "two maps": ([("Concat", ["x", "x"], ["y"], {"axis": 0})], {}),
-        "an index that is not known": ([("Cast", ["x"], ["i"], {"to": TensorProto.INT64}), ("Gather", ["x", "i"], ["y"], {"axis": 1})], {}),
+        "an index that is not known": (
+            [("Cast", ["x"], ["i"], {"to": TensorProto.INT64}), ("Gather", ["x", "i"], ["y"], {"axis": 1})],
+            {},
+        ),
     }[what]
     assert channel_runs(Dataflow.of(network(nodes, ints, (1, 4, 4, 2))).calls[-1]) is None
 
@@ -84,8 +100,14 @@ def test_what_moves_more_than_channels_is_none(what: str) -> None:
     ((1, 2, 30, 4, 5), (0, 1, 2, 4, 3), ["Reshape", "Transpose", "Reshape"]),
     ((1, 60, 2, 2, 5), (0, 1, 3, 2, 4), ["Reshape", "Transpose", "Reshape"]),
 ])  # fmt: skip
-def test_a_shuffle_of_channels_is_one_gather(cut: tuple[int, ...], axes: tuple[int, ...], kinds: list[str]) -> None:
-    nodes = [("Reshape", ["x", "cut"], ["a"], {}), ("Transpose", ["a"], ["b"], {"perm": axes}), ("Reshape", ["b", "whole"], ["y"], {})]
+def test_a_shuffle_of_channels_is_one_gather(
+    cut: tuple[int, ...], axes: tuple[int, ...], kinds: list[str]
+) -> None:
+    nodes = [
+        ("Reshape", ["x", "cut"], ["a"], {}),
+        ("Transpose", ["a"], ["b"], {"perm": axes}),
+        ("Reshape", ["b", "whole"], ["y"], {}),
+    ]
     graph = network(nodes, {"cut": list(cut), "whole": [1, SIZE, 4, 5]}, (1, SIZE, 4, 5))
     after = shuffles_as_gathers(graph)
     assert [operator.kind for operator in after.operators] == kinds

@@ -1,4 +1,6 @@
-"""The planner's ring sizes are those of the schedule run row by row, and the bounds that the exact search prunes with are bounds."""
+"""The planner's ring sizes are those of the schedule run row by row,
+and the bounds that the exact search prunes with are bounds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.brute import Oracle
 from tests.strategies import random_graph, random_hardware
 
 
-def each_graph(first: int, graphs: int, least: int, most: int) -> Iterator[tuple[int, np.random.Generator, Graph]]:
+def each_graph(
+    first: int, graphs: int, least: int, most: int
+) -> Iterator[tuple[int, np.random.Generator, Graph]]:
     """Seeded random graphs, each with the generator that made it."""
     for seed in range(first, first + graphs):
         rng = np.random.default_rng(seed)
@@ -35,7 +39,10 @@ def compare_rings(first: int, graphs: int, least: int, most: int) -> int:
         flow = Dataflow.of(graph)
         net, costs = RecountNetwork(graph), GroupCosts(flow, Hardware(1 << 20))
         for mask in Oracle(graph).legal_groups():
-            ours, wanted = ring_names(flow, costs.groups.line_buffers.ring_rows(mask)), rings(net, flow.names(mask))
+            ours, wanted = (
+                ring_names(flow, costs.groups.line_buffers.ring_rows(mask)),
+                rings(net, flow.names(mask)),
+            )
             assert ours == wanted, f"seed {seed}, group {flow.names(mask)}"
             compared += 1
     return compared
@@ -60,7 +67,9 @@ def grown(costs: GroupCosts, mask: int) -> tuple[Any, int]:
 
 
 def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
-    """Check what the exact search grows groups with; returns how many (part, group that contains it) pairs were looked at."""
+    """Check what the exact search grows groups with;
+    returns how many (part, group that contains it) pairs were looked at.
+    """
     pairs = 0
     for seed, rng, graph in each_graph(first, graphs, least, most):
         flow, net, hardware = Dataflow.of(graph), RecountNetwork(graph), random_hardware(rng, graph)
@@ -78,13 +87,17 @@ def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
             members = list(bits(mask))
             for size in range(1, len(members)) if isinstance(verdict, Cost) else ():
                 part = sum(1 << op for op in members[:size])
-                assert costs.may_grow(part, grown(costs, part)[0]), f"{what} cannot be reached by growing {flow.names(part)}"
+                assert costs.may_grow(part, grown(costs, part)[0]), (
+                    f"{what} cannot be reached by growing {flow.names(part)}"
+                )
         for part in range(1, 1 << len(flow)):
             (floor,), _ = grown(costs, part)
             for mask, counted in legal.items():
                 if part & ~mask == 0:
                     pairs += 1
-                    assert floor <= counted.buffer_bytes, f"seed {seed}, {hardware}, part {flow.names(part)} of {flow.names(mask)}"
+                    assert floor <= counted.buffer_bytes, (
+                        f"seed {seed}, {hardware}, part {flow.names(part)} of {flow.names(mask)}"
+                    )
     return pairs
 
 

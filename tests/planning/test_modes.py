@@ -1,4 +1,6 @@
-"""Every row of the table of modes, from its price to bytes counted in generated C; and the tables that must know the same rows."""
+"""Every row of the table of modes, from its price to bytes counted in generated C;
+and the tables that must know the same rows.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,30 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
     plans: list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]] = []
     for seed, scheme in product(range(LOOKED_THROUGH), schemes):
         rng = np.random.default_rng(seed)
-        graph = computable(random_gate(rng) if name in GATES else random_attention(rng) if name in ATTENTIONS else random_graph(rng, 6))
+        graph = computable(
+            random_gate(rng)
+            if name in GATES
+            else random_attention(rng)
+            if name in ATTENTIONS
+            else random_graph(rng, 6)
+        )
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
-        groups = link(costs, solve(costs).groups) if name in CHAINS else solve(costs).groups if name in GATES else random_scheme(costs, seed)
+        groups = (
+            link(costs, solve(costs).groups)
+            if name in CHAINS
+            else solve(costs).groups
+            if name in GATES
+            else random_scheme(costs, seed)
+        )
         plan = planned(costs, groups)
         if any(group.mode == name for group in plan.groups) and all(group.steps for group in plan.groups):
             plan = replace(
-                plan, totals=totals_of(costs.unfused(), plan.groups, costs.bounds.recomputing_bytes if name in CHAINS else costs.least_bytes)
+                plan,
+                totals=totals_of(
+                    costs.unfused(),
+                    plan.groups,
+                    costs.bounds.recomputing_bytes if name in CHAINS else costs.least_bytes,
+                ),
             )
             plans.append((costs, groups, plan, graph, random_inputs(graph, rng)))
         if len(plans) == 8:
@@ -58,11 +77,15 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
 
 
 @pytest.mark.parametrize("name", [name for name, mode in MODES.items() if not mode.alone])
-def test_a_mode_moves_the_same_bytes_priced_scheduled_executed_recounted_and_counted_in_c(name: str, tmp_path: Path) -> None:
+def test_a_mode_moves_the_same_bytes_priced_scheduled_executed_recounted_and_counted_in_c(
+    name: str, tmp_path: Path
+) -> None:
     counted = 0
     for number, (costs, groups, plan, graph, inputs) in enumerate(plans_with(name)):
         with threadpool_limits(1):
-            assert not disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))
+            assert not disagreements(
+                costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs)
+            )
         assert not recount(graph, plan).discrepancies
         if counted:
             continue

@@ -1,4 +1,6 @@
-"""Groups cut among workers: every row of a result made once, every row read there when it is read, by whoever reads it."""
+"""Groups cut among workers: every row of a result made once, every row read there when it is read,
+by whoever reads it.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,17 @@ def cases(seeds: range) -> Iterator[Case]:
 
 def leaving(flow: Dataflow, group: int) -> frozenset[int]:
     """Maps that leave the group."""
-    return frozenset(m for i in bits(group) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~group)
+    return frozenset(
+        m for i in bits(group) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~group
+    )
 
 
 def partition(case: Case) -> WorkPartition | str:
     costs, group, band_rows, workers = case
     layout = BufferLayout(costs.dataflow, costs.hardware)
-    places, _ = line_buffer_schedule(layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows=band_rows)
+    places, _ = line_buffer_schedule(
+        layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows=band_rows
+    )
     return cut(layout, group, places, band_rows, leaving(costs.dataflow, group), workers)
 
 
@@ -62,11 +68,22 @@ class Buffers:
         for step in unfold(steps):
             if not isinstance(step, Compute):
                 if step.gather:
-                    self.write(worker, next(m for m, tensor in enumerate(flow.maps) if tensor.name == step.tensor), row_span(step.box), own)
+                    self.write(
+                        worker,
+                        next(m for m, tensor in enumerate(flow.maps) if tensor.name == step.tensor),
+                        row_span(step.box),
+                        own,
+                    )
                 continue
             i = self.index[step.operator]
-            spans = {m: row_span(box) for m, box, place in zip(flow.results[i], step.boxes, step.places, strict=True) if place >= 0}
-            for r in range(min(first for first, _ in spans.values()), max(stop for _, stop in spans.values())):
+            spans = {
+                m: row_span(box)
+                for m, box, place in zip(flow.results[i], step.boxes, step.places, strict=True)
+                if place >= 0
+            }
+            for r in range(
+                min(first for first, _ in spans.values()), max(stop for _, stop in spans.values())
+            ):
                 for operand in flow.operands[i]:
                     m = operand.map
                     if flow.producer[m] < 0 or not self.group >> flow.producer[m] & 1:
@@ -102,7 +119,9 @@ def check(case: Case, cut: WorkPartition) -> None:
         buffers.before |= {*buffers.times}  # all have waited
     assert set(buffers.times.values()) <= {1}
     for m in leaving(flow, group):
-        assert {row for other, row in buffers.times if other == m} == {*range(flow.maps[m].rows)}, flow.maps[m].name
+        assert {row for other, row in buffers.times if other == m} == {*range(flow.maps[m].rows)}, flow.maps[
+            m
+        ].name
     for m in cut.common:
         assert buffers.rings[m] >= flow.maps[m].rows
 

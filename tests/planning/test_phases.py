@@ -1,4 +1,6 @@
-"""What contractions move in any schedule that computes nothing twice: against plans, and against blockings whose operand and result are free."""
+"""What contractions move in any schedule that computes nothing twice:
+against plans, and against blockings whose operand and result are free.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
-from lfopt.ops.phases import FACTORS, ContractionProducts, _beyond, _products_within, _touched, beyond_compulsory  # pyright: ignore[reportPrivateUsage]
+from lfopt.ops.phases import (
+    FACTORS,
+    ContractionProducts,
+    _beyond,
+    _products_within,
+    _touched,
+    beyond_compulsory,
+)  # pyright: ignore[reportPrivateUsage]
 from lfopt.planning import GroupCosts
 from lfopt.planning.phases import uses
 from lfopt.zoo.builder import Net
@@ -20,21 +29,26 @@ from tests.convolutions import random_convolutions
 
 
 def blocked_bytes(products: ContractionProducts, hardware: Hardware, on_chip: int) -> int:
-    """The fewest bytes of all blockings of one product: what is made and forgotten at once does not move, nor does what stays from block to block.
+    """The fewest bytes of all blockings of one product: what is made and forgotten at once does not move, nor
+    does what stays from block to block.
 
-    Of M x K x N; a block of sums stays while K runs, or a block of weights while M runs. The operand moves unless one block has all columns, sums
-    unless one has all of K.
+    Of M x K x N; a block of sums stays while K runs, or a block of weights while M runs. The operand moves
+    unless one block has all columns, sums unless one has all of K.
     """
     m, k, n = products.rows, products.inner, products.columns
     a, w, c = hardware.element_bytes, hardware.constant_bits(bias=False) // 8, hardware.accumulator_bytes
     totals: list[int] = []
-    sizes = [sorted({1, 2, 3, *(ceil(size / parts) for parts in range(1, 9))} & set(range(1, size + 1))) for size in (m, k, n)]
+    sizes = [
+        sorted({1, 2, 3, *(ceil(size / parts) for parts in range(1, 9))} & set(range(1, size + 1)))
+        for size in (m, k, n)
+    ]
     for rows, inner, columns in product(*sizes):
         if a * rows * inner + w * inner * columns + c * rows * columns > on_chip:
             continue
         over_m, over_k, over_n = ceil(m / rows), ceil(k / inner), ceil(n / columns)
         weights = w * k * n * (over_m if over_k * over_n > 1 else 1)
-        operand = 0 if over_n == 1 else a * m * k * over_n  # each block of it is made for one block of columns, or loaded
+        # each block of it is made for one block of columns, or loaded
+        operand = 0 if over_n == 1 else a * m * k * over_n
         totals.append(weights + operand)  # sums stay while l runs
         sums = 0 if over_k == 1 else 2 * c * m * n * (over_k - 1)
         totals.append(w * k * n + operand + sums)  # a block of weights stays while rows run
@@ -44,7 +58,11 @@ def blocked_bytes(products: ContractionProducts, hardware: Hardware, on_chip: in
 def check_blocked(seed: int) -> float:
     rng = np.random.default_rng(seed)
     rows, inner, columns = (int(2 ** rng.uniform(2, 9)) for _ in range(3))
-    hardware = Hardware(int(2 ** rng.uniform(5, 12)), element_bytes=int(rng.choice([1, 2])), accumulator_bytes=int(rng.choice([2, 4])))
+    hardware = Hardware(
+        int(2 ** rng.uniform(5, 12)),
+        element_bytes=int(rng.choice([1, 2])),
+        accumulator_bytes=int(rng.choice([2, 4])),
+    )
     products = ContractionProducts(rows, inner, columns, 1, 1, 1, 0)
     bound = max(_beyond([products], hardware, hardware.buffer_bytes, factor) for factor in FACTORS)
     moved = blocked_bytes(products, hardware, hardware.buffer_bytes)
@@ -68,10 +86,13 @@ def check_plan(seed: int) -> bool:
         x = net.conv(f"conv{k}", x, channels, act="relu" if rng.random() < 0.5 else None)
     graph = from_model(net.model(image, x, doc=""))
     hardware = Hardware(int(2 ** rng.uniform(9, 12)), element_bytes=int(rng.choice([1, 2])))
-    bounds = GroupCosts(Dataflow.of(graph), hardware, scheme="auto").bounds  # kernels of 1 x 1: bands compute nothing twice
+    # kernels of 1 x 1: bands compute nothing twice
+    bounds = GroupCosts(Dataflow.of(graph), hardware, scheme="auto").bounds
     for scheme in ("auto", "all"):
         costs = GroupCosts.of(graph, hardware, scheme=scheme, max_recompute=1.0)
-        assert solve(costs).dram_bytes >= bounds.without_recompute_bytes >= bounds.compulsory_bytes, f"seed {seed}: {hardware}, {scheme}"
+        assert solve(costs).dram_bytes >= bounds.without_recompute_bytes >= bounds.compulsory_bytes, (
+            f"seed {seed}: {hardware}, {scheme}"
+        )
     return bounds.without_recompute_bytes > bounds.compulsory_bytes
 
 
@@ -96,7 +117,11 @@ def test_bytes_touched_do_not_fall_with_the_products_done_and_per_product_do_not
     assert all(a < b < 4 * a for a, b in pairwise(sizes))
     assert sizes[-1] <= 700 * 900 * 2
     within = _products_within(products, hardware, 50_000)
-    assert _touched(products, hardware, within, 1e15) >= 50_000 > _touched(products, hardware, 0.99 * within, 1e15) * 0.97
+    assert (
+        _touched(products, hardware, within, 1e15)
+        >= 50_000
+        > _touched(products, hardware, 0.99 * within, 1e15) * 0.97
+    )
 
 
 def test_where_the_weights_fit_nothing_is_proven() -> None:
@@ -112,5 +137,7 @@ def test_weights_that_several_operators_read_and_operands_laid_out_from_others_a
     joined = net.conv("joined", net.concat("concat", [plain, plain]), 8)
     flow, hardware = Dataflow.of(from_model(net.model(image, joined, doc=""))), Hardware(1024)
     everything = beyond_compulsory(uses(flow, hardware, flow.everything), hardware, 1024)
-    without = beyond_compulsory(uses(flow, hardware, flow.everything & ~(1 << flow.position["joined"])), hardware, 1024)
+    without = beyond_compulsory(
+        uses(flow, hardware, flow.everything & ~(1 << flow.position["joined"])), hardware, 1024
+    )
     assert everything == without > 0

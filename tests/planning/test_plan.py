@@ -15,7 +15,16 @@ from lfopt.app.plans import make_draft, write_files
 from lfopt.app.report.summary import page_of
 from lfopt.app.verify import load_planned, verify
 from lfopt.frontend import from_model
-from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, ModelReference, Plan
+from lfopt.ir import (
+    DoesNotFit,
+    FusionScheme,
+    Graph,
+    Hardware,
+    InvalidConfig,
+    InvalidPlan,
+    ModelReference,
+    Plan,
+)
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Limit, Traffic, plan
 from search.exact import solve
@@ -39,7 +48,14 @@ def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a file")
 
-    for where, name in ((tempfile, "mkdtemp"), (tempfile, "mkstemp"), (Path, "open"), (Path, "mkdir"), (Path, "write_bytes"), (Path, "write_text")):
+    for where, name in (
+        (tempfile, "mkdtemp"),
+        (tempfile, "mkstemp"),
+        (Path, "open"),
+        (Path, "mkdir"),
+        (Path, "write_bytes"),
+        (Path, "write_text"),
+    ):
         monkeypatch.setattr(where, name, refuse)
 
 
@@ -54,7 +70,11 @@ def test_a_scheme_becomes_a_plan_whose_every_claim_holds(graph: Graph, no_files:
     assert [group.nodes for group in planned_scheme.groups] == list(TWO)
     assert all(group.steps for group in planned_scheme.groups)
     assert recount(graph, planned_scheme).agrees
-    assert planned_scheme.totals.lower_bound_bytes == planned_scheme.totals.compulsory_bytes < planned_scheme.totals.dram_bytes
+    assert (
+        planned_scheme.totals.lower_bound_bytes
+        == planned_scheme.totals.compulsory_bytes
+        < planned_scheme.totals.dram_bytes
+    )
     assert (planned_scheme.totals.proof, planned_scheme.search.method) == ("bound", "given")
 
 
@@ -62,11 +82,20 @@ def test_what_a_search_finds_plans_the_same_by_name() -> None:
     for seed in range(200):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(1, 9)))
-        costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), Traffic.TILED, scheme=("lbdf", "auto")[seed % 2])
+        costs = GroupCosts(
+            Dataflow.of(graph), random_hardware(rng, graph), Traffic.TILED, scheme=("lbdf", "auto")[seed % 2]
+        )
         result = solve(costs)
         draft = make_draft(graph, costs, result, result.lower_bound_bytes)
         scheme = FusionScheme(tuple(group.nodes for group in draft.plan.groups))
-        again = plan(graph, scheme, costs.hardware, modes=costs.scheme, lower_bound_bytes=result.lower_bound_bytes, search=draft.plan.search)
+        again = plan(
+            graph,
+            scheme,
+            costs.hardware,
+            modes=costs.scheme,
+            lower_bound_bytes=result.lower_bound_bytes,
+            search=draft.plan.search,
+        )
         assert again == draft.finished(), f"seed {seed}"
 
 
@@ -85,18 +114,32 @@ def test_a_group_that_does_not_fit_is_a_value(graph: Graph) -> None:
 
 
 def test_a_scheme_that_is_not_legal_is_refused_with_the_reason(graph: Graph) -> None:
-    with pytest.raises(InvalidPlan, match=r"^scheme: not legal: group 0 is not convex: 'conv2' lies between its operators$"):
+    with pytest.raises(
+        InvalidPlan, match=r"^scheme: not legal: group 0 is not convex: 'conv2' lies between its operators$"
+    ):
         plan(graph, FusionScheme((("conv1", "add"), ("relu",), ("conv2",))), CHIP)
 
 
-@pytest.mark.parametrize(("name", "value"), [("modes", "fast"), ("modes", None), ("traffic", "none"), ("band_rows", 0), ("band_rows", "all")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("modes", "fast"), ("modes", None), ("traffic", "none"), ("band_rows", 0), ("band_rows", "all")],
+)
 def test_options_are_checked_by_name(graph: Graph, name: str, value: object) -> None:
     with pytest.raises(InvalidConfig, match=f"^{name}: found {value!r}; accepted: "):
         plan(graph, FusionScheme(TWO), CHIP, **{name: value})  # type: ignore[arg-type]
 
 
 def test_options_are_those_of_the_plan(graph: Graph) -> None:
-    planned_scheme = plan(graph, FusionScheme(TWO), CHIP, modes="auto", traffic="once", epilogue=False, band_rows="max", limit=Limit(most=0))
+    planned_scheme = plan(
+        graph,
+        FusionScheme(TWO),
+        CHIP,
+        modes="auto",
+        traffic="once",
+        epilogue=False,
+        band_rows="max",
+        limit=Limit(most=0),
+    )
     assert isinstance(planned_scheme, Plan)
     assert (planned_scheme.scheme, planned_scheme.traffic, planned_scheme.epilogue) == ("auto", "once", False)
     assert all(group.unwritten for group in planned_scheme.groups)

@@ -1,4 +1,6 @@
-"""A resident group computes what the plain reference computes, in the buffer that was planned and in no less, and moves what was planned."""
+"""A resident group computes what the plain reference computes,
+in the buffer that was planned and in no less, and moves what was planned.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,19 @@ from onnx import TensorProto, helper
 
 from lfopt import zoo
 from lfopt.frontend import from_model
-from lfopt.ir import Compute, Graph, Hardware, Loop, Place, PlannedGroup, Step, Transfer, dram_bytes, fold, unfold
+from lfopt.ir import (
+    Compute,
+    Graph,
+    Hardware,
+    Loop,
+    Place,
+    PlannedGroup,
+    Step,
+    Transfer,
+    dram_bytes,
+    fold,
+    unfold,
+)
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning.addresses import Life, allocate, peak_bytes
@@ -25,7 +39,9 @@ from tests.brute import Oracle
 from tests.strategies import OPSET, random_graph, random_hardware
 
 
-def cases(first: int, graphs: int, least: int = 3, most: int = 8) -> Iterator[tuple[str, np.random.Generator, Graph, Hardware]]:
+def cases(
+    first: int, graphs: int, least: int = 3, most: int = 8
+) -> Iterator[tuple[str, np.random.Generator, Graph, Hardware]]:
     """Seeded random networks of operators that can be executed, each on a chip."""
     for seed in range(first, first + graphs):
         rng = np.random.default_rng(seed)
@@ -36,7 +52,9 @@ def cases(first: int, graphs: int, least: int = 3, most: int = 8) -> Iterator[tu
 
 
 def live_bytes(flow: Dataflow, mask: int, hardware: Hardware) -> int:
-    """The most bytes of whole maps that one operator of the group finds on chip or puts there, worked out operator by operator."""
+    """The most bytes of whole maps that one operator of the group finds on chip or puts there,
+    worked out operator by operator.
+    """
     most = 0
     for now in bits(mask):
         total = 0
@@ -48,7 +66,7 @@ def live_bytes(flow: Dataflow, mask: int, hardware: Hardware) -> int:
     return most
 
 
-# -- addresses -----------------------------------------------------------------------------------------------------------------------------
+# -- addresses -----------------------------------------------------------------------------------------------
 
 
 def test_no_two_that_are_alive_together_overlap() -> None:
@@ -56,7 +74,10 @@ def test_no_two_that_are_alive_together_overlap() -> None:
     for seed in range(600):
         rng = np.random.default_rng(seed)
         starts = rng.integers(0, 20, int(rng.integers(1, 30)))
-        lives = [Life(int(rng.integers(1, 100)), int(first), int(first + rng.geometric(0.3) - 1)) for first in starts]
+        lives = [
+            Life(int(rng.integers(1, 100)), int(first), int(first + rng.geometric(0.3) - 1))
+            for first in starts
+        ]
         addresses, top = allocate(lives)
         for j, (a, at) in enumerate(zip(lives, addresses, strict=True)):
             assert at >= 0
@@ -84,7 +105,9 @@ def real():
     return of
 
 
-@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "squeezenet1_1", "vgg16"])
+@pytest.mark.parametrize(
+    "name", ["resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "squeezenet1_1", "vgg16"]
+)
 def test_address_maps_of_real_networks_have_no_gaps(real, name: str) -> None:
     """Of runs of operators at least: none ends above the most bytes alive at once."""
     flow = real(name)
@@ -99,17 +122,26 @@ def live_of(resident: Resident, mask: int) -> int:
     return peak_bytes(resident.lives(mask).values()) + resident.slice_bytes(mask)
 
 
-# -- bytes and bounds ----------------------------------------------------------------------------------------------------------------------
+# -- bytes and bounds ----------------------------------------------------------------------------------------
 
 
 def test_a_schedule_moves_every_tensor_once() -> None:
     groups = 0
     for what, _, graph, hardware in cases(0, 250):
-        flow, net, resident = Dataflow.of(graph), RecountNetwork(graph), Resident(Dataflow.of(graph), hardware)
+        flow, net, resident = (
+            Dataflow.of(graph),
+            RecountNetwork(graph),
+            Resident(Dataflow.of(graph), hardware),
+        )
         for mask in Oracle(graph).legal_groups():
             places, steps = resident.schedule(mask)
-            once, padding = count(net, flow.names(mask), replace(hardware, parameter_store_bytes=0)).dram, resident.padding(mask)
-            assert dram_bytes(steps) == replace(once, weight=once.weight + padding), f"{what}, {flow.names(mask)}"
+            once, padding = (
+                count(net, flow.names(mask), replace(hardware, parameter_store_bytes=0)).dram,
+                resident.padding(mask),
+            )
+            assert dram_bytes(steps) == replace(once, weight=once.weight + padding), (
+                f"{what}, {flow.names(mask)}"
+            )
             assert padding == 0 or (padding > 0 and hardware.pads_constants)
             assert max(place.end for place in places) == resident.need(mask)
             assert len({place.name for place in places}) == len(places)
@@ -132,14 +164,19 @@ def test_the_bound_holds_for_every_group_that_a_group_is_grown_into() -> None:
             for above in range(1 << (len(flow) - top)):
                 pairs += 1
                 grown = mask | above << top
-                assert least <= needs[grown], f"{what}: {flow.names(mask)} takes {least} at the least, {flow.names(grown)} takes {needs[grown]}"
+                assert least <= needs[grown], (
+                    f"{what}: {flow.names(mask)} takes {least} at the least, {flow.names(grown)} takes "
+                    f"{needs[grown]}"
+                )
                 assert least <= resident.least(grown)
     assert pairs > 20_000
     assert tight > 4_000
 
 
 def test_growing_operator_by_operator_gives_the_bound_of_the_whole() -> None:
-    """Without constants that others read, the bound is the most bytes alive at once, and the largest weight blocks."""
+    """Without constants that others read, the bound is the most bytes alive at once,
+    and the largest weight blocks.
+    """
     for what, _, graph, hardware in cases(20_000, 150):
         flow = Dataflow.of(graph)
         resident = Resident(flow, hardware)
@@ -172,16 +209,31 @@ def test_two_operators_of_a_group_that_fits_are_mates() -> None:
     assert apart > 50
 
 
-# -- execution -----------------------------------------------------------------------------------------------------------------------------
+# -- execution -----------------------------------------------------------------------------------------------
 
 
-def execute(graph: Graph, mask: int, hardware: Hardware, inputs: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> None:
+def execute(
+    graph: Graph, mask: int, hardware: Hardware, inputs: dict[str, np.ndarray], truth: dict[str, np.ndarray]
+) -> None:
     """Run a group with exactly the buffer that was planned, and with one byte less."""
     flow, resident = Dataflow.of(graph), Resident(Dataflow.of(graph), hardware)
     counted = count(RecountNetwork(graph), flow.names(mask), hardware)
     need = resident.need(mask)
     places, steps = resident.schedule(mask)
-    group = PlannedGroup(0, flow.names(mask), "resident", 1, 1, need, need, counted.dram, counted.inputs, counted.outputs, places, steps)
+    group = PlannedGroup(
+        0,
+        flow.names(mask),
+        "resident",
+        1,
+        1,
+        need,
+        need,
+        counted.dram,
+        counted.inputs,
+        counted.outputs,
+        places,
+        steps,
+    )
 
     def machine(buffer_bytes: int) -> Machine:
         loaded = Machine(graph, replace(hardware, buffer_bytes=buffer_bytes), inputs)
@@ -192,7 +244,11 @@ def execute(graph: Graph, mask: int, hardware: Hardware, inputs: dict[str, np.nd
 
     enough = machine(need + 1)
     done = enough.run(group)
-    assert done.dram == replace(counted.dram, weight=counted.dram.weight + resident.padding(mask)) == dram_bytes(steps)
+    assert (
+        done.dram
+        == replace(counted.dram, weight=counted.dram.weight + resident.padding(mask))
+        == dram_bytes(steps)
+    )
     assert done.peak_bytes == need
     for name in counted.outputs:
         np.testing.assert_allclose(enough.dram[name], truth[name], rtol=1e-4, atol=1e-5)
@@ -202,7 +258,10 @@ def execute(graph: Graph, mask: int, hardware: Hardware, inputs: dict[str, np.nd
 
 
 def small_integers(rng: np.random.Generator, graph: Graph) -> dict[str, np.ndarray]:
-    return {name: rng.integers(-4, 5, graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+    return {
+        name: rng.integers(-4, 5, graph.shape(name)).astype(graph.tensors[name].dtype)
+        for name in graph.inputs
+    }
 
 
 def test_groups_of_random_networks_give_what_the_reference_gives_in_the_buffer_that_was_planned() -> None:
@@ -217,13 +276,18 @@ def test_groups_of_random_networks_give_what_the_reference_gives_in_the_buffer_t
     assert groups > 300
 
 
-# -- weights by hand -----------------------------------------------------------------------------------------------------------------------
+# -- weights by hand -----------------------------------------------------------------------------------------
 
 
-def network(nodes: list[onnx.NodeProto], shape: tuple[int, ...], output: str, **constants: tuple[int, ...]) -> Graph:
+def network(
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], output: str, **constants: tuple[int, ...]
+) -> Graph:
     """A network with one input x and constants of these shapes."""
     rng = np.random.default_rng(0)
-    values = [helper.make_tensor(name, TensorProto.FLOAT, s, rng.integers(-3, 4, s).astype(np.float32).reshape(-1)) for name, s in constants.items()]
+    values = [
+        helper.make_tensor(name, TensorProto.FLOAT, s, rng.integers(-3, 4, s).astype(np.float32).reshape(-1))
+        for name, s in constants.items()
+    ]
     graph = helper.make_graph(
         nodes,
         "by hand",
@@ -250,7 +314,11 @@ BYTES = Hardware(1, element_bytes=1, channel_align=2)
 
 def weight_loads(places: tuple[Place, ...], steps: list[Step]) -> list[tuple[str, str, int, int, int]]:
     """(constant, place, slot, offset, bytes) of every load of weights."""
-    return [(s.tensor, places[s.place].name, s.slot, s.offset, s.bytes) for s in steps if isinstance(s, Transfer) and s.kind == "weight"]
+    return [
+        (s.tensor, places[s.place].name, s.slot, s.offset, s.bytes)
+        for s in steps
+        if isinstance(s, Transfer) and s.kind == "weight"
+    ]
 
 
 def test_weight_blocks_of_a_convolution_alternate_between_two_slots_with_their_bias() -> None:
@@ -284,20 +352,37 @@ def test_blocks_of_equal_size_are_one_loop() -> None:
 @pytest.mark.parametrize(
     ("node", "shape", "constants", "sizes"),
     [
-        (helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], group=2), (1, 4, 2, 2), {"w": (4, 3, 1, 1), "b": (6,)}, [6, 3, 6, 3]),
+        (
+            helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], group=2),
+            (1, 4, 2, 2),
+            {"w": (4, 3, 1, 1), "b": (6,)},
+            [6, 3, 6, 3],
+        ),
         (helper.make_node("Conv", ["x", "w"], ["y"], group=3), (1, 3, 2, 2), {"w": (6, 1, 2, 1)}, [4, 4, 4]),
-        (helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1), (2, 4), {"w": (3, 4), "b": (3,)}, [10, 5]),
+        (
+            helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1),
+            (2, 4),
+            {"w": (3, 4), "b": (3,)},
+            [10, 5],
+        ),
         (helper.make_node("Gemm", ["x", "w", "b"], ["y"]), (2, 4), {"w": (4, 3), "b": (2, 3)}, [12, 6]),
         (helper.make_node("MatMul", ["x", "w"], ["y"]), (2, 3, 4), {"w": (2, 4, 3)}, [16, 8]),
         (helper.make_node("MatMul", ["x", "w"], ["y"]), (2, 3, 4), {"w": (4,)}, [4]),
         (helper.make_node("MatMul", ["w", "x"], ["y"]), (2, 3, 4), {"w": (5, 3)}, [15]),
         (helper.make_node("Mul", ["x", "w"], ["y"]), (1, 3, 2, 2), {"w": (3, 1, 1)}, [3]),
-        (helper.make_node("LayerNormalization", ["x", "w", "b"], ["y"]), (1, 3, 4), {"w": (4,), "b": (4,)}, [8]),
+        (
+            helper.make_node("LayerNormalization", ["x", "w", "b"], ["y"]),
+            (1, 3, 4),
+            {"w": (4,), "b": (4,)},
+            [8],
+        ),
     ],
     ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else None,
 )
 def test_weights_pass_in_blocks_of_output_channels_or_whole(node, shape, constants, sizes: list[int]) -> None:
-    """`sizes`: bytes of the blocks, two output channels each where the operator is a contraction with weights."""
+    """`sizes`: bytes of the blocks, two output channels each where the operator is a contraction with
+    weights.
+    """
     places, steps, _ = steps_of(network([node], shape, "y", **constants), BYTES)
     blocks: dict[int, int] = {}
     for _, where, slot, _, size in weight_loads(places, steps):
@@ -309,7 +394,9 @@ def test_weights_pass_in_blocks_of_output_channels_or_whole(node, shape, constan
 
 def test_a_bias_that_does_not_fall_into_output_channels_stays_whole_while_its_operator_runs() -> None:
     gemm = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
-    places, steps, _ = steps_of(network([gemm, helper.make_node("Relu", ["y"], ["z"])], (2, 4), "z", w=(4, 6), b=(2, 1)), BYTES)
+    places, steps, _ = steps_of(
+        network([gemm, helper.make_node("Relu", ["y"], ["z"])], (2, 4), "z", w=(4, 6), b=(2, 1)), BYTES
+    )
     loads = weight_loads(places, steps)
     assert loads[0] == ("b", "b", 0, 0, 2)
     assert [(name, size) for name, _, _, _, size in loads[1:]] == [("w", 8)] * 3
@@ -338,19 +425,27 @@ def test_rows_gathered_from_a_constant_go_straight_into_the_result() -> None:
     indices = helper.make_tensor_value_info("i", TensorProto.INT64, (1, 3))
     table = helper.make_tensor("table", TensorProto.FLOAT, (10, 4), np.arange(40, dtype=np.float32))
     gather, relu = helper.make_node("Gather", ["table", "i"], ["e"]), helper.make_node("Relu", ["e"], ["y"])
-    proto = helper.make_graph([gather, relu], "gather", [indices], [helper.make_empty_tensor_value_info("y")], [table])
+    proto = helper.make_graph(
+        [gather, relu], "gather", [indices], [helper.make_empty_tensor_value_info("y")], [table]
+    )
     model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
     graph = from_model(onnx.shape_inference.infer_shapes(model))
     places, steps, resident = steps_of(graph, replace(BYTES, channel_align=1))
     loads = [step for step in steps if isinstance(step, Transfer) and step.kind == "weight"]
     assert [(step.tensor, places[step.place].name, step.bytes) for step in loads] == [("e", "e", 12)]
-    assert [step.operator for step in steps if isinstance(step, Compute)] == [relu.name or Dataflow.of(graph).operators[1].name]
+    assert [step.operator for step in steps if isinstance(step, Compute)] == [
+        relu.name or Dataflow.of(graph).operators[1].name
+    ]
     assert resident.slice_bytes(0b11) == 0
     assert resident.need(0b11) == 12 + 12
 
 
 def test_what_does_not_fit_is_explained_by_the_operator_where_most_is_on_chip() -> None:
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"]), helper.make_node("Relu", ["y"], ["z"]), helper.make_node("Add", ["z", "x"], ["o"])]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"]),
+        helper.make_node("Relu", ["y"], ["z"]),
+        helper.make_node("Add", ["z", "x"], ["o"]),
+    ]
     graph = network(nodes, (1, 2, 3, 3), "o", w=(2, 2, 1, 1))
     resident = Resident(Dataflow.of(graph), BYTES)
     assert resident.need(0b111) == 3 * 18 + SLOTS * 4

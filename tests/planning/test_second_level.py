@@ -1,4 +1,6 @@
-"""A second level of memory: what stays there is chosen well, moved as planned, counted apart, and recounted; without one nothing changes."""
+"""A second level of memory: what stays there is chosen well, moved as planned, counted apart,
+and recounted; without one nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,19 @@ from lfopt.app.files import read_plan, write_plan
 from lfopt.app.levels import for_second_level, planned_with_second_level
 from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
-from lfopt.ir import DramTensor, FusionScheme, Graph, Hardware, InvalidConfig, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer
+from lfopt.ir import (
+    DramTensor,
+    FusionScheme,
+    Graph,
+    Hardware,
+    InvalidConfig,
+    L2Bytes,
+    Loop,
+    Node,
+    Plan,
+    PlannedGroup,
+    Transfer,
+)
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, plan
 from lfopt.planning.addresses import Life, allocate, peak_bytes
@@ -46,7 +60,7 @@ def in_two_levels(graph: Graph, hardware: Hardware, scheme: str, seed: int) -> P
     return planned
 
 
-# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+# -- one truth -----------------------------------------------------------------------------------------------
 
 
 FEW, MANY = range(7), range(7, 120)
@@ -63,15 +77,25 @@ INTEGERS, MORE_INTEGERS = range(10_000, 10_004), range(10_004, 10_060)
     ],
     ids=["floats", "integers", "many more", "many more in integers"],
 )
-def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(seeds: range, *, integers: bool) -> None:
-    """In every scheme, with a second level that holds nothing, something, or everything that groups leave to one another."""
+def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(
+    seeds: range, *, integers: bool
+) -> None:
+    """In every scheme, with a second level that holds nothing, something,
+    or everything that groups leave to one another.
+    """
     seen = Counter[str]()
     for seed in seeds:
         graph, hardware, inputs = drawn(np.random.default_rng(seed), integers=integers)
         wanted = reference(graph, inputs)
         for number, scheme in enumerate(SCHEMES):
-            levelled = in_two_levels(graph, replace(hardware, l2_bytes=LEVELS[(seed + number) % len(LEVELS)]), scheme, seed)
-            what, done, counts = f"seed {seed}, {scheme}", execute(levelled, graph, inputs), recount(graph, levelled)
+            levelled = in_two_levels(
+                graph, replace(hardware, l2_bytes=LEVELS[(seed + number) % len(LEVELS)]), scheme, seed
+            )
+            what, done, counts = (
+                f"seed {seed}, {scheme}",
+                execute(levelled, graph, inputs),
+                recount(graph, levelled),
+            )
             assert counts.agrees, f"{what}: {counts.discrepancies}"
             assert not differing(done.outputs, wanted), what
             planned = [(group.dram, group.l2) for group in levelled.groups if group.steps]
@@ -79,9 +103,20 @@ def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(seeds: 
             report = simulate(levelled, graph)
             assert not report.disagreements and done.l2 == report.l2, what
             assert counts.l2_bytes == levelled.totals.l2_bytes == report.l2.total, what
-            assert counts.dram_bytes == levelled.totals.dram_bytes >= levelled.totals.lower_bound_bytes == levelled.totals.compulsory_bytes, what
+            assert (
+                counts.dram_bytes
+                == levelled.totals.dram_bytes
+                >= levelled.totals.lower_bound_bytes
+                == levelled.totals.compulsory_bytes
+            ), what
             memories = Counter(entry.memory for entry in levelled.memory if entry.role == "map")
-            seen.update([levelled.search.l2, *(memory for memory in memories if memory == "l2"), *(["both"] if len(memories) == 2 else [])])
+            seen.update(
+                [
+                    levelled.search.l2,
+                    *(memory for memory in memories if memory == "l2"),
+                    *(["both"] if len(memories) == 2 else []),
+                ]
+            )
     plans = len(seeds) * len(SCHEMES)
     assert seen["l2"] > 0.2 * plans and seen["both"] > 0.05 * plans and seen["exact"] > 0.9 * plans, seen
 
@@ -89,13 +124,15 @@ def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(seeds: 
 def test_a_second_level_never_adds_dram_bytes_and_a_larger_one_moves_no_more() -> None:
     for seed in range(9):
         graph, hardware, _ = drawn(np.random.default_rng(seed))
-        plans = [in_two_levels(graph, replace(hardware, l2_bytes=size), "auto", seed) for size in (0, *LEVELS)]
+        plans = [
+            in_two_levels(graph, replace(hardware, l2_bytes=size), "auto", seed) for size in (0, *LEVELS)
+        ]
         moved = [levelled.totals.dram_bytes for levelled in plans]
         assert moved == sorted(moved, reverse=True)
         assert len({levelled.totals.dram_bytes + levelled.totals.l2_bytes for levelled in plans}) == 1
 
 
-# -- what stays --------------------------------------------------------------------------------------------------------------------------------
+# -- what stays ----------------------------------------------------------------------------------------------
 
 
 def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[SecondLevelCandidate], int]:
@@ -104,12 +141,18 @@ def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[SecondL
     for k in range(count):
         first = int(rng.integers(0, count))
         size = DRAM_ALIGN * int(rng.integers(1, 9))
-        candidates.append(SecondLevelCandidate(f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))))
+        candidates.append(
+            SecondLevelCandidate(
+                f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))
+            )
+        )
     return candidates, int(rng.integers(1, 12 * DRAM_ALIGN))
 
 
 def test_no_other_maps_that_fit_spare_more() -> None:
-    """Every subset of up to 9 maps, placed by the same allocator; where the live bytes alone decide, nothing that fits by them spares more either."""
+    """Every subset of up to 9 maps, placed by the same allocator; where the live bytes alone decide, nothing
+    that fits by them spares more either.
+    """
     choices = Counter[str]()
     for seed in range(150):
         rng = np.random.default_rng(seed)
@@ -119,10 +162,16 @@ def test_no_other_maps_that_fit_spare_more() -> None:
         subsets = [some for size in range(len(candidates) + 1) for some in combinations(candidates, size)]
         fitting = [some for some in subsets if allocate([one.life for one in some])[1] <= capacity]
         best = max(sum(one.spared for one in some) for some in fitting)
-        most = max(sum(one.spared for one in some) for some in subsets if peak_bytes(one.life for one in some) <= capacity // DRAM_ALIGN * DRAM_ALIGN)
+        most = max(
+            sum(one.spared for one in some)
+            for some in subsets
+            if peak_bytes(one.life for one in some) <= capacity // DRAM_ALIGN * DRAM_ALIGN
+        )
         assert spared <= best <= most
         assert spared == most if level.choice == "exact" else spared > 0.8 * best, (seed, spared, best, most)
-        placed = sorted((level.addresses[one.name], one.life) for one in candidates if one.name in level.addresses)
+        placed = sorted(
+            (level.addresses[one.name], one.life) for one in candidates if one.name in level.addresses
+        )
         for (low, a), (high, b) in combinations(placed, 2):
             assert low + a.bytes <= high or a.last < b.first or b.last < a.first
         assert all(at % DRAM_ALIGN == 0 and at + life.bytes <= capacity for at, life in placed)
@@ -134,7 +183,10 @@ def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch
     monkeypatch.setattr("lfopt.planning.second_level.WIDEST", 16)
     rng = np.random.default_rng(0)
     candidates = [
-        SecondLevelCandidate(f"m{k}", Life(DRAM_ALIGN * int(rng.integers(1, 9)), k // 4, k // 4 + 6), int(rng.integers(1, 999))) for k in range(60)
+        SecondLevelCandidate(
+            f"m{k}", Life(DRAM_ALIGN * int(rng.integers(1, 9)), k // 4, k // 4 + 6), int(rng.integers(1, 999))
+        )
+        for k in range(60)
     ]
     level = choose(candidates, 40 * DRAM_ALIGN)
     kept = [one for one in candidates if one.name in level.addresses]
@@ -144,7 +196,9 @@ def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch
 
 @pytest.mark.parametrize("seed", range(8))
 def test_groups_priced_as_if_maps_stayed_are_those_that_spare_the_most(seed: int) -> None:
-    """Against every partition that the search without bounds could give: the weighted sum of no random scheme is below what the search proves."""
+    """Against every partition that the search without bounds could give:
+    the weighted sum of no random scheme is below what the search proves.
+    """
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(3, 9)))
     costs = GroupCosts.of(graph, replace(random_hardware(rng, graph), l2_bytes=1 << 12), scheme="auto")
@@ -179,10 +233,12 @@ def test_a_map_that_stays_may_be_loaded_again_instead_of_weights() -> None:
     best, totals = planned_with_second_level(costs, first, None)
     assert totals.dram_bytes < 0.97 * plain.totals.dram_bytes
     again = make_draft(graph, costs, best, 0).plan
-    assert again.totals.dram_bytes == totals.dram_bytes and recount(graph, again).dram_bytes == totals.dram_bytes
+    assert (
+        again.totals.dram_bytes == totals.dram_bytes and recount(graph, again).dram_bytes == totals.dram_bytes
+    )
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------------------
 
 
 @cache
@@ -192,7 +248,12 @@ def small() -> tuple[Graph, Plan]:
         graph, hardware, _ = drawn(np.random.default_rng(seed))
         levelled = in_two_levels(graph, replace(hardware, l2_bytes=640), "auto", seed)
         memories = Counter(entry.memory for entry in levelled.memory if entry.role == "map")
-        if memories["l2"] > 1 and memories["dram"] and recount(graph, levelled).agrees and alive_together(levelled):
+        if (
+            memories["l2"] > 1
+            and memories["dram"]
+            and recount(graph, levelled).agrees
+            and alive_together(levelled)
+        ):
             return graph, levelled
     raise AssertionError("no such plan")
 
@@ -200,12 +261,21 @@ def small() -> tuple[Graph, Plan]:
 def alive_together(levelled: Plan) -> list[tuple[str, str]]:
     """Pairs of maps in the second level that are needed at the same time."""
     kept = [entry.name for entry in levelled.memory if entry.memory == "l2"]
-    spans = {name: [g.id for g in levelled.groups if name in (*g.inputs, *g.outputs, *g.spilled)] for name in kept}
-    return [(a, b) for a, b in combinations(kept, 2) if spans[a][0] <= spans[b][-1] and spans[b][0] <= spans[a][-1]]
+    spans = {
+        name: [g.id for g in levelled.groups if name in (*g.inputs, *g.outputs, *g.spilled)] for name in kept
+    }
+    return [
+        (a, b)
+        for a, b in combinations(kept, 2)
+        if spans[a][0] <= spans[b][-1] and spans[b][0] <= spans[a][-1]
+    ]
 
 
 def with_entry(levelled: Plan, name: str, **changes: object) -> Plan:
-    return replace(levelled, memory=tuple(replace(entry, **changes) if entry.name == name else entry for entry in levelled.memory))  # type: ignore[arg-type]
+    return replace(
+        levelled,
+        memory=tuple(replace(entry, **changes) if entry.name == name else entry for entry in levelled.memory),
+    )  # type: ignore[arg-type]
 
 
 def kept(levelled: Plan) -> DramTensor:
@@ -214,18 +284,27 @@ def kept(levelled: Plan) -> DramTensor:
 
 def rewritten(nodes: tuple[Node, ...], change: Callable[[Transfer], Transfer]) -> tuple[Node, ...]:
     return tuple(
-        replace(node, body=rewritten(node.body, change)) if isinstance(node, Loop) else change(node) if isinstance(node, Transfer) else node
+        replace(node, body=rewritten(node.body, change))
+        if isinstance(node, Loop)
+        else change(node)
+        if isinstance(node, Transfer)
+        else node
         for node in nodes
     )
 
 
 def with_steps(levelled: Plan, change: Callable[[Transfer], Transfer]) -> Plan:
-    return replace(levelled, groups=tuple(replace(group, steps=rewritten(group.steps, change)) for group in levelled.groups))
+    return replace(
+        levelled,
+        groups=tuple(replace(group, steps=rewritten(group.steps, change)) for group in levelled.groups),
+    )
 
 
 def first_group(levelled: Plan, change: Callable[[PlannedGroup], PlannedGroup]) -> Plan:
     at = next(k for k, group in enumerate(levelled.groups) if group.l2.total)
-    return replace(levelled, groups=tuple(change(group) if k == at else group for k, group in enumerate(levelled.groups)))
+    return replace(
+        levelled, groups=tuple(change(group) if k == at else group for k, group in enumerate(levelled.groups))
+    )
 
 
 def overlapping(levelled: Plan) -> Plan:
@@ -239,9 +318,19 @@ def dram_as_l2(levelled: Plan) -> Plan:
     moved = next(group.l2 for group in levelled.groups if group.l2.total)
 
     def change(group: PlannedGroup) -> PlannedGroup:
-        return replace(group, l2=L2Bytes(), dram=replace(group.dram, input=group.dram.input + moved.read, output=group.dram.output + moved.written))
+        return replace(
+            group,
+            l2=L2Bytes(),
+            dram=replace(
+                group.dram, input=group.dram.input + moved.read, output=group.dram.output + moved.written
+            ),
+        )
 
-    totals = replace(levelled.totals, dram_bytes=levelled.totals.dram_bytes + moved.total, l2_bytes=levelled.totals.l2_bytes - moved.total)
+    totals = replace(
+        levelled.totals,
+        dram_bytes=levelled.totals.dram_bytes + moved.total,
+        l2_bytes=levelled.totals.l2_bytes - moved.total,
+    )
     return replace(first_group(levelled, change), totals=totals)
 
 
@@ -249,21 +338,33 @@ LIES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "two maps in the same bytes at once": (overlapping, "lies over"),
     "a map beyond the end": (lambda p: with_entry(p, kept(p).name, address=640), "of the second level"),
     "a map before the beginning": (lambda p: with_entry(p, kept(p).name, address=-64), "of the second level"),
-    "a map that lies askew": (lambda p: with_entry(p, kept(p).name, address=kept(p).address + 1), "of the second level"),
-    "a second level that is smaller": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=64)), "of the second level"),
-    "a chip without one": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=0)), "the chip has no second level"),
+    "a map that lies askew": (lambda p: with_entry(p, kept(p).name, address=kept(p).address + 1),
+    "of the second level"),
+    "a second level that is smaller": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=64)),
+    "of the second level"),
+    "a chip without one": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=0)),
+    "the chip has no second level"),
     "a graph input in the second level": (
-        lambda p: with_entry(p, next(e.name for e in p.memory if e.role == "input"), memory="l2"), "lies in the second level"),
-    "a map moved by way of DRAM": (lambda p: with_entry(p, kept(p).name, memory="dram"), "and it lies in DRAM"),
-    "every transfer by way of the second level": (lambda p: with_steps(p, lambda t: replace(t, kind="l2")), "and it lies in DRAM"),
+        lambda p: with_entry(p, next(e.name for e in p.memory if e.role == "input"), memory="l2"),
+        "lies in the second level"),
+    "a map moved by way of DRAM": (lambda p: with_entry(p, kept(p).name, memory="dram"),
+    "and it lies in DRAM"),
+    "every transfer by way of the second level": (lambda p: with_steps(p, lambda t: replace(t, kind="l2")),
+    "and it lies in DRAM"),
     "no transfer by way of the second level": (
-        lambda p: with_steps(p, lambda t: replace(t, kind="output" if t.store else "input") if t.kind == "l2" else t), "lies in the second level"),
-    "fewer bytes of the second level": (lambda p: first_group(p, lambda g: replace(g, l2=L2Bytes(g.l2.read, g.l2.written + 1))), "second level"),
-    "fewer DRAM bytes": (lambda p: first_group(p, lambda g: replace(g, dram=replace(g.dram, weight=g.dram.weight - 1))), "weight bytes"),
+        lambda p: with_steps(p,
+        lambda t: replace(t, kind="output" if t.store else "input") if t.kind == "l2" else t),
+        "lies in the second level"),
+    "fewer bytes of the second level": (lambda p: first_group(p,
+    lambda g: replace(g, l2=L2Bytes(g.l2.read, g.l2.written + 1))), "second level"),
+    "fewer DRAM bytes": (lambda p: first_group(p,
+    lambda g: replace(g, dram=replace(g.dram, weight=g.dram.weight - 1))), "weight bytes"),
     "bytes of the second level as DRAM's": (dram_as_l2, "second level"),
-    "another total": (lambda p: replace(p, totals=replace(p.totals, l2_bytes=p.totals.l2_bytes + 64)), "totals.l2_bytes"),
+    "another total": (lambda p: replace(p, totals=replace(p.totals, l2_bytes=p.totals.l2_bytes + 64)),
+    "totals.l2_bytes"),
     "a choice that nobody made": (lambda p: replace(p, search=replace(p.search, l2="none")), "search.l2"),
-    "groups in another order": (lambda p: replace(p, groups=tuple(replace(g, id=k) for k, g in enumerate(reversed(p.groups)))), "which runs later"),
+    "groups in another order": (lambda p: replace(p,
+    groups=tuple(replace(g, id=k) for k, g in enumerate(reversed(p.groups)))), "which runs later"),
 }  # fmt: skip
 
 
@@ -275,13 +376,22 @@ def test_a_plan_that_lies_about_its_second_level_is_found_out(lie: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lie", ["two maps in the same bytes at once", "a map beyond the end", "groups in another order", "a map moved by way of DRAM"]
+    "lie",
+    [
+        "two maps in the same bytes at once",
+        "a map beyond the end",
+        "groups in another order",
+        "a map moved by way of DRAM",
+    ],
 )
 def test_an_execution_stops_where_the_second_level_cannot_do_it(lie: str) -> None:
     """What is read is there no longer, was never written, or lies elsewhere."""
     graph, levelled = small()
     rng = np.random.default_rng(0)
-    inputs = {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+    inputs = {
+        name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype)
+        for name in graph.inputs
+    }
     execute(levelled, graph, inputs)
     with pytest.raises(Violation, match=r"second level|DRAM|no group before has made it"):
         execute(LIES[lie][0](levelled), graph, inputs)
@@ -289,7 +399,9 @@ def test_an_execution_stops_where_the_second_level_cannot_do_it(lie: str) -> Non
 
 def test_chips_with_a_second_level_are_refused_where_it_means_nothing() -> None:
     graph, levelled = small()
-    with pytest.raises(Unsupported, match=r"hardware\.l2_bytes: found 640; the accelerator has no second level"):
+    with pytest.raises(
+        Unsupported, match=r"hardware\.l2_bytes: found 640; the accelerator has no second level"
+    ):
         encode(levelled, graph)
     for traffic in (Traffic.ONCE, Traffic.PAPER):
         with pytest.raises(InvalidConfig, match=r"hardware\.l2_bytes: found 640 with traffic"):
@@ -298,7 +410,7 @@ def test_chips_with_a_second_level_are_refused_where_it_means_nothing() -> None:
         Hardware(1024, l2_bytes=-1)
 
 
-# -- files -------------------------------------------------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_says_of_a_second_level_what_it_read(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Mode sliced: blocks of two contractions run slice by slice, in bands and parts, with weights that stay; and nothing in it is in vain."""
+"""Mode sliced: blocks of two contractions run slice by slice, in bands and parts, with weights that stay;
+and nothing in it is in vain.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,16 @@ from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.agreement import disagreements
 from tests.codegen.counting import disagreement
-from tests.planning.alterations import altered_steps, check_alterations, rings_with_a_row_less, rows_of, stages, unread_rows, verdict, with_place
+from tests.planning.alterations import (
+    altered_steps,
+    check_alterations,
+    rings_with_a_row_less,
+    rows_of,
+    stages,
+    unread_rows,
+    verdict,
+    with_place,
+)
 from tests.random_plans import Values, in_integers, planned, random_inputs
 from tests.strategies import random_block, random_hardware, random_mlp
 
@@ -50,7 +61,11 @@ class Case(NamedTuple):
     @property
     def kind(self) -> tuple[str, str, str]:
         parts = sliced(self.costs).sliced.outputs(self.option.segment) > self.option.part > 0
-        return "bands" if self.option.bands > 1 else "", "parts" if parts else "", "stay" if self.option.pinned or self.option.pinned_tail else ""
+        return (
+            "bands" if self.option.bands > 1 else "",
+            "parts" if parts else "",
+            "stay" if self.option.pinned or self.option.pinned_tail else "",
+        )
 
 
 def sliced(costs: GroupCosts) -> BySlices:
@@ -62,7 +77,12 @@ def sliced(costs: GroupCosts) -> BySlices:
 def alone(costs: GroupCosts) -> GroupCosts:
     """The same with mode sliced alone."""
     only = costs.at(costs.hardware.buffer_bytes)
-    for name, value in {"_whole": [sliced(costs)], "_nothing": (None,), "_anywhere": [], "_grown": {}}.items():
+    for name, value in {
+        "_whole": [sliced(costs)],
+        "_nothing": (None,),
+        "_anywhere": [],
+        "_grown": {},
+    }.items():
         setattr(only, name, value)
     return only
 
@@ -99,14 +119,22 @@ def late_until_steps() -> Callable[[], bool]:
     return lambda: next(looks) == 0
 
 
-# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+# -- one truth -----------------------------------------------------------------------------------------------
 
 
 def test_a_block_moves_what_was_planned_executed_and_recounted_and_computes_the_same() -> None:
     kinds: Counter[tuple[str, str, str]] = Counter()
     for case in cases(range(42)):
-        wrong = disagreements(case.costs, (case.mask,), case.plan, execute(case.plan, case.graph, case.inputs), reference(case.graph, case.inputs))
-        plan = replace(case.plan, totals=totals_of(case.costs.unfused(), case.plan.groups, case.every.least_bytes))
+        wrong = disagreements(
+            case.costs,
+            (case.mask,),
+            case.plan,
+            execute(case.plan, case.graph, case.inputs),
+            reference(case.graph, case.inputs),
+        )
+        plan = replace(
+            case.plan, totals=totals_of(case.costs.unfused(), case.plan.groups, case.every.least_bytes)
+        )
         wrong += recount(case.graph, plan).discrepancies
         assert not wrong, (case.graph, case.costs.hardware, wrong)
         written = sliced(case.costs).schedule(case.mask, case.costs.hardware.buffer_bytes, 1).make
@@ -116,7 +144,9 @@ def test_a_block_moves_what_was_planned_executed_and_recounted_and_computes_the_
         assert not isinstance(planned, DoesNotFit)
         (group,) = planned
         assert group.dram == case.plan.groups[0].dram
-        assert step_count(group.steps) >= step_count(case.plan.groups[0].steps) > 0, "in a hurry slices are the narrowest"
+        assert step_count(group.steps) >= step_count(case.plan.groups[0].steps) > 0, (
+            "in a hurry slices are the narrowest"
+        )
         again = replace(plan, groups=(group,))
         assert not recount(case.graph, replace(again, memory=memory_map(case.costs, (group,)))).discrepancies
         kinds[case.kind] += 1
@@ -138,7 +168,7 @@ def test_a_block_moves_the_same_in_c_that_counts(tmp_path: Path) -> None:
     assert {"bands", "parts", "stay"} <= kinds.keys()
 
 
-# -- price -------------------------------------------------------------------------------------------------------------------------------------
+# -- price ---------------------------------------------------------------------------------------------------
 
 
 def test_bytes_never_rise_with_the_buffer_and_fall_to_every_tensor_once() -> None:
@@ -176,13 +206,17 @@ def test_the_bound_of_a_block_never_falls_and_mates_hold_it() -> None:
 
 
 def test_a_group_repeats_no_more_multiply_accumulates_than_allowed() -> None:
-    """In bands what two of them need is computed twice, and with every part all that comes before the tail."""
+    """In bands what two of them need is computed twice, and with every part all that comes before the
+    tail.
+    """
     moved: dict[float, list[int]] = {}
     refused = 0
     for allowed in (1.0, 1.3, 3.0):
         moved[allowed] = []
         for costs, graph, _, need in blocks(range(400, 430)):
-            capped = GroupCosts.of(graph, replace(costs.hardware, buffer_bytes=2 * need), scheme="all", max_recompute=allowed)
+            capped = GroupCosts.of(
+                graph, replace(costs.hardware, buffer_bytes=2 * need), scheme="all", max_recompute=allowed
+            )
             mask, own = capped.dataflow.everything, sum(capped.dataflow.macs)
             choice = sliced(capped).sliced.cheapest(mask, 2 * need)
             moved[allowed].append(NEVER if choice is None else choice.weight_bytes + choice.input_bytes)
@@ -204,7 +238,7 @@ def macs_found(graph: Graph, plan: Plan) -> list[str]:
     return [line for line in recount(graph, plan).discrepancies if line.startswith("max_recompute")]
 
 
-# -- nothing in vain ---------------------------------------------------------------------------------------------------------------------------
+# -- nothing in vain -----------------------------------------------------------------------------------------
 
 
 def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
@@ -212,10 +246,15 @@ def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
     for case in cases(range(500, 515)):
         for stage in stages(case.plan, case.graph, case.inputs):
             for name, seen, why in rings_with_a_row_less(case.costs.dataflow, stage):
-                assert seen == "violation" or (seen == "" and why), f"{stage.group.nodes}: {name}: {seen} {why}"
+                assert seen == "violation" or (seen == "" and why), (
+                    f"{stage.group.nodes}: {name}: {seen} {why}"
+                )
                 verdicts[seen] += 1
             for index, place in enumerate(stage.group.places):
-                assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", place
+                assert (
+                    verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1))
+                    == "violation"
+                ), place
     assert verdicts["violation"] > 100
     assert verdicts[""] < 0.06 * verdicts.total(), verdicts
 
@@ -227,7 +266,11 @@ def test_no_step_can_be_altered_unnoticed() -> None:
         for stage in stages(case.plan, case.graph, case.inputs):
             if step_count(stage.group.steps) < 400:
                 alterations = [*altered_steps(stage, rng, 4)]
-                missed = [step for change, _, step, seen in alterations if not seen and change == "drop" and is_unread(case, stage.group, step)]
+                missed = [
+                    step
+                    for change, _, step, seen in alterations
+                    if not seen and change == "drop" and is_unread(case, stage.group, step)
+                ]
                 counts["missed", ""] += len(missed)
                 check_alterations((each for each in alterations if each[2] not in missed), counts)
     assert counts.total() > 250
@@ -239,11 +282,15 @@ def is_unread(case: Case, group: PlannedGroup, step: Step) -> bool:
     if not isinstance(step, Compute):
         return False
     flow = Dataflow.of(case.graph)
-    (m,) = next(results for op, results in zip(flow.operators, flow.results, strict=True) if op.name == (step.operator, *step.then)[-1])
+    (m,) = next(
+        results
+        for op, results in zip(flow.operators, flow.results, strict=True)
+        if op.name == (step.operator, *step.then)[-1]
+    )
     return all(unread_rows(flow, group, flow.maps[m].name)[row] for row in rows_of(step.boxes[0]))
 
 
-# -- a network ---------------------------------------------------------------------------------------------------------------------------------
+# -- a network -----------------------------------------------------------------------------------------------
 
 
 def test_mobilenet_moves_less_and_its_wide_slices_take_few_steps() -> None:
@@ -259,7 +306,9 @@ def test_mobilenet_moves_less_and_its_wide_slices_take_few_steps() -> None:
 
 
 def test_rows_are_normalised_as_they_come_for_all_that_read_them() -> None:
-    """Three products of a normalised map, two of which add one bias: every map moves once, where the rows of some bands fit and no weights do."""
+    """Three products of a normalised map, two of which add one bias:
+    every map moves once, where the rows of some bands fit and no weights do.
+    """
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=(64, 64)).astype(np.float32) for name in "qkv"}
     weights |= {"one": np.ones(64, np.float32), "zero": np.zeros(64, np.float32)}
@@ -267,7 +316,10 @@ def test_rows_are_normalised_as_they_come_for_all_that_read_them() -> None:
     for name in "qkv":
         nodes.append(helper.make_node("MatMul", ["norm", name], [f"{name}.product"]))
         nodes.append(helper.make_node("Add", [f"{name}.product", "zero"], [f"{name}.sum"]))
-    x, *results = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 48, 64)) for name in ("x", "q.sum", "k.sum", "v.sum"))
+    x, *results = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 48, 64))
+        for name in ("x", "q.sum", "k.sum", "v.sum")
+    )
     constants = [onnx.numpy_helper.from_array(values, name) for name, values in weights.items()]
     net = helper.make_graph(nodes, "qkv", [x], results, constants)
     graph = simplify(from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 21)])))

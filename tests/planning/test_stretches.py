@@ -1,4 +1,6 @@
-"""What two operators far apart cost: the bound of every mode against all legal groups, and what stretches prove against all partitions."""
+"""What two operators far apart cost: the bound of every mode against all legal groups,
+and what stretches prove against all partitions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.strategies import random_graph, random_hardware, with_weight_buffer
 
 
 def check(graph: Graph, hardware: Hardware, scheme: str) -> tuple[int, int]:
-    """No group beats what its stretches promise, in any mode; returns (promises above nothing that a group keeps, stretches of no group)."""
+    """No group beats what its stretches promise, in any mode;
+    returns (promises above nothing that a group keeps, stretches of no group).
+    """
     flow = Dataflow.of(graph)
     costs = GroupCosts(flow, hardware, scheme=scheme)
     beta, again, never = hardware.buffer_bytes, 0, 0
@@ -33,11 +37,17 @@ def check(graph: Graph, hardware: Hardware, scheme: str) -> tuple[int, int]:
         never += sum(extra >= NEVER for extra in promised.values())
         for group in Oracle(graph).legal_groups():
             once = sum(costs.groups.once_by_class(group))
-            if mode.alone or not costs.groups.parameters_fit(group) or (cost := mode.price(group, beta, once)) is None:
+            if (
+                mode.alone
+                or not costs.groups.parameters_fit(group)
+                or (cost := mode.price(group, beta, once)) is None
+            ):
                 continue
             for pair in combinations_with_replacement(bits(group), 2):
                 if pair in promised:
-                    assert promised[pair] <= cost.dram_bytes - once, f"{name}: {flow.names(group)} with {flow.names(between(flow, *pair))}"
+                    assert promised[pair] <= cost.dram_bytes - once, (
+                        f"{name}: {flow.names(group)} with {flow.names(between(flow, *pair))}"
+                    )
                     again += promised[pair] > 0
     return again, never
 
@@ -67,14 +77,18 @@ def test_no_group_of_many_more_networks_does(first: int) -> None:
 
 
 def check_partitions(first: int, networks: int) -> int:
-    """No partition moves less than the bound before a search, nor does the search find other bytes than trying all; how often it is above once."""
+    """No partition moves less than the bound before a search, nor does the search find other bytes than
+    trying all; how often it is above once.
+    """
     above = 0
     for seed in range(first, first + networks):
         rng = np.random.default_rng(seed)
         graph, hardware = random_network(rng)
         scheme, epilogue = str(rng.choice(["lbdf", "brr", "resident", "auto"])), bool(rng.random() < 0.7)
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme, epilogue=epilogue)
-        least = Oracle(graph).least(lambda group, costs=costs: cost.dram_bytes if (cost := costs.price(group)) else None)[0]
+        least = Oracle(graph).least(
+            lambda group, costs=costs: cost.dram_bytes if (cost := costs.price(group)) else None
+        )[0]
         what = f"seed {seed}: {hardware}, {scheme}, epilogue {epilogue}"
         assert costs.bounds.compulsory_bytes <= costs.least_bytes <= least, what
         assert solve(costs).dram_bytes == least, what
@@ -107,17 +121,22 @@ def test_a_path_is_cut_where_that_is_cheapest_and_maps_are_counted_once() -> Non
     flow, nothing = chain(), Stretches(0, {})
 
     def proven(*stretches: Stretches) -> list[int]:
-        nets = [CutCosts(size // 2, size - size // 2, served(flow, stretches, [flow.everything] * 4, m)) for m, size in enumerate([0, 5, 3, 4, 0])]
+        nets = [
+            CutCosts(size // 2, size - size // 2, served(flow, stretches, [flow.everything] * 4, m))
+            for m, size in enumerate([0, 5, 3, 4, 0])
+        ]
         return unavoidable(flow, stretches, nets)
 
     assert proven(nothing, nothing, nothing, nothing) == [0, 0, 0, 0]
     assert sum(proven(Stretches(0b1000, {}), nothing, nothing, nothing)) == 3
     assert sum(proven(Stretches(0b1100, {}), Stretches(0b1000, {}), nothing, nothing)) == 3
     assert sum(proven(Stretches(0b1110, {}), Stretches(0b1100, {}), Stretches(0b1000, {}), nothing)) == 12
-    assert sum(proven(Stretches(0, {3: 2}), nothing, nothing, nothing)) == 2  # it is cheaper to load weights again
+    # it is cheaper to load weights again
+    assert sum(proven(Stretches(0, {3: 2}), nothing, nothing, nothing)) == 2
     assert sum(proven(Stretches(0, {3: 100}), nothing, nothing, nothing)) == 3
     assert sum(proven(Stretches(0b0010, {3: 100}), Stretches(0, {3: 2}), nothing, nothing)) == 5 + 2
-    assert sum(proven(Stretches(0, {0: 7}), Stretches(0, {3: 10, 1: 2}), nothing, nothing)) == 7 + 2 + 2  # 0.8 of 3 bytes
+    # 0.8 of 3 bytes
+    assert sum(proven(Stretches(0, {0: 7}), Stretches(0, {3: 10, 1: 2}), nothing, nothing)) == 7 + 2 + 2
 
 
 def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> None:
@@ -126,13 +145,17 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
     image = net.image((1, 2, 4, 4))
     x = net.conv("x", image, 2, 3)
     ends = [net.conv(name, x, 2, 3) for name in "abc"]
-    flow = Dataflow.of(from_model(net.model(image, net.add("sum", net.add("first", ends[0], ends[1]), ends[2]), doc="")))
+    flow = Dataflow.of(
+        from_model(net.model(image, net.add("sum", net.add("first", ends[0], ends[1]), ends[2]), doc=""))
+    )
     a, b, c = (1 << flow.position[name] for name in "abc")
     nothing, x = [Stretches(0, {})] * (len(flow) - 1), flow.results[flow.position["x"]][0]
 
     def proven(never: int, together: int) -> int:
         compatible = [
-            flow.everything if not bit & (a | b | c) else flow.everything & ~(a | b | c) | (bit | together if bit & together else bit)
+            flow.everything
+            if not bit & (a | b | c)
+            else flow.everything & ~(a | b | c) | (bit | together if bit & together else bit)
             for bit in (1 << i for i in range(len(flow)))
         ]
         stretches = [Stretches(never, {}), *nothing]
@@ -141,7 +164,9 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
                 flow,
                 stretches,
                 [
-                    CutCosts(10, 7, served(flow, stretches, compatible, m)) if m == x else CutCosts(0, 0, served(flow, stretches, compatible, m))
+                    CutCosts(10, 7, served(flow, stretches, compatible, m))
+                    if m == x
+                    else CutCosts(0, 0, served(flow, stretches, compatible, m))
                     for m in range(len(flow.maps))
                 ],
             )
@@ -156,7 +181,9 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
 
 
 @pytest.mark.parametrize(("model", "kib"), [("zoo:resnet18", 256), ("zoo:squeezenet1_1", 128)])
-def test_on_real_networks_the_bound_before_a_search_is_above_that_of_pairs_and_below_the_optimum(model: str, kib: int) -> None:
+def test_on_real_networks_the_bound_before_a_search_is_above_that_of_pairs_and_below_the_optimum(
+    model: str, kib: int
+) -> None:
     graph = load_network(model, {}, "default", weights=False)
     costs = GroupCosts.of(graph, Hardware(kib * 1024, element_bytes=2), scheme="auto")
     solution, bounds = solve(costs), costs.bounds

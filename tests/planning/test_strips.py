@@ -27,7 +27,15 @@ from simulator.model.simulate import simulate
 from simulator.recount import recount
 from tests.agreement import disagreements
 from tests.codegen.counting import disagreement
-from tests.planning.alterations import CAUGHT_BY, Stage, altered_steps, rings_with_a_row_less, stages, verdict, with_place
+from tests.planning.alterations import (
+    CAUGHT_BY,
+    Stage,
+    altered_steps,
+    rings_with_a_row_less,
+    stages,
+    verdict,
+    with_place,
+)
 from tests.random_plans import Values, computable, in_integers, planned, random_inputs
 from tests.simulator.tampering import FIGURES, PLACES, STEPS
 from tests.strategies import random_graph, random_hardware, random_windows
@@ -57,7 +65,9 @@ def cases(first: int, stop: int, *, integers: bool = False) -> list[Case]:
 
 
 def drawn(seeds: range, *, integers: bool) -> Iterator[Case]:
-    """Plans of random networks on chips that are too small for line buffers of whole rows, of one group where that runs in strips."""
+    """Plans of random networks on chips that are too small for line buffers of whole rows,
+    of one group where that runs in strips.
+    """
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph = random_windows(rng)
@@ -65,7 +75,9 @@ def drawn(seeds: range, *, integers: bool) -> Iterator[Case]:
         if integers:
             graph, inputs = in_integers(graph, inputs, rng)
         hardware = random_hardware(rng, graph)
-        costs = GroupCosts.of(graph, hardware, scheme="all", max_recompute=float(rng.choice([1.0, 4.0, 50.0])))
+        costs = GroupCosts.of(
+            graph, hardware, scheme="all", max_recompute=float(rng.choice([1.0, 4.0, 50.0]))
+        )
         everything = costs.dataflow.everything
         if (need := strips(costs).need(everything)) < NEVER:
             costs = costs.at(need + 1 + int(rng.integers(0, need // 4 + 1)))
@@ -73,10 +85,17 @@ def drawn(seeds: range, *, integers: bool) -> Iterator[Case]:
         groups = (everything,) if price is not None and price.mode == "strips" else solve(costs).groups
         plan = planned(costs, groups)
         if any(group.mode == "strips" for group in plan.groups):
-            yield Case(seed, costs, groups, replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes)), graph, inputs)
+            yield Case(
+                seed,
+                costs,
+                groups,
+                replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes)),
+                graph,
+                inputs,
+            )
 
 
-# -- columns ---------------------------------------------------------------------------------------------------------------------------------
+# -- columns -------------------------------------------------------------------------------------------------
 
 
 def test_columns_needed_are_those_of_the_operators_footprints() -> None:
@@ -92,23 +111,39 @@ def test_columns_needed_are_those_of_the_operators_footprints() -> None:
                 able[call.operator.kind] += 1
                 first = int(rng.integers(reads.rows_out))
                 span = first, int(rng.integers(first, reads.rows_out)) + 1
-                box = footprints(call, operand.input, tuple(cut(whole(shape), -1, span) for shape in call.results))
+                box = footprints(
+                    call, operand.input, tuple(cut(whole(shape), -1, span) for shape in call.results)
+                )
                 assert read_span(reads, span) == box[-1]
-    assert {"Conv", "ConvTranspose", "MaxPool", "Resize", "DepthToSpace", "Slice", "Pad", "Add", "Concat"} <= able.keys()
+    assert {
+        "Conv",
+        "ConvTranspose",
+        "MaxPool",
+        "Resize",
+        "DepthToSpace",
+        "Slice",
+        "Pad",
+        "Add",
+        "Concat",
+    } <= able.keys()
     assert not {"GlobalAveragePool", "LayerNormalization"} & able.keys()
 
 
-# -- one truth -------------------------------------------------------------------------------------------------------------------------------
+# -- one truth -----------------------------------------------------------------------------------------------
 
 
 def check(cases: Iterable[Case]) -> Counter[str]:
-    """What of each kind of operator, and of what else, there was in strips: planned, executed, recounted and simulated alike."""
+    """What of each kind of operator, and of what else, there was in strips:
+    planned, executed, recounted and simulated alike.
+    """
     seen = Counter[str]()
     for case in cases:
         done = execute(case.plan, case.graph, case.inputs)
         wrong = disagreements(case.costs, case.groups, case.plan, done, reference(case.graph, case.inputs))
         report = simulate(case.plan, case.graph)
-        assert not (*wrong, *recount(case.graph, case.plan).discrepancies, *report.disagreements), f"seed {case.seed}"
+        assert not (*wrong, *recount(case.graph, case.plan).discrepancies, *report.disagreements), (
+            f"seed {case.seed}"
+        )
         assert report.macs <= case.costs.max_recompute * (report.macs - report.recomputed_macs) * (1 + 1e-9)
         if report.recomputed_macs:
             seen["halos computed again"] += 1
@@ -144,11 +179,15 @@ def test_many_more_strips_do(*, integers: bool) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_generated_c_counts_the_bytes_of_strips(tmp_path: Path, *, integers: bool) -> None:
-    case = next(case for case in cases(0, 12 if integers else 20, integers=integers) if len(case.groups) == 1 and len(case.costs.dataflow) > 2)
+    case = next(
+        case
+        for case in cases(0, 12 if integers else 20, integers=integers)
+        if len(case.groups) == 1 and len(case.costs.dataflow) > 2
+    )
     assert not disagreement(case.plan, case.graph, case.inputs, tmp_path)
 
 
-# -- choices ---------------------------------------------------------------------------------------------------------------------------------
+# -- choices -------------------------------------------------------------------------------------------------
 
 
 def test_the_strips_chosen_move_the_fewest_bytes_that_fit_and_more_buffer_never_costs_bytes() -> None:
@@ -159,7 +198,9 @@ def test_the_strips_chosen_move_the_fewest_bytes_that_fit_and_more_buffer_never_
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme="all", max_recompute=8.0)
         mode, everything = strips(costs), costs.dataflow.everything
         choices, once = mode.strips.choices(everything), costs.groups.once(everything).total
-        for beta in sorted({size for choice in choices for size in (choice.buffer_bytes, choice.buffer_bytes + 1)}):
+        for beta in sorted(
+            {size for choice in choices for size in (choice.buffer_bytes, choice.buffer_bytes + 1)}
+        ):
             fitting = [choice.read + choice.written for choice in choices if choice.buffer_bytes < beta]
             price = mode.price(everything, beta, once)
             assert (price is not None) == bool(fitting)
@@ -168,7 +209,9 @@ def test_the_strips_chosen_move_the_fewest_bytes_that_fit_and_more_buffer_never_
                 assert terms.dram.input + terms.dram.output == min(fitting)
                 assert once <= price.dram_bytes == terms.dram.total
                 chosen += 1
-        moved = [price.dram_bytes for beta in range(16, 2048, 64) if (price := mode.price(everything, beta, once))]
+        moved = [
+            price.dram_bytes for beta in range(16, 2048, 64) if (price := mode.price(everything, beta, once))
+        ]
         assert moved == sorted(moved, reverse=True)
     assert chosen > 40
 
@@ -183,32 +226,45 @@ def test_reductions_over_columns_do_not_run_in_strips() -> None:
             assert "cannot be computed on strips" in mode.never(1 << i)
 
 
-# -- nothing in vain -------------------------------------------------------------------------------------------------------------------------
+# -- nothing in vain -----------------------------------------------------------------------------------------
 
 
 def in_strips(cases: Iterable[Case]) -> Iterator[tuple[Case, Stage]]:
     """The groups that run in strips, each of them a whole network."""
     for case in (case for case in cases if len(case.groups) == 1):
-        yield from ((case, stage) for stage in stages(case.plan, case.graph, case.inputs) if stage.group.mode == "strips")
+        yield from (
+            (case, stage)
+            for stage in stages(case.plan, case.graph, case.inputs)
+            if stage.group.mode == "strips"
+        )
 
 
 def test_a_row_or_a_column_less_anywhere_is_noticed() -> None:
     tally: Counter[tuple[str, str]] = Counter()
     for case, stage in in_strips(cases(0, 20)[:14]):
         for name, seen, why in rings_with_a_row_less(Dataflow.of(case.graph), stage):
-            assert seen == "violation" or (seen == "" and why in ("padding", "never computed")), f"seed {case.seed}: {name}: {seen} {why}"
+            assert seen == "violation" or (seen == "" and why in ("padding", "never computed")), (
+                f"seed {case.seed}: {name}: {seen} {why}"
+            )
             tally[seen, why] += 1
         for index, place in enumerate(stage.group.places):
-            assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"seed {case.seed}: {place}"
+            assert (
+                verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation"
+            ), f"seed {case.seed}: {place}"
     assert tally["violation", ""] > 20
 
 
 def test_no_step_of_strips_can_be_altered_unnoticed() -> None:
-    """But for rows that nobody reads, whose columns other strips have too. A recount notices that, and bytes of padded rows in DRAM."""
+    """But for rows that nobody reads, whose columns other strips have too.
+
+    A recount notices that, and bytes of padded rows in DRAM.
+    """
     rng, counts = np.random.default_rng(7), Counter[str]()
     for _, stage in in_strips([case for case in cases(0, 20) if case.plan.hardware.dram_row_align == 1][:14]):
         for change, kind, step, seen in altered_steps(stage, rng, 5):
-            assert seen in CAUGHT_BY[change, kind] or (seen == "" and (change, kind) == ("drop", "compute")), f"{change} {step}: {seen or 'nothing'}"
+            assert seen in CAUGHT_BY[change, kind] or (
+                seen == "" and (change, kind) == ("drop", "compute")
+            ), f"{change} {step}: {seen or 'nothing'}"
             counts[seen] += 1
     assert counts.total() > 40
     assert counts[""] < 0.04 * counts.total()
@@ -218,10 +274,14 @@ def test_a_tampered_plan_in_strips_is_found_out() -> None:
     """Another mode of the scheme may be as true of the steps."""
     rng, tried = np.random.default_rng(3), 0
     for tamper in (*FIGURES, *PLACES, *STEPS):
-        for k in rng.permutation(len(cases(0, 20)))[:2] if tamper.__name__ != "mode_of_another_scheme" else ():
+        for k in (
+            rng.permutation(len(cases(0, 20)))[:2] if tamper.__name__ != "mode_of_another_scheme" else ()
+        ):
             case = cases(0, 20)[k]
             changed = tamper(rng, case.graph, case.plan)
-            assert changed is None or not recount(case.graph, changed).agrees, f"{tamper.__name__}, seed {case.seed}: {changed}"
+            assert changed is None or not recount(case.graph, changed).agrees, (
+                f"{tamper.__name__}, seed {case.seed}: {changed}"
+            )
             tried += changed is not None
     assert tried > 50
 
@@ -232,19 +292,26 @@ def test_columns_that_are_not_those_of_the_strips_are_found_out() -> None:
     for case in cases(0, 20):
         for g, group in enumerate(case.plan.groups):
             steps = list(unfold(group.steps)) if group.mode == "strips" else []
-            wide = [k for k, step in enumerate(steps) if isinstance(step, Compute) and len(step.boxes) == 1 and box_shape(step.boxes[0])[-1] > 1]
+            wide = [
+                k
+                for k, step in enumerate(steps)
+                if isinstance(step, Compute) and len(step.boxes) == 1 and box_shape(step.boxes[0])[-1] > 1
+            ]
             for k in wide[:1]:
                 step = steps[k]
                 assert isinstance(step, Compute)
                 start, stop = step.boxes[0][-1]
                 narrow = replace(step, boxes=(cut(step.boxes[0], -1, (start, stop - 1)),))
                 other = replace(group, steps=(*steps[:k], narrow, *steps[k + 1 :]))
-                assert not recount(case.graph, replace(case.plan, groups=(*case.plan.groups[:g], other, *case.plan.groups[g + 1 :]))).agrees
+                assert not recount(
+                    case.graph,
+                    replace(case.plan, groups=(*case.plan.groups[:g], other, *case.plan.groups[g + 1 :])),
+                ).agrees
                 tried += 1
     assert tried > 10
 
 
-# -- real networks ---------------------------------------------------------------------------------------------------------------------------
+# -- real networks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "megabytes", "auto"), [("fsrcnn", 5.6, 182.8), ("unet", 19.6, 22.8)])

@@ -1,4 +1,6 @@
-"""On a chip with tables, what is a function of one byte follows in flight in every scheme; nothing else does."""
+"""On a chip with tables, what is a function of one byte follows in flight in every scheme; nothing else
+does.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,27 @@ SHAPE = [1, 16, 12, 12]
 def network() -> tuple[Graph, dict[str, np.ndarray]]:
     """Convolution, SiLU, the same again, and what both make added."""
     rng = np.random.default_rng(0)
-    weights = [numpy_helper.from_array(rng.standard_normal((16, 16, 3, 3)).astype(np.float32), f"w{k}") for k in range(2)]
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((16, 16, 3, 3)).astype(np.float32), f"w{k}")
+        for k in range(2)
+    ]
     nodes = [helper.make_node("Conv", ["x", "w0"], ["c0"], "conv0", pads=[1] * 4)]
-    nodes += [helper.make_node("Sigmoid", ["c0"], ["s0"], "sigmoid0"), helper.make_node("Mul", ["c0", "s0"], ["m0"], "mul0")]
-    nodes += [helper.make_node("Conv", ["m0", "w1"], ["c1"], "conv1", pads=[1] * 4), helper.make_node("Relu", ["c1"], ["r1"], "relu1")]
+    nodes += [
+        helper.make_node("Sigmoid", ["c0"], ["s0"], "sigmoid0"),
+        helper.make_node("Mul", ["c0", "s0"], ["m0"], "mul0"),
+    ]
+    nodes += [
+        helper.make_node("Conv", ["m0", "w1"], ["c1"], "conv1", pads=[1] * 4),
+        helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
+    ]
     nodes += [helper.make_node("Add", ["r1", "m0"], ["y"], "add")]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", "y")]
-    graph = from_model(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], weights), opset_imports=[helper.make_opsetid("", 18)]))
+    graph = from_model(
+        helper.make_model(
+            helper.make_graph(nodes, "g", ends[:1], ends[1:], weights),
+            opset_imports=[helper.make_opsetid("", 18)],
+        )
+    )
     return in_integers(graph, random_inputs(graph, rng), rng)
 
 
@@ -43,14 +59,22 @@ def found_plan(graph: Graph, scheme: str) -> Plan:
 
 
 def flights(plan: Plan) -> set[tuple[str, ...]]:
-    return {(step.operator, *step.then) for group in plan.groups for step in computations(group.steps) if step.then}
+    return {
+        (step.operator, *step.then)
+        for group in plan.groups
+        for step in computations(group.steps)
+        if step.then
+    }
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "resident", "brr", "auto"])
-def test_tables_are_looked_up_as_bytes_are_made(network: tuple[Graph, dict[str, np.ndarray]], scheme: str) -> None:
+def test_tables_are_looked_up_as_bytes_are_made(
+    network: tuple[Graph, dict[str, np.ndarray]], scheme: str
+) -> None:
     graph, inputs = network
     plan = found_plan(graph, scheme)
-    assert flights(plan) == {("conv0", "sigmoid0", "mul0"), ("conv1", "relu1")}  # the addition reads another map
+    # the addition reads another map
+    assert flights(plan) == {("conv0", "sigmoid0", "mul0"), ("conv1", "relu1")}
     assert not recount(graph, plan).discrepancies
     done = execute(plan, graph, inputs)
     assert done.dram.total == plan.totals.dram_bytes
@@ -58,12 +82,22 @@ def test_tables_are_looked_up_as_bytes_are_made(network: tuple[Graph, dict[str, 
 
 
 @pytest.mark.parametrize("change", ["no store", "real numbers", "traffic paper"])
-def test_elsewhere_nothing_follows_in_flight(network: tuple[Graph, dict[str, np.ndarray]], change: str) -> None:
+def test_elsewhere_nothing_follows_in_flight(
+    network: tuple[Graph, dict[str, np.ndarray]], change: str
+) -> None:
     graph, _ = network
     if change == "real numbers":
-        graph = replace(graph, tensors={name: replace(tensor, dtype="float32", quantization=None) for name, tensor in graph.tensors.items()})
+        graph = replace(
+            graph,
+            tensors={
+                name: replace(tensor, dtype="float32", quantization=None)
+                for name, tensor in graph.tensors.items()
+            },
+        )
     hardware: Hardware = replace(CHIP, parameter_store_bytes=0) if change == "no store" else CHIP
-    costs = GroupCosts.of(graph, hardware, Traffic.PAPER if change == "traffic paper" else Traffic.TILED, scheme="lbdf")
+    costs = GroupCosts.of(
+        graph, hardware, Traffic.PAPER if change == "traffic paper" else Traffic.TILED, scheme="lbdf"
+    )
     assert len(costs.dataflow) == 6
     assert not costs.flies
 
@@ -75,4 +109,6 @@ def test_what_reads_another_map_is_no_table(network: tuple[Graph, dict[str, np.n
     assert any("add" in flight for flight in flights(plan))
     assert not recount(graph, plan).discrepancies
     discrepancies = recount(graph, replace(plan, scheme="auto")).discrepancies
-    assert any("operators in flight from 'conv1' on, which are not of scheme auto" in line for line in discrepancies)
+    assert any(
+        "operators in flight from 'conv1' on, which are not of scheme auto" in line for line in discrepancies
+    )

@@ -1,4 +1,5 @@
-"""A plan holds no more than it needs and does nothing in vain: with one row less in a ring, or one step altered, execution notices.
+"""A plan holds no more than it needs and does nothing in vain: with one row less in a ring, or one step
+altered, execution notices.
 
 What gives an altered plan away, in this order:
 
@@ -8,8 +9,9 @@ What gives an altered plan away, in this order:
     gap         a part of a map is never loaded or never computed, though nobody reads it
     twice       something is computed that is on chip already
 
-Execution raises the first; outputs and bytes are compared by whoever asks (`lfopt execute` does). The last two change neither a result nor a byte:
-a row that is computed only because rows are made in order, or a step that repeats the one before it. `Watchful` finds those.
+Execution raises the first; outputs and bytes are compared by whoever asks (`lfopt execute` does). The last
+two change neither a result nor a byte: a row that is computed only because rows are made in order, or a step
+that repeats the one before it. `Watchful` finds those.
 """
 
 from __future__ import annotations
@@ -25,8 +27,25 @@ from lfopt.ir import Compute, Scheme, unfold
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from tests.planning.alterations import CAUGHT_BY, Stage, altered_steps, check_alterations, rings_with_a_row_less, stages, verdict, with_place
-from tests.random_plans import ACCELERATOR, SCHEMES, computable, planned, random_inputs, random_scheme, real_network
+from tests.planning.alterations import (
+    CAUGHT_BY,
+    Stage,
+    altered_steps,
+    check_alterations,
+    rings_with_a_row_less,
+    stages,
+    verdict,
+    with_place,
+)
+from tests.random_plans import (
+    ACCELERATOR,
+    SCHEMES,
+    computable,
+    planned,
+    random_inputs,
+    random_scheme,
+    real_network,
+)
 from tests.strategies import random_bands, random_graph, random_hardware, random_reduction
 
 REAL = [
@@ -40,7 +59,9 @@ REAL = [
 
 
 def random_stages(seed: int, scheme: Scheme, most: int) -> Iterator[tuple[Dataflow, Stage]]:
-    """The groups of a random plan of at most so many operators; half of them on a chip that has room for everything."""
+    """The groups of a random plan of at most so many operators;
+    half of them on a chip that has room for everything.
+    """
     rng = np.random.default_rng(seed)
     graph = computable(random_graph(rng, int(rng.integers(1, most + 1))))
     hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
@@ -72,7 +93,9 @@ def folded_stages(seeds: range) -> Iterator[Stage]:
         for buffer_bytes in (48, 96, 192, 384):
             costs = GroupCosts.of(graph, replace(hardware, buffer_bytes=buffer_bytes))
             for stage in stages(planned(costs, random_scheme(costs, seed)), graph, inputs):
-                if any(isinstance(step, Compute) and step.accumulator >= 0 for step in unfold(stage.group.steps)):
+                if any(
+                    isinstance(step, Compute) and step.accumulator >= 0 for step in unfold(stage.group.steps)
+                ):
                     yield stage
 
 
@@ -85,24 +108,33 @@ def real_stages(model: str, scheme: Scheme) -> Iterator[tuple[Dataflow, Stage]]:
         yield costs.dataflow, stage
 
 
-# -- rings ---------------------------------------------------------------------------------------------------------------------------------
+# -- rings ---------------------------------------------------------------------------------------------------
 
 
 def rings_of_random_plans(seeds: range, scheme: Scheme) -> Counter[tuple[str, str]]:
-    """(what gave it away, why it may not have mattered) of every ring that lost a slot. In mode lbdf, unread rows are no reason."""
+    """(what gave it away, why it may not have mattered) of every ring that lost a slot.
+
+    In mode lbdf, unread rows are no reason.
+    """
     tally: Counter[tuple[str, str]] = Counter()
     for seed in seeds:
         for flow, stage in random_stages(seed, scheme, 9):
             for name, seen, why in rings_with_a_row_less(flow, stage):
-                excused = why in ("padding", "never computed") or (why == "unread" and stage.group.mode != "lbdf")
-                assert seen == "violation" or (seen == "" and excused), f"seed {seed}, {scheme}: {stage.group.mode} {name}: {seen or 'nothing'} {why}"
+                excused = why in ("padding", "never computed") or (
+                    why == "unread" and stage.group.mode != "lbdf"
+                )
+                assert seen == "violation" or (seen == "" and excused), (
+                    f"seed {seed}, {scheme}: {stage.group.mode} {name}: {seen or 'nothing'} {why}"
+                )
                 tally[seen, why] += 1
     return tally
 
 
 @pytest.mark.parametrize("first", [0, 100])
 def test_a_ring_of_a_line_buffered_group_with_one_row_less_always_fails(first: int) -> None:
-    """But for windows that lie in padding, and readers that stop early: there the row rules say more than what is read."""
+    """But for windows that lie in padding, and readers that stop early:
+    there the row rules say more than what is read.
+    """
     tally = rings_of_random_plans(range(first, first + 100), "lbdf")
     assert tally["violation", ""] > 200
     assert sum(count for (seen, _), count in tally.items() if not seen) < 0.03 * tally.total()
@@ -113,7 +145,9 @@ def test_a_ring_of_a_group_in_bands_with_one_row_less_always_fails() -> None:
     tally: Counter[tuple[str, str]] = Counter()
     for flow, stage in banded_stages(range(6000, 6200)):
         for name, seen, why in rings_with_a_row_less(flow, stage):
-            assert seen == "violation" or (seen == "" and why in ("padding", "never computed")), f"{stage.group.nodes}: {name}: {seen} {why}"
+            assert seen == "violation" or (seen == "" and why in ("padding", "never computed")), (
+                f"{stage.group.nodes}: {name}: {seen} {why}"
+            )
             tally[seen, why] += 1
     assert tally["violation", ""] > 200
     assert sum(count for (seen, _), count in tally.items() if not seen) < 0.03 * tally.total()
@@ -138,7 +172,9 @@ def test_every_ring_of_a_real_network_with_one_row_less_fails(model: str, scheme
     for flow, stage in real_stages(model, scheme):
         for name, seen, why in rings_with_a_row_less(flow, stage):
             spare = why == "unread" and stage.group.mode != "lbdf"
-            assert seen == "violation" or (seen == "" and spare), f"{stage.group.mode} {stage.group.nodes}: {name}: {why}"
+            assert seen == "violation" or (seen == "" and spare), (
+                f"{stage.group.mode} {stage.group.nodes}: {name}: {why}"
+            )
             rings += seen == "violation"
     assert rings > 50
 
@@ -150,7 +186,10 @@ def test_every_place_with_one_byte_less_in_its_slots_fails(scheme: Scheme) -> No
     for seed in range(60):
         for _, stage in random_stages(seed, scheme, 9):
             for index, place in enumerate(stage.group.places):
-                assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"seed {seed}: {place}"
+                assert (
+                    verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1))
+                    == "violation"
+                ), f"seed {seed}: {place}"
                 places += 1
     assert places > 300
 
@@ -160,13 +199,17 @@ def test_every_place_of_a_folded_reduction_with_one_row_or_one_byte_less_fails()
     for stage in folded_stages(range(80)):
         for index, place in enumerate(stage.group.places):
             for less in ({"slots": place.slots - 1}, {"slot_bytes": place.slot_bytes - 1}):
-                assert verdict(stage, with_place(stage.group, index, **less)) == "violation", f"{stage.group.nodes}: {place}: {less}"
+                assert verdict(stage, with_place(stage.group, index, **less)) == "violation", (
+                    f"{stage.group.nodes}: {place}: {less}"
+                )
             places[place.purpose] += 1
     assert places["sum"] > 50
 
 
 def test_a_second_slot_for_weights_is_for_overlap_alone() -> None:
-    """One slot of a place that weight blocks pass through is enough to compute; that both are used is what lets a load run beside a computation."""
+    """One slot of a place that weight blocks pass through is enough to compute; that both are used is what
+    lets a load run beside a computation.
+    """
     passing = 0
     for seed in range(60):
         for _, stage in random_stages(seed, "resident", 9):
@@ -178,7 +221,7 @@ def test_a_second_slot_for_weights_is_for_overlap_alone() -> None:
     assert passing > 30
 
 
-# -- steps ---------------------------------------------------------------------------------------------------------------------------------
+# -- steps ---------------------------------------------------------------------------------------------------
 
 
 def alter_random_plans(seeds: range, scheme: Scheme) -> Counter[tuple[str, str]]:

@@ -11,7 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 from onnx import numpy_helper
-from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info, np_dtype_to_tensor_dtype
+from onnx.helper import (
+    make_graph,
+    make_model,
+    make_node,
+    make_opsetid,
+    make_tensor_value_info,
+    np_dtype_to_tensor_dtype,
+)
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
@@ -29,8 +36,14 @@ def graph_of(
     dtypes: Mapping[str, str] | None = None,
 ) -> Graph:
     """A graph; constants that are Python numbers or lists take the graph's type, NumPy arrays keep theirs."""
-    types = {name: np_dtype_to_tensor_dtype(np.dtype((dtypes or {}).get(name, dtype))) for name in (*inputs, *outputs)}
-    values = {name: v if isinstance(v, np.ndarray) else np.asarray(v, dtype) for name, v in (constants or {}).items()}
+    types = {
+        name: np_dtype_to_tensor_dtype(np.dtype((dtypes or {}).get(name, dtype)))
+        for name in (*inputs, *outputs)
+    }
+    values = {
+        name: v if isinstance(v, np.ndarray) else np.asarray(v, dtype)
+        for name, v in (constants or {}).items()
+    }
     graph = make_graph(
         [_node(line) for line in lines],
         "small",
@@ -47,7 +60,13 @@ def _node(line: str):
     kind, _, read = head.partition("(")
     attributes = {k: ast.literal_eval(v) for k, v in (word.split("=") for word in told.split())}
     names = [name.strip() for name in results.split(",")]
-    return make_node(kind, [name.strip() for name in read.split(",")] if read else [], names, name=f"make_{names[0]}", **attributes)
+    return make_node(
+        kind,
+        [name.strip() for name in read.split(",")] if read else [],
+        names,
+        name=f"make_{names[0]}",
+        **attributes,
+    )
 
 
 def ints(*values: int) -> np.ndarray:
@@ -64,17 +83,25 @@ def feeds_of(graph: Graph, seed: int = 0, shift: float = 0.0) -> dict[str, np.nd
     for name in graph.inputs:
         tensor = graph.tensors[name]
         kind = np.dtype(tensor.dtype).kind
-        values = rng.standard_normal(tensor.shape) + shift if kind == "f" else rng.integers(0, 2 if kind == "b" else 5, tensor.shape)
+        values = (
+            rng.standard_normal(tensor.shape) + shift
+            if kind == "f"
+            else rng.integers(0, 2 if kind == "b" else 5, tensor.shape)
+        )
         feeds[name] = values.astype(tensor.dtype)
     return feeds
 
 
 def rewritten(graph: Graph, rules="all", tolerance: float = 1e-5, shift: float = 0.0) -> Rewriting:
-    """The graph rewritten; it computes what it did, its inputs and outputs are what they were, and its names are unique."""
+    """The graph rewritten; it computes what it did, its inputs and outputs are what they were,
+    and its names are unique.
+    """
     done = rewrite(graph, rules)
     after = done.graph
     assert (after.inputs, after.outputs) == (graph.inputs, graph.outputs)
-    assert [after.tensors[t] for t in (*graph.inputs, *graph.outputs)] == [graph.tensors[t] for t in (*graph.inputs, *graph.outputs)]
+    assert [after.tensors[t] for t in (*graph.inputs, *graph.outputs)] == [
+        graph.tensors[t] for t in (*graph.inputs, *graph.outputs)
+    ]
     results = [name for operator in after.operators for name in operator.outputs if name]
     assert len(set(results)) == len(results)
     assert len({operator.name for operator in after.operators}) == len(after.operators)
@@ -88,6 +115,11 @@ def rewritten(graph: Graph, rules="all", tolerance: float = 1e-5, shift: float =
 
 
 def without_values(graph: Graph) -> Graph:
-    """The graph as it is read from a file without weights: only constants of one element, and whole numbers, have values."""
-    constants = {name: v if v is None or v.size == 1 or v.dtype.kind in "iub" else None for name, v in graph.constants.items()}
+    """The graph as it is read from a file without weights:
+    only constants of one element, and whole numbers, have values.
+    """
+    constants = {
+        name: v if v is None or v.size == 1 or v.dtype.kind in "iub" else None
+        for name, v in graph.constants.items()
+    }
     return replace(graph, constants=constants)

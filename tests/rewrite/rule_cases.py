@@ -1,6 +1,8 @@
-"""Rules as models: a pattern or a replacement with random shapes and settings, and operands for which its guard holds, or does not.
+"""Rules as models: a pattern or a replacement with random shapes and settings, and operands for which its
+guard holds, or does not.
 
-Nothing here is shared with how `lfopt.rewrite` builds a replacement: terms become ONNX nodes, shapes are ONNX's inference.
+Nothing here is shared with how `lfopt.rewrite` builds a replacement: terms become ONNX nodes, shapes are
+ONNX's inference.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from typing import Any
 
 import numpy as np
 from onnx import NodeProto, numpy_helper
-from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info, np_dtype_to_tensor_dtype
+from onnx.helper import (
+    make_graph,
+    make_model,
+    make_node,
+    make_opsetid,
+    make_tensor_value_info,
+    np_dtype_to_tensor_dtype,
+)
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, InvalidModel
@@ -59,7 +68,10 @@ class Case:
         graph = make_graph(
             build.nodes,
             "law",
-            [make_tensor_value_info(v, np_dtype_to_tensor_dtype(self.dtypes[v]), self.shapes[v]) for v in inputs],
+            [
+                make_tensor_value_info(v, np_dtype_to_tensor_dtype(self.dtypes[v]), self.shapes[v])
+                for v in inputs
+            ],
             [make_tensor_value_info("y", np_dtype_to_tensor_dtype(_result_type(term, self)), None)],
             [numpy_helper.from_array(value, name) for name, value in constants.items()],
         )
@@ -96,7 +108,9 @@ class _Nodes:
             told = self.case.told[term.label]
             operands += ["" if value is None else self._constant(value) for value in told.inputs]
             return self._add(term.kind, operands, told.attributes)
-        return self._add(term.kind, operands, {name: self._attribute(value) for name, value in term.attributes})
+        return self._add(
+            term.kind, operands, {name: self._attribute(value) for name, value in term.attributes}
+        )
 
     def _attribute(self, value: float | str | Derived) -> object:
         if not isinstance(value, Derived):
@@ -113,12 +127,16 @@ class _Nodes:
 
     def _add(self, kind: str, operands: Sequence[str], attributes: Mapping[str, Any]) -> str:
         name = f"t{len(self.nodes)}"
-        self.nodes.append(make_node(kind, list(operands), [name], name=f"{kind}_{len(self.nodes)}", **attributes))
+        self.nodes.append(
+            make_node(kind, list(operands), [name], name=f"{kind}_{len(self.nodes)}", **attributes)
+        )
         return name
 
 
 def _result_type(term: Term, case: Case) -> np.dtype:
-    boolean = isinstance(term, Apply) and (term.kind in LOGICAL or term.kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+    boolean = isinstance(term, Apply) and (
+        term.kind in LOGICAL or term.kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+    )
     if boolean:
         return np.dtype(bool)
     if isinstance(term, Variable):
@@ -141,7 +159,10 @@ def draw(rule: Rule, rng: np.random.Generator, *, valid: bool = True) -> Case:
     values = {name: _values(name, rule, shapes[name], dtypes[name], rng, valid=valid) for name in names}
     if "ordered" in given:
         low, high = given["ordered"]
-        values[low], values[high] = np.minimum(values[low], values[high]), np.maximum(values[low], values[high])
+        values[low], values[high] = (
+            np.minimum(values[low], values[high]),
+            np.maximum(values[low], values[high]),
+        )
     number_type = next((t for t in dtypes.values() if t.kind != "b"), np.dtype(bool))
     return Case(rule, shapes, dtypes, values, constants, told, number_type)
 
@@ -154,19 +175,26 @@ def _type_of(name: str, rule: Rule) -> np.dtype:
             continue
         if term.kind in ONLY_FLOAT32:
             dtype = np.dtype(np.float32)
-        operands = term.operands[:1] if term.kind == "Where" else term.operands if term.kind in LOGICAL else ()
+        operands = (
+            term.operands[:1] if term.kind == "Where" else term.operands if term.kind in LOGICAL else ()
+        )
         if Variable(name) in operands:
             return np.dtype(bool)
         if term.kind in BITWISE and any(Variable(name) in (t, *subterms(t)) for t in term.operands):
             return np.dtype(np.uint8)
-    if any(isinstance(t, Apply) and t.kind == "BitwiseNot" for t in subterms(rule.pattern)) and _reads(rule, name, "Where", 1):
+    if any(isinstance(t, Apply) and t.kind == "BitwiseNot" for t in subterms(rule.pattern)) and _reads(
+        rule, name, "Where", 1
+    ):
         return np.dtype(np.uint8)
     whole = {v for c in rule.guard if c.subject == "integer" for v in c.variables}
     return np.dtype(np.int64) if name in whole else dtype
 
 
 def _reads(rule: Rule, name: str, kind: str, start: int) -> bool:
-    return any(isinstance(t, Apply) and t.kind == kind and Variable(name) in t.operands[start:] for t in subterms(rule.pattern))
+    return any(
+        isinstance(t, Apply) and t.kind == kind and Variable(name) in t.operands[start:]
+        for t in subterms(rule.pattern)
+    )
 
 
 def _settings(rule: Rule, rng: np.random.Generator, kinds: set[str]) -> dict[str, Told]:
@@ -184,7 +212,11 @@ def _settings(rule: Rule, rng: np.random.Generator, kinds: set[str]) -> dict[str
         elif kind in ("Softmax", "LogSoftmax", "LayerNormalization"):
             settings[label] = Told({"axis": 1}, (), (1,))
         elif kind == "Clip":
-            low, high = (np.float64(-0.5), np.float64(0.75)) if "within" not in guarded else (np.float64(0), np.float64(6))
+            low, high = (
+                (np.float64(-0.5), np.float64(0.75))
+                if "within" not in guarded
+                else (np.float64(0), np.float64(6))
+            )
             settings[label] = Told({}, [np.asarray(low), np.asarray(high)])
         else:
             settings[label] = SETTINGS.get(kind, Told())
@@ -213,11 +245,18 @@ ROWS, SHORT = (3, 4), ((3, 4), (4,), (1, 4), (3, 1), (1, 1))
 
 
 def _shapes(
-    rule: Rule, rng: np.random.Generator, names: Sequence[str], kinds: set[str], scalars: set[str], told: Mapping[str, Told]
+    rule: Rule,
+    rng: np.random.Generator,
+    names: Sequence[str],
+    kinds: set[str],
+    scalars: set[str],
+    told: Mapping[str, Told],
 ) -> dict[str, tuple[int, ...]]:
     guarded = {c.subject: c.variables for c in rule.guard}
     first = "a" if "a" in names else names[0]
-    signed = {v for c in rule.guard if c.subject in BREAKING for v in c.variables} & set(guarded.get("constant", ()))
+    signed = {v for c in rule.guard if c.subject in BREAKING for v in c.variables} & set(
+        guarded.get("constant", ())
+    )
     shapes: dict[str, tuple[int, ...]] = {}
     for name in names:
         if name in scalars or (name in signed and rng.integers(2)):
@@ -241,7 +280,11 @@ def _shapes(
     if "uniform" in guarded:
         k, x = guarded["uniform"]
         rank = len(shapes[first])
-        shapes[k] = (tuple(1 if axis in told[x].axes else shapes[first][axis] for axis in range(rank)), (1,) * rank, ())[rng.integers(3)]
+        shapes[k] = (
+            tuple(1 if axis in told[x].axes else shapes[first][axis] for axis in range(rank)),
+            (1,) * rank,
+            (),
+        )[rng.integers(3)]
     if "normalized" in guarded:
         scale, normal, x = guarded["normalized"]
         shapes[normal] = ROWS
@@ -252,15 +295,30 @@ def _shapes(
 
 
 def _reads_at(rule: Rule, name: str, kinds: set[str], place: int) -> bool:
-    return any(isinstance(t, Apply) and t.kind in kinds and t.operands[place] == Variable(name) for t in subterms(rule.pattern))
+    return any(
+        isinstance(t, Apply) and t.kind in kinds and t.operands[place] == Variable(name)
+        for t in subterms(rule.pattern)
+    )
 
 
-DOMAINS = {"Acos": (-1, 1), "Acosh": (1, 3), "Asin": (-1, 1), "Atanh": (-0.9, 0.9), "Log": (0.2, 3), "ReduceLogSum": (0.2, 3), "Sqrt": (0.2, 3)}
+DOMAINS = {
+    "Acos": (-1, 1),
+    "Acosh": (1, 3),
+    "Asin": (-1, 1),
+    "Atanh": (-0.9, 0.9),
+    "Log": (0.2, 3),
+    "ReduceLogSum": (0.2, 3),
+    "Sqrt": (0.2, 3),
+}
 
 
 def domain(rule: Rule, name: str) -> tuple[float, float]:
     """Values for which the pattern is a number."""
-    inside = [t.kind for t in subterms(rule.pattern) if isinstance(t, Apply) and t.kind in DOMAINS and Variable(name) in subterms(t)]
+    inside = [
+        t.kind
+        for t in subterms(rule.pattern)
+        if isinstance(t, Apply) and t.kind in DOMAINS and Variable(name) in subterms(t)
+    ]
     return DOMAINS[inside[-1]] if inside else (-2.0, 2.0)
 
 
@@ -272,7 +330,10 @@ def bounds(rule: Rule, name: str) -> tuple[float, float, bool]:
             low, nonzero = c.bound, nonzero or (c.subject == ">" and c.bound == 0)
             high = max(high, low + 2)
         elif c.variables == (name,) and c.subject in ("<", "<="):
-            high, nonzero = min(c.bound, 2.0) if c.bound <= 2 else c.bound, nonzero or (c.subject == "<" and c.bound == 0)
+            high, nonzero = (
+                min(c.bound, 2.0) if c.bound <= 2 else c.bound,
+                nonzero or (c.subject == "<" and c.bound == 0),
+            )
         elif c.variables == (name,) and c.subject == "!=":
             nonzero = True
     if any(c.subject == "within" and c.variables[0] == name for c in rule.guard):
@@ -280,7 +341,9 @@ def bounds(rule: Rule, name: str) -> tuple[float, float, bool]:
     return low, high, nonzero
 
 
-def _values(name: str, rule: Rule, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator, *, valid: bool) -> np.ndarray:
+def _values(
+    name: str, rule: Rule, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator, *, valid: bool
+) -> np.ndarray:
     if dtype.kind == "b":
         return rng.integers(2, size=shape).astype(bool)
     if dtype.kind in "iu":

@@ -9,8 +9,8 @@ from lfopt.rewrite.mutable_graph import MutableGraph
 from tests.rewrite.graphs import feeds_of, graph_of, ints
 
 ONE = (
-    "Abs Acos Acosh Asin Atan Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish Identity Neg Reciprocal Relu Sigmoid Sign Sin Softplus Softsign Sqrt "
-    "Swish Tanh"
+    "Abs Acos Acosh Asin Atan Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish Identity Neg Reciprocal Relu "
+    "Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh"
 )
 TWO = "Add Sub Mul Div Pow Max Min"
 FOLD = "ReduceL1 ReduceL2 ReduceSumSquare ReduceSum ReduceProd ReduceMean ReduceMax ReduceMin"
@@ -52,7 +52,11 @@ def test_every_value_lies_within_its_bounds(seed):
     lines += [f"z{i} = Add(t{i}, a)" for i in range(25)]
     outputs = ("y", *(f"z{i}" for i in range(25)))
     constants = {"half": 0.5, "minus": -2.0, "zero": 0.0, "axes": ints(1)}
-    checked(graph_of(*lines, inputs={"a": (3, 4), "b": (3, 4)}, constants=constants, outputs=outputs, dtype="float64"))
+    checked(
+        graph_of(
+            *lines, inputs={"a": (3, 4), "b": (3, 4)}, constants=constants, outputs=outputs, dtype="float64"
+        )
+    )
 
 
 MOVES = {
@@ -70,8 +74,21 @@ MOVES = {
 
 @pytest.mark.parametrize("name", MOVES)
 def test_bounds_through_what_moves_and_cuts(name):
-    constants = {"half": 0.5, "minus": -1.0, "pads": ints(1, 0, 0, 1), "flat": ints(-1), "zero1": ints(0), "one1": ints(2)}
-    checked(graph_of(*MOVES[name], inputs={"a": (3, 4)}, constants={k: v for k, v in constants.items() if any(k in line for line in MOVES[name])}))
+    constants = {
+        "half": 0.5,
+        "minus": -1.0,
+        "pads": ints(1, 0, 0, 1),
+        "flat": ints(-1),
+        "zero1": ints(0),
+        "one1": ints(2),
+    }
+    checked(
+        graph_of(
+            *MOVES[name],
+            inputs={"a": (3, 4)},
+            constants={k: v for k, v in constants.items() if any(k in line for line in MOVES[name])},
+        )
+    )
 
 
 def test_what_nothing_is_known_of_is_unknown():

@@ -29,7 +29,10 @@ def test_a_layer_on_a_flattened_map_is_a_convolution(case: str) -> None:
     if bias is not None:
         constants["b"] = rng.normal(size=bias).astype(np.float32)
     graph = helper.make_graph(
-        [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node(kind, ["flat", *constants], ["y"], **more)],
+        [
+            helper.make_node("Flatten", ["x"], ["flat"]),
+            helper.make_node(kind, ["flat", *constants], ["y"], **more),
+        ],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, C, H, W))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, M))],
@@ -39,13 +42,18 @@ def test_a_layer_on_a_flattened_map_is_a_convolution(case: str) -> None:
     after = flattened_as_convolutions(before)
     assert [operator.kind for operator in after.operators] == kinds
     x = rng.normal(size=(1, C, H, W)).astype(np.float32)
-    np.testing.assert_allclose(reference(after, {"x": x})["y"], reference(before, {"x": x})["y"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        reference(after, {"x": x})["y"], reference(before, {"x": x})["y"], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_a_layer_on_the_result_of_a_layer_stays() -> None:
     """Its operand is a view too, but of one pixel."""
     rng = np.random.default_rng(0)
-    constants = {"w": rng.normal(size=(C * H * W, M)).astype(np.float32), "v": rng.normal(size=(M, 2)).astype(np.float32)}
+    constants = {
+        "w": rng.normal(size=(C * H * W, M)).astype(np.float32),
+        "v": rng.normal(size=(M, 2)).astype(np.float32),
+    }
     nodes = [
         helper.make_node("Flatten", ["x"], ["flat"]),
         helper.make_node("Gemm", ["flat", "w"], ["hidden"]),
@@ -62,4 +70,6 @@ def test_a_layer_on_the_result_of_a_layer_stays() -> None:
     after = flattened_as_convolutions(before)
     assert [operator.kind for operator in after.operators] == ["Conv", "Reshape", "Gemm"]
     x = rng.normal(size=(1, C, H, W)).astype(np.float32)
-    np.testing.assert_allclose(reference(after, {"x": x})["y"], reference(before, {"x": x})["y"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        reference(after, {"x": x})["y"], reference(before, {"x": x})["y"], rtol=1e-5, atol=1e-5
+    )

@@ -23,8 +23,13 @@ RNG = np.random.default_rng(0)
 
 def network(*nodes: onnx.NodeProto, x: tuple[int, ...] = (IMAGES, 3, 9, 8), **constants: np.ndarray) -> Graph:
     """From x to y."""
-    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "net", *ends, [numpy_helper.from_array(value, name) for name, value in constants.items()])
+    ends = (
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    graph = helper.make_graph(
+        nodes, "net", *ends, [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     return from_model(onnx.shape_inference.infer_shapes(model))
 
@@ -46,7 +51,15 @@ def classifier() -> Graph:
         helper.make_node("Softmax", ["f"], ["y"], axis=1),
     )
     sizes, flat = np.array([IMAGES, 7, 5, 6]), np.array([IMAGES, -1])
-    return network(*nodes, w=floats(7, 3, 3, 3), s=floats(7, 1, 1), sizes=sizes, flat=flat, v=floats(210, 10), bias=floats(10))
+    return network(
+        *nodes,
+        w=floats(7, 3, 3, 3),
+        s=floats(7, 1, 1),
+        sizes=sizes,
+        flat=flat,
+        v=floats(210, 10),
+        bias=floats(10),
+    )
 
 
 def test_one_image_gives_what_all_give() -> None:
@@ -65,7 +78,9 @@ def test_compiled_images_are_those_of_the_reference(threads: int, tmp_path: Path
     """One thread; a share of the images for each thread; every image by all threads."""
     graph = classifier()
     each, images = image_by_image(graph)
-    source = emit_c(plan_for_cpu(each, Hardware(1 << 14, element_bytes=4)), each, threads=threads, images=images)
+    source = emit_c(
+        plan_for_cpu(each, Hardware(1 << 14, element_bytes=4)), each, threads=threads, images=images
+    )
     assert (source.schedule.crew, source.schedule.threads) == {1: (1, 1), 3: (3, 1), 4: (1, 4)}[threads]
     x = floats(*graph.shape("x"))
     model, want = compiled(source, tmp_path), reference(graph, {"x": x})["y"]
@@ -76,11 +91,26 @@ def test_compiled_images_are_those_of_the_reference(threads: int, tmp_path: Path
 @pytest.mark.parametrize(
     ("graph", "why"),
     [
-        (lambda: network(helper.make_node("Softmax", ["x"], ["y"], axis=0)), "reads more of input 0 than one image"),
-        (lambda: network(helper.make_node("CumSum", ["x", "k"], ["y"]), k=np.array(0)), "reads more of input 0 than one image"),
-        (lambda: network(helper.make_node("Mul", ["x", "k"], ["y"]), k=floats(IMAGES, 1, 1, 1)), "reads another part of input 1 for each image"),
-        (lambda: network(helper.make_node("Trilu", ["x"], ["y"]), x=(IMAGES, 4)), "goes by where an element is"),
-        (lambda: network(helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2, 3])), "is not a part for each image"),
+        (
+            lambda: network(helper.make_node("Softmax", ["x"], ["y"], axis=0)),
+            "reads more of input 0 than one image",
+        ),
+        (
+            lambda: network(helper.make_node("CumSum", ["x", "k"], ["y"]), k=np.array(0)),
+            "reads more of input 0 than one image",
+        ),
+        (
+            lambda: network(helper.make_node("Mul", ["x", "k"], ["y"]), k=floats(IMAGES, 1, 1, 1)),
+            "reads another part of input 1 for each image",
+        ),
+        (
+            lambda: network(helper.make_node("Trilu", ["x"], ["y"]), x=(IMAGES, 4)),
+            "goes by where an element is",
+        ),
+        (
+            lambda: network(helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2, 3])),
+            "is not a part for each image",
+        ),
         (lambda: network(helper.make_node("Relu", ["x"], ["y"]), x=(1, 3, 4)), "it has one image"),
     ],
 )

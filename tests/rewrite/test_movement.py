@@ -1,4 +1,6 @@
-"""A chain of Transposes and Reshapes is as short as it can be, and moves every element to where the chain moved it."""
+"""A chain of Transposes and Reshapes is as short as it can be,
+and moves every element to where the chain moved it.
+"""
 
 from math import prod
 
@@ -29,7 +31,13 @@ def chains(draw):
             now = tuple(now[axis] for axis in perm)
             moves.append((perm, now))
             continue
-        primes = [p for extent in now for p in {1: [1], 2: [2], 3: [3], 4: [2, 2], 6: draw(st.permutations([2, 3]))}.get(extent, [extent])]
+        primes = [
+            p
+            for extent in now
+            for p in {1: [1], 2: [2], 3: [3], 4: [2, 2], 6: draw(st.permutations([2, 3]))}.get(
+                extent, [extent]
+            )
+        ]
         cuts = sorted(draw(st.sets(st.integers(1, max(len(primes) - 1, 1)), max_size=3)))
         now = tuple(prod(primes[a:b]) for a, b in zip([0, *cuts], [*cuts, len(primes)], strict=True) if a < b)
         moves.append((None, now))
@@ -58,17 +66,22 @@ def test_the_short_chain_cannot_be_shortened(chain):
 
 CHAINS = {
     "a key transposed through a merged batch": (
-        ["r = Transpose(x) perm=[0,2,1,3]", "s = Reshape(r, to3)", "t = Transpose(s) perm=[0,2,1]", "y = Reshape(t, to4)"],
+        ["r = Transpose(x) perm=[0,2,1,3]", "s = Reshape(r, to3)", "t = Transpose(s) perm=[0,2,1]",
+        "y = Reshape(t, to4)"],
         {"to3": ints(-1, 5, 4), "to4": ints(1, 3, 4, 5)}, (1, 5, 3, 4), ["Transpose"],
     ),
     "a Reshape there and back around an activation": (
-        ["r = Reshape(x, to)", "s = Gelu(r)", "y = Reshape(s, back)"], {"to": ints(1, 5, 12), "back": ints(5, 12)}, (5, 12), ["Gelu"],
+        ["r = Reshape(x, to)", "s = Gelu(r)", "y = Reshape(s, back)"],
+        {"to": ints(1, 5, 12), "back": ints(5, 12)}, (5, 12), ["Gelu"],
     ),
-    "a split and a Transpose": (["r = Reshape(x, to)", "y = Transpose(r) perm=[0,2,1,3]"], {"to": ints(1, 5, 3, 4)}, (1, 5, 12), ["Reshape",
+    "a split and a Transpose": (["r = Reshape(x, to)", "y = Transpose(r) perm=[0,2,1,3]"],
+    {"to": ints(1, 5, 3, 4)}, (1, 5, 12), ["Reshape",
         "Transpose"]),
-    "only axes of extent 1 move": (["r = Transpose(x) perm=[1,0,2]", "y = Reshape(r, to)"], {"to": ints(5, 12)}, (5, 1, 12), ["Reshape"]),
+    "only axes of extent 1 move": (["r = Transpose(x) perm=[1,0,2]", "y = Reshape(r, to)"],
+    {"to": ints(5, 12)}, (5, 1, 12), ["Reshape"]),
     "shuffled channels": (
-        ["r = Reshape(x, to)", "s = Transpose(r) perm=[0,2,1,3,4]", "y = Reshape(s, back)"], {"to": ints(1, 2, 3, 4, 4), "back": ints(1, 6, 4, 4)},
+        ["r = Reshape(x, to)", "s = Transpose(r) perm=[0,2,1,3,4]", "y = Reshape(s, back)"],
+        {"to": ints(1, 2, 3, 4, 4), "back": ints(1, 6, 4, 4)},
          (1, 6, 4, 4),
         ["Reshape", "Transpose", "Reshape"],
     ),
@@ -84,7 +97,12 @@ def test_chains(name):
 
 def test_axes_that_are_cut_at_other_places_are_left():
     constants = {"to": ints(4, 6), "back": ints(3, 8)}
-    lines = ["r = Transpose(x) perm=[1,0]", "s = Reshape(r, to)", "t = Transpose(s) perm=[1,0]", "y = Reshape(t, back)"]
+    lines = [
+        "r = Transpose(x) perm=[1,0]",
+        "s = Reshape(r, to)",
+        "t = Transpose(s) perm=[1,0]",
+        "y = Reshape(t, back)",
+    ]
     done = rewritten(graph_of(*lines, inputs={"x": (3, 8)}, constants=constants))
     assert len(kinds(done.graph)) == 4
 

@@ -1,4 +1,6 @@
-"""Whole networks rewritten by every rule: values within 1e-5 of scale, quickly, and alike with and without weights."""
+"""Whole networks rewritten by every rule: values within 1e-5 of scale, quickly,
+and alike with and without weights.
+"""
 
 import subprocess
 import sys
@@ -24,7 +26,10 @@ def assert_same_values(graph, after, feeds):
     wanted, outputs = reference(graph, feeds), reference(after, feeds)
     for name in graph.outputs:
         assert np.isfinite(wanted[name]).all()
-        assert np.abs(outputs[name].astype(np.float64) - wanted[name]).max() <= TOLERANCE * np.abs(wanted[name]).max()
+        assert (
+            np.abs(outputs[name].astype(np.float64) - wanted[name]).max()
+            <= TOLERANCE * np.abs(wanted[name]).max()
+        )
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -45,17 +50,28 @@ def test_a_rewritten_network_can_be_saved_and_read_back():
 def filled(path, folder):
     """The network with random weights of the statistics that the file states."""
     out = folder / "filled.onnx"
-    subprocess.run([sys.executable, str(path.parent / "skeleton.py"), "fill", str(path), str(out), "1"], check=True, cwd=folder, capture_output=True)
+    subprocess.run(
+        [sys.executable, str(path.parent / "skeleton.py"), "fill", str(path), str(out), "1"],
+        check=True,
+        cwd=folder,
+        capture_output=True,
+    )
     return load(out)
 
 
 def damped(graph, factor):
-    """Matrices made smaller: MobileBERT has no normalization, and random weights drive it to 1e32, where float32 itself keeps no digit."""
-    constants = {n: v * np.float32(factor) if v is not None and v.dtype == np.float32 and v.ndim == 2 else v for n, v in graph.constants.items()}
+    """Matrices made smaller: MobileBERT has no normalization, and random weights drive it to 1e32,
+    where float32 itself keeps no digit.
+    """
+    constants = {
+        n: v * np.float32(factor) if v is not None and v.dtype == np.float32 and v.ndim == 2 else v
+        for n, v in graph.constants.items()
+    }
     return replace(graph, constants=constants)
 
 
-RECOGNISED = {  # (at most so many operators after, of 168, 87, 522, 526, 1816; what must have been found, and how often)
+# (at most so many operators after, of 168, 87, 522, 526, 1816; what must have been found, and how often)
+RECOGNISED = {
     "hf_tinybert_4_312": (123, {"Gelu": 4, "Transpose": 16}),
     "hf_distilbert_2l": (65, {"Gelu": 2, "Transpose": 8}),
     "hf_gpt2": (364, {"Gelu": 12, "LayerNormalization": 25}),
@@ -65,7 +81,9 @@ RECOGNISED = {  # (at most so many operators after, of 168, 87, 522, 526, 1816; 
 FAST = ("hf_tinybert_4_312", "hf_distilbert_2l")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in RECOGNISED])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in RECOGNISED]
+)
 def test_transformers_keep_their_values(name, shared_model, tmp_path):
     path = shared_model(name)
     graph = filled(path, tmp_path)
@@ -75,7 +93,10 @@ def test_transformers_keep_their_values(name, shared_model, tmp_path):
     assert structure(rewrite(load(path)).graph) == structure(done.graph)
     rng = np.random.default_rng(0)
     first, *masks = graph.inputs
-    feeds = {first: rng.integers(0, 1000, graph.shape(first)), **{name: np.ones(graph.shape(name), np.int64) for name in masks}}
+    feeds = {
+        first: rng.integers(0, 1000, graph.shape(first)),
+        **{name: np.ones(graph.shape(name), np.int64) for name in masks},
+    }
     assert_same_values(graph, done.graph, feeds)
 
 
@@ -102,7 +123,11 @@ def test_every_network_is_rewritten_to_a_fixpoint(path):
     assert all(step.flops_after <= step.flops_before for step in once.applied)
 
 
-@pytest.mark.parametrize("path", [path for path in LIGHT if "squeezenet" in path.stem or "shufflenet" in path.stem], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in LIGHT if "squeezenet" in path.stem or "shufflenet" in path.stem],
+    ids=lambda path: path.stem,
+)
 def test_light_networks_keep_their_values(path):
     graph = load(path)
     feeds = {name: abs(value) for name, value in feeds_of(graph).items()}
@@ -130,14 +155,21 @@ def page(shape):
 
 
 def in_double(graph):
-    constants = {n: v.astype(np.float64) if v is not None and v.dtype == np.float32 else v for n, v in graph.constants.items()}
-    tensors = {n: replace(t, dtype="float64") if t.dtype == "float32" else t for n, t in graph.tensors.items()}
+    constants = {
+        n: v.astype(np.float64) if v is not None and v.dtype == np.float32 else v
+        for n, v in graph.constants.items()
+    }
+    tensors = {
+        n: replace(t, dtype="float64") if t.dtype == "float32" else t for n, t in graph.tensors.items()
+    }
     return replace(graph, constants=constants, tensors=tensors)
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_networks_keep_their_values(name):
-    """Within 1e-5 of scale, or as near to the values in double precision as the network as it stands: PP-OCR's detector is 2e-5 from them."""
+    """Within 1e-5 of scale, or as near to the values in double precision as the network as it stands:
+    PP-OCR's detector is 2e-5 from them.
+    """
     package, source, shape = TRAINED[name]
     graph = load(trained_model(package, name), {source: shape})
     done = rewrite(graph)
@@ -148,4 +180,7 @@ def test_trained_networks_keep_their_values(name):
     for output in graph.outputs:
         scale = np.abs(exact[output]).max()
         kept = np.abs(outputs[output] - plain[output]).max() <= TOLERANCE * scale
-        assert kept or np.abs(outputs[output] - exact[output]).max() <= np.abs(plain[output] - exact[output]).max()
+        assert (
+            kept
+            or np.abs(outputs[output] - exact[output]).max() <= np.abs(plain[output] - exact[output]).max()
+        )

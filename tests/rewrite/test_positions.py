@@ -23,23 +23,61 @@ CONSTANTS = {
     "last": np.array([3]),
 }
 CASES = {  # lines, shape of x, kinds in order
-    "a convolution": (("y = Conv(x, w, b) kernel_shape=[3] pads=[1,1]",), (2, 4, 10), ["Reshape", "Conv", "Reshape"]),
-    "strides and dilations": (("y = Conv(x, w) kernel_shape=[3] pads=[2,1] strides=[2] dilations=[2]",), (1, 4, 11), ["Reshape", "Conv", "Reshape"]),
-    "transposed": (("y = ConvTranspose(x, v) strides=[2] output_padding=[1]",), (1, 4, 5), ["Reshape", "ConvTranspose", "Reshape"]),
-    "transposed to a size": (("y = ConvTranspose(x, v) strides=[2] output_shape=[10]",), (1, 4, 5), ["Reshape", "ConvTranspose", "Reshape"]),
+    "a convolution": (
+        ("y = Conv(x, w, b) kernel_shape=[3] pads=[1,1]",),
+        (2, 4, 10),
+        ["Reshape", "Conv", "Reshape"],
+    ),
+    "strides and dilations": (
+        ("y = Conv(x, w) kernel_shape=[3] pads=[2,1] strides=[2] dilations=[2]",),
+        (1, 4, 11),
+        ["Reshape", "Conv", "Reshape"],
+    ),
+    "transposed": (
+        ("y = ConvTranspose(x, v) strides=[2] output_padding=[1]",),
+        (1, 4, 5),
+        ["Reshape", "ConvTranspose", "Reshape"],
+    ),
+    "transposed to a size": (
+        ("y = ConvTranspose(x, v) strides=[2] output_shape=[10]",),
+        (1, 4, 5),
+        ["Reshape", "ConvTranspose", "Reshape"],
+    ),
     "a block": (
-        ("h = Conv(x, w, b) pads=[1,1]", "e = Erf(h)", "m = Mul(h, e)", "s = Add(m, c)", "t = Mul(s, l)", "y = Conv(t, d) group=6 pads=[1,1]"),
+        (
+            "h = Conv(x, w, b) pads=[1,1]",
+            "e = Erf(h)",
+            "m = Mul(h, e)",
+            "s = Add(m, c)",
+            "t = Mul(s, l)",
+            "y = Conv(t, d) group=6 pads=[1,1]",
+        ),
         (1, 4, 10),
         ["Reshape", "Conv", "Erf", "Mul", "Add", "Mul", "Conv", "Reshape"],
     ),
     "a pool": (
-        ("h = Conv(x, w)", "p = MaxPool(h) kernel_shape=[2] strides=[2]", "y = AveragePool(p) kernel_shape=[3] pads=[1,1]"),
+        (
+            "h = Conv(x, w)",
+            "p = MaxPool(h) kernel_shape=[2] strides=[2]",
+            "y = AveragePool(p) kernel_shape=[3] pads=[1,1]",
+        ),
         (1, 4, 12),
         ["Reshape", "Conv", "MaxPool", "AveragePool", "Reshape"],
     ),
-    "a global pool": (("h = Conv(x, w)", "y = GlobalMaxPool(h)"), (1, 4, 12), ["Reshape", "Conv", "GlobalMaxPool", "Reshape"]),
+    "a global pool": (
+        ("h = Conv(x, w)", "y = GlobalMaxPool(h)"),
+        (1, 4, 12),
+        ["Reshape", "Conv", "GlobalMaxPool", "Reshape"],
+    ),
     "a column": (
-        ("h = Conv(x, u)", "k = Slice(h, from, to)", "s = Squeeze(k, last)", "e = Erf(s)", "a = Add(e, c)", "y = GlobalMaxPool(a)"),
+        (
+            "h = Conv(x, u)",
+            "k = Slice(h, from, to)",
+            "s = Squeeze(k, last)",
+            "e = Erf(s)",
+            "a = Add(e, c)",
+            "y = GlobalMaxPool(a)",
+        ),
         (1, 4, 12, 1),
         ["Conv", "Erf", "Add", "GlobalMaxPool", "Reshape"],
     ),
@@ -60,8 +98,12 @@ CASES = {  # lines, shape of x, kinds in order
 @pytest.mark.parametrize("name", CASES)
 def test_convolutions_work_on_positions(name):
     lines, shape, wanted = CASES[name]
-    words = {word.strip(" ()") for line in lines for word in line.replace("(", ",").replace(")", ",").split(",")}
-    before = graph_of(*lines, inputs={"x": shape}, constants={k: v for k, v in CONSTANTS.items() if k in words})
+    words = {
+        word.strip(" ()") for line in lines for word in line.replace("(", ",").replace(")", ",").split(",")
+    }
+    before = graph_of(
+        *lines, inputs={"x": shape}, constants={k: v for k, v in CONSTANTS.items() if k in words}
+    )
     after = simplify(before)
     assert kinds(after) == wanted
     assert after.outputs == before.outputs

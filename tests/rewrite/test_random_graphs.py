@@ -28,5 +28,11 @@ def test_rewriting_keeps_what_random_networks_compute() -> None:
         for name, values in wanted.items():
             assert (outputs[name].shape, outputs[name].dtype) == (values.shape, values.dtype)
             real = values[np.isfinite(values)].astype(np.float64)
-            np.testing.assert_allclose(outputs[name], values, rtol=0, atol=1e-5 * np.abs(real).max(initial=0), err_msg=f"seed {seed}, {name}")
+            np.testing.assert_allclose(
+                outputs[name],
+                values,
+                rtol=0,
+                atol=1e-5 * np.abs(real).max(initial=0),
+                err_msg=f"seed {seed}, {name}",
+            )
     assert changed > 20

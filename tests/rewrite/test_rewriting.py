@@ -1,4 +1,6 @@
-"""What the rules do to graphs: the rows of DNNFusion's table, sharing, outputs, types, guards and the record that is kept."""
+"""What the rules do to graphs: the rows of DNNFusion's table, sharing, outputs, types,
+guards and the record that is kept.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -20,15 +22,36 @@ def total(graph):
     return sum(flops(Call.of(graph, operator)) for operator in graph.operators)
 
 
-# (operators, FLOPs before, FLOPs after): DNNFusion (PLDI'21, arXiv 2108.13342), its table of rewriting rules. Where lfopt needs fewer than the paper
-# prints, its own number stands, and the paper's in the remark. What shows a sign (Exp, Abs) is counted apart.
+# (operators, FLOPs before, FLOPs after): DNNFusion (PLDI'21, arXiv 2108.13342), its table of rewriting rules.
+# Where lfopt needs fewer than the paper prints, its own number stands, and the paper's in the remark. What
+# shows a sign (Exp, Abs) is counted apart.
 PAPER = {
-    "Recip(A) Recip(A B)": (["p = Exp(a)", "q = Exp(b)", "r = Reciprocal(p)", "s = Mul(p, q)", "t = Reciprocal(s)", "y = Mul(r, t)"], 4, 3),  # 4 mn
-    "A sqrt(B) sqrt(B) C": (["p = Abs(b)", "r = Sqrt(p)", "s = Mul(a, r)", "q = Sqrt(p)", "t = Mul(q, c)", "y = Mul(s, t)"], 5, 2),
+    # 4 mn
+    "Recip(A) Recip(A B)": (
+        [
+            "p = Exp(a)",
+            "q = Exp(b)",
+            "r = Reciprocal(p)",
+            "s = Mul(p, q)",
+            "t = Reciprocal(s)",
+            "y = Mul(r, t)",
+        ],
+        4,
+        3,
+    ),
+    "A sqrt(B) sqrt(B) C": (
+        ["p = Abs(b)", "r = Sqrt(p)", "s = Mul(a, r)", "q = Sqrt(p)", "t = Mul(q, c)", "y = Mul(s, t)"],
+        5,
+        2,
+    ),
     "Abs(A) B Abs(C)": (["r = Abs(a)", "s = Mul(r, b)", "t = Abs(c)", "y = Mul(s, t)"], 4, 3),
     "A C + A B": (["r = Mul(a, c)", "s = Mul(a, b)", "y = Add(r, s)"], 3, 2),
     "A + A B": (["r = Mul(a, b)", "y = Add(a, r)"], 2, 2),
-    "Square(A + B) - (A + B) C": (["r = Add(a, b)", "s = Mul(r, r)", "q = Add(a, b)", "t = Mul(q, c)", "y = Sub(s, t)"], 5, 3),
+    "Square(A + B) - (A + B) C": (
+        ["r = Add(a, b)", "s = Mul(r, r)", "q = Add(a, b)", "t = Mul(q, c)", "y = Sub(s, t)"],
+        5,
+        3,
+    ),
     "ReduceProd(Exp(A))": (["r = Exp(a)", "y = ReduceProd(r, axes) keepdims=1"], 2, 1),  # and m
 }
 
@@ -36,8 +59,14 @@ PAPER = {
 @pytest.mark.parametrize("name", PAPER)
 def test_rows_of_the_paper(name):
     lines, before, after = PAPER[name]
-    graph = graph_of(*lines, inputs={k: v for k, v in A.items() if any(k in line for line in lines)}, constants={"axes": ints(1)})
-    shown = sum(line.endswith(("Exp(a)", "Exp(b)", "p = Abs(b)")) and "ReduceProd" not in lines[-1] for line in lines)
+    graph = graph_of(
+        *lines,
+        inputs={k: v for k, v in A.items() if any(k in line for line in lines)},
+        constants={"axes": ints(1)},
+    )
+    shown = sum(
+        line.endswith(("Exp(a)", "Exp(b)", "p = Abs(b)")) and "ReduceProd" not in lines[-1] for line in lines
+    )
     done = rewritten(graph)
     assert total(graph) == (before + shown) * M * N
     assert total(done.graph) <= (after + shown) * M * N + M
@@ -45,7 +74,13 @@ def test_rows_of_the_paper(name):
 
 def test_a_reduced_factor_is_squared_while_it_is_small():
     """(A ReduceSum(B)) (ReduceSum(B) C): 5 mn before, 3 mn + m after."""
-    lines = ["r = ReduceSum(b, axes) keepdims=1", "s = Mul(a, r)", "q = ReduceSum(b, axes) keepdims=1", "t = Mul(q, c)", "y = Mul(s, t)"]
+    lines = [
+        "r = ReduceSum(b, axes) keepdims=1",
+        "s = Mul(a, r)",
+        "q = ReduceSum(b, axes) keepdims=1",
+        "t = Mul(q, c)",
+        "y = Mul(s, t)",
+    ]
     graph = graph_of(*lines, inputs=A, constants={"axes": ints(1)})
     assert total(graph) == 5 * M * N
     assert total(rewritten(graph).graph) == 3 * M * N + M
@@ -53,7 +88,9 @@ def test_a_reduced_factor_is_squared_while_it_is_small():
 
 def test_a_vector_is_not_spread_over_a_matrix_to_save_an_operator():
     """A v + A w becomes A (v + w); (A + B) v is left as it is, since A v + B v would cost more."""
-    graph = graph_of("r = Mul(a, v)", "s = Mul(a, w)", "y = Add(r, s)", inputs={"a": (M, N), "v": (N,), "w": (N,)})
+    graph = graph_of(
+        "r = Mul(a, v)", "s = Mul(a, w)", "y = Add(r, s)", inputs={"a": (M, N), "v": (N,), "w": (N,)}
+    )
     done = rewritten(graph)
     assert total(done.graph) == M * N + N
     spread = graph_of("s = Add(a, b)", "y = Mul(s, v)", inputs={"a": (M, N), "b": (M, N), "v": (N,)})
@@ -61,7 +98,9 @@ def test_a_vector_is_not_spread_over_a_matrix_to_save_an_operator():
 
 
 def test_what_others_read_stays_and_counts():
-    """Exp(a) is read elsewhere: Exp(a) Exp(b) would become Add and Exp beside it, which is no saving over Exp(b) and Mul."""
+    """Exp(a) is read elsewhere: Exp(a) Exp(b) would become Add and Exp beside it,
+    which is no saving over Exp(b) and Mul.
+    """
     lines = ["r = Exp(a)", "s = Exp(b)", "y = Mul(r, s)", "z = Neg(r)"]
     graph = graph_of(*lines, inputs={"a": (M, N), "b": (M, N)}, outputs=("y", "z"))
     assert kinds(rewritten(graph).graph) == ["Exp", "Exp", "Mul", "Neg"]
@@ -81,7 +120,9 @@ def test_a_rule_says_why_it_did_not_apply():
     done = rewrite(graph)
     refusals = {refusal.rule: refusal.reason for refusal in done.refusals}
     assert refusals["Sqrt(a) * Sqrt(a) -> a"] == "a >= 0 is not known: a is 'b', in [-inf, inf]"
-    assert [refusal.operator for refusal in done.refusals if refusal.rule == "Sqrt(a) * Sqrt(a) -> a"] == ["make_y"]
+    assert [refusal.operator for refusal in done.refusals if refusal.rule == "Sqrt(a) * Sqrt(a) -> a"] == [
+        "make_y"
+    ]
 
 
 SIGNS = {
@@ -121,8 +162,19 @@ UNSIGNED = {
 @pytest.mark.parametrize("name", UNSIGNED)
 def test_a_sign_that_nothing_shows_is_not_known(name):
     rng = np.random.default_rng(0)
-    constants = {"axes": ints(1), "half": 0.5, "three": 3.0, "w": rng.uniform(1, 2, (M, N)).astype(np.float32)}
-    lines = [*SIGNS.get(name, UNSIGNED[name]), "v = Add(p, b)", "r = Sqrt(v)", "s = Mul(b, r)", "y = Mul(s, r)"]
+    constants = {
+        "axes": ints(1),
+        "half": 0.5,
+        "three": 3.0,
+        "w": rng.uniform(1, 2, (M, N)).astype(np.float32),
+    }
+    lines = [
+        *SIGNS.get(name, UNSIGNED[name]),
+        "v = Add(p, b)",
+        "r = Sqrt(v)",
+        "s = Mul(b, r)",
+        "y = Mul(s, r)",
+    ]
     graph = graph_of(*lines, inputs={"b": (M, N)}, constants=constants)
     done = rewrite(graph)
     assert "Sqrt" in kinds(done.graph)
@@ -134,7 +186,15 @@ def test_integers_are_rewritten_only_where_that_is_exact():
     done = rewritten(whole)
     assert done.graph.operators == whole.operators
     assert any("integers" in refusal.reason for refusal in done.refusals)
-    exact = graph_of("r = Neg(a)", "s = Neg(r)", "t = Max(s, b)", "u = Min(s, t)", "y = Add(u, b)", inputs={"a": (M, N), "b": (M, N)}, dtype="int64")
+    exact = graph_of(
+        "r = Neg(a)",
+        "s = Neg(r)",
+        "t = Max(s, b)",
+        "u = Min(s, t)",
+        "y = Add(u, b)",
+        inputs={"a": (M, N), "b": (M, N)},
+        dtype="int64",
+    )
     assert kinds(rewritten(exact).graph) == ["Add"]
 
 
@@ -168,14 +228,25 @@ def test_the_largest_saving_comes_first():
 
 def test_new_operators_are_named_after_what_they_replace():
     graph = graph_of("r = Exp(a)", "s = Exp(b)", "y = Mul(r, s)", inputs={"a": (M, N), "b": (M, N)})
-    assert [(op.name, op.outputs) for op in rewrite(graph).graph.operators] == [("make_y.Add", ("y.Add",)), ("make_y.Exp", ("y",))]
+    assert [(op.name, op.outputs) for op in rewrite(graph).graph.operators] == [
+        ("make_y.Add", ("y.Add",)),
+        ("make_y.Exp", ("y",)),
+    ]
 
 
 def test_matrix_chains_are_multiplied_in_the_cheaper_order():
-    graph = graph_of("r = MatMul(a, b)", "y = MatMul(r, c)", inputs={"a": (64, 64), "b": (64, 64), "c": (64, 1)})
+    graph = graph_of(
+        "r = MatMul(a, b)", "y = MatMul(r, c)", inputs={"a": (64, 64), "b": (64, 64), "c": (64, 1)}
+    )
     done = rewritten(graph)
     assert total(done.graph) == 2 * 2 * 64 * 64
-    layers = graph_of("r = MatMul(x, v)", "s = Add(r, d)", "y = MatMul(s, w)", inputs={"x": (4, 8)}, constants=linear(8, 32, 8))
+    layers = graph_of(
+        "r = MatMul(x, v)",
+        "s = Add(r, d)",
+        "y = MatMul(s, w)",
+        inputs={"x": (4, 8)},
+        constants=linear(8, 32, 8),
+    )
     assert kinds(rewritten(layers).graph) == ["MatMul", "Add"]
 
 
@@ -186,19 +257,33 @@ def linear(*widths):
 
 
 def test_a_scaled_query_becomes_scaled_weights():
-    """softmax(q k^T / sqrt(d)): the scale goes through Transpose and Reshape into the weights of the query."""
-    lines = ["r = MatMul(x, w)", "s = Add(r, d)", "t = Reshape(s, split)", "u = Transpose(t) perm=[0,2,1,3]", "y = Mul(u, k)"]
+    """softmax(q k^T / sqrt(d)): the scale goes through Transpose and Reshape into the weights of the
+    query.
+    """
+    lines = [
+        "r = MatMul(x, w)",
+        "s = Add(r, d)",
+        "t = Reshape(s, split)",
+        "u = Transpose(t) perm=[0,2,1,3]",
+        "y = Mul(u, k)",
+    ]
     constants = {**linear(8, 8, 8), "split": ints(1, 5, 2, 4), "k": 0.5}
     graph = graph_of(*lines, inputs={"x": (1, 5, 8)}, constants=constants)
     done = rewritten(graph)
     assert kinds(done.graph) == ["MatMul", "Add", "Reshape", "Transpose"]
     bare = rewrite(without_values(graph))
-    assert [(op.name, op.kind) for op in bare.graph.operators] == [(op.name, op.kind) for op in done.graph.operators]
+    assert [(op.name, op.kind) for op in bare.graph.operators] == [
+        (op.name, op.kind) for op in done.graph.operators
+    ]
 
 
 def test_rewriting_twice_changes_nothing_more():
     for lines, _, _ in PAPER.values():
-        graph = graph_of(*lines, inputs={k: v for k, v in A.items() if any(k in line for line in lines)}, constants={"axes": ints(1)})
+        graph = graph_of(
+            *lines,
+            inputs={k: v for k, v in A.items() if any(k in line for line in lines)},
+            constants={"axes": ints(1)},
+        )
         once = rewrite(graph).graph
         again = rewrite(once)
         assert not again.applied
@@ -216,7 +301,9 @@ def test_rules_by_name_and_one_by_one():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs_keep_their_values(seed):
-    """Thirty operators of all sorts over positive maps, with broadcasts, shared results and several outputs."""
+    """Thirty operators of all sorts over positive maps, with broadcasts, shared results and several
+    outputs.
+    """
     rng = np.random.default_rng(seed)
     unary = "Abs Neg Exp Sqrt Reciprocal Relu Sigmoid Tanh Log Floor Identity".split()
     binary = "Add Sub Mul Mul Mul Div Max Min Add".split()
@@ -244,7 +331,9 @@ def test_random_graphs_keep_their_values(seed):
     inputs = {"a": (M, N), "b": (M, N), "v": (N,)}
     lines.append(f"y = Add({live[-1]}, a)")
     lines.append(f"z = Mul({live[-2]}, v)")
-    graph = graph_of(*lines, inputs=inputs, constants={"one": 1.0, "two": 2.0}, outputs=("y", "z"), dtype="float64")
+    graph = graph_of(
+        *lines, inputs=inputs, constants={"one": 1.0, "two": 2.0}, outputs=("y", "z"), dtype="float64"
+    )
     done = rewritten(graph, tolerance=1e-7)
     assert total(done.graph) <= total(graph)
     assert not rewrite(done.graph).applied

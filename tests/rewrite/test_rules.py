@@ -1,4 +1,6 @@
-"""Every rule holds, is found and applied where it saves something, and is refused where its guard is not known to hold."""
+"""Every rule holds, is found and applied where it saves something,
+and is refused where its guard is not known to hold.
+"""
 
 from collections import Counter
 
@@ -11,7 +13,10 @@ from lfopt.rewrite.stages import ALL_RULES
 from lfopt.rewrite.terms import variables
 from tests.rewrite.rule_cases import BREAKING, Case, InvalidModel, bounds, draw
 
-RULES = {rule.name + (f"  where {' and '.join(map(str, rule.guard))}" if rule.guard else ""): rule for rule in ALL_RULES}
+RULES = {
+    rule.name + (f"  where {' and '.join(map(str, rule.guard))}" if rule.guard else ""): rule
+    for rule in ALL_RULES
+}
 TRIES = 200
 
 
@@ -49,7 +54,11 @@ def close(values, wanted, tolerance):
 
 
 def tolerance_of(case: Case) -> float:
-    return 1e-6 if any(np.dtype(t) == np.float32 for t in case.dtypes.values()) else ROUNDED.get(case.rule.family, 1e-9)
+    return (
+        1e-6
+        if any(np.dtype(t) == np.float32 for t in case.dtypes.values())
+        else ROUNDED.get(case.rule.family, 1e-9)
+    )
 
 
 ROUNDED = {"composite": 1e-5}  # their constants are written as exporters round them
@@ -111,7 +120,9 @@ def wrappers(rule, case):
     """Operators that show, of every variable that is no constant, what the guard asks for."""
     wrapper_of = {}
     for name in variables(rule.pattern):
-        if name in case.constants or not any(name in c.variables and (c.subject in BREAKING or c.subject == "within") for c in rule.guard):
+        if name in case.constants or not any(
+            name in c.variables and (c.subject in BREAKING or c.subject == "within") for c in rule.guard
+        ):
             continue
         low, high, nonzero = bounds(rule, name)
         if low >= 1:
@@ -119,7 +130,13 @@ def wrappers(rule, case):
         elif low == -1 or (low <= -1.5 and 1 < high < 2):
             wrapper_of[name] = "Tanh"
         elif low >= 0:
-            wrapper_of[name] = "Sigmoid" if high not in (2.0,) or any(c.subject == "within" for c in rule.guard) else "Exp" if nonzero else "Abs"
+            wrapper_of[name] = (
+                "Sigmoid"
+                if high not in (2.0,) or any(c.subject == "within" for c in rule.guard)
+                else "Exp"
+                if nonzero
+                else "Abs"
+            )
         elif high <= 0:
             wrapper_of[name] = "Exp Neg" if nonzero else "Abs Neg"
         else:

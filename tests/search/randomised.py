@@ -24,7 +24,9 @@ SEARCHES: list[Search] = [sample, improve, evolve]
 KIB = 1024
 
 
-def model_for(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> CostModel:
+def model_for(
+    graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False
+) -> CostModel:
     """The searches' view of a network on a chip."""
     return GroupCosts(Dataflow.of(graph), hardware, traffic, epilogue=epilogue)
 
@@ -41,9 +43,13 @@ def ladder(blocks: int = 6) -> Graph:
     x = "x"
     for b in range(blocks):
         nodes += [
-            helper.make_node("Conv", [x, "w"], [f"a{b}"], name=f"first{b}", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+            helper.make_node(
+                "Conv", [x, "w"], [f"a{b}"], name=f"first{b}", kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+            ),
             helper.make_node("Relu", [f"a{b}"], [f"r{b}"], name=f"relu{b}"),
-            helper.make_node("Conv", [f"r{b}", "w"], [f"c{b}"], name=f"second{b}", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+            helper.make_node(
+                "Conv", [f"r{b}", "w"], [f"c{b}"], name=f"second{b}", kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+            ),
             helper.make_node("Add", [f"c{b}", x], [f"s{b}"], name=f"sum{b}"),
         ]
         x = f"s{b}"
@@ -51,10 +57,19 @@ def ladder(blocks: int = 6) -> Graph:
     return from_model(_model(nodes, {"x": (1, 4, 16, 16)}, [x], [weight]))
 
 
-def _model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]], outputs: list[str], weights: list[onnx.TensorProto]) -> onnx.ModelProto:
+def _model(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, ...]],
+    outputs: list[str],
+    weights: list[onnx.TensorProto],
+) -> onnx.ModelProto:
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
-    graph = helper.make_graph(nodes, "small", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], weights)
-    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    graph = helper.make_graph(
+        nodes, "small", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], weights
+    )
+    return onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    )
 
 
 def assert_legal(model: CostModel, groups: tuple[int, ...]) -> int:

@@ -1,4 +1,6 @@
-"""The exact search finds, under every scheme, what trying every fusion scheme finds; the modes of `auto` together are never worse than one alone."""
+"""The exact search finds, under every scheme, what trying every fusion scheme finds; the modes of `auto`
+together are never worse than one alone.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,25 @@ def optimum(costs: GroupCosts) -> Result:
     assert best.proof == "optimal"
     assert best.lower_bound_bytes == best.dram_bytes
     assert legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in best.groups))).legal
-    assert sum(costs.dram(group).total for group in best.groups if not group & costs.excluded) == best.dram_bytes
+    assert (
+        sum(costs.dram(group).total for group in best.groups if not group & costs.excluded) == best.dram_bytes
+    )
     for group in best.groups:
         cost = costs.evaluate(group)
         assert isinstance(cost, Cost)
-        assert cost.mode in (*(SCHEMES[:3] if costs.scheme == "auto" else (costs.scheme,)), "tiled", "opaque", "excluded")
+        assert cost.mode in (
+            *(SCHEMES[:3] if costs.scheme == "auto" else (costs.scheme,)),
+            "tiled",
+            "opaque",
+            "excluded",
+        )
         assert cost.mode in ("tiled", "opaque", "excluded") or cost.buffer_bytes < costs.hardware.buffer_bytes
     return best
 
 
-def some_case(seed: int, least: int, most: int, *, split: bool = False) -> tuple[np.random.Generator, Graph, Hardware]:
+def some_case(
+    seed: int, least: int, most: int, *, split: bool = False
+) -> tuple[np.random.Generator, Graph, Hardware]:
     """`split`: a chip whose weights have a buffer of their own."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(least, most + 1)))
@@ -50,18 +61,25 @@ def some_case(seed: int, least: int, most: int, *, split: bool = False) -> tuple
     return rng, graph, with_weight_buffer(rng, graph, hardware) if split else hardware
 
 
-# -- against brute force -------------------------------------------------------------------------------------------------------------------
+# -- against brute force -------------------------------------------------------------------------------------
 
 
 def compare(scheme: str, first: int, graphs: int, least: int, most: int, *, split: bool = False) -> int:
-    """Compare exact search and brute force on seeded random graphs; returns how many schemes brute force tried."""
+    """Compare exact search and brute force on seeded random graphs;
+    returns how many schemes brute force tried.
+    """
     tried = 0
     for seed in range(first, first + graphs):
         rng, graph, hardware = some_case(seed, least, most, split=split)
-        traffic, epilogue = list(Traffic)[int(rng.integers(3 if scheme in ("lbdf", "brr") and not split else 2))], bool(rng.random() < 0.5)
+        traffic, epilogue = (
+            list(Traffic)[int(rng.integers(3 if scheme in ("lbdf", "brr") and not split else 2))],
+            bool(rng.random() < 0.5),
+        )
         wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue, scheme=scheme)
         best = optimum(GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue))
-        assert best.dram_bytes == wanted, f"seed {seed}, scheme {scheme}: {hardware}, {traffic}, epilogue {epilogue}"
+        assert best.dram_bytes == wanted, (
+            f"seed {seed}, scheme {scheme}: {hardware}, {traffic}, epilogue {epilogue}"
+        )
         tried += schemes
     return tried
 
@@ -89,7 +107,9 @@ def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(scheme: 
     assert compare(scheme, first, 1000, 3, 9) > 15_000
 
 
-def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int, *, split: bool = False) -> int:
+def compare_bounds(
+    scheme: str, first: int, graphs: int, least: int, most: int, *, split: bool = False
+) -> int:
     """Check what the exact search grows groups with; returns how many legal groups were looked at."""
     groups = 0
     for seed in range(first, first + graphs):
@@ -108,22 +128,32 @@ def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int, 
             groups += 1
             floor, dram, part = None, 0, 0
             for op in bits(mask):
-                assert not part or costs.may_grow(part, floor), f"{what} cannot be reached by growing {flow.names(part)}"
+                assert not part or costs.may_grow(part, floor), (
+                    f"{what} cannot be reached by growing {flow.names(part)}"
+                )
                 assert not mask & ~costs.compatible[op], (
-                    f"{what}: {flow.names(mask & ~costs.compatible[op])} are not compatible with {flow.names(1 << op)}"
+                    f"{what}: {flow.names(mask & ~costs.compatible[op])} are not compatible with "
+                    f"{flow.names(1 << op)}"
                 )
                 floor, dram = costs.grow(part, floor, dram, op)
                 part |= 1 << op
             assert dram <= wanted, what
             before = reduce(or_, (flow.ancestors[op] for op in bits(mask))) & ~mask
-            outside = ((m, (flow.readers[m] & ~mask).bit_count()) for i in bits(mask) for m in flow.results[i])
-            later = sum(costs.groups.map_bytes[m] * (readers - 1) for m, readers in outside if readers > 1)  # all loads but one are not in the rest
-            assert wanted + later >= -costs.rest_bytes(before, 0, mask), f"{what}: moves {wanted}, and takes more off what is left to move"
+            outside = (
+                (m, (flow.readers[m] & ~mask).bit_count()) for i in bits(mask) for m in flow.results[i]
+            )
+            # all loads but one are not in the rest
+            later = sum(costs.groups.map_bytes[m] * (readers - 1) for m, readers in outside if readers > 1)
+            assert wanted + later >= -costs.rest_bytes(before, 0, mask), (
+                f"{what}: moves {wanted}, and takes more off what is left to move"
+            )
     return groups
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_legal_group_can_be_reached_by_growing_and_moves_what_it_takes_off_the_bound(scheme: str) -> None:
+def test_every_legal_group_can_be_reached_by_growing_and_moves_what_it_takes_off_the_bound(
+    scheme: str,
+) -> None:
     assert compare_bounds(scheme, 300_000, 60, 3, 7) > 600
 
 
@@ -133,16 +163,25 @@ def test_so_can_every_legal_group_of_a_chip_with_a_weight_buffer(scheme: str) ->
 
 
 def test_what_does_not_fit_names_the_buffer_that_is_too_small() -> None:
-    """Two convolutions of 4 channels on maps of 8 x 8, 3 x 3: of 1 byte each, 288 of weights, and rings of 3, 3 and 1 rows of 32 bytes."""
-    graph = network([("Conv", "x v", "t", SAME), ("Conv", "t w", "y", SAME)], 8, {"v": (4, 4, 3, 3), "w": (4, 4, 3, 3)})
+    """Two convolutions of 4 channels on maps of 8 x 8, 3 x 3:
+    of 1 byte each, 288 of weights, and rings of 3, 3 and 1 rows of 32 bytes.
+    """
+    graph = network(
+        [("Conv", "x v", "t", SAME), ("Conv", "t w", "y", SAME)], 8, {"v": (4, 4, 3, 3), "w": (4, 4, 3, 3)}
+    )
 
     def evaluated(buffer: int, weights: int) -> Cost | DoesNotFit:
-        return GroupCosts.of(graph, Hardware(buffer, element_bytes=1, weight_buffer_bytes=weights)).evaluate(0b11)
+        return GroupCosts.of(graph, Hardware(buffer, element_bytes=1, weight_buffer_bytes=weights)).evaluate(
+            0b11
+        )
 
     fits = evaluated(225, 289)
     assert isinstance(fits, Cost)
     assert (fits.mode, fits.buffer_bytes, fits.required_bytes) == ("lbdf", 224, 224)
-    for buffer, weights, store, needed, available in ((224, 289, "buffer", 224, 224), (225, 288, "weight buffer", 288, 288)):
+    for buffer, weights, store, needed, available in (
+        (224, 289, "buffer", 224, 224),
+        (225, 288, "weight buffer", 288, 288),
+    ):
         cost = evaluated(buffer, weights)
         assert isinstance(cost, DoesNotFit)
         assert (cost.store, cost.needed, cost.available) == (store, needed, available)
@@ -156,7 +195,10 @@ def test_more_of_either_buffer_never_costs_more_bytes() -> None:
         _, graph, hardware = some_case(seed, 3, 6, split=True)
         flow, moved = Dataflow.of(graph), dict[tuple[int, int], int]()
         for m, w in product(range(3), range(3)):
-            sizes = {"buffer_bytes": hardware.buffer_bytes << m, "weight_buffer_bytes": hardware.weight_buffer_bytes << w}
+            sizes = {
+                "buffer_bytes": hardware.buffer_bytes << m,
+                "weight_buffer_bytes": hardware.weight_buffer_bytes << w,
+            }
             moved[m, w] = solve(GroupCosts(flow, replace(hardware, **sizes), scheme="auto")).dram_bytes
         for (m, w), size in moved.items():
             assert size <= min(moved.get((m - 1, w), size), moved.get((m, w - 1), size)), f"seed {seed}"
@@ -164,18 +206,28 @@ def test_more_of_either_buffer_never_costs_more_bytes() -> None:
     assert better > 1
 
 
-# -- schemes against each other, and more buffer -------------------------------------------------------------------------------------------
+# -- schemes against each other, and more buffer -------------------------------------------------------------
 
 
-def least_by_scheme(flow: Dataflow, hardware: Hardware, traffic: Traffic, *, epilogue: bool) -> dict[str, int]:
-    return {scheme: optimum(GroupCosts(flow, hardware, traffic, scheme=scheme, epilogue=epilogue)).dram_bytes for scheme in SCHEMES}
+def least_by_scheme(
+    flow: Dataflow, hardware: Hardware, traffic: Traffic, *, epilogue: bool
+) -> dict[str, int]:
+    return {
+        scheme: optimum(GroupCosts(flow, hardware, traffic, scheme=scheme, epilogue=epilogue)).dram_bytes
+        for scheme in SCHEMES
+    }
 
 
 def test_auto_is_never_worse_than_one_mode_alone() -> None:
     better = 0
     for seed in range(400_000, 400_070):
         rng, graph, hardware = some_case(seed, 4, 12)
-        least = least_by_scheme(Dataflow.of(graph), hardware, list(Traffic)[int(rng.integers(2))], epilogue=bool(rng.random() < 0.5))
+        least = least_by_scheme(
+            Dataflow.of(graph),
+            hardware,
+            list(Traffic)[int(rng.integers(2))],
+            epilogue=bool(rng.random() < 0.5),
+        )
         alone = min(least[scheme] for scheme in SCHEMES if scheme != "auto")
         assert least["auto"] <= alone, f"seed {seed}, {hardware}: {least}"
         better += least["auto"] < alone
@@ -208,12 +260,14 @@ def test_more_buffer_never_costs_more_bytes(scheme: str, traffic: Traffic) -> No
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int)).tolist()
         costs = GroupCosts(Dataflow.of(graph), Hardware(sizes[-1]), traffic, scheme=scheme)
         moved = [optimum(costs.at(size)).dram_bytes for size in sizes]
-        assert moved == sorted(moved, reverse=True), f"seed {seed}, {scheme}: {dict(zip(sizes, moved, strict=True))}"
+        assert moved == sorted(moved, reverse=True), (
+            f"seed {seed}, {scheme}: {dict(zip(sizes, moved, strict=True))}"
+        )
         steps += len(set(moved)) - 1
     assert steps > 18  # buffers that are worth something
 
 
-# -- real networks -------------------------------------------------------------------------------------------------------------------------
+# -- real networks -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +286,9 @@ def real():
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "vgg16"])
 @pytest.mark.parametrize("kib", [256, 1024])
 def test_auto_is_never_worse_than_one_mode_alone_on_real_networks(real, name: str, kib: int) -> None:
-    least = least_by_scheme(real(name), Hardware(kib * KIB, element_bytes=1, bias_bytes=4), Traffic.TILED, epilogue=True)
+    least = least_by_scheme(
+        real(name), Hardware(kib * KIB, element_bytes=1, bias_bytes=4), Traffic.TILED, epilogue=True
+    )
     assert least["auto"] <= min(least.values())
 
 
@@ -244,22 +300,33 @@ def test_more_buffer_never_costs_more_bytes_on_a_real_network(real, scheme: str)
     assert moved[-1] < moved[0]
 
 
-@pytest.mark.parametrize(("name", "mib"), [("resnet18", 2), ("resnet50", 3), ("mobilenet_v2", 3), ("squeezenet1_1", 2), ("vgg16", 7)])
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [("resnet18", 2), ("resnet50", 3), ("mobilenet_v2", 3), ("squeezenet1_1", 2), ("vgg16", 7)],
+)
 def test_where_every_map_fits_nothing_but_the_compulsory_bytes_moves(real, name: str, mib: int) -> None:
     costs = GroupCosts(real(name), Hardware(mib * KIB * KIB, element_bytes=1, bias_bytes=4), scheme="auto")
     assert optimum(costs).dram_bytes == costs.bounds.compulsory_bytes
 
 
 def test_late_layers_with_large_weights_stream_them_once(real) -> None:
-    """ResNet-18 in 1 MiB: 11.7 MB of weights, one pass over all of them; the first layers in line buffers, the others resident."""
+    """ResNet-18 in 1 MiB: 11.7 MB of weights, one pass over all of them;
+    the first layers in line buffers, the others resident.
+    """
     costs = GroupCosts(real("resnet18"), Hardware(1024 * KIB, element_bytes=1, bias_bytes=4), scheme="auto")
     groups = optimum(costs).groups
-    assert [cost.mode for group in groups if isinstance(cost := costs.evaluate(group), Cost)] == ["lbdf", "resident"]
+    assert [cost.mode for group in groups if isinstance(cost := costs.evaluate(group), Cost)] == [
+        "lbdf",
+        "resident",
+    ]
     assert [costs.terms(group).weight_passes for group in groups] == [1, 1]
-    assert sum(costs.dram(group).weight for group in groups) == costs.groups.weight_bytes(costs.dataflow.everything)[0]
+    assert (
+        sum(costs.dram(group).weight for group in groups)
+        == costs.groups.weight_bytes(costs.dataflow.everything)[0]
+    )
 
 
-# -- interface -----------------------------------------------------------------------------------------------------------------------------
+# -- interface -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["resident", "auto"])
@@ -297,7 +364,12 @@ def test_what_is_shared_between_buffer_sizes_does_not_change_prices() -> None:
         costs = GroupCosts(flow, hardware, scheme="auto")
         sizes = [hardware.buffer_bytes, *(int(s) for s in rng.integers(8, 4 * hardware.buffer_bytes + 16, 3))]
         for size in sizes:
-            shared, alone = costs.at(size), GroupCosts(flow, replace(hardware, buffer_bytes=size), scheme="auto")
+            shared, alone = (
+                costs.at(size),
+                GroupCosts(flow, replace(hardware, buffer_bytes=size), scheme="auto"),
+            )
             optimum(shared)
             for mask in Oracle(graph).legal_groups():
-                assert shared.evaluate(mask) == alone.evaluate(mask), f"seed {seed}, {size} B, {flow.names(mask)}"
+                assert shared.evaluate(mask) == alone.evaluate(mask), (
+                    f"seed {seed}, {size} B, {flow.names(mask)}"
+                )

@@ -1,4 +1,6 @@
-"""Constraints on partitions: the fewest bytes of all schemes that keep to them, whichever search; what no plan can meet is said."""
+"""Constraints on partitions: the fewest bytes of all schemes that keep to them, whichever search;
+what no plan can meet is said.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,26 @@ def drawn(rng: np.random.Generator, graph: Graph, costs: GroupCosts) -> Constrai
     kind = rng.integers(3)
     if kind == 0:
         return Constraints(together=((a, b),), mode=modes)
-    return Constraints(alone=(a,), mode=modes) if kind == 1 else Constraints(cut=((a, b),), together=((a, c),) if rng.random() < 0.5 else ())
+    return (
+        Constraints(alone=(a,), mode=modes)
+        if kind == 1
+        else Constraints(cut=((a, b),), together=((a, c),) if rng.random() < 0.5 else ())
+    )
 
 
 def least(graph: Graph, plain: GroupCosts, asked: Constraints) -> int:
-    """Fewest bytes of all schemes that keep to the constraints, by trying them all; schemes and constraints as names and sets of names."""
+    """Fewest bytes of all schemes that keep to the constraints, by trying them all;
+    schemes and constraints as names and sets of names.
+    """
     oracle, beta = Oracle(graph), plain.hardware.buffer_bytes
 
     def price(mask: int) -> int | None:
         names = {oracle.names[i] for i in bits(mask)}
         if any(names & {*together} and not names >= {*together} for together in asked.together):
             return None
-        if any(len(names & {*apart}) > 1 for apart in asked.cut) or (len(names) > 1 and names & {*asked.alone}):
+        if any(len(names & {*apart}) > 1 for apart in asked.cut) or (
+            len(names) > 1 and names & {*asked.alone}
+        ):
             return None
         group = sum(1 << plain.dataflow.position[name] for name in names)
         wanted = {asked.mode[name] for name in names if name in asked.mode}
@@ -54,7 +64,9 @@ def least(graph: Graph, plain: GroupCosts, asked: Constraints) -> int:
         cost = plain.price(group)
         return None if cost is None else cost.dram_bytes
 
-    return oracle.least(lambda mask: UNMET if (bytes_ := price(mask)) is None and not mask & (mask - 1) else bytes_)[0]
+    return oracle.least(
+        lambda mask: UNMET if (bytes_ := price(mask)) is None and not mask & (mask - 1) else bytes_
+    )[0]
 
 
 def test_every_search_keeps_to_constraints_and_the_exact_one_finds_the_fewest_bytes_of_all_that_do() -> None:
@@ -66,21 +78,35 @@ def test_every_search_keeps_to_constraints_and_the_exact_one_finds_the_fewest_by
             continue
         asked = drawn(rng, graph, plain)
         wanted = least(graph, plain, asked)
-        job = Config("random", plain.hardware, scheme="auto", together=asked.together, alone=asked.alone, cut=asked.cut, mode=asked.mode)
+        job = Config(
+            "random",
+            plain.hardware,
+            scheme="auto",
+            together=asked.together,
+            alone=asked.alone,
+            cut=asked.cut,
+            mode=asked.mode,
+        )
         if wanted >= UNMET:
             unmet += 1
             with pytest.raises(InvalidConfig):
                 find_plan(job, graph=graph)
             continue
         outcome = find_plan(job, graph=graph)
-        assert (outcome.plan.totals.dram_bytes, outcome.plan.totals.proof) == (wanted, "optimal"), f"seed {seed}: {asked}"
+        assert (outcome.plan.totals.dram_bytes, outcome.plan.totals.proof) == (wanted, "optimal"), (
+            f"seed {seed}: {asked}"
+        )
         assert not [*asked.broken((group.nodes, group.mode) for group in outcome.plan.groups)]
         met += 1
         if seed % 6 == 0:
             for method in METHODS:
-                other = find_plan(replace(job, search=SearchConfig(method=method, budget=60)), graph=graph).plan
+                other = find_plan(
+                    replace(job, search=SearchConfig(method=method, budget=60)), graph=graph
+                ).plan
                 assert other.totals.dram_bytes >= wanted
-                assert not [*asked.broken((group.nodes, group.mode) for group in other.groups)], f"seed {seed}: {method}"
+                assert not [*asked.broken((group.nodes, group.mode) for group in other.groups)], (
+                    f"seed {seed}: {method}"
+                )
             fast = find_plan(replace(job, search=SearchConfig(objective="cycles")), graph=graph).plan
             assert not [*asked.broken((group.nodes, group.mode) for group in fast.groups)]
     assert met > 20
@@ -103,8 +129,16 @@ def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path)
     assert searched.plan.totals.proof != "none"
     searched.save(tmp_path)
     again = lfopt.load_plan(tmp_path).plan
-    assert again.search.constraints == Constraints((("fire8.squeeze", "fire9.squeeze"),), ("pool1",), (("conv1", "conv1.relu"),))
-    lying = replace(again, search=replace(again.search, constraints=Constraints(alone=("conv1", "fire9.squeeze"), mode={"pool1": "resident"})))
+    assert again.search.constraints == Constraints(
+        (("fire8.squeeze", "fire9.squeeze"),), ("pool1",), (("conv1", "conv1.relu"),)
+    )
+    lying = replace(
+        again,
+        search=replace(
+            again.search,
+            constraints=Constraints(alone=("conv1", "fire9.squeeze"), mode={"pool1": "resident"}),
+        ),
+    )
     said = [*search_problems(lying)]
     assert said[0] == "alone: fire9.squeeze is not a group of its own"
     assert not verified(lying, searched.graph).holds
@@ -113,11 +147,26 @@ def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path)
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"together": [["conv1", "classifier"]]}, "together: conv1, classifier: with what lies between them, they need 2,992,672 B of buffer"),
-        ({"alone": ["conv"]}, "alone: found 'conv', which is no operator of squeezenet1_1; did you mean conv1"),
-        ({"mode": {"conv1": "fast"}}, "mode.conv1: found 'fast' with scheme auto; accepted: lbdf, resident, brr, tiled"),
-        ({"mode": {"classifier": "lbdf"}}, "mode.classifier: no group of it was found that runs in mode lbdf: classifier needs 1,065,312 B"),
-        ({"together": [["conv1", "conv1.relu"]], "cut": [["conv1.relu", "conv1"]]}, "together.0: found 'conv1.relu' and 'conv1', which are cut"),
+        (
+            {"together": [["conv1", "classifier"]]},
+            "together: conv1, classifier: with what lies between them, they need 2,992,672 B of buffer",
+        ),
+        (
+            {"alone": ["conv"]},
+            "alone: found 'conv', which is no operator of squeezenet1_1; did you mean conv1",
+        ),
+        (
+            {"mode": {"conv1": "fast"}},
+            "mode.conv1: found 'fast' with scheme auto; accepted: lbdf, resident, brr, tiled",
+        ),
+        (
+            {"mode": {"classifier": "lbdf"}},
+            "mode.classifier: no group of it was found that runs in mode lbdf: classifier needs 1,065,312 B",
+        ),
+        (
+            {"together": [["conv1", "conv1.relu"]], "cut": [["conv1.relu", "conv1"]]},
+            "together.0: found 'conv1.relu' and 'conv1', which are cut",
+        ),
         ({"together": "conv1"}, "together: found 'conv1'; accepted: a list"),
     ],
 )

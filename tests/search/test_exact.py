@@ -27,7 +27,9 @@ from tests.strategies import random_graph, random_hardware
 KIB = 1024
 
 
-def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> Result:
+def optimum(
+    graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False
+) -> Result:
     """Solve to optimality, and check that what comes back is what it says."""
     flow = Dataflow.of(graph)
     costs = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
@@ -46,15 +48,23 @@ def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *
 
 
 def compare(first: int, graphs: int, least: int, most: int) -> int:
-    """Compare exact search and brute force on seeded random graphs; returns how many schemes brute force tried."""
+    """Compare exact search and brute force on seeded random graphs;
+    returns how many schemes brute force tried.
+    """
     tried = 0
     for seed in range(first, first + graphs):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(least, most + 1)))
-        hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
+        hardware, traffic, epilogue = (
+            random_hardware(rng, graph),
+            list(Traffic)[int(rng.integers(3))],
+            bool(rng.random() < 0.5),
+        )
         wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue)
         searched = optimum(graph, hardware, traffic, epilogue=epilogue)
-        assert searched.dram_bytes == wanted, f"seed {seed}: {len(Dataflow.of(graph))} operators, {hardware}, {traffic}, epilogue {epilogue}"
+        assert searched.dram_bytes == wanted, (
+            f"seed {seed}: {len(Dataflow.of(graph))} operators, {hardware}, {traffic}, epilogue {epilogue}"
+        )
         tried += schemes
     return tried
 
@@ -74,14 +84,18 @@ def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(first: i
     assert compare(50_000 + first, 1000, 3, 9) > 20_000
 
 
-# -- passes of limited width, and searches cut short ---------------------------------------------------------------------------------------
+# -- passes of limited width, and searches cut short ---------------------------------------------------------
 
 
 def test_passes_that_keep_one_state_per_size_end_in_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(20_000, 20_150):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(5, 11)))
-        hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
+        hardware, traffic, epilogue = (
+            random_hardware(rng, graph),
+            list(Traffic)[int(rng.integers(3))],
+            bool(rng.random() < 0.5),
+        )
         wide = optimum(graph, hardware, traffic, epilogue=epilogue)
         with monkeypatch.context() as patched:
             patched.setattr(exact, "FIRST_WIDTH", 1)
@@ -90,7 +104,9 @@ def test_passes_that_keep_one_state_per_size_end_in_the_same_optimum(monkeypatch
         assert narrow.dram_bytes == wide.dram_bytes, f"seed {seed}"
 
 
-def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_respects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_respects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On a clock that goes on by one second whenever it is looked at."""
     looks = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(looks)))
@@ -121,7 +137,7 @@ def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_op
         assert (stopped.groups, stopped.dram_bytes) == (searched.groups, searched.dram_bytes), f"seed {seed}"
 
 
-# -- more buffer ---------------------------------------------------------------------------------------------------------------------------
+# -- more buffer ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("traffic", list(Traffic)[:2])
@@ -132,22 +148,31 @@ def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) ->
         graph = random_graph(np.random.default_rng(seed), 7)
         elements = sum(tensor.elements for tensor in graph.tensors.values())
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int))
-        fewest = [optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes]
-        assert fewest == sorted(fewest, reverse=True), f"seed {seed}: {dict(zip(sizes.tolist(), fewest, strict=True))}"
+        fewest = [
+            optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes
+        ]
+        assert fewest == sorted(fewest, reverse=True), (
+            f"seed {seed}: {dict(zip(sizes.tolist(), fewest, strict=True))}"
+        )
         steps += len(set(fewest)) - 1
     assert steps > 18  # buffers that are worth something
 
 
 @pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1"])
 @pytest.mark.parametrize(("traffic", "epilogue"), [(Traffic.ONCE, False), (Traffic.TILED, True)])
-def test_more_buffer_never_costs_more_bytes_on_real_networks(name: str, traffic: Traffic, epilogue: bool) -> None:
+def test_more_buffer_never_costs_more_bytes_on_real_networks(
+    name: str, traffic: Traffic, epilogue: bool
+) -> None:
     graph = network(name)
-    fewest = [optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes for kib in (16, 64, 128, 256, 512)]
+    fewest = [
+        optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes
+        for kib in (16, 64, 128, 256, 512)
+    ]
     assert fewest == sorted(fewest, reverse=True)
     assert fewest[-1] < fewest[0]
 
 
-# -- reference values ----------------------------------------------------------------------------------------------------------------------
+# -- reference values ----------------------------------------------------------------------------------------
 
 
 REFERENCE = [  # element_bytes 2, traffic once, no epilogues
@@ -166,8 +191,12 @@ def test_optimum_of_a_real_network_is_the_reference_value(name: str, kib: int, d
     assert optimum(network(name), Hardware(kib * KIB)).dram_bytes == dram_bytes
 
 
-@pytest.mark.parametrize(("name", "layer_by_layer"), [("hf_mobilenet_v2", 59_717_728), ("hf_efficientnet_b3", 378_152_160)])
-def test_layer_by_layer_bytes_of_a_real_network_are_the_reference_value(name: str, layer_by_layer: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "layer_by_layer"), [("hf_mobilenet_v2", 59_717_728), ("hf_efficientnet_b3", 378_152_160)]
+)
+def test_layer_by_layer_bytes_of_a_real_network_are_the_reference_value(
+    name: str, layer_by_layer: int
+) -> None:
     net = RecountNetwork(network(name))
     assert sum(count(net, [op], Hardware(256 * KIB)).dram.total for op in net.operators) == layer_by_layer
 
@@ -177,20 +206,28 @@ def test_compulsory_bytes_of_mobilenet_v2_are_the_reference_value() -> None:
     assert costs.bounds.compulsory_bytes == 7_278_688
 
 
-# -- traps ---------------------------------------------------------------------------------------------------------------------------------
+# -- traps ---------------------------------------------------------------------------------------------------
 
 
 def small(nodes: list[onnx.NodeProto], outputs: list[str], **inputs: tuple[int, ...]) -> Graph:
     """A network of float maps without weights."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
-    graph = helper.make_graph(nodes, "small", infos, [helper.make_empty_tensor_value_info(name) for name in outputs])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())], ir_version=10)
+    graph = helper.make_graph(
+        nodes, "small", infos, [helper.make_empty_tensor_value_info(name) for name in outputs]
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())], ir_version=10
+    )
     return from_model(onnx.shape_inference.infer_shapes(model))
 
 
 def test_a_group_that_hangs_together_only_through_its_last_operator_is_found() -> None:
     graph = small(
-        [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["y"], ["b"]), helper.make_node("Add", ["a", "b"], ["z"])],
+        [
+            helper.make_node("Relu", ["x"], ["a"]),
+            helper.make_node("Relu", ["y"], ["b"]),
+            helper.make_node("Add", ["a", "b"], ["z"]),
+        ],
         ["z"],
         x=(1, 1, 4, 1),
         y=(1, 1, 4, 1),
@@ -201,7 +238,9 @@ def test_a_group_that_hangs_together_only_through_its_last_operator_is_found() -
 
 
 def test_a_group_whose_parts_do_not_fit_is_found() -> None:
-    """F_beta may fall when an operator is added: alone, the first two make their rows at different paces; the third makes them keep step."""
+    """F_beta may fall when an operator is added: alone, the first two make their rows at different paces;
+    the third makes them keep step.
+    """
     graph = small(
         [
             helper.make_node("MaxPool", ["x"], ["top"], kernel_shape=[1, 1], strides=[8, 1]),
@@ -232,7 +271,8 @@ def test_an_unknown_operator_rereads_nothing_however_small_the_buffer() -> None:
         [tensor("y", TensorProto.FLOAT, [1, 4, 8, 8])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    chip = Hardware(8, element_bytes=1, dram_row_align=16)  # every element that is moved by itself takes 16 bytes
+    # every element that is moved by itself takes 16 bytes
+    chip = Hardware(8, element_bytes=1, dram_row_align=16)
     costs = GroupCosts(Dataflow.of(from_model(model)), chip, scheme="auto")
     alone = costs.price(1)
     assert alone is not None

@@ -1,4 +1,6 @@
-"""Fronts: the corners are those of trying every scheme in every way; nothing sampled is better than what is proven; knees; area."""
+"""Fronts: the corners are those of trying every scheme in every way;
+nothing sampled is better than what is proven; knees; area.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "rtl-area.md"
 
 
 def every_front(graph: Graph, costs: GroupCosts, ways: GroupFigures) -> set[Figures]:
-    """What no other plan beats in bytes, cycles and energy, of all legal schemes with their groups in all ways."""
+    """What no other plan beats in bytes, cycles and energy,
+    of all legal schemes with their groups in all ways.
+    """
     oracle = Oracle(graph)
     order = [costs.dataflow.position[name] for name in oracle.names]
     of = {mask: sum(1 << order[i] for i in bits(mask)) for mask in oracle.legal_groups()}
@@ -66,19 +70,33 @@ def run(model, start):
     return solve(model, SearchOptions(start=(tuple(start),)))
 
 
-@pytest.mark.parametrize("axes", [("dram_bytes", "cycles", "energy_pj"), ("dram_bytes", "cycles"), ("energy_pj",)], ids=len)
+@pytest.mark.parametrize(
+    "axes", [("dram_bytes", "cycles", "energy_pj"), ("dram_bytes", "cycles"), ("energy_pj",)], ids=len
+)
 def test_corners_are_those_of_every_scheme_in_every_way(axes: tuple[str, ...]) -> None:
     several = 0
     for seed in SEEDS:
         costs, ways, wanted = small_job(seed)
-        rng, exact = np.random.default_rng(seed), [*supported(costs, ways, ways.least, run, solve(costs).groups, axes)]
+        rng, exact = (
+            np.random.default_rng(seed),
+            [*supported(costs, ways, ways.least, run, solve(costs).groups, axes)],
+        )
         corners = {corner.choice.figures for corner in exact}
         assert all(corner.value == corner.bound for corner in exact), f"seed {seed}"
         assert corners <= wanted, f"seed {seed}"
         several += len(corners) > len(axes)
         for _ in range(100):  # no weights have a plan below all corners
-            weights = np.array([int(w) if name in axes else 0 for name, w in zip(AXES, rng.integers(0, 1000, 3) ** 3, strict=True)], dtype=object)
-            least = [min(sum(weights * np.array(point, dtype=object)) for point in points) for points in (wanted, corners)]
+            weights = np.array(
+                [
+                    int(w) if name in axes else 0
+                    for name, w in zip(AXES, rng.integers(0, 1000, 3) ** 3, strict=True)
+                ],
+                dtype=object,
+            )
+            least = [
+                min(sum(weights * np.array(point, dtype=object)) for point in points)
+                for points in (wanted, corners)
+            ]
             assert least[0] == least[1], f"seed {seed}, {weights}"
     assert several or len(axes) == 1
 
@@ -87,24 +105,34 @@ def test_sampled_plans_are_plans_and_none_is_better_than_an_optimum() -> None:
     inside = 0
     for seed in SEEDS:
         costs, ways, wanted = small_job(seed)
-        start = [corner.choice for corner in supported(costs, ways, ways.least, run, solve(costs).groups, tuple(AXES))]
-        sampled, interrupted = evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed))
+        start = [
+            corner.choice
+            for corner in supported(costs, ways, ways.least, run, solve(costs).groups, tuple(AXES))
+        ]
+        sampled, interrupted = evolve_figures(
+            costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed)
+        )
         assert not interrupted
-        assert {choice.figures for choice in start} <= {choice.figures for choice in sampled}, "an exact plan is lost"
+        assert {choice.figures for choice in start} <= {choice.figures for choice in sampled}, (
+            "an exact plan is lost"
+        )
         for choice in sampled:
             assert choice.figures == best_sum(ways, choice), f"seed {seed}"
             assert not any(dominates(choice.figures, point) for point in wanted), f"seed {seed}"
         assert all(efficient([choice.figures for choice in sampled]))
         if seed == 0:
-            assert evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed)) == (sampled, False), (
-                "a seed gives the same plans"
-            )
+            assert evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed)) == (
+                sampled,
+                False,
+            ), "a seed gives the same plans"
         inside += len(sampled) > len({choice.figures for choice in start})
     assert inside
 
 
 def best_sum(ways: GroupFigures, choice) -> Figures:
-    return sum((ways(group)[k] for group, k in zip(choice.groups, choice.ways, strict=True)), Figures(0, 0, 0))
+    return sum(
+        (ways(group)[k] for group, k in zip(choice.groups, choice.ways, strict=True)), Figures(0, 0, 0)
+    )
 
 
 def asked(seed: int = 3, **given) -> tuple[Graph, FrontQuery]:
@@ -122,11 +150,19 @@ def test_a_front_has_the_optimum_of_every_chip_and_marks_what_is_dominated() -> 
     costs = [tuple(point.cost(name) for name in front.minimise) for point in front.points]
     for point, cost in zip(front.points, costs, strict=True):
         assert point.dominated == any(dominates(other, cost) for other in costs)
-        assert sorted(name for group in point.groups for name in group) == sorted(n for g in front.points[0].groups for n in g)
+        assert sorted(name for group in point.groups for name in group) == sorted(
+            n for g in front.points[0].groups for n in g
+        )
     for size in question.buffers:
         for rows, columns in question.arrays:
-            hardware = replace(question.config.hardware, buffer_bytes=size, mac_rows=rows, mac_columns=columns)
-            here = [p for p in front.points if (p.buffer_bytes, p.mac_rows, p.mac_columns) == (size, rows, columns)]
+            hardware = replace(
+                question.config.hardware, buffer_bytes=size, mac_rows=rows, mac_columns=columns
+            )
+            here = [
+                p
+                for p in front.points
+                if (p.buffer_bytes, p.mac_rows, p.mac_columns) == (size, rows, columns)
+            ]
             costs = GroupCosts.of(graph, hardware, scheme="auto")
             ways, start = GroupFigures(costs), solve(costs)
             assert min(p.dram_bytes for p in here) == start.dram_bytes
@@ -162,21 +198,27 @@ def test_ctrl_c_leaves_the_plans_that_were_found() -> None:
     (cut,) = {(p.buffer_bytes, p.mac_rows) for p in front.points if any(gap is None for gap in p.gaps)}
     for point in front.points:
         if (point.buffer_bytes, point.mac_rows) == cut:  # bytes alone are proven
-            assert [name for name, gap in zip(point.best, point.gaps, strict=True) if gap is not None] in ([], ["bytes"])
+            assert [name for name, gap in zip(point.best, point.gaps, strict=True) if gap is not None] in (
+                [],
+                ["bytes"],
+            )
     assert front_of(graph, replace(question, time_limit=1e-9)).points == ()
 
 
-# -- figures of fronts ---------------------------------------------------------------------------------------------------------------------
+# -- figures of fronts ---------------------------------------------------------------------------------------
 
 
 def test_hypervolume_is_what_a_hand_counts() -> None:
-    """The reference point is (11, 11), so of 121: an end alone dominates 11 x 1, both 21; (2, 2) alone 9 x 9, and shares 9 with either end."""
+    """The reference point is (11, 11), so of 121: an end alone dominates 11 x 1, both 21;
+    (2, 2) alone 9 x 9, and shares 9 with either end.
+    """
     ends, middle = [(0, 10), (10, 0)], (2, 2)
     assert hypervolume(ends, ends).reference == (11, 11)
     assert hypervolume(ends, ends).share == pytest.approx((11 + 11 - 1) / 121)
     assert hypervolume([middle], ends).share == pytest.approx(81 / 121)
     assert hypervolume([*ends, middle], ends).share == pytest.approx((81 + 2 * (11 - 9)) / 121)
-    assert hypervolume([(5, 1), (5, 3)], [(5, 1), (5, 3)]).share == 1.0  # an axis without a range does not count
+    # an axis without a range does not count
+    assert hypervolume([(5, 1), (5, 3)], [(5, 1), (5, 3)]).share == 1.0
 
 
 def test_a_knee_is_where_a_staircase_bends() -> None:
@@ -204,7 +246,7 @@ def test_a_way_that_weighs_the_least_is_taken() -> None:
     assert best_of(ways, (1, 2), CostWeights(1, 10, 0)).figures == Figures(8, 4, 3)
 
 
-# -- area ----------------------------------------------------------------------------------------------------------------------------------
+# -- area ----------------------------------------------------------------------------------------------------
 
 
 def test_area_of_the_mapped_accelerator_is_what_the_page_of_results_says() -> None:
@@ -221,7 +263,8 @@ def test_area_of_the_mapped_accelerator_is_what_the_page_of_results_says() -> No
 
 def test_area_grows_with_the_array_and_the_buffer() -> None:
     small, wide, large = (
-        estimate(replace(MAPPED, **size)) for size in ({"mac_rows": 8, "mac_columns": 8}, {"mac_columns": 32}, {"buffer_bytes": 1 << 20})
+        estimate(replace(MAPPED, **size))
+        for size in ({"mac_rows": 8, "mac_columns": 8}, {"mac_columns": 32}, {"buffer_bytes": 1 << 20})
     )
     assert small.dsp == 64 + 32 + 16 and wide.dsp == 512 + 128 + 16
     assert large.ram - estimate(MAPPED).ram == 192 and large[:3] == estimate(MAPPED)[:3]

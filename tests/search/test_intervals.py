@@ -1,4 +1,6 @@
-"""The best scheme of intervals is legal, and no better than the optimum; on a chain, whose groups are intervals, it is the optimum."""
+"""The best scheme of intervals is legal, and no better than the optimum;
+on a chain, whose groups are intervals, it is the optimum.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def test_the_best_intervals_are_a_legal_scheme_and_no_better_than_the_optimum() 
         graph, hardware = random_network(np.random.default_rng(seed))
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
         groups = best_intervals(costs, lambda: False)
-        assert legal(graph, FusionScheme(tuple(costs.dataflow.names(group) for group in groups))).legal, f"seed {seed}"
+        assert legal(graph, FusionScheme(tuple(costs.dataflow.names(group) for group in groups))).legal, (
+            f"seed {seed}"
+        )
         assert costs.dram_bytes(groups) >= solve(costs).dram_bytes, f"seed {seed}"
 
 
@@ -31,7 +35,11 @@ def test_on_a_chain_they_are_the_optimum() -> None:
         image = x = net.image((1, 4, 12, 12))
         for k in range(8):
             x = net.conv(f"conv{k}", x, int(rng.integers(2, 9)), int(rng.choice([1, 3])))
-        costs = GroupCosts(Dataflow.of(from_model(net.model(image, x, doc=""))), Hardware(int(rng.integers(400, 2500))), scheme="auto")
+        costs = GroupCosts(
+            Dataflow.of(from_model(net.model(image, x, doc=""))),
+            Hardware(int(rng.integers(400, 2500))),
+            scheme="auto",
+        )
         groups = best_intervals(costs, lambda: False)
         assert costs.dram_bytes(groups) == solve(costs).dram_bytes, f"seed {seed}"
 

@@ -1,4 +1,6 @@
-"""Lazy searches return what the evaluator says, and optimistic estimates that are never too small miss nothing."""
+"""Lazy searches return what the evaluator says,
+and optimistic estimates that are never too small miss nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Said:
 def job(seed: int, share: float, noise: float = 0.0) -> tuple[WeightedModel, WeightedModel, OptimisticCosts]:
     _, costs = random_job(seed, most=7)
     figures = GroupFigures(costs)
-    optimistic_costs = OptimisticCosts(costs, figures, figures.least, figures.known, Said(costs, share, noise))
+    optimistic_costs = OptimisticCosts(
+        costs, figures, figures.least, figures.known, Said(costs, share, noise)
+    )
     real = WeightedModel(costs, GroupFigures(costs), figures.least, CYCLES)
     return real, optimistic(real, optimistic_costs), optimistic_costs
 
@@ -52,9 +56,16 @@ def test_estimates_that_are_never_too_small_lead_to_the_optimum_with_fewer_evalu
         start = solve(real.model)
         lazy = solve_lazily(model, optimistic_costs, SearchOptions(start=(start.groups,)))
         wanted = solve(real, SearchOptions(start=(start.groups,)))
-        assert lazy.dram_bytes == wanted.dram_bytes == sum(cost.dram_bytes for cost in map(real.price, lazy.groups) if cost), f"seed {seed}"
+        assert (
+            lazy.dram_bytes
+            == wanted.dram_bytes
+            == sum(cost.dram_bytes for cost in map(real.price, lazy.groups) if cost)
+        ), f"seed {seed}"
         assert lazy.lower_bound_bytes <= wanted.lower_bound_bytes
-        asked, saved = asked + optimistic_costs.evaluated, saved + real.ways.timed - optimistic_costs.evaluated  # type: ignore[attr-defined]
+        asked, saved = (
+            asked + optimistic_costs.evaluated,
+            saved + real.ways.timed - optimistic_costs.evaluated,  # type: ignore[attr-defined]
+        )
     assert saved > asked / 2
 
 
@@ -63,23 +74,37 @@ def test_what_guided_searches_return_is_what_the_evaluator_says(search) -> None:
     for seed in range(4):
         real, model, optimistic_costs = job(seed, 1.0, noise=0.3)
         start = solve(real.model)
-        best = search(model, SearchOptions(budget=60, seed=seed, start=(start.groups,), settle=settling(model, optimistic_costs)))
+        best = search(
+            model,
+            SearchOptions(
+                budget=60, seed=seed, start=(start.groups,), settle=settling(model, optimistic_costs)
+            ),
+        )
         cycles = [cost.dram_bytes for cost in map(real.price, best.groups) if cost]
         assert best.dram_bytes == sum(cycles) and len(cycles) == len(best.groups), f"seed {seed}"
         assert best.dram_bytes <= sum(cost.dram_bytes for cost in map(real.price, start.groups) if cost)
         for value, _, groups in best.front:
             assert value == sum(cost.dram_bytes for cost in map(real.price, groups) if cost)
-        assert best.plans_evaluated == search(real, SearchOptions(budget=60, seed=seed, start=(start.groups,))).plans_evaluated
+        assert (
+            best.plans_evaluated
+            == search(real, SearchOptions(budget=60, seed=seed, start=(start.groups,))).plans_evaluated
+        )
 
 
 def test_a_job_with_a_surrogate_is_no_worse_than_where_it_began_and_its_figures_are_real() -> None:
     for seed in range(3):
         _, costs = random_job(seed)
         figures, start = GroupFigures(costs), solve(costs)
-        config = Config("model", costs.hardware, scheme="auto", search=SearchConfig(objective="cycles", surrogate=True))
+        config = Config(
+            "model", costs.hardware, scheme="auto", search=SearchConfig(objective="cycles", surrogate=True)
+        )
         planned = plan_for(costs, config, start, None)
         assert planned.figures is not None and planned.bound <= planned.figures.cycles
-        assert planned.figures.cycles <= sum(min(way.cycles for way in figures(group)) for group in start.groups)
-        assert planned.figures.cycles == sum(min(way.cycles for way in figures(group)) for group in planned.result.groups)
+        assert planned.figures.cycles <= sum(
+            min(way.cycles for way in figures(group)) for group in start.groups
+        )
+        assert planned.figures.cycles == sum(
+            min(way.cycles for way in figures(group)) for group in planned.result.groups
+        )
     with pytest.raises(InvalidConfig, match="found true with objective energy"):
         SearchConfig(objective="energy", surrogate=True)

@@ -1,4 +1,6 @@
-"""Plans of few cycles, little energy, or a small product of both: held against trying every scheme in every way; caps, slack, ties."""
+"""Plans of few cycles, little energy, or a small product of both:
+held against trying every scheme in every way; caps, slack, ties.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_what_a_way_costs_is_what_its_steps_move_and_no_less_than_the_bounds_say
         ways, beta = GroupFigures(costs), costs.hardware.buffer_bytes
         for mask in legal(graph, costs):
             price, all_ways = costs.price(mask), [*costs.options(mask)]
-            assert price is not None and min(way.cost.dram_bytes for way in all_ways) == price.dram_bytes, f"seed {seed}: {mask:b}"
+            assert price is not None and min(way.cost.dram_bytes for way in all_ways) == price.dram_bytes, (
+                f"seed {seed}: {mask:b}"
+            )
             several += len(all_ways) > 1
             least = sum((ways.least[i] for i in bits(mask)), Figures(0, 0, 0))
             for way in all_ways:
@@ -69,13 +73,22 @@ def test_the_least_value_is_that_of_trying_every_scheme_in_every_way(name: Objec
         order = [costs.dataflow.position[known] for known in oracle.names]
         start = solve(costs)
         optimum = optimise(costs, ways, ways.least, objective, run, start.groups)
-        assert optimum.choice.figures == sum((ways(g)[k] for g, k in zip(optimum.choice.groups, optimum.choice.ways, strict=True)), Figures(0, 0, 0))
+        assert optimum.choice.figures == sum(
+            (ways(g)[k] for g, k in zip(optimum.choice.groups, optimum.choice.ways, strict=True)),
+            Figures(0, 0, 0),
+        )
         assert optimum.bound <= objective.value(optimum.choice.figures)
         if name == "edp":  # a product: of both its factors the least is known
             continue
         field = {"bytes": 0, "cycles": 1, "energy": 2}[name]
 
-        def least(mask: int, ways: GroupFigures = ways, costs: GroupCosts = costs, order: list[int] = order, field: int = field) -> int | None:
+        def least(
+            mask: int,
+            ways: GroupFigures = ways,
+            costs: GroupCosts = costs,
+            order: list[int] = order,
+            field: int = field,
+        ) -> int | None:
             group = sum(1 << order[i] for i in bits(mask))
             return None if costs.price(group) is None else min(figures[field] for figures in ways(group))
 
@@ -94,16 +107,24 @@ def test_the_least_product_of_energy_and_delay_is_no_more_than_that_of_either_en
         assert product.value(runs[3].choice.figures) == min(product.value(run.choice.figures) for run in runs)
 
 
-@pytest.mark.parametrize(("name", "capped"), [("cycles", "dram_bytes"), ("cycles", "energy_pj"), ("energy", "cycles"), ("bytes", "cycles")])
+@pytest.mark.parametrize(
+    ("name", "capped"),
+    [("cycles", "dram_bytes"), ("cycles", "energy_pj"), ("energy", "cycles"), ("bytes", "cycles")],
+)
 def test_caps_are_kept_and_cost_what_they_must(name: ObjectiveName, capped: str) -> None:
     objective, costly, gaps = Objective(name), 0, list[float]()
     for seed in SEEDS:
         _, costs = random_job(seed)
         ways, start = GroupFigures(costs), solve(costs).groups
         other: ObjectiveName = {"dram_bytes": "bytes", "cycles": "cycles", "energy_pj": "energy"}[capped]  # type: ignore[assignment]
-        least, free = (optimise(costs, ways, ways.least, Objective(of), run, start).choice.figures for of in (other, name))
+        least, free = (
+            optimise(costs, ways, ways.least, Objective(of), run, start).choice.figures
+            for of in (other, name)
+        )
         cap = (getattr(least, capped) + getattr(free, capped)) // 2
-        optimum = optimise(costs, ways, ways.least, Objective(name, Caps()._replace(**{capped: cap})), run, start)
+        optimum = optimise(
+            costs, ways, ways.least, Objective(name, Caps()._replace(**{capped: cap})), run, start
+        )
         assert getattr(optimum.choice.figures, capped) <= cap, f"seed {seed}"
         value = objective.value(optimum.choice.figures)
         assert objective.value(free) <= optimum.bound <= value <= objective.value(least), f"seed {seed}"
@@ -120,18 +141,28 @@ def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
         fewest, every = solve(costs), GroupFigures(costs)
         before = sum(every(group)[0].cycles for group in fewest.groups)
         judged = break_ties(costs, Config("random", costs.hardware), fewest, None)
-        assert judged.result.dram_bytes == fewest.dram_bytes == costs.dram_bytes(fewest.groups), f"seed {seed}"
+        assert judged.result.dram_bytes == fewest.dram_bytes == costs.dram_bytes(fewest.groups), (
+            f"seed {seed}"
+        )
         after = sum(_cycles(every, costs, group) for group in fewest.groups)
         assert after <= before, f"seed {seed}"
         faster += after < before
-        verdict = lfopt.check(steps_of(find_plan(Config("random", costs.hardware, scheme="auto"), graph=graph)).plan, model=graph)
+        verdict = lfopt.check(
+            steps_of(find_plan(Config("random", costs.hardware, scheme="auto"), graph=graph)).plan,
+            model=graph,
+        )
         assert not verdict.wrong, f"seed {seed}: {verdict.wrong}"
     assert faster > 5
 
 
 def test_weights_of_the_last_layer_come_while_the_one_before_computes() -> None:
-    """Head convolution, pool and logits of MobileNet-V2: for the same bytes, a slice of channels after the other through all three."""
-    graph, hardware = load_network("zoo:mobilenet_v2", None, "default", weights=False), chip("accelerator_256k.yaml", None, None)
+    """Head convolution, pool and logits of MobileNet-V2:
+    for the same bytes, a slice of channels after the other through all three.
+    """
+    graph, hardware = (
+        load_network("zoo:mobilenet_v2", None, "default", weights=False),
+        chip("accelerator_256k.yaml", None, None),
+    )
     costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme="auto")
     group = sum(1 << i for i in range(costs.dataflow.position["head"], len(costs.dataflow)))
     price, meter = costs.price(group), GroupFigures(costs).meter
@@ -148,8 +179,15 @@ def test_slack_buys_cycles_also_in_other_groups() -> None:
         for slack in (0.0, 0.5):
             _, costs = random_job(seed)
             fewest = solve(costs)
-            judged = break_ties(costs, Config("random", costs.hardware, search=SearchConfig(slack=slack)), fewest, None).result
-            assert fewest.dram_bytes <= judged.dram_bytes == costs.dram_bytes(judged.groups) <= (1 + slack) * fewest.dram_bytes
+            judged = break_ties(
+                costs, Config("random", costs.hardware, search=SearchConfig(slack=slack)), fewest, None
+            ).result
+            assert (
+                fewest.dram_bytes
+                <= judged.dram_bytes
+                == costs.dram_bytes(judged.groups)
+                <= (1 + slack) * fewest.dram_bytes
+            )
             ways = GroupFigures(costs)
             cycles.append(sum(_cycles(ways, costs, group) for group in judged.groups))
             groups.append(judged.groups)
@@ -169,7 +207,9 @@ def _cycles(ways: GroupFigures, costs: GroupCosts, group: int) -> int:
 
 
 @pytest.mark.parametrize("name", ["cycles", "energy", "edp"])
-def test_a_plan_for_another_objective_is_carried_out_with_the_figures_that_were_promised(name: ObjectiveName) -> None:
+def test_a_plan_for_another_objective_is_carried_out_with_the_figures_that_were_promised(
+    name: ObjectiveName,
+) -> None:
     seed, plans = 0, 0
     while plans < 4:
         graph, costs = random_job(seed)
@@ -182,7 +222,10 @@ def test_a_plan_for_another_objective_is_carried_out_with_the_figures_that_were_
         if figures is None or any(group.unexecutable for group in plan.groups):
             continue
         plans += 1
-        assert (report.dram.total, report.cycles.total + report.overlapped_cycles) == (figures.dram_bytes, figures.cycles)
+        assert (report.dram.total, report.cycles.total + report.overlapped_cycles) == (
+            figures.dram_bytes,
+            figures.cycles,
+        )
         assert report.energy.total_pj == pytest.approx(figures.energy_pj, abs=len(plan.groups))
         assert plan.search.objective == name
         assert not lfopt.check(plan, model=graph).wrong
@@ -192,20 +235,37 @@ def test_a_cap_that_nothing_meets_is_answered_with_the_nearest_plan() -> None:
     _, costs = random_job(3)
     fewest = solve(costs)
     for how in (SearchConfig(max_cycles=1), SearchConfig(objective="energy", max_cycles=1)):
-        with pytest.raises(InvalidConfig, match=r"no plan was found below the caps: the nearest has [\d,]+ cycles where 1 are allowed"):
+        with pytest.raises(
+            InvalidConfig,
+            match=r"no plan was found below the caps: the nearest has [\d,]+ cycles where 1 are allowed",
+        ):
             plan_for(costs, Config("random", costs.hardware, search=how), fewest, None)
-    with pytest.raises(InvalidConfig, match=r"no plan of these modes moves less than [\d,]+ bytes; found a cap of 1"):
+    with pytest.raises(
+        InvalidConfig, match=r"no plan of these modes moves less than [\d,]+ bytes; found a cap of 1"
+    ):
         plan_for(costs, Config("random", costs.hardware, search=SearchConfig(max_dram_bytes=1)), fewest, None)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"objective": "speed"}, "search.objective: found 'speed'; accepted: 'bytes', 'cycles', 'energy' or 'edp'"),
-        ({"slack": -0.1}, "search.slack: found -0.1; accepted: a share of the bytes such as 0.1%, up to 100%"),
+        (
+            {"objective": "speed"},
+            "search.objective: found 'speed'; accepted: 'bytes', 'cycles', 'energy' or 'edp'",
+        ),
+        (
+            {"slack": -0.1},
+            "search.slack: found -0.1; accepted: a share of the bytes such as 0.1%, up to 100%",
+        ),
         ({"max_cycles": 0}, r"search.max_cycles: found 0; accepted: a number above 0, up to 2\*\*40"),
-        ({"objective": "cycles", "method": "random"}, "search.method: found random with objective cycles; accepted: exact"),
-        ({"objective": "energy", "traffic": "once"}, "traffic: found once with objective energy; accepted: tiled"),
+        (
+            {"objective": "cycles", "method": "random"},
+            "search.method: found random with objective cycles; accepted: exact",
+        ),
+        (
+            {"objective": "energy", "traffic": "once"},
+            "traffic: found once with objective energy; accepted: tiled",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(given: dict[str, object], said: str) -> None:
@@ -214,7 +274,12 @@ def test_options_that_do_not_go_together_are_refused(given: dict[str, object], s
 
 
 def test_a_short_hardware_file_needs_no_alignment_for_wide_tiles() -> None:
-    """Classifier and last modules of SqueezeNet: with channels in ones, weights came a channel at a time, for the same bytes."""
-    ones, sixteens = (lfopt.search("zoo:squeezenet1_1", hardware=Hardware(256 * 1024, channel_align=align), weights=False) for align in (1, 16))
+    """Classifier and last modules of SqueezeNet: with channels in ones, weights came a channel at a time,
+    for the same bytes.
+    """
+    ones, sixteens = (
+        lfopt.search("zoo:squeezenet1_1", hardware=Hardware(256 * 1024, channel_align=align), weights=False)
+        for align in (1, 16)
+    )
     assert ones.plan.totals.dram_bytes == sixteens.plan.totals.dram_bytes
     assert lfopt.simulate(ones).cycles.total < 1.05 * lfopt.simulate(sixteens).cycles.total

@@ -1,4 +1,6 @@
-"""The randomised searches give legal plans, never better than the optimum, the same for the same seed on every machine."""
+"""The randomised searches give legal plans, never better than the optimum,
+the same for the same seed on every machine.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +69,13 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[CostModel], Recorded]
     return Recorded
 
 
-# -- what comes out ------------------------------------------------------------------------------------------------------------------------
+# -- what comes out ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, recorded: Callable[[CostModel], Recorded]) -> None:
+def test_every_plan_counted_is_legal_and_none_beats_the_optimum(
+    search: Search, recorded: Callable[[CostModel], Recorded]
+) -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(1, 16)))
@@ -115,11 +119,13 @@ def test_fused_everything_is_found_where_it_fits() -> None:
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_network_of_one_operator_has_one_plan(search: Search) -> None:
-    graph = from_model(_model([helper.make_node("Relu", ["x"], ["y"], name="only")], {"x": (1, 1, 4, 4)}, ["y"], []))
+    graph = from_model(
+        _model([helper.make_node("Relu", ["x"], ["y"], name="only")], {"x": (1, 1, 4, 4)}, ["y"], [])
+    )
     assert search(model_for(graph, Hardware(64)), SearchOptions(budget=5, seed=0)).groups == (1,)
 
 
-# -- seeds ---------------------------------------------------------------------------------------------------------------------------------
+# -- seeds ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -166,7 +172,9 @@ def test_hash_order_does_not_matter() -> None:
     ],
 )
 def test_a_seed_means_the_same_on_every_machine(search: Search, end: tuple[tuple[int, int], ...]) -> None:
-    assert search(model_for(ladder(), Hardware(3 * KIB)), SearchOptions(budget=200, seed=3)).history[-3:] == end
+    assert (
+        search(model_for(ladder(), Hardware(3 * KIB)), SearchOptions(budget=200, seed=3)).history[-3:] == end
+    )
 
 
 def test_dice_are_fair_and_fixed() -> None:
@@ -177,7 +185,7 @@ def test_dice_are_fair_and_fixed() -> None:
     assert Rng(1).bytes(5).tolist() == Rng(1).bytes(8).tolist()[:5]
 
 
-# -- budget, time, interruption --------------------------------------------------------------------------------------------------------------
+# -- budget, time, interruption ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -185,7 +193,12 @@ def test_dice_are_fair_and_fixed() -> None:
 def test_exactly_the_budget_is_evaluated(search: Search, budget: int) -> None:
     told: list[tuple[int, int]] = []
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    searched = search(model, SearchOptions(budget=budget, seed=0, progress=lambda done, _, best, __: told.append((done, best or 0))))
+    searched = search(
+        model,
+        SearchOptions(
+            budget=budget, seed=0, progress=lambda done, _, best, __: told.append((done, best or 0))
+        ),
+    )
     assert searched.plans_evaluated == budget
     assert told[-1:] == ([(budget, searched.dram_bytes)] if budget else [])
     assert told == sorted(told, key=lambda item: (item[0], -item[1]))
@@ -232,7 +245,7 @@ def test_no_group_is_priced_twice(search: Search) -> None:
     assert len(asked) == before
 
 
-# -- splitting, genomes, fronts ----------------------------------------------------------------------------------------------------------------
+# -- splitting, genomes, fronts ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -272,7 +285,9 @@ def test_a_cut_genome_is_every_operator_alone_and_a_fused_one_everything_connect
 
 
 def test_a_group_that_comes_to_wait_later_makes_those_behind_it_wait_too() -> None:
-    """{a, v} waits for h only once v has joined, when k waits for {a, v} already; so w, which reads k, must not join h."""
+    """{a, v} waits for h only once v has joined, when k waits for {a, v} already;
+    so w, which reads k, must not join h.
+    """
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="a"),
         helper.make_node("Relu", ["y"], ["h"], name="h"),
@@ -296,7 +311,9 @@ def test_links_of_a_map_with_many_readers_grow_with_the_readers() -> None:
         assert len(set(partitions.links)) == len(partitions.links)
 
 
-def test_the_front_holds_legal_plans_that_nothing_counted_beats(recorded: Callable[[CostModel], Recorded]) -> None:
+def test_the_front_holds_legal_plans_that_nothing_counted_beats(
+    recorded: Callable[[CostModel], Recorded],
+) -> None:
     model = model_for(ladder(), Hardware(16 * KIB))
     partitions = recorded(model)
     searched = evolve(model, SearchOptions(budget=400, seed=0, partitions=partitions))
@@ -337,10 +354,15 @@ def test_only_nsga2_imports_pymoo_and_nothing_imports_torch() -> None:
         "import sys, search.local, search.sampling, search.exact; assert 'pymoo' not in sys.modules; "
         "import search.nsga2; assert 'pymoo' in sys.modules and 'torch' not in sys.modules"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[2], check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[2], check=False
+        ).returncode
+        == 0
+    )
 
 
-# -- the contract of all methods --------------------------------------------------------------------------------------------------------------
+# -- the contract of all methods -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,7 +383,13 @@ def test_a_method_reads_the_options_that_its_row_names(method: str) -> None:
     row, options = METHODS[method], Spied(budget=50)
     options.read.clear()
     row.run(model_for(ladder(3), Hardware(3 * KIB)), options)
-    assert {*row.takes} == options.read - {"time_limit", "stop", "progress", "lower_bound_bytes", "partitions"}
+    assert {*row.takes} == options.read - {
+        "time_limit",
+        "stop",
+        "progress",
+        "lower_bound_bytes",
+        "partitions",
+    }
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -400,7 +428,9 @@ def test_every_method_stops_when_it_is_told_to_and_says_so(method: str, asked: i
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7])
-def test_ctrl_c_at_any_call_of_the_cost_model_leaves_a_legal_plan_that_says_so(method: str, share: float) -> None:
+def test_ctrl_c_at_any_call_of_the_cost_model_leaves_a_legal_plan_that_says_so(
+    method: str, share: float
+) -> None:
     model = model_for(ladder(4), Hardware(3 * KIB))
     calls = count()
     whole = METHODS[method].run(Watched(model, lambda group: next(calls)), FEW)
@@ -423,14 +453,19 @@ def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
     partitions = Partitions(model)
     blocks = [1 << i for i in range(len(model.dataflow))]
     blocks[0] = 0b11  # the second operator has not been told yet
-    scheme = one_scheme("tvm", partitions, SearchBudget(model, SearchOptions(), lambda: partitions.asked), blocks)
+    scheme = one_scheme(
+        "tvm", partitions, SearchBudget(model, SearchOptions(), lambda: partitions.asked), blocks
+    )
     assert scheme.groups[0] == 0b11
     assert scheme.dram_bytes == assert_legal(model, scheme.groups)
 
 
 def test_exact_says_no_bytes_before_it_has_a_plan() -> None:
     told: list[int | None] = []
-    solve(model_for(ladder(), Hardware(3 * KIB)), SearchOptions(progress=lambda done, total, best, bound: told.append(best)))
+    solve(
+        model_for(ladder(), Hardware(3 * KIB)),
+        SearchOptions(progress=lambda done, total, best, bound: told.append(best)),
+    )
     assert told[0] is None
     assert all(best is None or best < 1 << 60 for best in told)
     assert told[-1] is not None or len(told) <= len(ladder().operators)

@@ -7,7 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, DramBytes, Graph, Loop, Node, Place, Plan, PlannedGroup, Transfer, cut, row_axis
+from lfopt.ir import (
+    Box,
+    Compute,
+    DramBytes,
+    Graph,
+    Loop,
+    Node,
+    Place,
+    Plan,
+    PlannedGroup,
+    Transfer,
+    cut,
+    row_axis,
+)
 from tests.following import follow, with_places, with_steps
 
 Tamper = Callable[[np.random.Generator, Graph, Plan], Plan | None]
@@ -20,12 +33,20 @@ def named(tamper: Tamper, name: str) -> Tamper:
 
 
 def group_changed(
-    change: Callable[[np.random.Generator, PlannedGroup, Plan], PlannedGroup | None], modes: str = ALL, *, steps: bool = False, name: str = ""
+    change: Callable[[np.random.Generator, PlannedGroup, Plan], PlannedGroup | None],
+    modes: str = ALL,
+    *,
+    steps: bool = False,
+    name: str = "",
 ) -> Tamper:
     """One group, of one of these modes, is changed; totals follow."""
 
     def tamper(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-        candidates = [g for g, group in enumerate(plan.groups) if group.mode in modes.split() and (group.steps or not steps)]
+        candidates = [
+            g
+            for g, group in enumerate(plan.groups)
+            if group.mode in modes.split() and (group.steps or not steps)
+        ]
         for g in rng.permutation(candidates):
             changed = change(rng, plan.groups[g], plan)
             if changed is not None and changed != plan.groups[g]:
@@ -36,7 +57,11 @@ def group_changed(
 
 
 def one_byte_less_buffer(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
-    return replace(group, allocated_bytes=group.allocated_bytes - 1) if group.steps or group.mode in ("opaque", "excluded") else None
+    return (
+        replace(group, allocated_bytes=group.allocated_bytes - 1)
+        if group.steps or group.mode in ("opaque", "excluded")
+        else None
+    )
 
 
 def requirement_changed(change: Callable[[PlannedGroup, Plan], int], name: str) -> Tamper:
@@ -59,7 +84,9 @@ def output_called_input(rng: np.random.Generator, group: PlannedGroup, plan: Pla
     return replace(group, dram=replace(group.dram, input=group.dram.input + 1, output=group.dram.output - 1))
 
 
-def nothing_moved_where_it_cannot_be_recounted(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+def nothing_moved_where_it_cannot_be_recounted(
+    rng: np.random.Generator, group: PlannedGroup, plan: Plan
+) -> PlannedGroup | None:
     return None if group.steps or plan.traffic != "tiled" else replace(group, dram=DramBytes())
 
 
@@ -68,7 +95,9 @@ def another_weight_pass(rng: np.random.Generator, group: PlannedGroup, plan: Pla
 
 
 def other_band_rows(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
-    return replace(group, band_rows=group.band_rows + (int(rng.choice([-1, 1])) if group.mode != "brr" else 100))
+    return replace(
+        group, band_rows=group.band_rows + (int(rng.choice([-1, 1])) if group.mode != "brr" else 100)
+    )
 
 
 def operator_left_out(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
@@ -100,7 +129,9 @@ def other_id(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> Plann
 
 
 def other_mode(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
-    return replace(group, mode=str(rng.choice([mode for mode in ("opaque", "excluded") if mode != group.mode])))  # type: ignore[arg-type]
+    return replace(
+        group, mode=str(rng.choice([mode for mode in ("opaque", "excluded") if mode != group.mode]))
+    )  # type: ignore[arg-type]
 
 
 def mode_of_another_scheme(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
@@ -112,7 +143,9 @@ def steps_taken_away(rng: np.random.Generator, group: PlannedGroup, plan: Plan) 
     return replace(group, steps=(), places=(), unexecutable="too many to write down")
 
 
-def steps_taken_away_without_a_word(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+def steps_taken_away_without_a_word(
+    rng: np.random.Generator, group: PlannedGroup, plan: Plan
+) -> PlannedGroup | None:
     return replace(group, steps=(), places=())
 
 
@@ -124,7 +157,10 @@ FIGURES = [
     group_changed(one_byte_less_buffer, f"{ALL} excluded"),
     requirement_changed(lambda group, plan: plan.hardware.buffer_bytes, "all of the buffer is required"),
     requirement_changed(lambda group, _: -1, "less than nothing is required"),
-    requirement_changed(lambda group, _: int(not group.required_bytes), "a requirement where there is none, none where there is one"),
+    requirement_changed(
+        lambda group, _: int(not group.required_bytes),
+        "a requirement where there is none, none where there is one",
+    ),
     *(class_changed(entry, by) for entry in ("input", "output", "weight") for by in (-1, 1)),
     *(class_changed(entry, 1) for entry in ("parameter", "spill")),
     group_changed(output_called_input, "lbdf brr resident strips opaque"),
@@ -146,7 +182,9 @@ FIGURES = [
 ]
 
 
-def place_changed(change: Callable[[np.random.Generator, Place, PlannedGroup], Place | None], modes: str = ALL) -> Tamper:
+def place_changed(
+    change: Callable[[np.random.Generator, Place, PlannedGroup], Place | None], modes: str = ALL
+) -> Tamper:
     def tamper(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
         for k in rng.permutation(len(group.places)):
             changed = change(rng, group.places[k], group)
@@ -178,7 +216,9 @@ def ring_a_row_too_large(rng: np.random.Generator, place: Place, group: PlannedG
 
 
 def other_purpose(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place:
-    return replace(place, purpose=str(rng.choice([p for p in ("map", "weight", "sum") if p != place.purpose])))  # type: ignore[arg-type]
+    return replace(
+        place, purpose=str(rng.choice([p for p in ("map", "weight", "sum") if p != place.purpose]))
+    )  # type: ignore[arg-type]
 
 
 def moved_onto_another(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place | None:
@@ -204,7 +244,11 @@ def place_for_nothing(rng: np.random.Generator, group: PlannedGroup, plan: Plan)
 
 
 def two_places_of_one_name(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
-    return replace(group, places=(*group.places[:-1], replace(group.places[-1], name=group.places[0].name))) if len(group.places) > 1 else None
+    return (
+        replace(group, places=(*group.places[:-1], replace(group.places[-1], name=group.places[0].name)))
+        if len(group.places) > 1
+        else None
+    )
 
 
 PLACES = [
@@ -243,7 +287,11 @@ def edited(nodes: tuple[Node, ...], path: Path, by: tuple[Node, ...]) -> tuple[N
 
 
 def step_changed(
-    change: Callable[[np.random.Generator, Node, PlannedGroup], tuple[Node, ...] | None], modes: str = ALL, *, follows: bool = True, name: str = ""
+    change: Callable[[np.random.Generator, Node, PlannedGroup], tuple[Node, ...] | None],
+    modes: str = ALL,
+    *,
+    follows: bool = True,
+    name: str = "",
 ) -> Tamper:
     """One step or loop is changed; what it moves follows if told so."""
 
@@ -288,7 +336,11 @@ def shrink(what: Callable[[Node], bool], modes: str = ALL, name: str = "") -> Ta
             if (less := smaller(box, int(axis))) is not None:
                 if isinstance(node, Compute):
                     return (replace(node, boxes=(less, *node.boxes[1:])),)
-                size = node.row_bytes * int(np.prod([b - a for a, b in less])) // int(np.prod([b - a for a, b in box]))
+                size = (
+                    node.row_bytes
+                    * int(np.prod([b - a for a, b in less]))
+                    // int(np.prod([b - a for a, b in box]))
+                )
                 return (replace(node, box=less, row_bytes=size),)
         return None
 
@@ -324,20 +376,32 @@ def other_class(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tu
 def no_such_place(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
     if isinstance(node, Loop):
         return None
-    return (replace(node, place=len(group.places)) if isinstance(node, Transfer) else replace(node, places=(len(group.places),) * len(node.places)),)
+    return (
+        replace(node, place=len(group.places))
+        if isinstance(node, Transfer)
+        else replace(node, places=(len(group.places),) * len(node.places)),
+    )
 
 
 def made_nowhere(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
     return (replace(node, places=(-1,) * len(node.places)),) if isinstance(node, Compute) else None
 
 
-def stored_instead_of_loaded(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+def stored_instead_of_loaded(
+    rng: np.random.Generator, node: Node, group: PlannedGroup
+) -> tuple[Node, ...] | None:
     return (replace(node, store=not node.store),) if isinstance(node, Transfer) and not node.gather else None
 
 
 def another_tensor(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
-    names = [name for name in (*group.inputs, *group.outputs) if isinstance(node, Transfer) and name != node.tensor]
-    return (replace(node, tensor=str(rng.choice(names))),) if isinstance(node, Transfer) and not node.gather and names else None
+    names = [
+        name for name in (*group.inputs, *group.outputs) if isinstance(node, Transfer) and name != node.tensor
+    ]
+    return (
+        (replace(node, tensor=str(rng.choice(names))),)
+        if isinstance(node, Transfer) and not node.gather and names
+        else None
+    )
 
 
 def another_operator(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
@@ -346,7 +410,11 @@ def another_operator(rng: np.random.Generator, node: Node, group: PlannedGroup) 
 
 def one_row_on(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
     """A box moves by one along its row axis; its slot with it."""
-    if not isinstance(node, Transfer) or node.kind == "weight" or (axis := row_axis(tuple(b - a for a, b in node.box))) is None:
+    if (
+        not isinstance(node, Transfer)
+        or node.kind == "weight"
+        or (axis := row_axis(tuple(b - a for a, b in node.box))) is None
+    ):
         return None
     start, stop = node.box[axis]
     return (replace(node, box=cut(node.box, axis, (start + 1, stop + 1)), slot=node.slot + 1),)
@@ -361,7 +429,9 @@ def other_move(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tup
     return (replace(node, strides=(*outer, (*last[:k], last[k] + 1, *last[k + 1 :]))),)
 
 
-def weights_after_their_use(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+def weights_after_their_use(
+    rng: np.random.Generator, node: Node, group: PlannedGroup
+) -> tuple[Node, ...] | None:
     """The steps of a loop change places."""
     if not isinstance(node, Loop) or not is_load(node.body[0], "weight"):
         return None
@@ -377,10 +447,16 @@ def sums_not_finished(rng: np.random.Generator, node: Node, group: PlannedGroup)
 
 
 def sums_elsewhere(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
-    return (replace(node, accumulator=-1 if node.accumulator >= 0 else 0),) if isinstance(node, Compute) else None
+    return (
+        (replace(node, accumulator=-1 if node.accumulator >= 0 else 0),)
+        if isinstance(node, Compute)
+        else None
+    )
 
 
-def other_input_channels(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+def other_input_channels(
+    rng: np.random.Generator, node: Node, group: PlannedGroup
+) -> tuple[Node, ...] | None:
     if not isinstance(node, Compute) or node.inputs is None:
         return None
     low, high = node.inputs
@@ -397,7 +473,9 @@ def flight_too_long(rng: np.random.Generator, node: Node, group: PlannedGroup) -
     return (replace(node, then=(*node.then, str(rng.choice(group.nodes)))),)
 
 
-def flight_in_another_order(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+def flight_in_another_order(
+    rng: np.random.Generator, node: Node, group: PlannedGroup
+) -> tuple[Node, ...] | None:
     if not isinstance(node, Compute) or not node.then:
         return None
     head, *then = (*node.then, node.operator)

@@ -1,4 +1,6 @@
-"""Executing a plan: what is counted, what is refused, and that nothing but one clear error comes out of a plan that cannot be carried out."""
+"""Executing a plan: what is counted, what is refused,
+and that nothing but one clear error comes out of a plan that cannot be carried out.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,21 @@ import numpy as np
 import pytest
 
 from lfopt.frontend import from_model
-from lfopt.ir import Compute, DramBytes, Graph, Hardware, InvalidPlan, MissingValues, Place, Plan, PlannedGroup, Step, Transfer, unfold, whole
+from lfopt.ir import (
+    Compute,
+    DramBytes,
+    Graph,
+    Hardware,
+    InvalidPlan,
+    MissingValues,
+    Place,
+    Plan,
+    PlannedGroup,
+    Step,
+    Transfer,
+    unfold,
+    whole,
+)
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import OPAQUE, Dataflow
 from lfopt.ops.reference import reference
@@ -24,7 +40,7 @@ from tests.random_plans import SCHEMES, computable, planned, random_inputs, rand
 from tests.strategies import random_graph, random_hardware
 from tests.test_tiny import MAP, WEIGHTS, residual_block
 
-# -- a block by hand -----------------------------------------------------------------------------------------------------------------------
+# -- a block by hand -----------------------------------------------------------------------------------------
 
 BUFFER = 1 << 14
 
@@ -87,7 +103,7 @@ def test_progress_is_told_group_by_group() -> None:
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------------------
 
 
 def is_load(step: Step, name: str) -> bool:
@@ -119,25 +135,55 @@ def stores(step: Step) -> bool:
 
 
 WRONG: dict[str, tuple[Callable[[list[Step]], list[Step]], str]] = {
-    "a row that was not loaded": (drop(lambda s: is_load(s, "x")), r"group 0, step \d+ \(compute 'conv1' .*\): row 0 of 'x' is not on chip"),
+    "a row that was not loaded": (
+        drop(lambda s: is_load(s, "x")),
+        r"group 0, step \d+ \(compute 'conv1' .*\): row 0 of 'x' is not on chip",
+    ),
     "weights that were not loaded": (drop(lambda s: is_load(s, "w1")), r"constant 'w1' .* is not on chip"),
     "a row that was not computed": (drop(computes("conv1")), r"row 0 of 'a' is not on chip"),
     "a row that was not stored": (drop(stores), r"output 'y': 32 of its elements were never stored"),
-    "storing what is not there": (lambda steps: [*steps[-1:], *steps], r"step 1 \(store 'y' .*\): row 7 of 'y' is not on chip"),
+    "storing what is not there": (
+        lambda steps: [*steps[-1:], *steps],
+        r"step 1 \(store 'y' .*\): row 7 of 'y' is not on chip",
+    ),
     "a place that there is not": (swap(computes("relu"), places=(99,)), r"there is no place 99"),
-    "an operator of no group": (swap(computes("relu"), operator="nobody"), r"node 'nobody' is not in the group"),
-    "a tensor of no network": (swap(lambda s: is_load(s, "x"), tensor="nothing"), r"'nothing' is no tensor of the network"),
-    "a map that nobody has made": (swap(lambda s: is_load(s, "x"), tensor="a"), r"'a' is loaded, and part of it was never stored"),
-    "a box beyond the map": (swap(lambda s: is_load(s, "x"), box=((0, 1), (0, 4), (7, 9), (0, 8))), r"box \[0:1, 0:4, 7:9, 0:8\] is not in 'x'"),
+    "an operator of no group": (
+        swap(computes("relu"), operator="nobody"),
+        r"node 'nobody' is not in the group",
+    ),
+    "a tensor of no network": (
+        swap(lambda s: is_load(s, "x"), tensor="nothing"),
+        r"'nothing' is no tensor of the network",
+    ),
+    "a map that nobody has made": (
+        swap(lambda s: is_load(s, "x"), tensor="a"),
+        r"'a' is loaded, and part of it was never stored",
+    ),
+    "a box beyond the map": (
+        swap(lambda s: is_load(s, "x"), box=((0, 1), (0, 4), (7, 9), (0, 8))),
+        r"box \[0:1, 0:4, 7:9, 0:8\] is not in 'x'",
+    ),
     "a box of too few axes": (swap(stores, box=((0, 1), (0, 4))), r"box \[0:1, 0:4\] is not in 'y'"),
     "a box inside out": (swap(computes("relu"), boxes=(((0, 1), (0, 4), (3, 1), (0, 8)),)), r"is not in 'b'"),
-    "two boxes for one result": (swap(computes("relu"), boxes=(whole((1, 4, 8, 8)),) * 2), r"2 boxes and 1 places, for 1 results"),
-    "sums of an operator that has none": (swap(computes("relu"), last=False, accumulator=0), r"no partial sums"),
-    "sums that nobody began": (swap(computes("conv1"), first=False, inputs=(0, 4)), r"row 0 of 'sums of a' is not on chip"),
+    "two boxes for one result": (
+        swap(computes("relu"), boxes=(whole((1, 4, 8, 8)),) * 2),
+        r"2 boxes and 1 places, for 1 results",
+    ),
+    "sums of an operator that has none": (
+        swap(computes("relu"), last=False, accumulator=0),
+        r"no partial sums",
+    ),
+    "sums that nobody began": (
+        swap(computes("conv1"), first=False, inputs=(0, 4)),
+        r"row 0 of 'sums of a' is not on chip",
+    ),
     "sums nowhere": (swap(computes("conv1"), last=False, inputs=(0, 4)), r"there is no place -1"),
     "input channels inside out": (swap(computes("conv1"), inputs=(3, 1)), r"no input channels 3:1"),
     "input channels that there are not": (swap(computes("conv1"), inputs=(4, 8)), r"is not on chip"),
-    "a gather that gathers nothing": (swap(lambda s: is_load(s, "x"), gather="conv1"), r"'conv1' does not gather 'x'"),
+    "a gather that gathers nothing": (
+        swap(lambda s: is_load(s, "x"), gather="conv1"),
+        r"'conv1' does not gather 'x'",
+    ),
 }
 
 
@@ -150,7 +196,10 @@ def test_a_step_that_cannot_be_is_refused_with_its_place_and_the_reason(what: st
         execute(with_steps(plan, change), graph, inputs)
 
 
-@pytest.mark.parametrize(("field", "value"), [("slots", 0), ("slots", -1), ("address", -1), ("address", BUFFER), ("slot_bytes", -1)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("slots", 0), ("slots", -1), ("address", -1), ("address", BUFFER), ("slot_bytes", -1)],
+)
 def test_a_place_that_cannot_be_is_refused(field: str, value: int) -> None:
     graph, plan, inputs = block()
     places = (replace(plan.groups[0].places[0], **{field: value}), *plan.groups[0].places[1:])
@@ -161,7 +210,10 @@ def test_a_place_that_cannot_be_is_refused(field: str, value: int) -> None:
 def test_the_last_byte_of_the_buffer_stays_free() -> None:
     """F_beta < beta is strict."""
     graph, plan, inputs = block()
-    for buffer_bytes, fits in ((plan.groups[0].allocated_bytes + 1, True), (plan.groups[0].allocated_bytes, False)):
+    for buffer_bytes, fits in (
+        (plan.groups[0].allocated_bytes + 1, True),
+        (plan.groups[0].allocated_bytes, False),
+    ):
         smaller = replace(plan, hardware=replace(plan.hardware, buffer_bytes=buffer_bytes))
         if fits:
             execute(smaller, graph, inputs)
@@ -171,7 +223,9 @@ def test_the_last_byte_of_the_buffer_stays_free() -> None:
 
 
 def test_a_map_laid_over_another_is_noticed_or_does_no_harm() -> None:
-    """Where the row below has been used up (c, when y is written), two maps may share a place; anywhere else the run stops."""
+    """Where the row below has been used up (c, when y is written), two maps may share a place;
+    anywhere else the run stops.
+    """
     graph, plan, inputs = block()
     wanted, ran, stopped = reference(graph, inputs), list[tuple[str, str]](), 0
     for k, place in enumerate(plan.groups[0].places):
@@ -179,7 +233,12 @@ def test_a_map_laid_over_another_is_noticed_or_does_no_harm() -> None:
             places = [*plan.groups[0].places]
             places[k] = replace(place, address=other.address)
             try:
-                assert differing(execute(with_steps(plan, list, places=tuple(places)), graph, inputs).outputs, wanted) == []
+                assert (
+                    differing(
+                        execute(with_steps(plan, list, places=tuple(places)), graph, inputs).outputs, wanted
+                    )
+                    == []
+                )
                 ran += [(place.name, other.name)] * (place != other)
             except Violation:
                 stopped += 1
@@ -191,7 +250,10 @@ def test_inputs_and_weights_that_are_not_those_of_the_network_are_refused() -> N
     graph, plan, inputs = block()
     x = inputs["x"]
     for wrong in ({}, {"x": x[:, :, :4]}, {"x": x.astype(np.float64)}, {"y": x}):
-        with pytest.raises(InvalidPlan, match=r"input 'x': found (nothing|float\d\d \[.*\]); accepted: float32 \[1, 4, 8, 8\]"):
+        with pytest.raises(
+            InvalidPlan,
+            match=r"input 'x': found (nothing|float\d\d \[.*\]); accepted: float32 \[1, 4, 8, 8\]",
+        ):
             execute(plan, graph, wrong)
     with pytest.raises(MissingValues, match=r"constant 'w2' .* needs weights"):
         execute(plan, replace(graph, constants={**graph.constants, "w2": None}), inputs)
@@ -206,7 +268,10 @@ def test_a_plan_of_another_network_is_refused() -> None:
 
 def test_a_group_without_steps_runs_outside_the_buffer_and_counts_nothing() -> None:
     graph, plan, inputs = block((0b0011, 0b1100))
-    bare = replace(plan, groups=(replace(plan.groups[0], steps=(), places=(), unexecutable="for the test"), plan.groups[1]))
+    bare = replace(
+        plan,
+        groups=(replace(plan.groups[0], steps=(), places=(), unexecutable="for the test"), plan.groups[1]),
+    )
     done = execute(bare, graph, inputs)
     assert [group.by_formula for group in done.groups] == [True, False]
     assert done.groups[0].dram == DramBytes()
@@ -229,9 +294,18 @@ def damaged(lines: list[str], graph: Graph, rng: np.random.Generator) -> list[st
         case 3:
             line = re.sub(r"compute \S+", f"compute {rng.choice(operators)}", line)
         case 4:
-            line = re.sub(r", \d+:\d+\]", "]", line, count=1) if rng.random() < 0.5 else line.replace("]", "] [0:1]", 1)
+            line = (
+                re.sub(r", \d+:\d+\]", "]", line, count=1)
+                if rng.random() < 0.5
+                else line.replace("]", "] [0:1]", 1)
+            )
         case 5:
-            line = re.sub(r"( by|$)", f" in 0:1 sums 0:{rng.choice(['first', 'more', 'last', 'only'])}\\1", line, count=1)
+            line = re.sub(
+                r"( by|$)",
+                f" in 0:1 sums 0:{rng.choice(['first', 'more', 'last', 'only'])}\\1",
+                line,
+                count=1,
+            )
         case _:
             line = f"{line} gather {rng.choice(operators)}" if rng.random() < 0.5 else f"{line} 0"
     return [*lines[:k], line, *lines[k + 1 :]]
@@ -250,17 +324,25 @@ def test_a_damaged_plan_runs_or_is_refused_and_nothing_else(scheme: str) -> None
             group: PlannedGroup = plan.groups[k]
             if not group.steps:
                 continue
-            lines = damaged(list(listing(tuple(unfold(group.steps)) if rng.random() < 0.5 else group.steps)), graph, rng)
+            lines = damaged(
+                list(listing(tuple(unfold(group.steps)) if rng.random() < 0.5 else group.steps)), graph, rng
+            )
             try:
                 steps = parse(lines)
-                execute(replace(plan, groups=(*plan.groups[:k], replace(group, steps=steps), *plan.groups[k + 1 :])), graph, inputs)
+                execute(
+                    replace(
+                        plan, groups=(*plan.groups[:k], replace(group, steps=steps), *plan.groups[k + 1 :])
+                    ),
+                    graph,
+                    inputs,
+                )
                 outcomes["ran"] += 1
             except InvalidPlan:
                 outcomes["refused"] += 1
     assert outcomes["refused"] > 80
 
 
-# -- the buffer ----------------------------------------------------------------------------------------------------------------------------
+# -- the buffer ----------------------------------------------------------------------------------------------
 
 SHAPE = (1, 2, 8, 3)  # 8 rows of 2 x 3 elements of 2 bytes: 12 bytes each
 
@@ -274,7 +356,10 @@ def values(box: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 
 def ring(slots: int, slot_bytes: int = 12, size: int = 1000, **hardware: Any) -> Buffer:
-    return Buffer(Hardware(size, **hardware), (Place("x", "map", 100, slots, slot_bytes), Place("y", "map", 100 + slots * slot_bytes, 1, 12)))
+    return Buffer(
+        Hardware(size, **hardware),
+        (Place("x", "map", 100, slots, slot_bytes), Place("y", "map", 100 + slots * slot_bytes, 1, 12)),
+    )
 
 
 def test_a_ring_holds_its_last_rows() -> None:
@@ -290,7 +375,9 @@ def test_a_ring_holds_its_last_rows() -> None:
 
 
 def test_of_a_row_in_two_places_the_one_that_came_last_is_read() -> None:
-    """The first two rows are read from one place; then the second of them comes to another, and later to the first again."""
+    """The first two rows are read from one place;
+    then the second of them comes to another, and later to the first again.
+    """
     buffer = ring(3)
     buffer.write_rows("x", SHAPE, rows(0, 2), values(rows(0, 2)), 0, 0)
     buffer.write_rows("x", SHAPE, rows(1, 2), -values(rows(1, 2)), 1, 0)
@@ -368,7 +455,11 @@ def test_a_view_that_mixes_rows_is_read_from_all_of_them() -> None:
     for seed in range(400):
         rng = np.random.default_rng(seed)
         graph = computable(random_graph(rng, 4))
-        reshapes = [op for op in graph.operators if op.kind == "Reshape" and graph.shape(op.inputs[0])[2:] != graph.shape(op.outputs[0])[2:]]
+        reshapes = [
+            op
+            for op in graph.operators
+            if op.kind == "Reshape" and graph.shape(op.inputs[0])[2:] != graph.shape(op.outputs[0])[2:]
+        ]
         if not reshapes:
             continue
         costs = GroupCosts(Dataflow.of(graph), Hardware(1 << 20))

@@ -80,7 +80,9 @@ def planned(
     """The plan of the optimal scheme, or that of every operator alone."""
     costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme, epilogue=epilogue)
     searched = solve(costs)
-    planned_groups = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else searched.groups, bands)
+    planned_groups = plan_groups(
+        costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else searched.groups, bands
+    )
     assert isinstance(planned_groups, tuple)
     totals = totals_of(costs.unfused(), planned_groups, searched.lower_bound_bytes)
     model, search = (
@@ -88,20 +90,39 @@ def planned(
         SearchRecord("exact", None, searched.plans_evaluated, searched.groups_evaluated, searched.seconds),
     )
     return Plan(
-        model, hardware, scheme, traffic.value, epilogue, memory_map(costs, planned_groups), planned_groups, totals, search, costs.max_recompute
+        model,
+        hardware,
+        scheme,
+        traffic.value,
+        epilogue,
+        memory_map(costs, planned_groups),
+        planned_groups,
+        totals,
+        search,
+        costs.max_recompute,
     )
 
 
 @cache
 def random_plan(seed: int) -> tuple[Graph, Plan]:
-    """A plan of a random graph for a random chip, of any scheme, every other in bands of several rows where they fit."""
+    """A plan of a random graph for a random chip, of any scheme,
+    every other in bands of several rows where they fit.
+    """
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
     traffic = [Traffic.TILED, Traffic.TILED, Traffic.TILED, Traffic.ONCE, Traffic.PAPER][int(rng.integers(5))]
     scheme = SCHEMES[int(rng.integers(2 if traffic is Traffic.PAPER else len(SCHEMES)))]
     hardware = random_hardware(rng, graph)
     epilogue, alone = bool(rng.random() < 0.5), bool(rng.random() < 0.3)
-    return graph, planned(graph, hardware, scheme, traffic, epilogue=epilogue, alone=alone, bands=random_bands(rng) if seed % 2 else None)
+    return graph, planned(
+        graph,
+        hardware,
+        scheme,
+        traffic,
+        epilogue=epilogue,
+        alone=alone,
+        bands=random_bands(rng) if seed % 2 else None,
+    )
 
 
 @cache
@@ -124,10 +145,14 @@ def contraction_plan(seed: int) -> tuple[Graph, Plan]:
 
 def folds(plan: Plan) -> bool:
     """Whether rows are folded band by band."""
-    return any(isinstance(step, Compute) and step.accumulator >= 0 for group in plan.groups for step in unfold(group.steps))
+    return any(
+        isinstance(step, Compute) and step.accumulator >= 0
+        for group in plan.groups
+        for step in unfold(group.steps)
+    )
 
 
-# -- plans that hold ---------------------------------------------------------------------------------------------------------------------------
+# -- plans that hold -----------------------------------------------------------------------------------------
 
 
 def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
@@ -137,7 +162,11 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         assert recounted.dram_bytes == plan.totals.dram_bytes
-        walked.update("bands" if group.mode == "lbdf" and group.band_rows > 1 else group.mode for group in plan.groups if group.steps)
+        walked.update(
+            "bands" if group.mode == "lbdf" and group.band_rows > 1 else group.mode
+            for group in plan.groups
+            if group.steps
+        )
     assert walked.keys() - {"gated"} == {
         "lbdf",
         "bands",
@@ -147,7 +176,9 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
         "sliced",
         "tiled",
     }
-    assert all(count > {"strips": 10, "sliced": 5, "gated": 0}.get(mode, 50) for mode, count in walked.items()), walked
+    assert all(
+        count > {"strips": 10, "sliced": 5, "gated": 0}.get(mode, 50) for mode, count in walked.items()
+    ), walked
 
 
 def test_a_recount_agrees_with_every_plan_that_folds_rows_band_by_band() -> None:
@@ -173,13 +204,20 @@ def test_a_recount_agrees_with_every_plan_of_a_contraction_in_tiles() -> None:
 @pytest.mark.parametrize(
     ("graph", "second"),
     [
-        (one_contraction("Conv", {"x": [1, 8, 16, 16]}, {"w": [8, 8, 3, 3]}, "x w", [1, 8, 16, 16], pads=[1] * 4), "x beside"),
+        (
+            one_contraction(
+                "Conv", {"x": [1, 8, 16, 16]}, {"w": [8, 8, 3, 3]}, "x w", [1, 8, 16, 16], pads=[1] * 4
+            ),
+            "x beside",
+        ),
         (one_contraction("MatMul", {"x": [1, 4, 8, 8]}, {}, "x x", [1, 4, 8, 8]), "x in blocks"),
     ],
     ids=["residual", "square"],
 )
 def test_a_recount_agrees_with_plans_in_which_a_map_has_two_places(graph: Graph, second: str) -> None:
-    """As an operand of the epilogue beside the part that the head reads; and as operand 1 of the head beside operand 0."""
+    """As an operand of the epilogue beside the part that the head reads;
+    and as operand 1 of the head beside operand 0.
+    """
     plans = [planned(graph, Hardware(size)) for size in (70, 80, 100, 200)]
     assert any(place.name == second for plan in plans for group in plan.groups for place in group.places)
     assert [discrepancy for plan in plans for discrepancy in recount(graph, plan).discrepancies] == []
@@ -187,7 +225,12 @@ def test_a_recount_agrees_with_plans_in_which_a_map_has_two_places(graph: Graph,
 
 @pytest.mark.parametrize(
     ("name", "scheme", "kib"),
-    [("hf_mobilenet_v2", "auto", 64), ("hf_resnet18", "brr", 256), ("tv_squeezenet1_1", "resident", 256), ("hf_distilbert_2l", "resident", 1024)],
+    [
+        ("hf_mobilenet_v2", "auto", 64),
+        ("hf_resnet18", "brr", 256),
+        ("tv_squeezenet1_1", "resident", 256),
+        ("hf_distilbert_2l", "resident", 1024),
+    ],
 )
 def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, scheme: str, kib: int) -> None:
     graph = network(name)
@@ -197,16 +240,33 @@ def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, scheme: str
 
 
 def test_rows_that_a_gather_picks_are_loaded_as_weights() -> None:
-    """10 x 8 table, 4 indices: 32 elements move, and not the table; without the step that moves them the plan is wrong."""
-    nodes = [helper.make_node("Gather", ["table", "ids"], ["t"], "gather", axis=0), helper.make_node("Relu", ["t"], ["y"], "relu")]
-    ends = [helper.make_tensor_value_info("ids", TensorProto.INT64, (1, 4)), helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 8))]
-    table = helper.make_tensor("table", TensorProto.FLOAT, (10, 8), np.zeros((10, 8), np.float32).tobytes(), raw=True)
-    graph = from_model(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], [table]), opset_imports=[helper.make_opsetid("", OPSET)]))
+    """10 x 8 table, 4 indices: 32 elements move, and not the table;
+    without the step that moves them the plan is wrong.
+    """
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["t"], "gather", axis=0),
+        helper.make_node("Relu", ["t"], ["y"], "relu"),
+    ]
+    ends = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, (1, 4)),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 8)),
+    ]
+    table = helper.make_tensor(
+        "table", TensorProto.FLOAT, (10, 8), np.zeros((10, 8), np.float32).tobytes(), raw=True
+    )
+    graph = from_model(
+        helper.make_model(
+            helper.make_graph(nodes, "g", ends[:1], ends[1:], [table]),
+            opset_imports=[helper.make_opsetid("", OPSET)],
+        )
+    )
     plan = planned(graph, Hardware(1 << 16))
     assert recount(graph, plan).agrees
     (group,) = plan.groups
     assert group.dram.weight == 64
-    steps = [(path, node) for path, node in written(group.steps) if isinstance(node, Transfer) and node.gather]
+    steps = [
+        (path, node) for path, node in written(group.steps) if isinstance(node, Transfer) and node.gather
+    ]
     for changed in ((), (steps[0][1],) * 2):
         lie = with_steps(group, edited(group.steps, steps[0][0], changed), plan.hardware)
         assert not recount(graph, follow(replace(plan, groups=(lie,)))).agrees
@@ -217,7 +277,11 @@ def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None
     for seed in range(300):
         graph, plan = random_plan(seed)
         recounted = recount(graph, plan)
-        open_ = [group for group in plan.groups if not group.steps and group.mode == "tiled" and plan.traffic == "tiled"]
+        open_ = [
+            group
+            for group in plan.groups
+            if not group.steps and group.mode == "tiled" and plan.traffic == "tiled"
+        ]
         assert recounted.not_recounted == (len(open_), sum(group.dram.total for group in open_))
         formula = [group for group in plan.groups if not group.steps and group not in open_]
         assert recounted.by_formula == (len(formula), sum(group.dram.total for group in formula))
@@ -225,7 +289,7 @@ def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None
     assert seen > 20
 
 
-# -- the arithmetic ----------------------------------------------------------------------------------------------------------------------------
+# -- the arithmetic ------------------------------------------------------------------------------------------
 
 
 def test_progressions_are_the_steps_one_by_one() -> None:
@@ -236,7 +300,9 @@ def test_progressions_are_the_steps_one_by_one() -> None:
             for leaf in leaves(group.steps):
                 origins = np.stack([leaf.start(c) for c in range(len(leaf.step.origin))], axis=1)
                 at |= dict(zip(leaf.times.tolist(), map(tuple, origins.tolist()), strict=True))
-                assert [leaf.ends(c) for c in range(origins.shape[1])] == list(zip(origins.min(0), origins.max(0), strict=True))
+                assert [leaf.ends(c) for c in range(origins.shape[1])] == list(
+                    zip(origins.min(0), origins.max(0), strict=True)
+                )
             assert at == {k: step.origin for k, step in enumerate(unfold(group.steps))}
             steps += len(at)
     assert steps > 5000
@@ -249,15 +315,23 @@ def test_coverage_is_what_painting_the_boxes_gives() -> None:
         canvas, boxes = np.zeros(shape, int), []
         for _ in range(int(rng.integers(0, 5))):
             extents = tuple(int(rng.integers(0, extent + 1)) for extent in shape)
-            starts = np.array([[rng.integers(0, whole - part + 1) for whole, part in zip(shape, extents, strict=True)] for _ in range(3)], np.int64)
+            starts = np.array(
+                [
+                    [rng.integers(0, whole - part + 1) for whole, part in zip(shape, extents, strict=True)]
+                    for _ in range(3)
+                ],
+                np.int64,
+            )
             boxes.append(Boxes(starts.reshape(3, len(shape)), extents, int(rng.integers(-2, 3))))
             for start in boxes[-1].starts:
-                canvas[tuple(slice(s, s + e) for s, e in zip(start, extents, strict=True))] += boxes[-1].weight
+                canvas[tuple(slice(s, s + e) for s, e in zip(start, extents, strict=True))] += boxes[
+                    -1
+                ].weight
         covered = times_covered(shape, boxes)
         assert set(covered.reshape(-1)) == set(canvas.reshape(-1))
 
 
-# -- tampering: the whole plan -----------------------------------------------------------------------------------------------------------------
+# -- tampering: the whole plan -------------------------------------------------------------------------------
 
 
 def group_in_two(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
@@ -277,7 +351,15 @@ def groups_swapped(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan |
     for k in range(len(plan.groups) - 1):
         first, second = plan.groups[k], plan.groups[k + 1]
         if set(first.outputs) & set(second.inputs):
-            return replace(plan, groups=(*plan.groups[:k], replace(second, id=k), replace(first, id=k + 1), *plan.groups[k + 2 :]))
+            return replace(
+                plan,
+                groups=(
+                    *plan.groups[:k],
+                    replace(second, id=k),
+                    replace(first, id=k + 1),
+                    *plan.groups[k + 2 :],
+                ),
+            )
     return None
 
 
@@ -290,7 +372,13 @@ def steps_of_another_group(rng: np.random.Generator, graph: Graph, plan: Plan) -
     if len(stepped) < 2:
         return None
     first, second = stepped[0], stepped[-1]
-    lie = replace(first, steps=second.steps, places=second.places, dram=second.dram, allocated_bytes=second.allocated_bytes)
+    lie = replace(
+        first,
+        steps=second.steps,
+        places=second.places,
+        dram=second.dram,
+        allocated_bytes=second.allocated_bytes,
+    )
     return follow(replace(plan, groups=tuple(lie if group is first else group for group in plan.groups)))
 
 
@@ -319,7 +407,8 @@ def other_scheme(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | N
 
 def epilogue_called_off(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     fused = any(group.mode == "tiled" and len(group.nodes) > 1 for group in plan.groups)
-    return replace(plan, epilogue=False) if fused and plan.scheme != "all" else None  # there, what is in flight needs no epilogue
+    # there, what is in flight needs no epilogue
+    return replace(plan, epilogue=False) if fused and plan.scheme != "all" else None
 
 
 def memory_changed(change: Callable[[np.random.Generator, Plan, int], Plan | None]) -> Tamper:
@@ -345,7 +434,14 @@ def entry_of_nobody(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
 def entry_changed(entry: str, by: int) -> Tamper:
     def change(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
         place = plan.memory[k]
-        return replace(plan, memory=(*plan.memory[:k], replace(place, **{entry: getattr(place, entry) + by}), *plan.memory[k + 1 :]))
+        return replace(
+            plan,
+            memory=(
+                *plan.memory[:k],
+                replace(place, **{entry: getattr(place, entry) + by}),
+                *plan.memory[k + 1 :],
+            ),
+        )
 
     change.__name__ = f"memory_{entry}_{by:+}"
     return memory_changed(change)
@@ -355,11 +451,19 @@ def entries_overlap(rng: np.random.Generator, plan: Plan, k: int) -> Plan | None
     if len(plan.memory) < 2:
         return None
     other = plan.memory[k - 1]
-    return replace(plan, memory=tuple(replace(entry, address=other.address) if entry is plan.memory[k] else entry for entry in plan.memory))
+    return replace(
+        plan,
+        memory=tuple(
+            replace(entry, address=other.address) if entry is plan.memory[k] else entry
+            for entry in plan.memory
+        ),
+    )
 
 
 def other_role(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
-    role = str(rng.choice([role for role in ("input", "output", "map", "weight") if role != plan.memory[k].role]))
+    role = str(
+        rng.choice([role for role in ("input", "output", "map", "weight") if role != plan.memory[k].role])
+    )
     return replace(plan, memory=(*plan.memory[:k], replace(plan.memory[k], role=role), *plan.memory[k + 1 :]))  # type: ignore[arg-type]
 
 
@@ -374,7 +478,12 @@ def bound_below_the_compulsory_bytes(rng: np.random.Generator, graph: Graph, pla
     bound = plan.totals.compulsory_bytes - 1
     if bound <= 0:
         return None
-    return replace(plan, totals=replace(plan.totals, lower_bound_bytes=bound, proof="bound", gap=(plan.totals.dram_bytes - bound) / bound))
+    return replace(
+        plan,
+        totals=replace(
+            plan.totals, lower_bound_bytes=bound, proof="bound", gap=(plan.totals.dram_bytes - bound) / bound
+        ),
+    )
 
 
 def bound_above_the_plan(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
@@ -383,17 +492,23 @@ def bound_above_the_plan(rng: np.random.Generator, graph: Graph, plan: Plan) -> 
 
 
 def claimed_optimal(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    return replace(plan, totals=replace(plan.totals, proof="optimal")) if plan.totals.proof == "bound" else None
+    return (
+        replace(plan, totals=replace(plan.totals, proof="optimal")) if plan.totals.proof == "bound" else None
+    )
 
 
 WHOLE = [
     group_in_two, groups_swapped, group_missing, steps_of_another_group, smaller_buffer,
-    other_hardware(element_bytes=3), other_hardware(weight_bytes=3, weight_bits=None), other_hardware(dram_row_align=64),
+    other_hardware(element_bytes=3), other_hardware(weight_bytes=3, weight_bits=None),
+    other_hardware(dram_row_align=64),
     other_hardware(channel_align=32),
     other_scheme, epilogue_called_off,
-    memory_changed(without_an_entry), memory_changed(entry_twice), memory_changed(entry_of_nobody), memory_changed(entries_overlap),
-    memory_changed(other_role), entry_changed("rows", 1), entry_changed("row_bytes", -1), entry_changed("address", -(1 << 20)),
-    total("dram_bytes", -1), total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1), total("compulsory_bytes", 1),
+    memory_changed(without_an_entry), memory_changed(entry_twice), memory_changed(entry_of_nobody),
+    memory_changed(entries_overlap),
+    memory_changed(other_role), entry_changed("rows", 1), entry_changed("row_bytes", -1),
+    entry_changed("address", -(1 << 20)),
+    total("dram_bytes", -1), total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1),
+    total("compulsory_bytes", 1),
     total("excluded_bytes", 1), total("without_recompute_bytes", -1), total("gap", 1),
     bound_below_the_compulsory_bytes, bound_above_the_plan, claimed_optimal,
 ]  # fmt: skip
@@ -414,7 +529,7 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
     assert tried > 2
 
 
-# -- weights in a buffer of their own ----------------------------------------------------------------------------------------------------------
+# -- weights in a buffer of their own ------------------------------------------------------------------------
 
 
 @cache
@@ -423,7 +538,13 @@ def split_plan(seed: int) -> tuple[Graph, Plan]:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
     hardware = with_weight_buffer(rng, graph, random_hardware(rng, graph))
-    return graph, planned(graph, hardware, SCHEMES[seed % len(SCHEMES)], epilogue=bool(rng.random() < 0.5), bands=random_bands(rng))
+    return graph, planned(
+        graph,
+        hardware,
+        SCHEMES[seed % len(SCHEMES)],
+        epilogue=bool(rng.random() < 0.5),
+        bands=random_bands(rng),
+    )
 
 
 def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> None:
@@ -432,7 +553,9 @@ def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> No
         graph, plan = split_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
-        walked.update(group.mode for group in plan.groups if any(place.purpose == "weight" for place in group.places))
+        walked.update(
+            group.mode for group in plan.groups if any(place.purpose == "weight" for place in group.places)
+        )
     assert all(walked[mode] > 2 for mode in ("lbdf", "brr", "resident", "tiled")), walked
 
 
@@ -463,36 +586,63 @@ def maps_among_weights(group: PlannedGroup, hardware: Hardware) -> Iterator[Plac
 
 
 @pytest.mark.parametrize(
-    ("misplace", "runs"), [(weights_over_others, None), (weights_beyond_the_end, False), (weights_among_maps, False), (maps_among_weights, False)]
+    ("misplace", "runs"),
+    [
+        (weights_over_others, None),
+        (weights_beyond_the_end, False),
+        (weights_among_maps, False),
+        (maps_among_weights, False),
+    ],
 )
 def test_what_lies_in_the_wrong_buffer_or_over_weights_is_found_out(
     misplace: Callable[[PlannedGroup, Hardware], Iterator[Place]], runs: bool | None
 ) -> None:
-    """By the recount always; by the executor too, but where what lies over others is loaded again before it is read."""
+    """By the recount always; by the executor too,
+    but where what lies over others is loaded again before it is read.
+    """
     tried = 0
     for seed in range(60):
         graph, plan = split_plan(seed)
         for k, group in enumerate(plan.groups):
             for new in islice(misplace(group, plan.hardware), 1 if tried < 12 else 0):
-                ends = [replace(p, purpose=new.purpose, address=new.address) if p.name == new.name else p for p in group.places]
+                ends = [
+                    replace(p, purpose=new.purpose, address=new.address) if p.name == new.name else p
+                    for p in group.places
+                ]
                 end = store_ends(ends, plan.hardware)["buffer"]
-                changed = replace(group, places=tuple(ends), allocated_bytes=end, required_bytes=group.required_bytes and end)
+                changed = replace(
+                    group,
+                    places=tuple(ends),
+                    allocated_bytes=end,
+                    required_bytes=group.required_bytes and end,
+                )
                 wrong = replace(plan, groups=(*plan.groups[:k], changed, *plan.groups[k + 1 :]))
                 assert not recount(graph, wrong).agrees, f"seed {seed}: {new}"
                 if runs is False and not any(spec is OPAQUE for spec in Dataflow.of(graph).specs):
                     with pytest.raises(Violation):
-                        execute(wrong, graph, {name: np.zeros(graph.shape(name), graph.tensors[name].dtype) for name in graph.inputs})
+                        execute(
+                            wrong,
+                            graph,
+                            {
+                                name: np.zeros(graph.shape(name), graph.tensors[name].dtype)
+                                for name in graph.inputs
+                            },
+                        )
                 tried += 1
     assert tried > 3
 
 
 def in_bands(seeds: range) -> Iterator[tuple[int, Graph, Plan]]:
-    """Plans of random graphs in which at least one group runs in bands of several rows, on chips with room for that."""
+    """Plans of random graphs in which at least one group runs in bands of several rows,
+    on chips with room for that.
+    """
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(1, 9)))
         hardware = random_hardware(rng, graph)
-        plan = planned(graph, replace(hardware, buffer_bytes=4 * hardware.buffer_bytes), bands=random_bands(rng))
+        plan = planned(
+            graph, replace(hardware, buffer_bytes=4 * hardware.buffer_bytes), bands=random_bands(rng)
+        )
         if any(group.mode == "lbdf" and group.band_rows > 1 for group in plan.groups):
             yield seed, graph, plan
 
@@ -510,16 +660,26 @@ def rows_at_once(group: PlannedGroup) -> int:
 
 
 def test_a_recount_agrees_with_every_plan_in_bands_and_with_no_other_height() -> None:
-    """The first step of the first of the highest results tells the height. Where no step is asked for more than one row, 1 is as true."""
+    """The first step of the first of the highest results tells the height.
+
+    Where no step is asked for more than one row, 1 is as true.
+    """
     tried = 0
     for seed, graph, plan in in_bands(range(3000, 3200)):
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         for g, group in enumerate(plan.groups):
-            others = {1, group.band_rows - 1, group.band_rows + 1, 1000, -1, 10**30} - {group.band_rows, 1 if rows_at_once(group) == 1 else 0}
+            others = {1, group.band_rows - 1, group.band_rows + 1, 1000, -1, 10**30} - {
+                group.band_rows,
+                1 if rows_at_once(group) == 1 else 0,
+            }
             for rows in others if group.mode == "lbdf" else ():
-                other = replace(plan, groups=(*plan.groups[:g], replace(group, band_rows=rows), *plan.groups[g + 1 :]))
-                assert not recount(graph, other).agrees, f"seed {seed}, group {g}: {rows} rows in place of {group.band_rows}"
+                other = replace(
+                    plan, groups=(*plan.groups[:g], replace(group, band_rows=rows), *plan.groups[g + 1 :])
+                )
+                assert not recount(graph, other).agrees, (
+                    f"seed {seed}, group {g}: {rows} rows in place of {group.band_rows}"
+                )
                 tried += 1
     assert tried > 500
 
@@ -531,8 +691,12 @@ def test_steps_of_other_bands_are_found_out() -> None:
         plain = planned(graph, plan.hardware)
         for g, (group, other) in enumerate(zip(plan.groups, plain.groups, strict=True)):
             if group.band_rows != other.band_rows and group.mode == "lbdf":
-                changed = replace(plan, groups=(*plan.groups[:g], replace(group, steps=other.steps), *plan.groups[g + 1 :]))
-                assert any("made in one step" in line for line in recount(graph, changed).discrepancies), f"seed {seed}, group {g}"
+                changed = replace(
+                    plan, groups=(*plan.groups[:g], replace(group, steps=other.steps), *plan.groups[g + 1 :])
+                )
+                assert any("made in one step" in line for line in recount(graph, changed).discrepancies), (
+                    f"seed {seed}, group {g}"
+                )
                 tried += 1
     assert tried > 50
 
@@ -545,7 +709,11 @@ def test_a_tampered_plan_in_bands_is_found_out(tamper: Tamper) -> None:
         assert changed is None or not recount(graph, changed).agrees, f"seed {seed}: {changed}"
 
 
-@pytest.mark.parametrize("tamper", [t for t in (*PLACES, *STEPS) if t.__name__ != "made_nowhere"], ids=lambda tamper: tamper.__name__)
+@pytest.mark.parametrize(
+    "tamper",
+    [t for t in (*PLACES, *STEPS) if t.__name__ != "made_nowhere"],
+    ids=lambda tamper: tamper.__name__,
+)
 def test_a_tampered_plan_that_folds_rows_is_found_out(tamper: Tamper) -> None:
     """Where a result will be, a step may leave open that makes no more than partial sums."""
     rng = np.random.default_rng(2)
@@ -555,14 +723,18 @@ def test_a_tampered_plan_that_folds_rows_is_found_out(tamper: Tamper) -> None:
         assert changed is None or not recount(graph, changed).agrees, f"seed {seed}: {changed}"
 
 
-# -- tampering: anything ----------------------------------------------------------------------------------------------------------------------
+# -- tampering: anything -------------------------------------------------------------------------------------
 
 
 def scrambled(rng: np.random.Generator, group: PlannedGroup, hardware: Hardware) -> PlannedGroup:
-    """One number of the places or of the steps is another, or one step is missing, twice, or before the one before; bytes follow now and then."""
+    """One number of the places or of the steps is another, or one step is missing, twice,
+    or before the one before; bytes follow now and then.
+    """
     if rng.random() < 0.2:
         k, entry = int(rng.integers(len(group.places))), str(rng.choice(["address", "slots", "slot_bytes"]))
-        place = replace(group.places[k], **{entry: getattr(group.places[k], entry) + int(rng.choice([-2, -1, 1, 2]))})
+        place = replace(
+            group.places[k], **{entry: getattr(group.places[k], entry) + int(rng.choice([-2, -1, 1, 2]))}
+        )
         places = (*group.places[:k], place, *group.places[k + 1 :])
         return with_places(group, places) if rng.random() < 0.5 else replace(group, places=places)
     lines = list(listing(group.steps))
@@ -573,7 +745,9 @@ def scrambled(rng: np.random.Generator, group: PlannedGroup, hardware: Hardware)
         numbers = list(re.finditer(r"-?\d+", lines[k][begin:]))
         number = numbers[int(rng.integers(len(numbers)))]
         other = str(int(number[0]) + int(rng.choice([-2, -1, 1, 2])))
-        lines[k] = lines[k][:begin] + lines[k][begin:][: number.start()] + other + lines[k][begin:][number.end() :]
+        lines[k] = (
+            lines[k][:begin] + lines[k][begin:][: number.start()] + other + lines[k][begin:][number.end() :]
+        )
     elif chance < 0.8:
         lines[k : k + 1] = [lines[k], lines[k]]
     elif chance < 0.9 or k == 0 or lines[k - 1].strip()[-1] in "{}":
@@ -581,7 +755,11 @@ def scrambled(rng: np.random.Generator, group: PlannedGroup, hardware: Hardware)
     else:
         lines[k - 1 : k + 1] = [lines[k], lines[k - 1]]
     steps = parse(lines)
-    return with_places(with_steps(group, steps, hardware), group.places) if rng.random() < 0.5 else replace(group, steps=steps)
+    return (
+        with_places(with_steps(group, steps, hardware), group.places)
+        if rng.random() < 0.5
+        else replace(group, steps=steps)
+    )
 
 
 def fails(graph: Graph, plan: Plan, inputs: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> str:
@@ -591,23 +769,40 @@ def fails(graph: Graph, plan: Plan, inputs: dict[str, np.ndarray], wanted: dict[
     except InvalidPlan as error:
         return str(error)
     for group, counted in zip(plan.groups, done.groups, strict=True):
-        if not counted.by_formula and (group.dram != counted.dram or group.allocated_bytes != counted.peak_bytes):
+        if not counted.by_formula and (
+            group.dram != counted.dram or group.allocated_bytes != counted.peak_bytes
+        ):
             return f"group {group.id}: {counted}"
-    wrong = [name for name, value in wanted.items() if not np.allclose(done.outputs[name], value, rtol=1e-3, atol=1e-4, equal_nan=True)]
+    wrong = [
+        name
+        for name, value in wanted.items()
+        if not np.allclose(done.outputs[name], value, rtol=1e-3, atol=1e-4, equal_nan=True)
+    ]
     return f"outputs {wrong}" if wrong else ""
 
 
-@pytest.mark.parametrize(("draw", "seeds"), [(random_plan, range(1000, 1090)), (reduction_plan, range(1000, 1090))])
-def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed(draw: Callable[[int], tuple[Graph, Plan]], seeds: range) -> None:
+@pytest.mark.parametrize(
+    ("draw", "seeds"), [(random_plan, range(1000, 1090)), (reduction_plan, range(1000, 1090))]
+)
+def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed(
+    draw: Callable[[int], tuple[Graph, Plan]], seeds: range
+) -> None:
     tried = accepted = 0
     for seed in seeds:
         graph, plan = draw(seed)
         rng = np.random.default_rng(seed)
         kinds = {op.name: op.kind for op in graph.operators}
-        groups = [g for g in plan.groups if g.steps and all(kinds[name] in RULES or spec(kinds[name]).elementwise for name in g.nodes)]
+        groups = [
+            g
+            for g in plan.groups
+            if g.steps and all(kinds[name] in RULES or spec(kinds[name]).elementwise for name in g.nodes)
+        ]
         if not groups or any(group.mode == "opaque" for group in plan.groups):
             continue
-        inputs = {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+        inputs = {
+            name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype)
+            for name in graph.inputs
+        }
         wanted = reference(graph, inputs)
         for _ in range(8):
             group = groups[int(rng.integers(len(groups)))]
@@ -630,7 +825,9 @@ def test_a_bound_that_a_better_plan_refutes_is_found_out(lfopt, tmp_path) -> Non
     save(graph, tmp_path / "simplified.onnx")
     plan = planned(graph, Hardware(1 << 16), alone=True)
     dram, model = plan.totals.dram_bytes, replace(plan.model, sha256=sha256(tmp_path / "simplified.onnx"))
-    lie = replace(plan, model=model, totals=replace(plan.totals, lower_bound_bytes=dram, gap=0.0, proof="optimal"))
+    lie = replace(
+        plan, model=model, totals=replace(plan.totals, lower_bound_bytes=dram, gap=0.0, proof="optimal")
+    )
     write_plan(lie, tmp_path / "plan.json")
     assert "not verified" in lfopt("check", tmp_path).stdout
     done = lfopt("check", tmp_path, "--prove", check=False)
@@ -647,11 +844,17 @@ def test_a_schedule_of_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
             assert any(said in line for line in recount(graph, plan).discrepancies)
     (k, group), *_ = ((k, group) for k, group in enumerate(plan.groups) if group.places)
     crowd = replace(group, places=group.places * 1000)
-    changed = replace(plan, groups=(*plan.groups[:k], crowd, *plan.groups[k + 1 :]), memory=plan.memory * 1000)
+    changed = replace(
+        plan, groups=(*plan.groups[:k], crowd, *plan.groups[k + 1 :]), memory=plan.memory * 1000
+    )
     recounted = recount(graph, changed).discrepancies
     assert any("places, for" in line for line in recounted)
     assert any("entries, for" in line for line in recounted)
-    for name, said in (("MOST_CELLS", "boxes cut a tensor"), ("MOST_ROWS", "rows more than 0 times"), ("MOST_HELD", "rows of one map")):
+    for name, said in (
+        ("MOST_CELLS", "boxes cut a tensor"),
+        ("MOST_ROWS", "rows more than 0 times"),
+        ("MOST_HELD", "rows of one map"),
+    ):
         with monkeypatch.context() as less:
             less.setattr(progressions, name, 0)
             if name == "MOST_ROWS":
@@ -663,12 +866,19 @@ def test_a_schedule_with_absurd_numbers_is_found_out_without_walking_it() -> Non
     graph, plan = random_plan(3)
     group = next(group for group in plan.groups if group.steps)
     path, step = next((path, node) for path, node in written(group.steps) if isinstance(node, Transfer))
-    for lie in (replace(step, slot=10**30), replace(step, offset=10**30), replace(step, box=((0, 10**30),) * len(step.box)), Loop(10**30, (step,))):
+    for lie in (
+        replace(step, slot=10**30),
+        replace(step, offset=10**30),
+        replace(step, box=((0, 10**30),) * len(step.box)),
+        Loop(10**30, (step,)),
+    ):
         changed = replace(group, steps=edited(group.steps, path, (lie,)))
-        assert not recount(graph, replace(plan, groups=tuple(changed if g is group else g for g in plan.groups))).agrees
+        assert not recount(
+            graph, replace(plan, groups=tuple(changed if g is group else g for g in plan.groups))
+        ).agrees
 
 
-# -- the command ------------------------------------------------------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -693,10 +903,18 @@ def test_what_cannot_be_in_the_record_of_a_search_is_found_out(entry: str, value
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_check_says_what_it_recounted_and_what_it_could_not(lfopt, tmp_path, columns: int) -> None:
-    nodes = [helper.make_node("Conv", ["x", "w"], ["t"], "conv"), helper.make_node("Relu", ["t"], ["y"], "relu")]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["t"], "conv"),
+        helper.make_node("Relu", ["t"], ["y"], "relu"),
+    ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 8, 8)) for name in "xy"]
-    weights = helper.make_tensor("w", TensorProto.FLOAT, (4, 4, 1, 1), np.zeros(16, np.float32).tobytes(), raw=True)
-    model = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights]), opset_imports=[helper.make_opsetid("", 18)])
+    weights = helper.make_tensor(
+        "w", TensorProto.FLOAT, (4, 4, 1, 1), np.zeros(16, np.float32).tobytes(), raw=True
+    )
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights]),
+        opset_imports=[helper.make_opsetid("", 18)],
+    )
     onnx.save(model, tmp_path / "m.onnx")
     lfopt("search", "m.onnx", "--buffer", "64KiB", "--out", "plan")
     done = lfopt("check", "plan", columns=columns)
@@ -709,10 +927,19 @@ def test_check_says_what_it_recounted_and_what_it_could_not(lfopt, tmp_path, col
     file = tmp_path / "plan" / "plan.json"
     plan = json.loads(file.read_text())
     (group,) = plan["groups"]
-    group |= {"mode": "tiled", "required_bytes": 0, "places": [], "steps": [], "unexecutable": "it is a secret"}
+    group |= {
+        "mode": "tiled",
+        "required_bytes": 0,
+        "places": [],
+        "steps": [],
+        "unexecutable": "it is a secret",
+    }
     file.write_text(json.dumps(plan))
     done = lfopt("check", "plan", columns=columns)
-    assert f"1 group not recounted, without steps (or with too many) or a formula: {sum(group['dram'].values()):,} B" in " ".join(done.stdout.split())
+    assert (
+        "1 group not recounted, without steps (or with too many) or a formula: "
+        f"{sum(group['dram'].values()):,} B" in " ".join(done.stdout.split())
+    )
     assert "every figure holds that could be recounted" in done.stdout
     group["dram"]["weight"] -= 1
     plan["search"]["method"] = "oracle"

@@ -1,4 +1,6 @@
-"""What a plan moves adds up, however it is added; the model's cycles can be worked out by hand, and no step runs before what it needs is there."""
+"""What a plan moves adds up, however it is added; the model's cycles can be worked out by hand, and no step
+runs before what it needs is there.
+"""
 
 from __future__ import annotations
 
@@ -66,17 +68,32 @@ INT8 = Hardware(1 << 18, element_bytes=1)
 def network(*nodes: onnx.NodeProto, x: tuple[int, ...], **weights: tuple[int, ...]) -> Dataflow:
     """A network of these nodes from "x" to "y"; weights by shape."""
     constants = [
-        helper.make_tensor(name, TensorProto.FLOAT, shape, np.zeros(shape, np.float32).tobytes(), raw=True) for name, shape in weights.items()
+        helper.make_tensor(name, TensorProto.FLOAT, shape, np.zeros(shape, np.float32).tobytes(), raw=True)
+        for name, shape in weights.items()
     ]
-    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x), helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, x),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+    ]
     graph = helper.make_graph(list(nodes), "n", ends[:1], ends[1:], constants)
-    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)]))
+    model = onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    )
     return Dataflow.of(from_model(model, {}, label="n", name="n"))
 
 
 def conv(x: str, w: str, y: str, *, kernel: int = 1, group: int = 1, stride: int = 1) -> onnx.NodeProto:
     pads = [kernel // 2] * 4
-    return helper.make_node("Conv", [x, w], [y], y, kernel_shape=[kernel, kernel], pads=pads, group=group, strides=[stride, stride])
+    return helper.make_node(
+        "Conv",
+        [x, w],
+        [y],
+        y,
+        kernel_shape=[kernel, kernel],
+        pads=pads,
+        group=group,
+        strides=[stride, stride],
+    )
 
 
 def row(flow: Dataflow, op: int = 0, rows: int = 1, **options: object) -> Compute:
@@ -126,23 +143,43 @@ def schedules(seeds: range) -> Iterator[tuple[Dataflow, Hardware, Schedule]]:
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(2, 9)))
         hardware = replace(
-            random_hardware(rng, graph), buffer_bytes=1 << 30, port_latency=int(rng.integers(0, 50)), start_cycles=int(rng.integers(9))
+            random_hardware(rng, graph),
+            buffer_bytes=1 << 30,
+            port_latency=int(rng.integers(0, 50)),
+            start_cycles=int(rng.integers(9)),
         )
         flow = Dataflow.of(graph)
         costs = GroupCosts(flow, hardware)
         for group in solve(costs).groups:
-            yield flow, hardware, line_buffer_schedule(BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
+            yield (
+                flow,
+                hardware,
+                line_buffer_schedule(
+                    BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group)
+                ),
+            )
             yield flow, hardware, Resident(flow, hardware).schedule(group)
 
 
-# -- cycles of a step ------------------------------------------------------------------------------------------------------------------------
+# -- cycles of a step ----------------------------------------------------------------------------------------
 
 
 def test_a_transfer_takes_its_beats_or_the_words_that_it_fills() -> None:
-    load = Transfer(store=False, tensor="x", box=((0, 1), (0, 3)), kind="input", rows=2, row_bytes=17, place=0, slot=0)
+    load = Transfer(
+        store=False, tensor="x", box=((0, 1), (0, 3)), kind="input", rows=2, row_bytes=17, place=0, slot=0
+    )
     assert transfer_cycles(load, INT8) == 3
     assert transfer_cycles(load, replace(INT8, port_bytes=1)) == 34
-    image = Transfer(store=False, tensor="x", box=((0, 1), (0, 3), (0, 2), (0, 224)), kind="input", rows=2, row_bytes=672, place=0, slot=0)
+    image = Transfer(
+        store=False,
+        tensor="x",
+        box=((0, 1), (0, 3), (0, 2), (0, 224)),
+        kind="input",
+        rows=2,
+        row_bytes=672,
+        place=0,
+        slot=0,
+    )
     assert transfer_cycles(image, INT8) == 2 * 42
     assert transfer_cycles(image, replace(INT8, channel_align=16)) == 2 * 224
 
@@ -153,12 +190,15 @@ def loads(flow: Dataflow, *boxes: Box) -> Iterator[Transfer]:
 
 
 def test_runs_that_lie_side_by_side_are_rounded_up_to_bursts_and_open_pages() -> None:
-    """Of a map of 16 channels, 10 rows of 20 pixels: rows lie one after the other, within a row channel after channel."""
+    """Of a map of 16 channels, 10 rows of 20 pixels:
+    rows lie one after the other, within a row channel after channel.
+    """
     flow = network(conv("x", "w", "y"), x=(1, 16, 10, 20), w=(16, 16, 1, 1))
     hardware = replace(INT8, dram_row_align=1, channel_align=1, dram_burst_bytes=64, dram_page_bytes=256)
     accelerator = Accelerator(flow, hardware)
     whole_rows, channels, strip = (accelerator.access(step) for step in loads(
-        flow, ((0, 1), (0, 16), (2, 4), (0, 20)), ((0, 1), (4, 8), (2, 4), (0, 20)), ((0, 1), (0, 16), (2, 4), (5, 15)),
+        flow, ((0, 1), (0, 16), (2, 4), (0, 20)), ((0, 1), (4, 8), (2, 4), (0, 20)),
+        ((0, 1), (0, 16), (2, 4), (5, 15)),
     ))  # fmt: skip
     assert whole_rows == DramAccess(640, 3)  # two rows of 320 bytes
     assert channels == DramAccess(2 * 128, 2)  # 80 bytes of each row
@@ -179,9 +219,15 @@ def test_dram_slower_than_the_port_bounds_loads_and_stores_together() -> None:
     for seed in range(20):
         graph, plan = random_plan(seed)
         quick = simulate(plan, graph)
-        late = simulate(replace(plan, hardware=replace(plan.hardware, dram_bytes_per_second=plan.hardware.clock_hz)), graph)
+        late = simulate(
+            replace(plan, hardware=replace(plan.hardware, dram_bytes_per_second=plan.hardware.clock_hz)),
+            graph,
+        )
         assert late.dram == quick.dram
-        assert all(g.cycles.total >= max(g.dram.total, q.cycles.total) for g, q in zip(late.groups, quick.groups, strict=True))
+        assert all(
+            g.cycles.total >= max(g.dram.total, q.cycles.total)
+            for g, q in zip(late.groups, quick.groups, strict=True)
+        )
         assert late.energy == quick.energy
 
 
@@ -190,7 +236,9 @@ def test_bursts_and_pages_change_cycles_and_energy_but_no_bytes() -> None:
         graph, plan = random_plan(seed)
         plain = simulate(plan, graph)
         energy = replace(plan.hardware.energy, dram_page_pj=1000.0)
-        chip = replace(plan.hardware, dram_burst_bytes=64, dram_page_bytes=1024, dram_page_cycles=20, energy=energy)
+        chip = replace(
+            plan.hardware, dram_burst_bytes=64, dram_page_bytes=1024, dram_page_cycles=20, energy=energy
+        )
         simulated = simulate(replace(plan, hardware=chip), graph)
         assert plain.dram_access == DramAccess(plain.dram.total)
         assert (simulated.dram, simulated.disagreements) == (plain.dram, plain.disagreements)
@@ -198,26 +246,45 @@ def test_bursts_and_pages_change_cycles_and_energy_but_no_bytes() -> None:
         assert simulated.dram_access.burst_bytes >= plain.dram.total
         assert simulated.dram_access.pages * 1024 >= plain.dram.total
         assert simulated.cycles.total >= plain.cycles.total
-        spent = simulated.dram_access.burst_bytes * energy.pj_per_dram_byte + simulated.dram_access.pages * energy.dram_page_pj
+        spent = (
+            simulated.dram_access.burst_bytes * energy.pj_per_dram_byte
+            + simulated.dram_access.pages * energy.dram_page_pj
+        )
         assert simulated.energy.dram_pj == pytest.approx(spent)
         assert simulated.energy.buffer_pj == pytest.approx(plain.energy.buffer_pj)
 
 
 def test_energy_of_dram_may_be_written_per_bit() -> None:
-    assert Energy(dram_pj_per_bit=10).pj_per_dram_byte == Energy(dram_pj_per_bit="10pJ/bit").pj_per_dram_byte == 80  # type: ignore[arg-type]
+    assert (
+        Energy(dram_pj_per_bit=10).pj_per_dram_byte
+        == Energy(dram_pj_per_bit="10pJ/bit").pj_per_dram_byte  # type: ignore[arg-type]
+        == 80
+    )
     assert (Energy().pj_per_dram_byte, Energy(dram_byte_pj=90).pj_per_dram_byte) == (160, 90)
     with pytest.raises(InvalidConfig, match="dram_pj_per_bit: found 10 beside dram_byte_pj 90"):
         Energy(dram_byte_pj=90, dram_pj_per_bit=10)
 
 
 def test_transfers_behind_each_other_hide_the_latency() -> None:
-    """Measured on the RTL: a load of n beats alone takes n + 43 cycles; one after the other, loads of 16, 32, 64 beats take 29.5, 37.5, 65 each."""
-    flow, places = network(conv("x", "w", "y"), x=(1, 16, 100, 64), w=(16, 16, 1, 1)), (Place("x", "map", 0, 100, 1024),)
+    """Measured on the RTL: a load of n beats alone takes n + 43 cycles;
+    one after the other, loads of 16, 32, 64 beats take 29.5, 37.5, 65 each.
+    """
+    flow, places = (
+        network(conv("x", "w", "y"), x=(1, 16, 100, 64), w=(16, 16, 1, 1)),
+        (Place("x", "map", 0, 100, 1024),),
+    )
     hardware = replace(INT8, port_latency=43)
     for beats, measured in ((16, 29.5), (32, 37.5), (64, 65)):
         loads = [
             Transfer(
-                store=False, tensor="x", box=((0, 1), (0, 16), (y, y + 1), (0, beats)), kind="input", rows=1, row_bytes=16 * beats, place=0, slot=y
+                store=False,
+                tensor="x",
+                box=((0, 1), (0, 16), (y, y + 1), (0, beats)),
+                kind="input",
+                rows=1,
+                row_bytes=16 * beats,
+                place=0,
+                slot=y,
             )
             for y in range(100)
         ]
@@ -227,14 +294,17 @@ def test_transfers_behind_each_other_hide_the_latency() -> None:
 
 
 def test_a_convolution_takes_tiles_x_kernel_x_pixels() -> None:
-    """3x3, 64 -> 64 channels, a row of 56 pixels: 4 x 4 tiles x 9 taps x 56 pixels, 3 of the taps in the padding of the first row; 2 to go on."""
+    """3x3, 64 -> 64 channels, a row of 56 pixels: 4 x 4 tiles x 9 taps x 56 pixels, 3 of the taps in the
+    padding of the first row; 2 to go on.
+    """
     flow = network(conv("x", "w", "y", kernel=3), x=(1, 64, 56, 56), w=(64, 64, 3, 3))
     assert cycles(flow, row(flow)) == 4 * 4 * 6 * 56 + 1
     assert cycles(flow, row(flow), replace(INT8, accumulator_banks=1)) == 4 * (4 * 6 * 56 + 56) + 1
     assert cycles(flow, row(flow, rows=2)) == 4 * 4 * 9 * 112 + 1
     assert cycles(flow, row(flow, inputs=(16, 32), accumulator=0, last=False)) == 4 * 6 * 56 + 1
     assert cycles(flow, row(flow, inputs=(16, 32), accumulator=0, first=False)) == 4 * (6 * 56 + 56) + 1
-    assert cycles(flow, row(flow, rows=20)) == 4 * 4 * 9 * 20 * 56 + 3 * COMMAND_CYCLES  # commands of 9, 9 and 2 rows: 512 pixels at most
+    # commands of 9, 9 and 2 rows: 512 pixels at most
+    assert cycles(flow, row(flow, rows=20)) == 4 * 4 * 9 * 20 * 56 + 3 * COMMAND_CYCLES
     assert Accelerator(flow, INT8).work(row(flow)).macs == 56 * 64 * 64 * 9
 
 
@@ -245,10 +315,13 @@ def test_few_pixels_wait_for_the_weights() -> None:
 
 
 def test_a_depthwise_convolution_makes_neighbouring_pixels_in_one_cycle() -> None:
-    """3 pixels by 5 columns of the kernel: 5 steps and one more for a row of 14, and one for every 4 words of weights."""
+    """3 pixels by 5 columns of the kernel: 5 steps and one more for a row of 14,
+    and one for every 4 words of weights.
+    """
     flow = network(conv("x", "w", "y", kernel=5, group=40), x=(1, 40, 14, 14), w=(40, 1, 5, 5))
     assert cycles(flow, row(flow)) == 3 * (3 * (5 + 1) + 4) + 1  # 3 of 5 kernel rows meet the map
-    inside = 14 * 5 - 2 * (2 + 1)  # rows of the kernel that meet the map: in the others there is nothing to share, and time for weights
+    # rows of the kernel that meet the map: in the others there is nothing to share, and time for weights
+    inside = 14 * 5 - 2 * (2 + 1)
     assert cycles(flow, row(flow, rows=14)) == 3 * (14 * 5 * 5 + inside) + 1
     alone = replace(INT8, depthwise_columns=1)
     assert cycles(flow, row(flow, rows=14), alone) == 3 * 5 * 2 * 14 * 14 + 1
@@ -258,12 +331,15 @@ def test_of_few_channels_several_kernel_columns_go_side_by_side() -> None:
     flow = network(conv("x", "w", "y", kernel=3), x=(1, 3, 8, 32), w=(16, 3, 3, 3))
     assert cycles(flow, row(flow, rows=8)) == 3 * 8 * 32 + 1
     assert cycles(flow, row(flow, rows=8), replace(INT8, window_columns=2)) == 2 * 3 * 8 * 32 + 1
-    assert cycles(flow, row(flow, rows=8), replace(INT8, window_columns=8)) == 9 * 8 * 32 + 1  # 8 x 3 channels do not fit 16 rows
+    # 8 x 3 channels do not fit 16 rows
+    assert cycles(flow, row(flow, rows=8), replace(INT8, window_columns=8)) == 9 * 8 * 32 + 1
 
 
 def test_a_transposed_convolution_takes_the_pixels_that_it_scatters() -> None:
     """9x9, stride 4: a row of 32 results meets 32 / 16 = 2 input pixels for each of 81 kernel elements."""
-    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], "y", strides=[4, 4], pads=[4, 4, 4, 4], output_padding=[3, 3])
+    node = helper.make_node(
+        "ConvTranspose", ["x", "w"], ["y"], "y", strides=[4, 4], pads=[4, 4, 4, 4], output_padding=[3, 3]
+    )
     flow = network(node, x=(1, 16, 8, 8), w=(16, 16, 9, 9))
     assert flow.maps[1].shape == (1, 16, 32, 32)
     assert cycles(flow, row(flow), replace(INT8, weight_port_bytes=256)) == 81 * (2 + 1) + 1
@@ -271,15 +347,19 @@ def test_a_transposed_convolution_takes_the_pixels_that_it_scatters() -> None:
 
 
 def test_a_fused_block_takes_what_the_accelerator_trial_measured() -> None:
-    """Source: rtl.md section 5: 1x1 24 -> 144, depthwise 3x3, 1x1 144 -> 24 on 56 x 56, fused: 456,176 cycles, of them 363,888 MAC-active,
-    62,720 requantising, 18,522 DMA; one accumulator bank, one tap of the depthwise kernel per cycle, rows of padding skipped (2 of 56 lack 3 taps).
+    """Source: rtl.md section 5: 1x1 24 -> 144, depthwise 3x3, 1x1 144 -> 24 on 56 x 56, fused: 456,176
+    cycles, of them 363,888 MAC-active, 62,720 requantising, 18,522 DMA; one accumulator bank, one tap of the
+    depthwise kernel per cycle, rows of padding skipped (2 of 56 lack 3 taps).
     """
     nodes = conv("x", "a", "e"), conv("e", "b", "d", kernel=3, group=144), conv("d", "c", "y")
     flow = network(*nodes, x=(1, 24, 56, 56), a=(144, 24, 1, 1), b=(144, 1, 3, 3), c=(24, 144, 1, 1))
     trial, cycles = Accelerator(flow, replace(INT8, accumulator_banks=1, window_columns=1)), 0
     for op in range(3):
         (whole,) = row(flow, op).boxes
-        cycles += sum(trial.cycles(replace(row(flow, op), boxes=((*whole[:2], (y, y + 1), whole[3]),))) - COMMAND_CYCLES for y in range(56))
+        cycles += sum(
+            trial.cycles(replace(row(flow, op), boxes=((*whole[:2], (y, y + 1), whole[3]),))) - COMMAND_CYCLES
+            for y in range(56)
+        )
     assert cycles == 363_888 + 62_720
     assert cycles + 18_522 == pytest.approx(456_176, rel=0.03)
 
@@ -294,8 +374,13 @@ def test_what_is_no_contraction_runs_on_the_vector_lanes() -> None:
 
 
 def test_a_pool_passes_over_the_columns_that_meet_the_map_somewhere_in_the_box() -> None:
-    """Of 9 columns over a map of 5, 5 lie in the map wherever the window is; all 9 do for one pixel or another, and for the first pixel 5."""
-    flow = network(helper.make_node("MaxPool", ["x"], ["y"], "y", kernel_shape=[1, 9], pads=[0, 4, 0, 4]), x=(1, 16, 5, 5))
+    """Of 9 columns over a map of 5, 5 lie in the map wherever the window is; all 9 do for one pixel or
+    another, and for the first pixel 5.
+    """
+    flow = network(
+        helper.make_node("MaxPool", ["x"], ["y"], "y", kernel_shape=[1, 9], pads=[0, 4, 0, 4]),
+        x=(1, 16, 5, 5),
+    )
     for columns, passes in ((5, 3), (1, 2)):
         step = replace(row(flow), boxes=(((0, 1), (0, 16), (0, 5), (0, columns)),))
         assert cycles(flow, step) == passes * 5 * columns + 1
@@ -311,14 +396,17 @@ def test_macs_of_a_step_are_its_share_of_the_operators(name: str) -> None:
             rows = row(flow, i, height)
             assert accelerator.work(rows).macs == flow.macs[i], operator
             assert accelerator.work(row(flow, i)).macs * height == flow.macs[i]
-            assert accelerator.cycles(rows) * INT8.mac_rows * INT8.mac_columns >= 0.95 * flow.macs[i]  # rows of padding are left out
+            # rows of padding are left out
+            assert accelerator.cycles(rows) * INT8.mac_rows * INT8.mac_columns >= 0.95 * flow.macs[i]
 
 
-# -- cycles of a schedule --------------------------------------------------------------------------------------------------------------------
+# -- cycles of a schedule ------------------------------------------------------------------------------------
 
 
 def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
-    """Weights of 16 output channels at a time pass through so many slots, 16 input pixels being there from the start."""
+    """Weights of 16 output channels at a time pass through so many slots,
+    16 input pixels being there from the start.
+    """
     flow = network(conv("x", "w", "y"), x=(1, 16, 1, 16), w=(16 * turns, 16, 1, 1))
     layout, places = BufferLayout(flow, INT8), (Place("w", "weight", 0, slots, 256),)
     blocks = [
@@ -333,7 +421,8 @@ def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
 
 def test_a_second_slot_hides_the_shorter_of_loading_and_computing() -> None:
     compute = 16 + 2 + COMMAND_CYCLES  # the drain of a single pass, and going on
-    exposed = BEGIN_CYCLES + (16 + 2) + 14  # until the first pixel is read, the first weights, the last results
+    # until the first pixel is read, the first weights, the last results
+    exposed = BEGIN_CYCLES + (16 + 2) + 14
     for port_bytes in (4, 16):
         load = 256 // port_bytes
         one, two = streamed(1, port_bytes), streamed(2, port_bytes)
@@ -345,7 +434,10 @@ def test_a_second_slot_hides_the_shorter_of_loading_and_computing() -> None:
 def test_without_overlap_steps_take_turns() -> None:
     for flow, hardware, (places, steps) in schedules(range(20)):
         line = Accelerator(flow, replace(hardware, overlap=False)).timeline(steps, places)
-        assert all(before[1] <= after[0] for before, after in pairwise(sorted([*line.loads, *line.stores, *line.computes])))
+        assert all(
+            before[1] <= after[0]
+            for before, after in pairwise(sorted([*line.loads, *line.stores, *line.computes]))
+        )
 
 
 def test_a_loop_takes_what_its_turns_take() -> None:
@@ -359,8 +451,19 @@ def test_no_schedule_is_faster_than_its_engines_or_slower_than_its_steps() -> No
         accelerator = Accelerator(flow, hardware)
         cycles = accelerator.time(steps, places)
         all_steps = list(unfold(steps))
-        waits = hardware.port_latency + hardware.start_cycles + hardware.weight_latency + hardware.drain_cycles + hardware.dispatch_cycles + 4
-        assert max(cycles.dma, cycles.compute) <= cycles.total <= sum(map(accelerator.cycles, all_steps)) + len(all_steps) * waits
+        waits = (
+            hardware.port_latency
+            + hardware.start_cycles
+            + hardware.weight_latency
+            + hardware.drain_cycles
+            + hardware.dispatch_cycles
+            + 4
+        )
+        assert (
+            max(cycles.dma, cycles.compute)
+            <= cycles.total
+            <= sum(map(accelerator.cycles, all_steps)) + len(all_steps) * waits
+        )
         assert 2 * cycles.dma * hardware.port_bytes >= dram_bytes(steps).total
 
 
@@ -399,7 +502,9 @@ def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int)
         price = costs.evaluate(group)
         if not isinstance(price, Cost) or price.mode != "lbdf":
             continue
-        places, steps = line_buffer_schedule(BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
+        places, steps = line_buffer_schedule(
+            BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group)
+        )
         exact = accelerator.time(steps, places)
         short = accelerator.time(steps, places, walked=step_count(steps) // 3)
         if short.timing == "extrapolated":
@@ -415,7 +520,9 @@ def ranges(place: Place, first: int, count: int) -> Iterator[tuple[int, int]]:
         yield start, start + place.slot_bytes
 
 
-def accesses(flow: Dataflow, places: tuple[Place, ...], steps: list[Step]) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+def accesses(
+    flow: Dataflow, places: tuple[Place, ...], steps: list[Step]
+) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
     """Per step: bytes of the buffer read, bytes written; worked out from names of places and footprints."""
     at = {place.name: place for place in places}
     passing: dict[str, tuple[Place, int]] = {}  # constants that pass through: where the last block of each is
@@ -438,7 +545,11 @@ def accesses(flow: Dataflow, places: tuple[Place, ...], steps: list[Step]) -> It
                 axis = row_axis(box_shape(need))
                 rows = (0, 1) if axis is None else need[axis]
                 if map_.shape != flow.graph.shape(name):
-                    rows = (0, map_.rows) if set(operand.reads.first) == {0} and operand.reads.last[0] == map_.rows - 1 else rows
+                    rows = (
+                        (0, map_.rows)
+                        if set(operand.reads.first) == {0} and operand.reads.last[0] == map_.rows - 1
+                        else rows
+                    )
                 read += ranges(at[map_.name], rows[0], rows[1] - rows[0])
             elif name in passing:
                 place, number = passing[name]
@@ -459,18 +570,28 @@ def test_no_step_runs_before_what_it_needs_is_there_and_what_it_overwrites_is_do
             continue
         accelerator = Accelerator(flow, hardware)
         line = accelerator.timeline(nodes, places)
-        steps = [part for step in steps for part in ([one for one, _ in accelerator.issued(step)] if isinstance(step, Compute) else [step])]
+        steps = [
+            part
+            for step in steps
+            for part in (
+                [one for one, _ in accelerator.issued(step)] if isinstance(step, Compute) else [step]
+            )
+        ]
         queues = [iter(line.loads), iter(line.stores), iter(line.computes)]
         when = [next(queues[2] if isinstance(step, Compute) else queues[step.store]) for step in steps]
         assert all(before[1] <= after[1] for queue in line for before, after in pairwise(queue))
         wrote: list[tuple[int, int, int]] = []  # (start, end, done)
         used: list[tuple[int, int, int, int]] = []  # and by which queue: one that keeps its order
-        for step, (start, end), (reads, writes) in zip(steps, when, accesses(flow, places, steps), strict=True):
+        for step, (start, end), (reads, writes) in zip(
+            steps, when, accesses(flow, places, steps), strict=True
+        ):
             queue = 2 if isinstance(step, Compute) else int(step.store)
             for low, high in reads:
                 assert all(done <= start for a, b, done in wrote if a < high and low < b)
             for low, high in writes:
-                assert all(done <= start for a, b, done, other in used if a < high and low < b and other != queue)
+                assert all(
+                    done <= start for a, b, done, other in used if a < high and low < b and other != queue
+                )
             wrote += [(*span, end) for span in writes]
             used += [(*span, end, queue) for span in (*reads, *writes)]
             tried += 1
@@ -492,14 +613,16 @@ def test_every_operand_is_found_where_the_schedule_put_it() -> None:
                     if operand and not is_empty(footprints(flow.calls[i], index, step.boxes)):
                         assert flow.maps[operand.map].name in place_names
                     elif any(w.name == name and not w.gathered for w in flow.weights[i]):
-                        assert name in place_names or any(place.startswith("weight blocks") for place in place_names)
+                        assert name in place_names or any(
+                            place.startswith("weight blocks") for place in place_names
+                        )
             if isinstance(step, Compute):
                 queues.compute(step, accelerator.command(step))
             else:
                 queues.transfer(step, 1)
 
 
-# -- plans -----------------------------------------------------------------------------------------------------------------------------------
+# -- plans ---------------------------------------------------------------------------------------------------
 
 
 def check_sums(graph: Graph, plan: Plan) -> Report:
@@ -509,7 +632,9 @@ def check_sums(graph: Graph, plan: Plan) -> Report:
     assert report.dram.total == plan.totals.dram_bytes
     assert report.dram == sum((group.dram for group in counted), DramBytes())
     by_tensor = sum(t.moved_bytes for t in report.tensors)
-    assert by_tensor == report.dram.total or (by_tensor < report.dram.total and any(group.by_formula for group in counted))
+    assert by_tensor == report.dram.total or (
+        by_tensor < report.dram.total and any(group.by_formula for group in counted)
+    )
     for group, given in zip(report.groups, plan.groups, strict=True):
         assert group.dram == given.dram
         if given.steps:
@@ -518,8 +643,11 @@ def check_sums(graph: Graph, plan: Plan) -> Report:
             assert group.dram.weight == sum(t.loaded_bytes for t in group.tensors if t.role == "weight")
         assert group.saved_bytes == group.one_by_one_bytes - group.dram.total
         assert group.cycles.total >= max(group.cycles.dma, group.cycles.compute)
-        assert 2 * group.cycles.dma * plan.hardware.port_bytes >= group.dram.total  # a channel for each direction
-        assert group.energy.total_pj == pytest.approx(sum(v for k, v in asdict(group.energy).items() if k != "total_pj"))
+        # a channel for each direction
+        assert 2 * group.cycles.dma * plan.hardware.port_bytes >= group.dram.total
+        assert group.energy.total_pj == pytest.approx(
+            sum(v for k, v in asdict(group.energy).items() if k != "total_pj")
+        )
         assert bool(group.by_formula) == (not given.steps)
     assert report.cycles.total + report.overlapped_cycles == sum(group.cycles.total for group in counted)
     assert 0 <= report.overlapped_cycles <= report.cycles.total
@@ -536,11 +664,17 @@ def test_sums_over_groups_and_over_tensors_are_what_the_plan_says() -> None:
         report = check_sums(graph, plan)
         modes |= {group.mode for group in plan.groups if group.steps}
         if plan.totals.excluded_bytes == 0:
-            assert sum(group.saved_bytes for group in report.groups) == plan.totals.layer_by_layer_bytes - plan.totals.dram_bytes
+            assert (
+                sum(group.saved_bytes for group in report.groups)
+                == plan.totals.layer_by_layer_bytes - plan.totals.dram_bytes
+            )
     assert modes == {"lbdf", "brr", "resident", "tiled"}
 
 
-@pytest.mark.parametrize(("name", "kib"), [("mobilenet_v2", 128), ("squeezenet1_1", 64), ("resnet18", 256), ("efficientnet_b0", 512)])
+@pytest.mark.parametrize(
+    ("name", "kib"),
+    [("mobilenet_v2", 128), ("squeezenet1_1", 64), ("resnet18", 256), ("efficientnet_b0", 512)],
+)
 def test_a_real_network_adds_up(name: str, kib: int) -> None:
     graph = real(name)
     flow, plan = Dataflow.of(graph), planned(graph, Hardware(kib << 10))
@@ -564,9 +698,14 @@ def test_a_report_survives_json() -> None:
 def test_a_plan_without_steps_is_by_formula_and_says_so() -> None:
     graph = real("mobilenet_v2")
     plan = planned(graph, Hardware(128 << 10))
-    bare = replace(plan, groups=tuple(replace(group, places=(), steps=(), unexecutable="no reason") for group in plan.groups))
+    bare = replace(
+        plan,
+        groups=tuple(replace(group, places=(), steps=(), unexecutable="no reason") for group in plan.groups),
+    )
     report = check_sums(graph, bare)
-    assert all(group.by_formula == "no reason" and group.cycles.timing == "formula" for group in report.groups)
+    assert all(
+        group.by_formula == "no reason" and group.cycles.timing == "formula" for group in report.groups
+    )
     assert report.cycles.timing == "formula"
 
 
@@ -580,7 +719,7 @@ def test_a_plan_whose_bytes_are_not_those_of_its_steps_is_reported() -> None:
     assert f"group {group.id}: the plan says input {group.dram.input - 1:,} B" in report.disagreements[0]
 
 
-# -- hostile plans ---------------------------------------------------------------------------------------------------------------------------
+# -- hostile plans -------------------------------------------------------------------------------------------
 
 
 def small() -> tuple[Graph, Plan]:
@@ -592,7 +731,17 @@ def small() -> tuple[Graph, Plan]:
     group = PlannedGroup(0, ("y",), "lbdf", 1, 1, 80, 80, dram, ("x",), ("y",), places, steps)
     totals = Totals(dram.total, dram.total, dram.total, dram.total, dram.total, 0.0, "optimal")
     model, search = ModelReference("n", "0" * 64, "simplified.onnx"), SearchRecord("exact", None, 1, 1, 0.0)
-    return flow.graph, Plan(model, hardware, "lbdf", "tiled", epilogue=True, memory=(), groups=(group,), totals=totals, search=search)
+    return flow.graph, Plan(
+        model,
+        hardware,
+        "lbdf",
+        "tiled",
+        epilogue=True,
+        memory=(),
+        groups=(group,),
+        totals=totals,
+        search=search,
+    )
 
 
 def changed(kind: type, **values: object) -> Callable[[PlannedGroup], PlannedGroup]:
@@ -637,10 +786,16 @@ HOSTILE: dict[str, tuple[Callable[[PlannedGroup], PlannedGroup], str]] = {
     "inputs inside out": (changed(Compute, inputs=(2, 1), strides=((0, 0, 1, 0, 0),)), "input channels"),
     "no iterations": (lambda g: replace(g, steps=(Loop(0, g.steps),)), "0 iterations"),
     "too deep": (deep, "loops within loops"),
-    "endless slots": (lambda g: replace(g, places=(replace(g.places[0], slots=1 << 40), *g.places[1:])), "out of range"),
+    "endless slots": (
+        lambda g: replace(g, places=(replace(g.places[0], slots=1 << 40), *g.places[1:])),
+        "out of range",
+    ),
     "no slots": (lambda g: replace(g, places=(replace(g.places[0], slots=0), *g.places[1:])), "out of range"),
     "endless bytes": (lambda g: replace(g, dram=DramBytes(1 << 20000)), "a number of 20001 bits"),
-    "endless steps": (lambda g: replace(g, steps=(Loop(1 << 70, (replace(g.steps[0], strides=()),)),)), "number of steps"),
+    "endless steps": (
+        lambda g: replace(g, steps=(Loop(1 << 70, (replace(g.steps[0], strides=()),)),)),
+        "number of steps",
+    ),
     "another number": (lambda g: replace(g, id=3), "its position"),
     "no operators": (lambda g: replace(g, nodes=()), "found none"),
     "an operator twice": (lambda g: replace(g, nodes=("y", "y")), "earlier group too"),
@@ -682,17 +837,24 @@ def test_endless_loops_are_bounded_not_walked() -> None:
     assert report.disagreements
 
 
-# -- hardware --------------------------------------------------------------------------------------------------------------------------------
+# -- hardware ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["accelerator_256k.yaml", *(f"buffer_{kib}k.yaml" for kib in (128, 256, 512, 1024, 2048))])
+@pytest.mark.parametrize(
+    "name", ["accelerator_256k.yaml", *(f"buffer_{kib}k.yaml" for kib in (128, 256, 512, 1024, 2048))]
+)
 def test_chips_of_the_papers_and_the_accelerator_are_modelled_by_the_defaults(name: str) -> None:
     described, plain = chip(name, None, None), Hardware(1)
     sizes = [f.name for f in fields(Hardware)][: [f.name for f in fields(Hardware)].index("mac_rows")]
     if name == "accelerator_256k.yaml":  # fitted to the RTL
         sizes += ["start_cycles", "port_latency", "instruction_bytes", "clock_hz", "byte_slack"]
         plain = replace(plain, energy=Energy(dram_byte_pj=160.0))
-    assert replace(described, name=plain.name, source=plain.source, **{name: getattr(plain, name) for name in sizes}) == plain
+    assert (
+        replace(
+            described, name=plain.name, source=plain.source, **{name: getattr(plain, name) for name in sizes}
+        )
+        == plain
+    )
 
 
 def test_energy_of_the_buffer_follows_its_size() -> None:
@@ -709,7 +871,10 @@ def test_an_energy_that_is_none_is_refused(field: str, value: object) -> None:
         Energy(**{field: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("field", "value"), [("mac_rows", 0), ("port_bytes", 1.5), ("port_latency", -1), ("overlap", 1), ("clock_hz", 0.5)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("mac_rows", 0), ("port_bytes", 1.5), ("port_latency", -1), ("overlap", 1), ("clock_hz", 0.5)],
+)
 def test_a_chip_that_cannot_be_is_refused(field: str, value: object) -> None:
     with pytest.raises(InvalidConfig, match=f"hardware.{field}"):
         Hardware(1 << 18, **{field: value})  # type: ignore[arg-type]

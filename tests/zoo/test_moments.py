@@ -32,7 +32,11 @@ def assert_close(estimate: Moments, wanted: Moments) -> None:
 X, Y = Moments(0.5, 0.3, 1.0), Moments(-1.0, 0.2, 0.5)
 
 
-@pytest.mark.parametrize("function", [lambda v: np.maximum(v, 0), np.tanh, lambda v: v / (1 + np.exp(-v))], ids=["relu", "tanh", "silu"])
+@pytest.mark.parametrize(
+    "function",
+    [lambda v: np.maximum(v, 0), np.tanh, lambda v: v / (1 + np.exp(-v))],
+    ids=["relu", "tanh", "silu"],
+)
 def test_activated_agrees_with_samples(function) -> None:
     assert_close(moments.activated(function, X), measured(function(sample(X, 1))))
 
@@ -66,7 +70,8 @@ def test_attended_agrees_with_samples() -> None:
     rng = np.random.default_rng(0)
     scores = np.where(np.tril(np.ones((64, 64), bool)), rng.standard_normal((500, 64, 64)), -np.inf)
     shares = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
-    values = np.moveaxis(sample(X, 1).reshape(500, 8, POSITIONS)[:, :, :64], 1, 2)  # (texts, positions, channels)
+    # Axes: texts, positions, channels.
+    values = np.moveaxis(sample(X, 1).reshape(500, 8, POSITIONS)[:, :, :64], 1, 2)
     sampled = measured(np.moveaxis(shares @ values, 2, 1).reshape(-1, 64))
     estimate = moments.attended(X, range(1, 65))
     assert sampled.mean == pytest.approx(estimate.mean, abs=0.03)
@@ -76,4 +81,6 @@ def test_attended_agrees_with_samples() -> None:
 
 def test_live_taps_of_a_wide_dilation_is_the_centre_alone() -> None:
     """The largest branch of DeepLab's pyramid: a 33 x 33 map, rate 36."""
-    assert moments.live_taps(size=33, out=33, kernel=3, stride=1, dilation=36, before=36) == pytest.approx(1 / 3)
+    assert moments.live_taps(size=33, out=33, kernel=3, stride=1, dilation=36, before=36) == pytest.approx(
+        1 / 3
+    )

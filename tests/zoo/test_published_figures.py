@@ -11,7 +11,8 @@ from lfopt import zoo
 from lfopt.zoo.builder import Net
 from lfopt.zoo.unet import unet
 
-# Parameters as torchvision documents them (num_params of the pretrained weights); MobileNet V1 as in Keras, trainable ones.
+# Parameters as torchvision documents them (num_params of the pretrained weights); MobileNet V1 as in Keras,
+# trainable ones.
 PARAMETERS = {
     "efficientnet_b0": 5_288_548,
     "efficientnet_b1": 7_794_184,
@@ -33,7 +34,8 @@ PARAMETERS = {
     "squeezenet1_0": 1_248_424,
     "squeezenet1_1": 1_235_496,
     "vgg16": 138_357_544,
-    # 11,029,328 with the auxiliary head of training: 3 x 3 from 40 to 10 channels, BatchNorm, 1 x 1 to 21 classes
+    # 11,029,328 with the auxiliary head of training: 3 x 3 from 40 to 10 channels, BatchNorm, 1 x 1 to 21
+    # classes
     "deeplabv3_mobilenet_v3_large": 11_029_328 - (9 * 40 * 10 + 2 * 10 + 10 * 21 + 21),
     "yolov4": 64_363_101,  # trainable ones; see the size of its authors' file below
     "gpt2": 124_439_808,  # of the released model, whose embedding is also its last matrix
@@ -43,17 +45,20 @@ PARAMETERS = {
     "vit_tiny": 5_717_416,  # timm's, which prints 5.72 M
     "whisper_tiny_encoder": 8_208_384,
     "segformer_b0": 3_752_694,  # 3.8 M in table 1 of the paper
-    # What its training prints; not trained are the backbone's stem and first stage, and scale and shift of its BatchNorms.
+    # What its training prints; not trained are the backbone's stem and first stage, and scale and shift of
+    # its BatchNorms.
     "detr_resnet50": 41_302_368 + 222_400 + 53_120,
 }
 WITHOUT_BATCHNORM = ("squeezenet1_0", "squeezenet1_1", "vgg16", "vit_b16", "vit_tiny", "whisper_tiny_encoder")
 WITHOUT_BATCHNORM_AFTER = (
-    ".se.reduce", ".se.expand", "classifier.classes", ".boxes", "logits", "input", ".patches", ".attention.reduce", ".mlp.depthwise",
+    ".se.reduce", ".se.expand", "classifier.classes", ".boxes", "logits", "input", ".patches",
+    ".attention.reduce", ".mlp.depthwise",
 )  # ends of the names of such convolutions elsewhere  # fmt: skip
 COMPUTED = ("positions", "zeros")  # tables that a formula gives: no parameters
 
-# 1e9 multiply-accumulates: torchvision's documentation, except EfficientNet (paper, table 2), MobileNet V1 (paper, table 8), YOLOv4 (its
-# authors' README: 60.1 billion operations), C3D and MobileNet-V1-SSD (DNNFusion, table 6: 77.0 and 3.0 billion), SegFormer (paper, table 1).
+# 1e9 multiply-accumulates: torchvision's documentation, except EfficientNet (paper, table 2), MobileNet V1
+# (paper, table 8), YOLOv4 (its authors' README: 60.1 billion operations), C3D and MobileNet-V1-SSD
+# (DNNFusion, table 6: 77.0 and 3.0 billion), SegFormer (paper, table 1).
 GIGA_MACS = {
     "efficientnet_b0": 0.39,
     "efficientnet_b1": 0.70,
@@ -92,24 +97,32 @@ def parameters(model: onnx.ModelProto) -> int:
 def macs(model: onnx.ModelProto) -> int:
     """Multiply-accumulates of convolutions and matrix products, bias aside."""
     dims = {t.name: list(t.dims) for t in model.graph.initializer}
-    dims |= {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
+    dims |= {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)
+    }
     total = 0
     for node in model.graph.node:
         if node.op_type == "Conv":  # each output takes the part of the weights that belongs to its channel
             total += prod(dims[node.output[0]]) * prod(dims[node.input[1]][1:])
         elif node.op_type in ("Gemm", "MatMul"):  # each output takes a row of the first matrix
             total += prod(dims[node.output[0]]) * dims[node.input[0]][-1]
-        elif node.op_type == "ConvTranspose":  # each input meets the part of the weights that belongs to its channel
+        elif node.op_type == "ConvTranspose":
+            # each input meets the part of the weights that belongs to its channel
             total += prod(dims[node.input[0]]) * prod(dims[node.input[1]][1:])
     return total
 
 
 def folded_channels(name: str, model: onnx.ModelProto) -> int:
-    """Channels of the BatchNorms that were folded: each had a scale and a shift where the graph has a bias."""
+    """Channels of the BatchNorms that were folded: each had a scale and a shift where the graph has a
+    bias.
+    """
     if name in WITHOUT_BATCHNORM:
         return 0
     dims = {t.name: t.dims for t in model.graph.initializer}
-    convs = [n for n in model.graph.node if n.op_type == "Conv" and not n.name.endswith(WITHOUT_BATCHNORM_AFTER)]
+    convs = [
+        n for n in model.graph.node if n.op_type == "Conv" and not n.name.endswith(WITHOUT_BATCHNORM_AFTER)
+    ]
     return sum(dims[n.input[2]][0] for n in convs)
 
 
@@ -126,7 +139,9 @@ def test_macs_are_near_the_published_ones(name: str) -> None:
     The paper's EfficientNets round odd sizes up; the graph that we follow pads less and rounds them down.
     """
     digits = str(GIGA_MACS[name]).split(".")[1]
-    tolerance = max(GIGA_MACS[name] * (0.14 if name.startswith("efficientnet") else 0.05), 0.5 * 10 ** -len(digits))
+    tolerance = max(
+        GIGA_MACS[name] * (0.14 if name.startswith("efficientnet") else 0.05), 0.5 * 10 ** -len(digits)
+    )
     assert macs(zoo.build(name, weights=False)) / 1e9 == pytest.approx(GIGA_MACS[name], abs=tolerance)
 
 
@@ -136,7 +151,9 @@ def test_efficientnet_b3_has_the_macs_of_its_export() -> None:
 
 def weight_elements(name: str) -> int:
     """Elements of the kernels, without biases and slopes."""
-    return sum(prod(t.dims) for t in zoo.build(name, weights=False).graph.initializer if t.name.endswith(".weight"))
+    return sum(
+        prod(t.dims) for t in zoo.build(name, weights=False).graph.initializer if t.name.endswith(".weight")
+    )
 
 
 def test_published_fsrcnn_has_12464_weights() -> None:
@@ -145,7 +162,9 @@ def test_published_fsrcnn_has_12464_weights() -> None:
 
 
 def test_convolution_form_of_fsrcnn_has_26072_weights_and_full_hd_output() -> None:
-    """The form in industrial comparisons: eight convolutions, 26,072 bytes of int8 weights, 2,592,000 bytes of input and output."""
+    """The form in industrial comparisons: eight convolutions, 26,072 bytes of int8 weights,
+    2,592,000 bytes of input and output.
+    """
     graph = zoo.build("fsrcnn").graph
     ends = [prod(d.dim_value for d in v.type.tensor_type.shape.dim) for v in (*graph.input, *graph.output)]
     assert weight_elements("fsrcnn") == 26_072
@@ -154,7 +173,9 @@ def test_convolution_form_of_fsrcnn_has_26072_weights_and_full_hd_output() -> No
 
 
 def test_yolov4_fills_the_file_of_its_authors() -> None:
-    """`yolov4.weights` has 257,717,640 bytes: five words of header, and for each channel of a BatchNorm four numbers where we have a bias."""
+    """`yolov4.weights` has 257,717,640 bytes: five words of header,
+    and for each channel of a BatchNorm four numbers where we have a bias.
+    """
     model = zoo.build("yolov4", weights=False)
     assert 4 * (5 + parameters(model) + 3 * folded_channels("yolov4", model)) == 257_717_640
 
@@ -168,23 +189,34 @@ def test_unet_of_published_width_has_31_million_parameters() -> None:
 
 
 def test_macs_of_gpt2_are_those_of_its_matrices() -> None:
-    """Per token: 12 w^2 a layer, two products with the 64 tokens, and the embedding once more for the logits."""
+    """Per token: 12 w^2 a layer, two products with the 64 tokens, and the embedding once more for the
+    logits.
+    """
     assert macs(zoo.build("gpt2", weights=False)) == 64 * (12 * (12 * 768**2 + 2 * 64 * 768) + 768 * 50257)
 
 
-@pytest.mark.parametrize(("name", "layers", "width", "last"), [("bert_base@512", 12, 768, 0), ("gpt2@1024", 12, 768, 50257)])
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "last"), [("bert_base@512", 12, 768, 0), ("gpt2@1024", 12, 768, 50257)]
+)
 def test_macs_of_a_text_are_those_of_its_matrices(name: str, layers: int, width: int, last: int) -> None:
     tokens = int(name.partition("@")[2])
-    assert macs(zoo.build(name, weights=False)) == tokens * (layers * (12 * width**2 + 2 * tokens * width) + width * last)
+    assert macs(zoo.build(name, weights=False)) == tokens * (
+        layers * (12 * width**2 + 2 * tokens * width) + width * last
+    )
 
 
 @pytest.mark.parametrize("cached", [1, 1023])
 def test_macs_of_a_step_are_those_of_its_matrices_and_of_what_is_cached(cached: int) -> None:
-    assert macs(zoo.build(f"gpt2_step@{cached}", weights=False)) == 12 * (12 * 768**2 + 2 * (cached + 1) * 768) + 768 * 50257
+    assert (
+        macs(zoo.build(f"gpt2_step@{cached}", weights=False))
+        == 12 * (12 * 768**2 + 2 * (cached + 1) * 768) + 768 * 50257
+    )
 
 
 def test_macs_of_detr_are_near_those_of_the_first_images_of_coco() -> None:
-    """86 billion on average over a hundred (paper, table 1), whose shapes differ; ours is of four by three."""
+    """86 billion on average over a hundred (paper, table 1), whose shapes differ; ours is of four by
+    three.
+    """
     assert macs(zoo.build("detr_resnet50", weights=False)) / 1e9 == pytest.approx(86, rel=0.06)
 
 
@@ -205,11 +237,19 @@ def test_c3d_has_the_27_operators_that_dnnfusion_counts() -> None:
 def test_yolov4_has_110_convolutions_and_72_mish() -> None:
     """As many as `yolov4.cfg`; 399 operators as exported, of which 216 are the pieces of Mish."""
     kinds = [node.op_type for node in zoo.build("yolov4", weights=False).graph.node]
-    assert (len(kinds), kinds.count("Conv"), kinds.count("Softplus"), kinds.count("LeakyRelu")) == (399, 110, 72, 35)
+    assert (len(kinds), kinds.count("Conv"), kinds.count("Softplus"), kinds.count("LeakyRelu")) == (
+        399,
+        110,
+        72,
+        35,
+    )
 
 
 def test_ssd_has_3000_boxes() -> None:
     """Six at each position of maps of 19, 10, 5, 3, 2 and 1."""
-    shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in zoo.build("mobilenet_v1_ssd", weights=False).graph.output]
+    shapes = [
+        [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in zoo.build("mobilenet_v1_ssd", weights=False).graph.output
+    ]
     assert shapes == [[1, 3000, 21], [1, 3000, 4]]
     assert 6 * sum(side**2 for side in (19, 10, 5, 3, 2, 1)) == 3000

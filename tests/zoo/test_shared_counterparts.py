@@ -1,4 +1,6 @@
-"""Where ../shared/models holds the same network, the zoo's is the same graph: node by node, in the same order."""
+"""Where ../shared/models holds the same network, the zoo's is the same graph:
+node by node, in the same order.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ COUNTERPARTS = {
 }
 BIASES_DROPPED = ("whisper_tiny_encoder",)  # of convolutions, by its export: they were zeros
 
-# Attributes that cannot change the result here: no size is 0, no index is asked of a pool, no interpolation is nearest or cubic.
+# Attributes that cannot change the result here: no size is 0, no index is asked of a pool, no interpolation
+# is nearest or cubic.
 WITHOUT_EFFECT = {
     "Reshape": {"allowzero"},
     "MaxPool": {"storage_order"},
@@ -48,7 +51,11 @@ def attributes(node: onnx.NodeProto) -> dict[str, object]:
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     values = {}
     for name, declared in onnx.defs.get_schema(node.op_type, 18).attributes.items():
-        default = helper.get_attribute_value(declared.default_value) if declared.default_value.name else DEFAULTS_IN_WORDS.get(name)
+        default = (
+            helper.get_attribute_value(declared.default_value)
+            if declared.default_value.name
+            else DEFAULTS_IN_WORDS.get(name)
+        )
         value = given.get(name, default)
         values[name] = round(value, 6) if isinstance(value, float) else value
     return {name: value for name, value in values.items() if name not in WITHOUT_EFFECT.get(node.op_type, ())}
@@ -63,10 +70,14 @@ def constant(tensor: onnx.TensorProto) -> tuple[object, ...]:
 def signature(model: onnx.ModelProto, biases: bool = True) -> list[object]:
     """The graph without names: tensors are inputs by number, constants, or outputs of a node by its number.
 
-    Without what a Reshape is told, which its output shows, and without a Reshape to the shape that is there. biases: of convolutions.
+    Without what a Reshape is told, which its output shows, and without a Reshape to the shape that is there.
+    biases: of convolutions.
     """
     graph = model.graph
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.value_info, *graph.input, *graph.output)}
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in (*graph.value_info, *graph.input, *graph.output)
+    }
     known: dict[str, object] = {"": None}
     known |= {t.name: constant(t) for t in graph.initializer}
     known |= {v.name: ("input", number, shapes[v.name]) for number, v in enumerate(graph.input)}
@@ -77,7 +88,14 @@ def signature(model: onnx.ModelProto, biases: bool = True) -> list[object]:
             known[node.output[0]] = known[inputs[0]]
             continue
         known |= {name: ("node", len(rows), index) for index, name in enumerate(node.output)}
-        rows.append((node.op_type, [known[name] for name in inputs], [shapes[name] for name in node.output], attributes(node)))
+        rows.append(
+            (
+                node.op_type,
+                [known[name] for name in inputs],
+                [shapes[name] for name in node.output],
+                attributes(node),
+            )
+        )
     return [*rows, [known[v.name] for v in graph.output]]
 
 
@@ -96,21 +114,42 @@ def kinds(model: onnx.ModelProto) -> Counter[str]:
     """Operators that compute, how often; a Gemm is a product and a sum."""
     counts = Counter(node.op_type for node in model.graph.node)
     counts["MatMul"], counts["Add"] = counts["MatMul"] + counts["Gemm"], counts["Add"] + counts["Gemm"]
-    return Counter({kind: counts[kind] for kind in ("Conv", "MatMul", "Add", "Softmax", "LayerNormalization", "Erf", "Tanh", "Split", "Concat")})
+    return Counter(
+        {
+            kind: counts[kind]
+            for kind in (
+                "Conv",
+                "MatMul",
+                "Add",
+                "Softmax",
+                "LayerNormalization",
+                "Erf",
+                "Tanh",
+                "Split",
+                "Concat",
+            )
+        }
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "theirs", "masked"),
     [("bert_base", "hf_bert_base", 12), ("vit_b16", "hf_vit_b16_2l", 2)],
 )
-def test_graph_computes_what_its_shared_counterpart_does_but_for_the_mask(name: str, theirs: str, masked: int) -> None:
+def test_graph_computes_what_its_shared_counterpart_does_but_for_the_mask(
+    name: str, theirs: str, masked: int
+) -> None:
     """The exports add masks that hide nothing, in each layer once; ViT's has two layers."""
     path = SHARED / f"{theirs}.onnx"
     if not path.exists():
         pytest.skip(f"{path} is not on this machine")
     net = Net(name, 0, weights=False)
     image = net.image((1, 3, 224, 224))
-    ours = zoo.build(name, weights=False) if name == "bert_base" else net.model(image, vit(net, image, 768, 12, layers=2), "")
+    ours = (
+        zoo.build(name, weights=False)
+        if name == "bert_base"
+        else net.model(image, vit(net, image, 768, 12, layers=2), "")
+    )
     wanted = onnx.load(path, load_external_data=False)
     assert macs(ours) == macs(wanted)
     assert kinds(ours) + Counter({"Add": masked}) == kinds(wanted)

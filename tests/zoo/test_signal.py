@@ -1,4 +1,6 @@
-"""Run the networks: values stay of order one from the first layer to the last, and the output depends on the image."""
+"""Run the networks: values stay of order one from the first layer to the last,
+and the output depends on the image.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ def noise(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
 
 
 def scene(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
-    """A normalized image with the spectrum of photographs: amplitude falls as one over frequency, and channels are nearly the same.
+    """A normalized image with the spectrum of photographs: amplitude falls as one over frequency, and
+    channels are nearly the same.
 
     A text as Zipf found it: the likelihood of a token is as one over its rank.
     """
@@ -73,7 +76,9 @@ def scene(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
     along = [*(np.fft.fftfreq(size) for size in sizes[:-1]), np.fft.rfftfreq(sizes[-1])]
     frequency = np.sqrt(sum(f**2 for f in np.meshgrid(*along, indexing="ij")))
     frequency.flat[0] = np.inf  # no mean
-    planes = np.fft.irfftn(np.fft.rfftn(rng.standard_normal((channels, *sizes)), axes=axes) / frequency, s=sizes, axes=axes)
+    planes = np.fft.irfftn(
+        np.fft.rfftn(rng.standard_normal((channels, *sizes)), axes=axes) / frequency, s=sizes, axes=axes
+    )
     planes = 0.8 * planes.mean(axis=0) + 0.2 * planes
     return (planes / planes.std())[None].astype(np.float32)
 
@@ -82,14 +87,20 @@ def outputs(run, given: np.ndarray) -> list[np.ndarray]:
     """Of the first input; what an earlier step has left is normal."""
     first, *states = run.get_inputs()
     rng = np.random.default_rng(0)
-    return run.run(None, {first.name: given} | {state.name: rng.standard_normal(state.shape, dtype=np.float32) for state in states})
+    return run.run(
+        None,
+        {first.name: given}
+        | {state.name: rng.standard_normal(state.shape, dtype=np.float32) for state in states},
+    )
 
 
 @pytest.mark.parametrize("name", by_size(zoo.names()))
 def test_outputs_are_of_order_one_and_depend_on_the_input(name: str) -> None:
     row, run = zoo.summary(name), session(zoo.build(name))
     for given in (noise, scene):
-        for first, second in zip(outputs(run, given(row, seed=1)), outputs(run, given(row, seed=2)), strict=True):
+        for first, second in zip(
+            outputs(run, given(row, seed=1)), outputs(run, given(row, seed=2)), strict=True
+        ):
             assert np.isfinite(first).all()
             assert 0.1 < first.std() < 10
             assert (first - second).std() > 0.3 * first.std()
@@ -104,13 +115,14 @@ def test_an_error_of_the_input_grows_less_than_a_hundredfold(name: str) -> None:
         assert (exact - disturbed).std() / exact.std() < 100 * 1e-5
 
 
-# Up to the global pool, after which the estimate is rougher. Of the large networks only the ends of the residual branches and the sums: all
-# tensors would not fit in memory.
+# Up to the global pool, after which the estimate is rougher. Of the large networks only the ends of the
+# residual branches and the sums: all tensors would not fit in memory.
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     ("name", "watched"),
     [
-        *[pytest.param(n, r"project$|add$", id=n) for n in ("efficientnet_b3", "mobilenet_v2", "mobilenet_v3_large")],
+        *[pytest.param(n, r"project$|add$", id=n) for n in ("efficientnet_b3", "mobilenet_v2",
+        "mobilenet_v3_large")],
         pytest.param("resnet50", r"^st", id="resnet50"),
         pytest.param("squeezenet1_0", r"^(conv|fire|pool\d)", id="squeezenet1_0"),
         pytest.param("mobilenet_v1_ssd", r".", id="mobilenet_v1_ssd"),
@@ -120,18 +132,25 @@ def test_an_error_of_the_input_grows_less_than_a_hundredfold(name: str) -> None:
         pytest.param("efficientnet_b7", r"project$|add$", id="efficientnet_b7", marks=pytest.mark.slow),
         pytest.param("c3d", r"^stage\d.conv", id="c3d", marks=pytest.mark.slow),
         pytest.param("yolov4", r"add$|merge$|conv\d?$|boxes$|pool\d", id="yolov4", marks=pytest.mark.slow),
-        pytest.param("vit_tiny", r"^positions$|add\d$|expand$|norm\d?$|logits$", id="vit_tiny", marks=pytest.mark.slow),
-        pytest.param("whisper_tiny_encoder", r"^embedded$|add\d$|expand$|norm\d?$", id="whisper_tiny_encoder", marks=pytest.mark.slow),
-        pytest.param("segformer_b0", r"add\d$|expand$|norm\d?$|logits$", id="segformer_b0", marks=pytest.mark.slow),
-        pytest.param("detr_resnet50", r"^input$|(?<!^decoder1\.)add1$|add[23]$|expand$|norm\d?$", id="detr_resnet50", marks=pytest.mark.slow),
-        pytest.param("bert_base", r"^embedded$|add\d$|expand$|norm\d?$", id="bert_base", marks=pytest.mark.slow),
+        pytest.param("vit_tiny", r"^positions$|add\d$|expand$|norm\d?$|logits$", id="vit_tiny",
+        marks=pytest.mark.slow),
+        pytest.param("whisper_tiny_encoder", r"^embedded$|add\d$|expand$|norm\d?$", id="whisper_tiny_encoder",
+        marks=pytest.mark.slow),
+        pytest.param("segformer_b0", r"add\d$|expand$|norm\d?$|logits$", id="segformer_b0",
+        marks=pytest.mark.slow),
+        pytest.param("detr_resnet50", r"^input$|(?<!^decoder1\.)add1$|add[23]$|expand$|norm\d?$",
+        id="detr_resnet50", marks=pytest.mark.slow),
+        pytest.param("bert_base", r"^embedded$|add\d$|expand$|norm\d?$", id="bert_base",
+        marks=pytest.mark.slow),
         pytest.param("gpt2", r"^embedded$|add\d$|expand|norm\d?$|logits$", id="gpt2", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_estimated_variance_is_that_of_a_run(name: str, watched: str, seed: int) -> None:
     """Within a factor of 2.5 at every depth, so that nothing vanishes or blows up."""
     row, net = zoo.summary(name), Net(name, seed, weights=True)
-    given = net.image(row.input_shape) if row.vocabulary is None else net.tokens(row.input_shape, row.vocabulary)
+    given = (
+        net.image(row.input_shape) if row.vocabulary is None else net.tokens(row.input_shape, row.vocabulary)
+    )
     model = net.model(given, row.layers(net, given), "")
     values = [*model.graph.value_info, *model.graph.output]
     del model.graph.output[:]

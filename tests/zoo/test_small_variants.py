@@ -1,4 +1,6 @@
-"""Networks that take seconds at full size, at a size that takes none: they load, they run, and their parts compute what they say."""
+"""Networks that take seconds at full size, at a size that takes none:
+they load, they run, and their parts compute what they say.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def test_reduced_network_runs(name: str) -> None:
     shape, wanted = SHAPES[name]
     net = Net(name, seed=0, weights=True)
     image = net.image(shape)
-    outputs = run(net.model(image, zoo.summary(name).layers(net, image), ""), np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    outputs = run(
+        net.model(image, zoo.summary(name).layers(net, image), ""),
+        np.random.default_rng(0).standard_normal(shape, dtype=np.float32),
+    )
     assert [y.shape for y in outputs] == wanted
     assert all(0.1 < y.std() < 10 for y in outputs)
 
@@ -67,7 +72,10 @@ def test_small_gpt2_sees_no_word_before_its_time() -> None:
 
 def test_small_gpt2_tells_the_order_of_words() -> None:
     text = words(1)
-    (before,), (after,) = run(small_gpt2(), text), run(small_gpt2(), np.concatenate([text[:, 1::-1], text[:, 2:]], axis=1))
+    (before,), (after,) = (
+        run(small_gpt2(), text),
+        run(small_gpt2(), np.concatenate([text[:, 1::-1], text[:, 2:]], axis=1)),
+    )
     assert np.abs(before - after)[:, -1].max() > 1e-3
 
 
@@ -76,7 +84,9 @@ def test_normalization_in_pieces_is_layer_normalization() -> None:
     weights = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     x, y = run(model, words(2), "embedded", "layer1.norm1")
     normal = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
-    np.testing.assert_allclose(y, normal * weights["layer1.norm1.weight"] + weights["layer1.norm1.bias"], atol=1e-5)
+    np.testing.assert_allclose(
+        y, normal * weights["layer1.norm1.weight"] + weights["layer1.norm1.bias"], atol=1e-5
+    )
 
 
 def test_softmax_in_pieces_shares_one_among_what_is_seen() -> None:
@@ -99,7 +109,9 @@ def test_activation_of_the_graph_is_the_function_that_moments_use(kind: str) -> 
     net = Net("one", seed=0, weights=True)
     image = net.image((1, 2, 3, 4))
     x = np.random.default_rng(0).standard_normal((1, 2, 3, 4), dtype=np.float32)
-    np.testing.assert_allclose(run(net.model(image, net.act(image, kind), ""), x)[0], FUNCTIONS[kind](x), atol=1e-6)
+    np.testing.assert_allclose(
+        run(net.model(image, net.act(image, kind), ""), x)[0], FUNCTIONS[kind](x), atol=1e-6
+    )
 
 
 def test_gains_without_values_state_that_their_mean_is_one() -> None:
@@ -107,7 +119,15 @@ def test_gains_without_values_state_that_their_mean_is_one() -> None:
     net.weight("gain", (768,), std=0.1, mean=1.0)
     tokens = net.tokens((1, 4), VOCABULARY)
     model = net.model(tokens, gpt2(net, tokens, layers=1, width=512, heads=4, vocabulary=VOCABULARY), "")
-    stated = {t.name: {e.key: e.value for e in t.external_data} for t in model.graph.initializer if t.external_data}
-    assert stated["gain"] == {"location": "__random__", "mean": "1.0", "std": "0.1", "min": "0.6", "max": "1.4"}
+    stated = {
+        t.name: {e.key: e.value for e in t.external_data} for t in model.graph.initializer if t.external_data
+    }
+    assert stated["gain"] == {
+        "location": "__random__",
+        "mean": "1.0",
+        "std": "0.1",
+        "min": "0.6",
+        "max": "1.4",
+    }
     assert "layer1.norm1.weight" in stated
     assert "causal_mask" not in stated

@@ -13,4 +13,7 @@ SOURCE, HEADER = "lf_device.c", "lf_device.h"
 
 def files() -> Mapping[str, str]:
     """What firmware compiles, by file name."""
-    return {**{name: (HERE / name).read_text(encoding="utf-8") for name in (SOURCE, HEADER)}, **dict(generate())}
+    return {
+        **{name: (HERE / name).read_text(encoding="utf-8") for name in (SOURCE, HEADER)},
+        **dict(generate()),
+    }

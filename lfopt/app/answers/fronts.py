@@ -32,7 +32,9 @@ class PointAnswer:
     energy_pj: int  # by the model
     area: AreaAnswer
     found: Literal["exact", "sampled"]
-    best: dict[str, float | None]  # objectives of which no plan found on this chip has less: how far it may be above the least; null: not known
+    # objectives of which no plan found on this chip has less: how far it may be above the least; null: not
+    # known
+    best: dict[str, float | None]
     gaps: tuple[float | None, ...]  # those of `best`
     gap: float | None  # the least of these and of the gap of a weighted sum; 0: proven
     proof: Proof

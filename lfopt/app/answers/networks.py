@@ -130,7 +130,8 @@ class LayerAccuracy:
     own_snr_db: float | None  # signal to noise where this layer alone is quantised; null: no noise
     own_snr_by_channel_db: float | None  # the same, every channel counting alike
     snr_db: float | None  # where everything is
-    outputs_snr_db: float | None  # of the output that has least, where this layer alone is; null: not measured, or no noise
+    # of the output that has least, where this layer alone is; null: not measured, or no noise
+    outputs_snr_db: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class OutputAccuracy:
     output: str
     snr_db: float | None  # signal to noise; null: no noise
     largest_error: float
-    largest_error_of_range: float | None  # of the difference between its greatest and least element; null: they are the same
+    # of the difference between its greatest and least element; null: they are the same
+    largest_error_of_range: float | None
     rows: int | None  # along the last axis; null where the rank of the output says that there are no classes
     same_top1: int | None  # rows whose greatest element is where it is in floats
 

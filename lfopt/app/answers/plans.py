@@ -50,9 +50,13 @@ class SearchAnswer:
     groups: tuple[GroupAnswer, ...]
     methods: tuple[MethodAnswer, ...]  # the plan is of the one with the fewest bytes
     copied_operators: int  # that are computed again
-    cycles: int | None  # by the model, of groups that overlap; null where nothing but bytes was asked for, and nothing is computed again
+    # by the model, of groups that overlap; null where nothing but bytes was asked for, and nothing is
+    # computed again
+    cycles: int | None
     energy_pj: float | None
-    least_value: int  # of the objective: proven for the ways of running groups that were looked at, one after the other; 0: nothing is
+    # of the objective: proven for the ways of running groups that were looked at, one after the other; 0:
+    # nothing is
+    least_value: int
     seconds: dict[str, float]  # by stage
     interrupted: bool
 

@@ -101,7 +101,8 @@ class CodegenAnswer:
     schedule: tuple[str, ...] | None = None  # of C, with --list: what its threads run, line by line
     weights_bytes: int | None = None  # of C
     code_bytes: int | None = None  # of C, with --build: machine code of the library
-    kernels: tuple[KernelAnswer, ...] | None = None  # of C, with --why: for every operator, in the order in which groups run
+    # of C, with --why: for every operator, in the order in which groups run
+    kernels: tuple[KernelAnswer, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

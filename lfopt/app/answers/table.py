@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from lfopt.app.answers.chips import ChipCheckAnswer, ChipsAnswer, DetectAnswer, FieldsAnswer, ShowAnswer
 from lfopt.app.answers.fronts import BatchAnswer, ParetoAnswer, SweepAnswer
-from lfopt.app.answers.networks import DatasetAnswer, ExplainAnswer, ExportAnswer, InspectAnswer, QuantizeAnswer, TrainAnswer, ZooAnswer
+from lfopt.app.answers.networks import (
+    DatasetAnswer,
+    ExplainAnswer,
+    ExportAnswer,
+    InspectAnswer,
+    QuantizeAnswer,
+    TrainAnswer,
+    ZooAnswer,
+)
 from lfopt.app.answers.plans import CheckAnswer, CostAnswer, DiffAnswer, ReportAnswer, SearchAnswer
 from lfopt.app.answers.programs import CacheAnswer, CodegenAnswer, ExecuteAnswer, RtlAnswer, RunAnswer
 from lfopt.ir import Report

@@ -1,7 +1,9 @@
-"""One function of many jobs, in this process, in several of this machine, or on a Dask cluster: what each gives comes back as soon as it is there.
+"""One function of many jobs, in this process, in several of this machine, or on a Dask cluster: what each
+gives comes back as soon as it is there.
 
-A job that raises is a `JobFailure`, in one line. A worker that dies costs the jobs that it had: they run again, and one that takes its process down
-when it runs alone is a `JobFailure` too. What came back before a worker, or the whole cluster, was lost is not computed again.
+A job that raises is a `JobFailure`, in one line. A worker that dies costs the jobs that it had: they run
+again, and one that takes its process down when it runs alone is a `JobFailure` too. What came back before a
+worker, or the whole cluster, was lost is not computed again.
 """
 
 from __future__ import annotations
@@ -61,7 +63,10 @@ class Workers:
 
 
 def processes(count: int, who: str, extra: str) -> Workers:
-    """Processes of this machine; 1 is this one. Raises InvalidConfig, which names the extra, where `who` needs joblib and it is not there."""
+    """Processes of this machine; 1 is this one.
+
+    Raises InvalidConfig, which names the extra, where `who` needs joblib and it is not there.
+    """
     if count == 1:
         return Workers(partial(nullcontext, _Here()), 1)
     return Workers(partial(_pool, needed("joblib", who, extra), count), 2 * count)
@@ -70,7 +75,8 @@ def processes(count: int, who: str, extra: str) -> Workers:
 def cluster(address: str, who: str, extra: str) -> Workers:
     """The workers of a Dask scheduler at an address such as tcp://10.0.0.1:8786.
 
-    Raises InvalidConfig as `processes` does; when they start, also where nobody answers there, and where they have no lfopt.
+    Raises InvalidConfig as `processes` does; when they start, also where nobody answers there, and where they
+    have no lfopt.
     """
     return Workers(partial(_client, needed("distributed", who, extra), address), SENT_AHEAD)
 
@@ -83,7 +89,9 @@ def needed(module: str, who: str, extra: str) -> Any:
         raise InvalidConfig(f"{who} needs {module} ({error}): pip install 'lfopt[{extra}]'") from None
 
 
-def run(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers) -> Iterator[tuple[int, Value | JobFailure]]:
+def run(
+    function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers
+) -> Iterator[tuple[int, Value | JobFailure]]:
     """(position, what the job gave) of each job, in the order in which they are done. Raises WorkersLost."""
     left = deque(range(len(jobs)))
     while left:
@@ -91,11 +99,24 @@ def run(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers)
         suspects = deque(k for k, _ in lost)
         while suspects:  # one at a time: which of them took the process down?
             for k, why in (yield from _until_broken(function, jobs, suspects, workers.start, 1)):
-                yield k, JobFailure(one_line(f"its process died twice, the second time with no other job beside it (out of memory?): {why}"))
+                yield (
+                    k,
+                    JobFailure(
+                        one_line(
+                            "its process died twice, the second time with no other job beside it (out of "
+                            f"memory?): {why}"
+                        )
+                    ),
+                )
 
 
-def values(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers) -> Iterator[tuple[int, Value]]:
-    """As `run`, for jobs of which none may fail. Raises InvalidConfig for wrong input, RuntimeError for what is not."""
+def values(
+    function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers
+) -> Iterator[tuple[int, Value]]:
+    """As `run`, for jobs of which none may fail.
+
+    Raises InvalidConfig for wrong input, RuntimeError for what is not.
+    """
     for k, outcome in run(function, jobs, workers):
         if isinstance(outcome, JobFailure):
             raise RuntimeError(outcome.trace) if outcome.trace else InvalidConfig(outcome.message)
@@ -124,7 +145,9 @@ def _until_broken(
     start: Callable[[], AbstractContextManager[Executor]],
     window: int,
 ) -> Generator[tuple[int, Value | JobFailure], None, list[tuple[int, str]]]:
-    """Run what is left until all is done, or a process dies; returns (position, why) of the jobs that were out then."""
+    """Run what is left until all is done, or a process dies;
+    returns (position, why) of the jobs that were out then.
+    """
     done: SimpleQueue[Future[Any]] = SimpleQueue()
     out: dict[Future[Any], int] = {}
     lost: list[tuple[int, str]] = []
@@ -141,7 +164,11 @@ def _until_broken(
             future.add_done_callback(done.put)
 
     def taken() -> tuple[int, Any]:
-        """The next result. No reference to its future stays: a cluster that still owed it would compute it again when its worker is lost."""
+        """The next result.
+
+        No reference to its future stays: a cluster that still owed it would compute it again when its worker
+        is lost.
+        """
         future = done.get()
         return out.pop(future), _outcome(future)
 
@@ -160,7 +187,10 @@ def _until_broken(
 
 
 def attempt(function: Callable[[Job], Value], job: Job) -> Value | JobFailure:
-    """In a worker: what the job gives, or why it gives nothing. Exceptions stay here: not every one can be sent."""
+    """In a worker: what the job gives, or why it gives nothing.
+
+    Exceptions stay here: not every one can be sent.
+    """
     try:
         return function(job)
     except Exception as error:  # whatever it is
@@ -168,12 +198,15 @@ def attempt(function: Callable[[Job], Value], job: Job) -> Value | JobFailure:
 
 
 def _outcome(future: Future[Any]) -> Any:
-    """What a job gave; BrokenExecutor or CancelledError where it gave nothing, and its worker or the cluster is gone."""
+    """What a job gave; BrokenExecutor or CancelledError where it gave nothing,
+    and its worker or the cluster is gone.
+    """
     try:
         return future.result()
     except (BrokenExecutor, CancelledError) as gone:
         return gone
-    except Exception as error:  # of a job or a result that cannot be sent, or whose workers died again and again
+    except Exception as error:
+        # of a job or a result that cannot be sent, or whose workers died again and again
         return JobFailure.of(error)
 
 
@@ -188,7 +221,11 @@ class _Here(Executor):
 
 @contextmanager
 def _pool(joblib: Any, count: int) -> Iterator[Executor]:
-    """joblib's processes. Not `joblib.Parallel`: where a process dies, it drops what others have finished and nobody has fetched yet."""
+    """joblib's processes.
+
+    Not `joblib.Parallel`: where a process dies, it drops what others have finished and nobody has fetched
+    yet.
+    """
     share = str(max(joblib.cpu_count() // count, 1))
     environment = {name: os.environ.get(name, share) for name in THREADS}
     pool = joblib.externals.loky.ProcessPoolExecutor(count, initializer=_ignore_interrupts, env=environment)
@@ -212,7 +249,9 @@ def _client(distributed: Any, address: str) -> Iterator[Executor]:
         try:
             client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
-            raise InvalidConfig(one_line(f"--cluster {address}: no scheduler of Dask answers: {error}")) from None
+            raise InvalidConfig(
+                one_line(f"--cluster {address}: no scheduler of Dask answers: {error}")
+            ) from None
         try:
             executor = client.get_executor(pure=False)
             _check(executor, address)
@@ -230,4 +269,6 @@ def _check(executor: Executor, address: str) -> None:
     except CancelledError:
         raise WorkersLost("the cluster is gone") from None
     except Exception as error:
-        raise InvalidConfig(one_line(f"--cluster {address}: its workers cannot run lfopt: {type(error).__name__}: {error}")) from None
+        raise InvalidConfig(
+            one_line(f"--cluster {address}: its workers cannot run lfopt: {type(error).__name__}: {error}")
+        ) from None

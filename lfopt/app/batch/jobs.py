@@ -1,4 +1,6 @@
-"""The jobs of a batch file: every combination of what it lists, each a whole configuration, with a key that what decides its result makes."""
+"""The jobs of a batch file: every combination of what it lists, each a whole configuration,
+with a key that what decides its result makes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from search.objectives import ObjectiveName
 
 KEY = 32  # hexadecimal digits
 MOST_JOBS = 1_000_000
-READ_BY = {"seed": taking("seed"), "budget": taking("budget")}  # fields of a search that other methods leave unread
+# fields of a search that other methods leave unread
+READ_BY = {"seed": taking("seed"), "budget": taking("budget")}
 
 Label = str | int | float | bool | None
 
@@ -34,14 +37,16 @@ class BatchFile:
     """Many jobs: every combination of what is listed. What a list says replaces what a setting says."""
 
     networks: tuple[str, ...] = ()  # ONNX files, folders with simplified.onnx, or zoo:NAME
-    settings: dict[str, str | dict[str, Any]] = field(default_factory=dict)  # name: fields of a configuration, or a file of them
+    # name: fields of a configuration, or a file of them
+    settings: dict[str, str | dict[str, Any]] = field(default_factory=dict)
     hardware: tuple[str | dict[str, Any], ...] = ()  # chips: files, or descriptions
     buffers: tuple[int | str, ...] = ()  # sizes, instead of that of the chip
     widths: tuple[int, ...] = ()  # bytes of an element of a feature map
     schemes: tuple[Scheme, ...] = ()  # how groups may run
     methods: tuple[Method, ...] = ()  # how to search
     objectives: tuple[ObjectiveName, ...] = ()  # what plans are to have little of
-    over: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # any other field of a configuration, such as search.slack: values
+    # any other field of a configuration, such as search.slack: values
+    over: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()  # of methods that draw random numbers; others run once
 
 
@@ -75,17 +80,24 @@ class _Axis(NamedTuple):
 
 
 def read_jobs(path: Path) -> tuple[list[BatchJob], int]:
-    """The jobs of a batch file, network by network as far as it lists them, and how many more would have been the same as others.
+    """The jobs of a batch file, network by network as far as it lists them, and how many more would have been
+    the same as others.
 
     Raises InvalidConfig, which names the job where a combination is none; InvalidModel.
     """
     file = validate(BatchFile, read_yaml(path), str(path))
     axes = _axes(file, path)
-    settings = {name: _setting(given, path, f"settings.{name}") for name, given in file.settings.items()} or {"": {}}
+    settings = {name: _setting(given, path, f"settings.{name}") for name, given in file.settings.items()} or {
+        "": {}
+    }
     count = len(settings) * prod(len(axis.values) for axis in axes)
     if count > MOST_JOBS:
         raise InvalidConfig(one_line(f"{path}: found {count:,} combinations; accepted: up to {MOST_JOBS:,}"))
-    chips = {name: read_yaml(find_hardware(name, f"{path}: hardware", path.parent)) for name in file.hardware if isinstance(name, str)}
+    chips = {
+        name: read_yaml(find_hardware(name, f"{path}: hardware", path.parent))
+        for name in file.hardware
+        if isinstance(name, str)
+    }
     known: dict[str, str] = {}  # digests of networks
     jobs: dict[str, BatchJob] = {}
     for values in itertools.product(*(axis.values for axis in axes)):
@@ -101,10 +113,21 @@ def _axes(file: BatchFile, path: Path) -> list[_Axis]:
     for name, values in file.over.items():
         own = next((axis for axis, field_path in PATHS.items() if name in (axis, field_path)), None)
         if own is not None or name.partition(".")[0] == "out":
-            raise InvalidConfig(one_line(f"{path}: over.{name}: accepted: {own or 'fields that decide a result; a batch writes no plans'}"))
+            raise InvalidConfig(
+                one_line(
+                    f"{path}: over.{name}: accepted: "
+                    f"{own or 'fields that decide a result; a batch writes no plans'}"
+                )
+            )
         if not values:
-            raise InvalidConfig(one_line(f"{path}: over.{name}: found an empty list; accepted: at least one value"))
-    listed = [_Axis(name, field_path, getattr(file, name)) for name, field_path in PATHS.items() if getattr(file, name)]
+            raise InvalidConfig(
+                one_line(f"{path}: over.{name}: found an empty list; accepted: at least one value")
+            )
+    listed = [
+        _Axis(name, field_path, getattr(file, name))
+        for name, field_path in PATHS.items()
+        if getattr(file, name)
+    ]
     swept = [_Axis(name, name, values) for name, values in file.over.items()]
     return listed + swept
 
@@ -145,7 +168,9 @@ def _job(
 ) -> BatchJob:
     """One combination. Raises InvalidConfig, InvalidModel."""
     data = deepcopy(fields)
-    settings = ", ".join([*([setting] if setting else []), *(f"{name} {_text(value)}" for name, value in chosen.items())])
+    settings = ", ".join(
+        [*([setting] if setting else []), *(f"{name} {_text(value)}" for name, value in chosen.items())]
+    )
     where = f"{path}: job of {settings}" if settings else str(path)
     for axis in axes:
         value = chosen[axis.name]
@@ -161,7 +186,8 @@ def _job(
         except InvalidModel as error:
             raise InvalidModel(one_line(f"{path}: networks: {error}")) from None
     digest = known[config.model]
-    decides = asdict(replace(config, model=digest, hardware=replace(config.hardware, name="")))  # what the chip is called decides nothing
+    # what the chip is called decides nothing
+    decides = asdict(replace(config, model=digest, hardware=replace(config.hardware, name="")))
     key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:KEY]
     return BatchJob(key, digest, config, _labels(config, chosen, setting, axes))
 
@@ -172,14 +198,22 @@ def _put(data: dict[str, Any], path: str, value: Any, where: str) -> None:
     for parent in parents:
         data = data.setdefault(parent, {})
         if not isinstance(data, dict):
-            raise InvalidConfig(one_line(f"{where}: {path}: found no mapping in {parent}; accepted: a field of a configuration"))
+            raise InvalidConfig(
+                one_line(
+                    f"{where}: {path}: found no mapping in {parent}; accepted: a field of a configuration"
+                )
+            )
     data[name] = value
 
 
 def _read_alone(config: Config) -> Config:
-    """The configuration with what none of its methods reads as it is by default: jobs that differ in nothing else are one."""
+    """The configuration with what none of its methods reads as it is by default:
+    jobs that differ in nothing else are one.
+    """
     methods = {config.search.method, *config.search.compare}
-    unread = {name: getattr(SearchConfig, name) for name, readers in READ_BY.items() if methods.isdisjoint(readers)}
+    unread = {
+        name: getattr(SearchConfig, name) for name, readers in READ_BY.items() if methods.isdisjoint(readers)
+    }
     return replace(config, search=replace(config.search, **unread), out=None)
 
 
@@ -208,5 +242,8 @@ def _text(value: Any) -> Any:
 def by_network(jobs: list[BatchJob]) -> Iterator[int]:
     """Positions of jobs, those of one network together."""
     first: dict[tuple[str, str, str], int] = {}
-    places = [first.setdefault((job.content, job.config.rules, repr(job.config.input_shapes)), len(first)) for job in jobs]
+    places = [
+        first.setdefault((job.content, job.config.rules, repr(job.config.input_shapes)), len(first))
+        for job in jobs
+    ]
     yield from sorted(range(len(jobs)), key=places.__getitem__)

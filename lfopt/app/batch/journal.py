@@ -1,4 +1,6 @@
-"""Rows that are kept as they come: a file that only grows, a line of JSON for each, from which a run that ended in any way goes on."""
+"""Rows that are kept as they come: a file that only grows, a line of JSON for each,
+from which a run that ended in any way goes on.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class Journal(Generic[Row]):
 
 @contextmanager
 def journal(path: Path, schema: str, kind: type[Row]) -> Iterator[Journal[Row]]:
-    """The journal of a file, which is made where it is missing; what a killed run left of its last line is dropped.
+    """The journal of a file, which is made where it is missing; what a killed run left of its last line is
+    dropped.
 
     Raises InvalidConfig for a file that is none, and for one that another run writes; CannotWrite.
     """
@@ -78,7 +81,9 @@ def _lock(path: Path, file: BinaryIO) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InvalidConfig(one_line(f"{path}: another run writes it; accepted: another --out, or wait for its end")) from None
+        raise InvalidConfig(
+            one_line(f"{path}: another run writes it; accepted: another --out, or wait for its end")
+        ) from None
     except OSError as error:
         raise CannotWrite(one_line(f"{path}: cannot be locked: {error.strerror or error}")) from None
 
@@ -92,16 +97,24 @@ def _read(path: Path, file: BinaryIO, schema: str, kind: type[Row]) -> dict[str,
         number += 1
         where = f"{path}: line {number}"
         if len(line) > MAX_LINE:
-            raise InvalidConfig(one_line(f"{where}: found more than {MAX_LINE:,} bytes; accepted: rows of lfopt batch"))
+            raise InvalidConfig(
+                one_line(f"{where}: found more than {MAX_LINE:,} bytes; accepted: rows of lfopt batch")
+            )
         if not line.endswith(b"\n"):
             break
         whole += len(line)
         data = _parsed(line, where)
         if number == 1:
             if data != {"schema": schema}:
-                raise InvalidConfig(one_line(f"{where}: schema: found {str(data)[:80]}; accepted: {json.dumps({'schema': schema})}"))
+                raise InvalidConfig(
+                    one_line(
+                        f"{where}: schema: found {str(data)[:80]}; accepted: {json.dumps({'schema': schema})}"
+                    )
+                )
         elif data.keys() != {"key", "row"} or not isinstance(data["key"], str):
-            raise InvalidConfig(one_line(f"{where}: found fields {', '.join(map(str, data))[:80]}; accepted: key, row"))
+            raise InvalidConfig(
+                one_line(f"{where}: found fields {', '.join(map(str, data))[:80]}; accepted: key, row")
+            )
         else:
             rows[data["key"]] = validate(kind, data["row"], where)
     with writing(path):

@@ -26,7 +26,8 @@ def check_table(path: Path, who: str) -> None:
     """Raises InvalidConfig for a file that `write_table` would not write, or not with what is installed."""
     if path.suffix not in SUFFIXES or path.is_dir():
         raise InvalidConfig(
-            f"--out {path}: found {'a folder' if path.is_dir() else path.suffix or 'no suffix'}; accepted: a file {' or '.join(SUFFIXES)}"
+            f"--out {path}: found {'a folder' if path.is_dir() else path.suffix or 'no suffix'}; accepted: a "
+            f"file {' or '.join(SUFFIXES)}"
         )
     if path.suffix == ".parquet":
         needed("pyarrow.parquet", f"{who} --out {path.name}", "batch")
@@ -52,9 +53,14 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     types = {name: _kind(name, values) for name, values in columns.items()}
     arrow = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
-    texts = {name: [v if v is None or types[name] is not str else _cell(v) for v in values] for name, values in columns.items()}
+    texts = {
+        name: [v if v is None or types[name] is not str else _cell(v) for v in values]
+        for name, values in columns.items()
+    }
     arrays = [pa.array(values, arrow[types[name]]) for name, values in texts.items()]
-    table = pa.table(arrays, schema=pa.schema([(name, arrow[kind]) for name, kind in types.items()], {"schema": SCHEMA}))
+    table = pa.table(
+        arrays, schema=pa.schema([(name, arrow[kind]) for name, kind in types.items()], {"schema": SCHEMA})
+    )
     write_with(path, lambda file: parquet.write_table(table, file))
 
 
@@ -65,13 +71,19 @@ def _cell(value: Label) -> str:
 
 
 def _kind(name: str, values: Sequence[Label]) -> type[Any]:
-    """Of a column: as its field says, else the one type that all its values are of; text where there are several."""
+    """Of a column: as its field says, else the one type that all its values are of;
+    text where there are several.
+    """
     hints = get_type_hints(JobResult)
     if name in {column.name for column in fields(JobResult)}:
-        kinds = {type(option) if isinstance(option, str) else option for option in _options(hints[name])} - {NoneType}
+        kinds = {type(option) if isinstance(option, str) else option for option in _options(hints[name])} - {
+            NoneType
+        }
     else:
         kinds = {type(value) for value in values if value is not None}
-    if kinds in ({int}, {float}, {int, float}) and all(abs(value) < LARGEST for value in values if isinstance(value, int | float)):
+    if kinds in ({int}, {float}, {int, float}) and all(
+        abs(value) < LARGEST for value in values if isinstance(value, int | float)
+    ):
         return float if float in kinds else int
     return bool if kinds == {bool} else str
 

@@ -28,7 +28,8 @@ class JobResult:
     """What a row says of how a job ended: its figures, or why there are none."""
 
     error: str | None = None  # why the job failed, in one line; null: it did not
-    proof: Proof | None = None  # optimal: no plan of this space moves less; bound: it may be above the bound; none: nothing is proven
+    # optimal: no plan of this space moves less; bound: it may be above the bound; none: nothing is proven
+    proof: Proof | None = None
     dram_bytes: int | None = None  # that the plan moves
     input_bytes: int | None = None  # of those, maps loaded
     output_bytes: int | None = None  # maps stored
@@ -42,11 +43,13 @@ class JobResult:
     layer_by_layer_bytes: int | None = None  # every operator alone, every tensor once
     epilogue_fused_bytes: int | None = None  # elementwise operators join their producer; every tensor once
     cycles: int | None = None  # of the model
-    timing: Timing | None = None  # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors
+    # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors
+    timing: Timing | None = None
     energy_uj: float | None = None  # of the model
     macs: int | None = None  # multiply-accumulates, those that are done again too
     groups: int | None = None  # of the plan
-    groups_without_steps: int | None = None  # of those: a limit of time or number left the steps out, and their bytes are by formula
+    # of those: a limit of time or number left the steps out, and their bytes are by formula
+    groups_without_steps: int | None = None
     plans_evaluated: int | None = None  # by the search
     load_seconds: float | None = None  # the network; 0: the worker had it
     search_seconds: float | None = None  # groups, ways that they run in, and methods to compare

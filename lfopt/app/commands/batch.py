@@ -41,14 +41,17 @@ def batch(
     retry: Annotated[bool, Parameter(negative="")] = False,
     top: int = 20,
 ) -> int:
-    """Run many searches from one file: networks, buffers, widths, schemes, methods, seeds, and any other field; one row per job in CSV or Parquet.
+    """Run many searches from one file: networks, buffers, widths, schemes, methods, seeds, and any other
+    field; one row per job in CSV or Parquet.
 
-    Rows of finished jobs are kept beside the output as they come, in FILE.journal. The same command goes on where another run of it ended, whatever
-    ended it, and computes what is missing; a job is known by the content of its network and its settings. Ctrl-C leaves the rows so far.
+    Rows of finished jobs are kept beside the output as they come, in FILE.journal. The same command goes on
+    where another run of it ended, whatever ended it, and computes what is missing; a job is known by the
+    content of its network and its settings. Ctrl-C leaves the rows so far.
 
     Example: lfopt batch modes.yaml --out runs/modes.parquet --jobs 8
 
-    Exit code 0: every job has its figures; 1: jobs failed, and their rows say why; 2: wrong input, or the cluster is gone; 130: Ctrl-C.
+    Exit code 0: every job has its figures; 1: jobs failed, and their rows say why; 2: wrong input, or the
+    cluster is gone; 130: Ctrl-C.
 
     Parameters
     ----------
@@ -59,7 +62,8 @@ def batch(
     jobs
         Processes.
     cluster_address
-        Scheduler of a Dask cluster, such as tcp://10.0.0.1:8786, whose workers run the jobs in place of processes here.
+        Scheduler of a Dask cluster, such as tcp://10.0.0.1:8786, whose workers run the jobs in place of
+        processes here.
     retry
         Whether jobs that failed before run again.
     top
@@ -70,10 +74,18 @@ def batch(
     path = find_config(file, "batch file", INSTALLED / "batch")
     table_file = out_file or Path("runs") / f"{file_name(path.stem)}.csv"
     check_table(table_file, WHO)
-    workers = processes(jobs, WHO, "batch") if cluster_address is None else cluster(cluster_address, f"{WHO} --cluster", "cluster")
+    workers = (
+        processes(jobs, WHO, "batch")
+        if cluster_address is None
+        else cluster(cluster_address, f"{WHO} --cluster", "cluster")
+    )
     wanted, alike = read_jobs(path)
     with journal(table_file.with_name(f"{table_file.name}.journal"), JOURNAL, JobResult) as kept:
-        missing = [job for job in wanted if (row := kept.rows.get(job.key)) is None or (retry and row.error is not None)]
+        missing = [
+            job
+            for job in wanted
+            if (row := kept.rows.get(job.key)) is None or (retry and row.error is not None)
+        ]
         interrupted = False
         try:
             with progress_line() as report:
@@ -90,7 +102,9 @@ def batch(
         answer(BatchAnswer(str(table_file), len(wanted), alike, tuple(map(dict, rows)), interrupted))
         _say_what_differs(rows)
         if interrupted:
-            err.print(f"note: interrupted: {_so_far(wanted, kept)}", style="yellow", markup=False, soft_wrap=True)
+            err.print(
+                f"note: interrupted: {_so_far(wanted, kept)}", style="yellow", markup=False, soft_wrap=True
+            )
             return INTERRUPTED
     return 1 if any(row["error"] for row in rows) else 0
 
@@ -103,7 +117,10 @@ def _run(missing: list[BatchJob], workers: Workers, kept: Journal[JobResult], re
     for done, (k, outcome) in enumerate(run(compute, order, workers), 1):
         failures += isinstance(outcome, JobFailure)
         kept.add(order[k].key, failed(outcome) if isinstance(outcome, JobFailure) else outcome)
-        report(f"{done:,} of {len(order):,} jobs" + (f", {failures:,} failed" if failures else ""), done / len(order))
+        report(
+            f"{done:,} of {len(order):,} jobs" + (f", {failures:,} failed" if failures else ""),
+            done / len(order),
+        )
 
 
 def _so_far(wanted: Sequence[BatchJob], kept: Journal[JobResult]) -> str:
@@ -117,14 +134,31 @@ def _say_what_differs(rows: Sequence[Row]) -> None:
         here = getattr(blank(), name)
         others = Counter(str(row[name]) for row in rows if row[name] != here)
         for other, count in others.items():
-            err.print(f"note: {plural(count, 'row')} of {name} {other}, this is {here}", style="yellow", markup=False, soft_wrap=True)
+            err.print(
+                f"note: {plural(count, 'row')} of {name} {other}, this is {here}",
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
+            )
 
 
-def _print(path: Path, table_file: Path, wanted: Sequence[BatchJob], alike: int, missing: int, rows: Sequence[Row], top: int) -> None:
+def _print(
+    path: Path,
+    table_file: Path,
+    wanted: Sequence[BatchJob],
+    alike: int,
+    missing: int,
+    rows: Sequence[Row],
+    top: int,
+) -> None:
     doubled = f" ({plural(alike, 'combination')} more come to the same)" if alike else ""
     before = f", {plural(len(wanted) - missing, 'row')} from before" if missing < len(wanted) else ""
     out.print(f"[bold]{shown(path.name)}[/]: {plural(len(wanted), 'job')}{doubled}{before}", soft_wrap=True)
-    vary = [name for name in wanted[0].labels if name != "network" and len({job.labels[name] for job in wanted}) > 1]
+    vary = [
+        name
+        for name in wanted[0].labels
+        if name != "network" and len({job.labels[name] for job in wanted}) > 1
+    ]
     lines: list[tuple[str, ...]] = []
     for network, network_rows in groupby(rows[:top], lambda row: row["network"]):
         lines.append((str(network), *NOTHING))
@@ -133,7 +167,13 @@ def _print(path: Path, table_file: Path, wanted: Sequence[BatchJob], alike: int,
             lines.append((f"  {job}", *_figures(row)))
     if lines:
         out.print()
-        out.print(spread(("", "DRAM bytes", "gap", "groups", "kcycles*", "s"), lines, bold=[k for k, line in enumerate(lines) if line[0][0] != " "]))
+        out.print(
+            spread(
+                ("", "DRAM bytes", "gap", "groups", "kcycles*", "s"),
+                lines,
+                bold=[k for k, line in enumerate(lines) if line[0][0] != " "],
+            )
+        )
         rest = f"[dim]{plural(len(rows) - top, 'row')} more: --top[/]\n" if len(rows) > top else ""
         out.print(f"{rest}[dim]* model: follows from the hardware description[/]")
     failures = [row for row in rows if row["error"]]
@@ -157,6 +197,12 @@ def _label(name: str, value: Label) -> str:
 def _figures(row: Row) -> tuple[str, ...]:
     if row["error"]:
         return ("failed", *NOTHING[1:])
-    proven = "optimal" if row["proof"] == "optimal" else f"{100 * float(row['gap'] or 0):,.1f} %" if row["lower_bound_bytes"] else ""
+    proven = (
+        "optimal"
+        if row["proof"] == "optimal"
+        else f"{100 * float(row['gap'] or 0):,.1f} %"
+        if row["lower_bound_bytes"]
+        else ""
+    )
     cycles, seconds = (float(row[name] or 0) for name in ("cycles", "seconds"))
     return (f"{row['dram_bytes']:,}", proven, f"{row['groups']:,}", f"{cycles / 1e3:,.0f}", f"{seconds:.1f}")

@@ -15,12 +15,16 @@ from lfopt.app.profiles import databases
 from lfopt.app.screen import mib, out, shorten, shown, spread
 from lfopt.app.sizes import format_age, parse_age, parse_size
 
-app = App(name="cache", help="List and remove what is kept between runs: compiled models, simulated accelerators, times.")
+app = App(
+    name="cache",
+    help="List and remove what is kept between runs: compiled models, simulated accelerators, times.",
+)
 
 
 @app.command(name="list")
 def list_(*, verify: bool = False) -> None:
-    """List what is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt), what was used last first, and whether it is whole.
+    """List what is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt), what was used last first, and whether
+    it is whole.
 
     Example: lfopt cache list --verify
 
@@ -33,7 +37,14 @@ def list_(*, verify: bool = False) -> None:
     items = sorted(_items(verify=verify), key=lambda item: -item.used)
     if items:
         rows = [
-            [item.kind, item.network, item.target, mib(item.size), format_age(now - item.used), "damaged" if item.damage else "whole"]
+            [
+                item.kind,
+                item.network,
+                item.target,
+                mib(item.size),
+                format_age(now - item.used),
+                "damaged" if item.damage else "whole",
+            ]
             for item in items
         ]
         out.print(spread(["what", "network", "target", "MiB", "last used", "state"], rows, stretch=(1, 2)))
@@ -46,7 +57,8 @@ def list_(*, verify: bool = False) -> None:
 
 @app.command
 def prune(*, older_than: str | None = None, max_size: str | None = None) -> None:
-    """Remove what is damaged and what killed runs have left; then what is old, and what was not used for longest until the rest is small enough.
+    """Remove what is damaged and what killed runs have left; then what is old, and what was not used for
+    longest until the rest is small enough.
 
     Example: lfopt cache prune --older-than 30d --max-size 1GiB
 
@@ -90,7 +102,11 @@ def _remove(items: list[CacheItem]) -> None:
     for root in (cache_folder(), cache_folder() / PROGRAMS):
         sweep(root)
     for answer_of_item in removed:
-        out.print(f"[dim]removed {shown(f'{answer_of_item.kind} {answer_of_item.network}')}, {mib(answer_of_item.size_bytes)} MiB[/]", soft_wrap=True)
+        out.print(
+            f"[dim]removed {shown(f'{answer_of_item.kind} {answer_of_item.network}')}, "
+            f"{mib(answer_of_item.size_bytes)} MiB[/]",
+            soft_wrap=True,
+        )
     if len(removed) < len(items):
         out.print(f"{len(items) - len(removed)} in use by other runs: not removed")
     _total("left: ", left := _items())
@@ -103,4 +119,8 @@ def _answer(item: CacheItem) -> ItemAnswer:
 
 def _total(what: str, items: list[CacheItem]) -> None:
     size = mib(sum(item.size for item in items))
-    out.print(f"{what}{len(items) or 'nothing'} in {escape(str(cache_folder()))}" + (f", {size} MiB" if items else ""), soft_wrap=True)
+    out.print(
+        f"{what}{len(items) or 'nothing'} in {escape(str(cache_folder()))}"
+        + (f", {size} MiB" if items else ""),
+        soft_wrap=True,
+    )

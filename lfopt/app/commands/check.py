@@ -16,17 +16,27 @@ from lfopt.app.verify import Verified, proven_again, verify
 from lfopt.ir import Plan
 
 SHOWN = 20  # discrepancies printed
-FIGURES = ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "without_recompute_bytes", "excluded_bytes")
+FIGURES = (
+    "dram_bytes",
+    "layer_by_layer_bytes",
+    "epilogue_fused_bytes",
+    "compulsory_bytes",
+    "without_recompute_bytes",
+    "excluded_bytes",
+)
 NAMES = {"l2_bytes": "second level, beside"}
 
 
-def check(plan: Path, /, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None) -> int:
+def check(
+    plan: Path, /, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None
+) -> int:
     """Recount everything that a plan claims, from simplified.onnx beside it and the plan's own steps.
 
     Example: lfopt check runs/mobilenet_v2 --prove
 
-    The recount shares nothing with the planner but the graph and the operator table. A lower bound cannot be recounted; --prove runs the exact search
-    again, and compares. Exit code 0: every figure holds; 1: something does not.
+    The recount shares nothing with the planner but the graph and the operator table. A lower bound cannot be
+    recounted; --prove runs the exact search again, and compares. Exit code 0: every figure holds; 1:
+    something does not.
 
     Parameters
     ----------
@@ -53,7 +63,15 @@ def _answer(verified: Verified) -> CheckAnswer:
     if counted is None:
         return CheckAnswer(totals, None, verified.bound, 0, 0, 0, verified.wrong)
     figures = {name: getattr(counted, name) for name in _figures(verified.plan)}
-    return CheckAnswer(totals, figures, verified.bound, counted.steps, counted.by_formula[0], counted.not_recounted[0], verified.wrong)
+    return CheckAnswer(
+        totals,
+        figures,
+        verified.bound,
+        counted.steps,
+        counted.by_formula[0],
+        counted.not_recounted[0],
+        verified.wrong,
+    )
 
 
 def _figures(plan: Plan) -> tuple[str, ...]:
@@ -75,17 +93,30 @@ def _print(verified: Verified) -> None:
     if len(wrong) > SHOWN:
         out.print(f"... and {len(wrong) - SHOWN} more")
     if counted is None:
-        out.print(f"{_groups(len(claimed.groups))}: [red]none recounted: the plan was made for another network[/]")
+        out.print(
+            f"{_groups(len(claimed.groups))}: [red]none recounted: the plan was made for another network[/]"
+        )
         return
     without, unknown = counted.by_formula, counted.not_recounted
-    out.print(f"{_groups(len(claimed.groups) - without[0] - unknown[0])} recounted from {counted.steps:,} steps")
+    out.print(
+        f"{_groups(len(claimed.groups) - without[0] - unknown[0])} recounted from {counted.steps:,} steps"
+    )
     if without[0]:
-        out.print(f"{_groups(without[0])} without steps: {without[1]:,} B recounted by formula, every tensor once")
+        out.print(
+            f"{_groups(without[0])} without steps: {without[1]:,} B recounted by formula, every tensor once"
+        )
     if unknown[0]:
-        out.print(f"[yellow]{_groups(unknown[0])} not recounted, without steps (or with too many) or a formula: {unknown[1]:,} B[/]")
+        out.print(
+            f"[yellow]{_groups(unknown[0])} not recounted, without steps (or with too many) or a formula: "
+            f"{unknown[1]:,} B[/]"
+        )
     operators = sum(len(group.nodes) for group in claimed.groups)
     holds = "every figure holds" + (" that could be recounted" if unknown[0] else "")
-    verdict = f"[red]{len(wrong)} {'claim is' if len(wrong) == 1 else 'claims are'} wrong[/]" if wrong else f"[green]{holds}[/]"
+    verdict = (
+        f"[red]{len(wrong)} {'claim is' if len(wrong) == 1 else 'claims are'} wrong[/]"
+        if wrong
+        else f"[green]{holds}[/]"
+    )
     out.print(f"{_groups(len(claimed.groups))}, {operators} operators: {verdict}")
 
 

@@ -54,13 +54,15 @@ def codegen(
     fill: bool = False,
     seed: int = 0,
 ) -> None:
-    """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the C API; or as a command stream.
+    """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the
+    C API; or as a command stream.
 
     Example: lfopt codegen runs/mobilenet_v2 --out build/mobilenet_v2 --build
 
-    As C, the plan must be for elements of 4 bytes, 2 with --element bf16, or 1 where the network is quantised. With --target accel, it must be for
-    the accelerator (see configs/hardware/accelerator_256k.yaml); `lfopt rtl run` then runs the folder. What cannot be written is refused by name
-    before any file is made.
+    As C, the plan must be for elements of 4 bytes, 2 with --element bf16, or 1 where the network is
+    quantised. With --target accel, it must be for the accelerator (see
+    configs/hardware/accelerator_256k.yaml); `lfopt rtl run` then runs the folder. What cannot be written is
+    refused by name before any file is made.
 
     Parameters
     ----------
@@ -69,39 +71,60 @@ def codegen(
     out_dir
         Folder of the C files; needed but with --list or --why.
     target
-        Instructions that the code may use; native: those of this machine; accel: a program of the accelerator, instead of C.
+        Instructions that the code may use; native: those of this machine; accel: a program of the
+        accelerator, instead of C.
     threads
         Of the compiled code.
     embed
         Link the weights in, instead of writing a file that is mapped.
     count
-        Code that follows every step of the plan through a buffer of its size, and counts the bytes that it moves: a proof, and slow.
+        Code that follows every step of the plan through a buffer of its size, and counts the bytes that it
+        moves: a proof, and slow.
     winograd
-        Largest tiles of Winograd's algorithm, for convolutions 3 x 3 that make whole maps; 0: every convolution is direct.
+        Largest tiles of Winograd's algorithm, for convolutions 3 x 3 that make whole maps; 0: every
+        convolution is direct.
     element
-        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
+        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see
+        docs/cpu-code.md.
     prefix
-        What the names of all symbols and of the library begin with, in place of the model's name: two networks of one name link into one program.
+        What the names of all symbols and of the library begin with, in place of the model's name: two
+        networks of one name link into one program.
     build
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
     list_schedule
-        Say what every thread runs, line by line, after it has been followed independently: functions, rows, barriers, where maps lie. Of C alone.
+        Say what every thread runs, line by line, after it has been followed independently: functions, rows,
+        barriers, where maps lie. Of C alone.
     why
-        Say which kernel makes every operator, and why those that were asked before it did not take it. Of C alone.
+        Say which kernel makes every operator, and why those that were asked before it did not take it. Of C
+        alone.
     fill
         Draw weights at random where the model has only their shapes.
     seed
         Seed of such weights.
     """
     if out_dir is None and (build or not (list_schedule or why)):
-        raise InvalidConfig(f"--out: found none; accepted: a folder{'' if build else ', or --list, or --why'}")
+        raise InvalidConfig(
+            f"--out: found none; accepted: a folder{'' if build else ', or --list, or --why'}"
+        )
     if (list_schedule or why) and count:
         option = "--list" if list_schedule else "--why"
         raise InvalidConfig(
-            f"{option}: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt simulate --group` lists those)"
+            f"{option}: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt "
+            "simulate --group` lists those)"
         )
     if target == "accel":
-        if threads != 1 or embed or count or build or winograd != 4 or element != "float32" or prefix or list_schedule or why or out_dir is None:
+        if (
+            threads != 1
+            or embed
+            or count
+            or build
+            or winograd != 4
+            or element != "float32"
+            or prefix
+            or list_schedule
+            or why
+            or out_dir is None
+        ):
             raise InvalidConfig("--target accel: found an option for C; accepted: --fill and --seed")
     else:
         check_options(target, threads, element)
@@ -116,7 +139,17 @@ def codegen(
     compiler, code = find_compiler(os.environ.get("CC")) if build else (), None
     with progress_line() as report:
         report("printing C", 0.0)
-        source = emit_c(loaded, graph, target, threads=threads, embed=embed, count=count, winograd=winograd, element=element, prefix=prefix)
+        source = emit_c(
+            loaded,
+            graph,
+            target,
+            threads=threads,
+            embed=embed,
+            count=count,
+            winograd=winograd,
+            element=element,
+            prefix=prefix,
+        )
         if list_schedule:
             report("following its threads", 0.3)
             wrong = recount_threads(source.schedule, loaded, graph)
@@ -163,22 +196,40 @@ def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
     files = write_stream(stream, plan, path, out_dir)
     _print_files(files)
     listed, size = tuple(map(FileAnswer.of, files)), len(stream.program)
-    answer(CodegenAnswer(stream.name, "accel", len(plan.groups), listed, commands=stream.commands, instruction_bytes=size))
+    answer(
+        CodegenAnswer(
+            stream.name, "accel", len(plan.groups), listed, commands=stream.commands, instruction_bytes=size
+        )
+    )
     words = len(stream.program) // WORD_BYTES
-    out.print(f"[bold]{escape(stream.name)}[/]: {len(plan.groups)} groups, {stream.commands:,} commands in {words:,} words", soft_wrap=True)
+    out.print(
+        f"[bold]{escape(stream.name)}[/]: {len(plan.groups)} groups, {stream.commands:,} commands in "
+        f"{words:,} words",
+        soft_wrap=True,
+    )
     share = len(stream.program) / max(total_dram(plan.groups).total, 1)
-    out.print(f"instructions {len(stream.program):,} B, {share:.1%} of what the plan moves; memory {stream.memory_bytes:,} B")
+    out.print(
+        f"instructions {len(stream.program):,} B, {share:.1%} of what the plan moves; memory "
+        f"{stream.memory_bytes:,} B"
+    )
     out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
     out.print(f"[dim]lfopt rtl run {shown(out_dir)} runs it[/]", soft_wrap=True)
 
 
 def _kernels(source: CSource) -> tuple[KernelAnswer, ...]:
-    """The kernels of a source, group by group; operators that nothing is left to do for come last in theirs."""
+    """The kernels of a source, group by group; operators that nothing is left to do for come last in
+    theirs.
+    """
     decisions, answers = {one.function.name: one for one in source.decisions}, list[KernelAnswer]()
     for group in source.schedule.groups:
         for one in (decisions[function.name] for function in group.functions):
             answers.append(
-                KernelAnswer(group.id, one.function.operators, one.kernel, {refusal.kernel: _why(refusal.reason) for refusal in one.refused})
+                KernelAnswer(
+                    group.id,
+                    one.function.operators,
+                    one.kernel,
+                    {refusal.kernel: _why(refusal.reason) for refusal in one.refused},
+                )
             )
         answers += [KernelAnswer(group.id, (name,), "none: aliased", {}) for name in group.idle]
     return tuple(answers)
@@ -191,7 +242,11 @@ def _why(reason: str) -> str:
 
 def _print_kernels(kernels: tuple[KernelAnswer, ...]) -> None:
     """The kernel of every operator, and what others said, by numbers: most say the same of many."""
-    rows, reasons, numbers = table("group", "operators", "kernel", "refused"), table("refused", "", ""), dict[tuple[str, str], int]()
+    rows, reasons, numbers = (
+        table("group", "operators", "kernel", "refused"),
+        table("refused", "", ""),
+        dict[tuple[str, str], int](),
+    )
     for column in (*rows.columns[1:], *reasons.columns[1:]):
         column.justify = "left"
     for one in kernels:
@@ -213,23 +268,34 @@ def _print_files(files: tuple[Path, ...]) -> None:
 
 def _print(plan: Plan, graph: Graph, source: CSource, code: int | None) -> None:
     """Operators and memory."""
-    out.print(f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target}", soft_wrap=True)
+    out.print(
+        f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target}", soft_wrap=True
+    )
     if source.loops:
         out.print(f"{plural(len(source.loops), 'operator')} as plain loops, which are slow:")
         kinds = {operator.name: operator.kind for operator in graph.operators}
         why = {name: re.sub(r"node '[^']*' ", "", reason) for name, reason in source.loops.items()}
         for reason in dict.fromkeys(why.values()):
-            out.print(f"  {escape(reason)}: {escape(', '.join(f'{name} ({kinds[name]})' for name in why if why[name] == reason))}")
+            out.print(
+                f"  {escape(reason)}: "
+                f"{escape(', '.join(f'{name} ({kinds[name]})' for name in why if why[name] == reason))}"
+            )
     if source.together:
         out.print(
-            f"{plural(len(source.together), 'group')} in which threads share every row: {escape(', '.join(dict.fromkeys(source.together.values())))}"
+            f"{plural(len(source.together), 'group')} in which threads share every row: "
+            f"{escape(', '.join(dict.fromkeys(source.together.values())))}"
         )
     if not_followed := source.not_followed:
         reasons = ", ".join(f"{why} ({count})" for why, count in Counter(not_followed.values()).most_common())
-        out.print(f"steps of the plan not followed in {plural(len(not_followed), 'group')}: {escape(reasons)}")
+        out.print(
+            f"steps of the plan not followed in {plural(len(not_followed), 'group')}: {escape(reasons)}"
+        )
     arena, many = (
         of_buffer(source.arena_bytes // source.arenas, plan.hardware.buffer_bytes),
         f", {source.arenas} of them" if source.arenas > 1 else "",
     )
     out.print(f"arena {arena}{many}; memory of one caller {source.context_bytes:,} B", soft_wrap=True)
-    out.print(f"weights {source.weights_bytes:,} B" + (f"; machine code {code:,} B" if code is not None else ""), soft_wrap=True)
+    out.print(
+        f"weights {source.weights_bytes:,} B" + (f"; machine code {code:,} B" if code is not None else ""),
+        soft_wrap=True,
+    )

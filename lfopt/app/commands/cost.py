@@ -48,20 +48,21 @@ def cost(
 ) -> int:
     """Price any partition of a network into groups, say what is illegal or does not fit, and make its plan.
 
-    Each group runs in the mode of the scheme that moves the fewest bytes; of equals, the fastest way. Operators that the file does not name are
-    groups of their own.
+    Each group runs in the mode of the scheme that moves the fewest bytes; of equals, the fastest way.
+    Operators that the file does not name are groups of their own.
 
     Example: lfopt cost zoo:squeezenet1_1 --groups mine.csv --buffer 256KiB --out runs/mine
 
-    Exit code 0: the plan is made; 1: the partition is not legal, or a group does not fit; 2: wrong input; 3: written, but some groups have no steps.
+    Exit code 0: the plan is made; 1: the partition is not legal, or a group does not fit; 2: wrong input; 3:
+    written, but some groups have no steps.
 
     Parameters
     ----------
     model
         ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     groups
-        Operators of each group, by their names in the simplified network: JSON (a list of lists, or plan.json), or CSV (a row per group, or columns
-        node,group).
+        Operators of each group, by their names in the simplified network: JSON (a list of lists, or
+        plan.json), or CSV (a row per group, or columns node,group).
     hardware
         Hardware description (YAML).
     buffer
@@ -90,11 +91,21 @@ def cost(
     check_top(top)
     if out_dir is not None:
         check_folder(out_dir)
-    given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue == "on", "band_rows": band_rows, "max_recompute": max_recompute}
+    given = {
+        "scheme": scheme,
+        "traffic": traffic,
+        "epilogue": epilogue == "on",
+        "band_rows": band_rows,
+        "max_recompute": max_recompute,
+    }
     job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **given}, "command line")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=out_dir is not None)
     note(graph)
-    priced = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), read_groups(groups, Dataflow.of(graph)))
+    priced = judge(
+        graph,
+        replace(job, hardware=chip(hardware, buffer, element_bytes)),
+        read_groups(groups, Dataflow.of(graph)),
+    )
     plan = None if priced.draft is None else overlapped(priced.draft.finished(), graph)
     report = None if plan is None else simulate(plan, graph)
     _print(graph.name, priced, report, top)
@@ -126,20 +137,35 @@ def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:
 def _priced(names: tuple[str, ...], price: Cost | DoesNotFit | None) -> PricedAnswer:
     if isinstance(price, Cost):
         return PricedAnswer(names, price.mode, price.dram_bytes, price.buffer_bytes, price.required_bytes)
-    return PricedAnswer(names, does_not_fit=None if price is None else MisfitAnswer(price.needed, price.available, price.store))
+    return PricedAnswer(
+        names,
+        does_not_fit=None if price is None else MisfitAnswer(price.needed, price.available, price.store),
+    )
 
 
 def _print(name: str, priced: PricedPartition, report: Report | None, top: int) -> None:
     hardware = priced.costs.hardware
-    alone = f", {plural(priced.left_out, 'operator')} alone that the file does not name" if priced.left_out else ""
-    out.print(f"[bold]{escape(name)}[/]: {plural(len(priced.groups), 'group')}{alone}; {memories(hardware)}, scheme {priced.costs.scheme}\n")
+    alone = (
+        f", {plural(priced.left_out, 'operator')} alone that the file does not name"
+        if priced.left_out
+        else ""
+    )
+    out.print(
+        f"[bold]{escape(name)}[/]: {plural(len(priced.groups), 'group')}{alone}; {memories(hardware)}, "
+        f"scheme {priced.costs.scheme}\n"
+    )
     for line in priced.illegal[:REASONS]:
         out.print(f"[red]not legal[/] {shown(line)}", soft_wrap=True)
     if rest := priced.illegal[REASONS:]:
         out.print(f"... and {plural(len(rest), 'reason')} more")
-    numbered = sorted(enumerate(zip(priced.groups, priced.prices, strict=True)), key=lambda item: _rank(item[1][1]))
+    numbered = sorted(
+        enumerate(zip(priced.groups, priced.prices, strict=True)), key=lambda item: _rank(item[1][1])
+    )
     known = by_name(priced.costs.dataflow.graph)
-    rows = [[f"{k} {span(names)}", str(len(names)), *_price(price, hardware.buffer_bytes)] for k, (names, price) in numbered[:top]]
+    rows = [
+        [f"{k} {span(names)}", str(len(names)), *_price(price, hardware.buffer_bytes)]
+        for k, (names, price) in numbered[:top]
+    ]
     modules = [scope_of_named(known, names) for _, (names, _) in numbered[:top]]
     out.print(named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules))
     if rest := numbered[top:]:
@@ -147,7 +173,9 @@ def _print(name: str, priced: PricedPartition, report: Report | None, top: int) 
     for k, (names, price) in numbered:
         if isinstance(price, DoesNotFit):
             why = (
-                f"needs {price.needed:,} B of {price.store}, there are {price.available:,}" if price.needed < 1 << 60 else "no buffer is large enough"
+                f"needs {price.needed:,} B of {price.store}, there are {price.available:,}"
+                if price.needed < 1 << 60
+                else "no buffer is large enough"
             )
             out.print(f"[red]does not fit[/] group {k}, {shown(span(names))}: {why}", soft_wrap=True)
     if report is None:
@@ -155,10 +183,20 @@ def _print(name: str, priced: PricedPartition, report: Report | None, top: int) 
             out.print("[dim]lfopt explain says what overflows, and where to cut[/]")
         return
     least = report.baselines.compulsory_bytes
-    out.print(f"\n[bold]{report.dram.total:,} B of DRAM[/], {report.dram.total / max(least, 1):.3f} x compulsory ({least:,} B)")
+    out.print(
+        f"\n[bold]{report.dram.total:,} B of DRAM[/], {report.dram.total / max(least, 1):.3f} x compulsory "
+        f"({least:,} B)"
+    )
     if hardware.l2_bytes:
-        out.print(f"[dim]{report.l2.total:,} B pass through the second level instead; prices of groups are without it[/]")
-    out.print(f"[dim]model: {report.cycles.total:,} cycles, {report.energy.total_pj / 1e6:,.1f} uJ; on {speed(report.hardware)}[/]", soft_wrap=True)
+        out.print(
+            f"[dim]{report.l2.total:,} B pass through the second level instead; prices of groups are without "
+            "it[/]"
+        )
+    out.print(
+        f"[dim]model: {report.cycles.total:,} cycles, {report.energy.total_pj / 1e6:,.1f} uJ; on "
+        f"{speed(report.hardware)}[/]",
+        soft_wrap=True,
+    )
 
 
 def _rank(price: Cost | DoesNotFit | None) -> tuple[int, int]:
@@ -167,7 +205,12 @@ def _rank(price: Cost | DoesNotFit | None) -> tuple[int, int]:
 
 def _price(price: Cost | DoesNotFit | None, beta: int) -> tuple[str, str, str, str]:
     if isinstance(price, Cost):
-        return price.mode, f"{price.dram_bytes:,}", f"{price.buffer_bytes:,}", share_of(price.buffer_bytes, beta)
+        return (
+            price.mode,
+            f"{price.dram_bytes:,}",
+            f"{price.buffer_bytes:,}",
+            share_of(price.buffer_bytes, beta),
+        )
     if price is None:
         return "not legal", "", "", ""
     return "does not fit", "", f"{price.needed:,}" if price.needed < 1 << 60 else "any", ""

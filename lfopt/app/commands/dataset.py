@@ -53,7 +53,8 @@ CHIPS = (  # for networks drawn at random, by their seeds
     replace(LABELLED_FOR, channel_align=8),
 )
 IN_PAPER: tuple[LabelScheme, ...] = ("lbdf", "brr")
-GATES: dict[LabelScheme, bool] = {"brr": False, "gated": True}  # schemes for networks without squeeze-and-excite gates, or for those with
+# schemes for networks without squeeze-and-excite gates, or for those with
+GATES: dict[LabelScheme, bool] = {"brr": False, "gated": True}
 
 
 def dataset(
@@ -67,11 +68,13 @@ def dataset(
     zoo: bool = True,
     form: Annotated[Literal["npz", "pyg"], Parameter(name="--format")] = "npz",
 ) -> None:
-    """Draw fusion groups of many networks as a random search does, and label them with the exact checker at five buffer sizes.
+    """Draw fusion groups of many networks as a random search does, and label them with the exact checker at
+    five buffer sizes.
 
     Example: lfopt dataset networks/*.onnx --groups 2000 --out data/groups
 
-    Writes one file per scheme and network, and dataset.json. What is finished is kept when the command is run again.
+    Writes one file per scheme and network, and dataset.json. What is finished is kept when the command is run
+    again.
 
     Parameters
     ----------
@@ -80,12 +83,14 @@ def dataset(
     out_dir
         Folder of the data set.
     scheme
-        How groups run: lbdf, brr (networks with squeeze-and-excite are left out), or both of them, one after the other; resident; or in a mode that
-        only scheme all has: strips, sliced, gated (networks without squeeze-and-excite are left out).
+        How groups run: lbdf, brr (networks with squeeze-and-excite are left out), or both of them, one after
+        the other; resident; or in a mode that only scheme all has: strips, sliced, gated (networks without
+        squeeze-and-excite are left out).
     groups
         Groups of each scheme; each gives five samples, one per buffer size.
     drawn
-        Networks drawn at random that are added of each family of cells (zoo:cells_dense@0 and on), on chips of several element widths and alignments.
+        Networks drawn at random that are added of each family of cells (zoo:cells_dense@0 and on), on chips
+        of several element widths and alignments.
     seed
         Seed of all draws.
     jobs
@@ -93,25 +98,39 @@ def dataset(
     zoo
         Whether the whole zoo is in.
     form
-        npz: groups and labels, which `lfopt train` reads; pyg: besides, the graphs with all features as PyTorch Geometric's InMemoryDataset
-        reads them, pyg/SCHEME.pt with a card, pyg/SCHEME.json.
+        npz: groups and labels, which `lfopt train` reads; pyg: besides, the graphs with all features as
+        PyTorch Geometric's InMemoryDataset reads them, pyg/SCHEME.pt with a card, pyg/SCHEME.json.
     """
     if groups < 1 or min(seed, drawn) < 0 or jobs < 1:
         raise InvalidConfig(
-            f"--groups {groups}, --seed {seed}, --drawn {drawn}, --jobs {jobs}: accepted: at least 1 group, 1 job, and 0 of the others"
+            f"--groups {groups}, --seed {seed}, --drawn {drawn}, --jobs {jobs}: accepted: at least 1 group, "
+            "1 job, and 0 of the others"
         )
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     workers = processes(jobs, "lfopt dataset", "learn")
-    pyg = needed("explainers.pyg", "lfopt dataset --format pyg", "learn") if form == "pyg" else None  # torch is optional, and slow to import
+    # torch is optional, and slow to import
+    pyg = needed("explainers.pyg", "lfopt dataset --format pyg", "learn") if form == "pyg" else None
     schemes = IN_PAPER if scheme == "both" else (scheme,)
     with progress_line() as report:
         candidates = _networks(_sources(models, drawn, whole_zoo=zoo), report)
-        job = _Labelling(out_dir, groups, seed, tuple(network for network, _ in candidates), _command(models, groups, drawn, seed, whole_zoo=zoo))
+        job = _Labelling(
+            out_dir,
+            groups,
+            seed,
+            tuple(network for network, _ in candidates),
+            _command(models, groups, drawn, seed, whole_zoo=zoo),
+        )
         job.start()
         for name in schemes:
             kept = [network for network, gates in candidates if GATES.get(name, gates) == gates]
-            job.run(name, kept, [network.name for network, gates in candidates if network not in kept], report, workers)
+            job.run(
+                name,
+                kept,
+                [network.name for network, gates in candidates if network not in kept],
+                report,
+                workers,
+            )
             if pyg:
                 report(f"{name}: graphs for PyTorch Geometric", 1.0)
                 job.export(name, pyg)
@@ -123,7 +142,18 @@ def dataset(
 def _command(models: Iterable[str], groups: int, drawn: int, seed: int, *, whole_zoo: bool) -> str:
     """What makes such groups again, but for the folder and the scheme."""
     return shlex.join(
-        ["lfopt", "dataset", *models, *(() if whole_zoo else ["--no-zoo"]), "--groups", str(groups), "--drawn", str(drawn), "--seed", str(seed)]
+        [
+            "lfopt",
+            "dataset",
+            *models,
+            *(() if whole_zoo else ["--no-zoo"]),
+            "--groups",
+            str(groups),
+            "--drawn",
+            str(drawn),
+            "--seed",
+            str(seed),
+        ]
     )
 
 
@@ -133,7 +163,9 @@ def dataflow(source: str) -> Dataflow:
 
 
 def drawer(costs: GroupCosts) -> Draw:
-    """How a random search comes by groups: a random scheme, whose groups are cut at random until each fits or is a single operator."""
+    """How a random search comes by groups: a random scheme,
+    whose groups are cut at random until each fits or is a single operator.
+    """
     partitions = Partitions(costs)
 
     def draw(seed: Seed, fits: Fits) -> Iterator[int]:
@@ -187,7 +219,10 @@ def _networks(sources: Sequence[str], report: ReportProgress) -> list[tuple[Netw
         if not len(flow):
             raise InvalidConfig(f"{source}: has no operators to fuse")
         where = source if in_zoo else str(Path(source).resolve())
-        networks.setdefault((name, digest), (NetworkSource(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
+        networks.setdefault(
+            (name, digest),
+            (NetworkSource(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)),
+        )
     return list(networks.values())
 
 
@@ -211,7 +246,13 @@ class _Labelling:
         """What must not change between runs that share a folder."""
         networks = {network.stem: network.fingerprint for network in self.networks}
         hardware = {key: getattr(LABELLED_FOR, key) for key in CHIP}
-        return {"groups": self.groups, "seed": self.seed, "betas": list(BETAS), "hardware": hardware, "networks": networks}
+        return {
+            "groups": self.groups,
+            "seed": self.seed,
+            "betas": list(BETAS),
+            "hardware": hardware,
+            "networks": networks,
+        }
 
     def _request(self, network: NetworkSource, scheme: LabelScheme, count: int) -> ShardRequest:
         return ShardRequest(network, scheme, count, self.seed, chip(network))
@@ -225,15 +266,36 @@ class _Labelling:
         before = read_manifest(self.folder).get("settings", {})
         for key, value in self.settings.items():
             if (existing := before.get(key)) != value:
-                shown = f"found {existing}, asked for {value}" if isinstance(value, int) else "they are not the same"
-                raise InvalidConfig(f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, or another folder")
+                shown = (
+                    f"found {existing}, asked for {value}"
+                    if isinstance(value, int)
+                    else "they are not the same"
+                )
+                raise InvalidConfig(
+                    f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, "
+                    "or another folder"
+                )
 
-    def run(self, scheme: LabelScheme, networks: Sequence[NetworkSource], left_out: Sequence[str], report: ReportProgress, workers: Workers) -> None:
+    def run(
+        self,
+        scheme: LabelScheme,
+        networks: Sequence[NetworkSource],
+        left_out: Sequence[str],
+        report: ReportProgress,
+        workers: Workers,
+    ) -> None:
         """Make what is not yet there of one scheme, and list all of it in the manifest."""
         counts = quotas([(network.family, network.operators) for network in networks], self.groups)
-        requests = [self._request(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]
+        requests = [
+            self._request(network, scheme, count)
+            for network, count in zip(networks, counts, strict=True)
+            if count
+        ]
         entries = {request.file: entry for request in requests if (entry := self._kept(request))}
-        waiting = sorted((request for request in requests if request.file not in entries), key=lambda request: -request.network.operators)
+        waiting = sorted(
+            (request for request in requests if request.file not in entries),
+            key=lambda request: -request.network.operators,
+        )
         total = sum(request.network.operators for request in requests)
         labelled = total - sum(request.network.operators for request in waiting)
 
@@ -241,7 +303,12 @@ class _Labelling:
             listed = [entries[request.file] for request in requests if request.file in entries]
             data = read_manifest(self.folder)
             command = f"{self.command} --scheme {scheme}"
-            data["schemes"][scheme] = {"finished": finished, "command": command, "left_out": left_out, "networks": listed}
+            data["schemes"][scheme] = {
+                "finished": finished,
+                "command": command,
+                "left_out": left_out,
+                "networks": listed,
+            }
             self._write(data)
 
         report(f"{scheme}: {len(entries)} of {len(requests)} networks", labelled / max(total, 1))
@@ -255,11 +322,17 @@ class _Labelling:
             note(finished=True)
         except KeyboardInterrupt:
             note(finished=False)
-            err.print(f"{scheme}: {len(entries)} of {len(requests)} networks are finished; the same command goes on from there", highlight=False)
+            err.print(
+                f"{scheme}: {len(entries)} of {len(requests)} networks are finished; the same command goes "
+                "on from there",
+                highlight=False,
+            )
             raise
 
     def _kept(self, request: ShardRequest) -> dict[str, Any] | None:
-        """The entry of a shard that is there; None if it must be made. Raises InvalidConfig if it was made otherwise."""
+        """The entry of a shard that is there; None if it must be made. Raises InvalidConfig if it was made
+        otherwise.
+        """
         path = self.folder / request.file
         if not path.exists():
             return None
@@ -269,10 +342,14 @@ class _Labelling:
             err.print(f"note: {error}; it is made anew", style="yellow", markup=False, soft_wrap=True)
             return None
         if shard.settings != request.settings:
-            raise InvalidConfig(f"{path}: was made with other settings; accepted: the same, or another folder")
+            raise InvalidConfig(
+                f"{path}: was made with other settings; accepted: the same, or another folder"
+            )
         flow = seen(dataflow(request.network.source), request.scheme)
         if outdated(shard, Checker.of(flow, request.hardware, request.scheme)):
-            raise InvalidConfig(f"{path}: has other labels than the checker gives now; remove it, or take another folder")
+            raise InvalidConfig(
+                f"{path}: has other labels than the checker gives now; remove it, or take another folder"
+            )
         return self._entry(request, shard)
 
     def _save(self, request: ShardRequest, shard: Shard) -> None:
@@ -300,7 +377,10 @@ class _Labelling:
         data = Dataset.read(self.folder, scheme, dataflow)
         (self.folder / "pyg").mkdir(exist_ok=True)
         write_with(self.folder / f"pyg/{scheme}.pt", partial(pyg.save, data))
-        card = {**pyg.card(data, self.entries(scheme)["command"]), "sha256": sha256(self.folder / f"pyg/{scheme}.pt")}
+        card = {
+            **pyg.card(data, self.entries(scheme)["command"]),
+            "sha256": sha256(self.folder / f"pyg/{scheme}.pt"),
+        }
         write_text(self.folder / f"pyg/{scheme}.json", json.dumps(card, indent=1) + "\n")
 
     def _write(self, data: dict[str, Any]) -> None:
@@ -322,11 +402,28 @@ def _print(scheme: str, manifest: dict[str, Any]) -> None:
         rows.append((network["name"], network["family"], f"{count:,}", f"{entry['samples']:,}", *shares))
     count, samples = (sum(entry[key] for entry in entries) for key in ("groups", "samples"))
     valid = np.sum([entry["valid"] for entry in entries], axis=0)
-    rows.append(("total", "", f"{count:,}", f"{samples:,}", *(f"{100 * share:.0f}" for share in valid / max(count, 1))))
+    rows.append(
+        (
+            "total",
+            "",
+            f"{count:,}",
+            f"{samples:,}",
+            *(f"{100 * share:.0f}" for share in valid / max(count, 1)),
+        )
+    )
     out.print(f"[bold]{scheme}: % of groups that are valid, by KiB of buffer[/]")
-    out.print(spread(("network", "family", "groups", "samples", *sizes), rows, stretch=(0, 1), bold={len(entries)}))
+    out.print(
+        spread(("network", "family", "groups", "samples", *sizes), rows, stretch=(0, 1), bold={len(entries)})
+    )
     if manifest["left_out"]:
-        out.print(f"[dim]left out for their squeeze-and-excite gates, or the lack of them:[/] {escape(', '.join(manifest['left_out']))}")
-    if short := [f"{entry['network']['name']} {entry['asked'] - entry['groups']}" for entry in entries if entry["groups"] < entry["asked"]]:
+        out.print(
+            "[dim]left out for their squeeze-and-excite gates, or the lack of them:[/] "
+            f"{escape(', '.join(manifest['left_out']))}"
+        )
+    if short := [
+        f"{entry['network']['name']} {entry['asked'] - entry['groups']}"
+        for entry in entries
+        if entry["groups"] < entry["asked"]
+    ]:
         out.print(f"[dim]fewer groups turned up than were asked for:[/] {escape(', '.join(short))}")
     out.print()

@@ -8,7 +8,15 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.markup import escape
 
-from lfopt.app.answers.plans import ChangeAnswer, ChangedGroup, DiffAnswer, MisfitAnswer, MovedAnswer, SettingAnswer, SideAnswer
+from lfopt.app.answers.plans import (
+    ChangeAnswer,
+    ChangedGroup,
+    DiffAnswer,
+    MisfitAnswer,
+    MovedAnswer,
+    SettingAnswer,
+    SideAnswer,
+)
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_top
 from lfopt.app.comparison import Changed, Comparison, compare, numbered, reasons
@@ -26,8 +34,9 @@ def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) 
 
     Example: lfopt diff runs/bytes runs/cycles --html bytes-cycles.html
 
-    Operators are compared by name; what is compared is the smallest sets of them that are whole groups in both plans. Every claim of both plans is
-    recounted first. Exit code 0: they are alike in groups, bytes and cycles; 1: they are not.
+    Operators are compared by name; what is compared is the smallest sets of them that are whole groups in
+    both plans. Every claim of both plans is recounted first. Exit code 0: they are alike in groups, bytes and
+    cycles; 1: they are not.
 
     Parameters
     ----------
@@ -53,23 +62,46 @@ def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) 
 
 def _answer(comparison: Comparison) -> DiffAnswer:
     settings = tuple(SettingAnswer(*setting) for setting in comparison.settings)
-    return DiffAnswer(settings, _side(comparison.before), _side(comparison.after), comparison.same, tuple(map(_change, comparison.changed)))
+    return DiffAnswer(
+        settings,
+        _side(comparison.before),
+        _side(comparison.after),
+        comparison.same,
+        tuple(map(_change, comparison.changed)),
+    )
 
 
 def _side(report: Report) -> SideAnswer:
-    return SideAnswer(report.dram, report.dram.total, len(report.groups), report.macs, report.cycles.total, report.energy.total_pj)
+    return SideAnswer(
+        report.dram,
+        report.dram.total,
+        len(report.groups),
+        report.macs,
+        report.cycles.total,
+        report.energy.total_pj,
+    )
 
 
 def _change(changed: Changed) -> ChangeAnswer:
-    before, after = (tuple(ChangedGroup(g.id, g.mode, g.dram.total, g.cycles.total) for g in side) for side in (changed.before, changed.after))
+    before, after = (
+        tuple(ChangedGroup(g.id, g.mode, g.dram.total, g.cycles.total) for g in side)
+        for side in (changed.before, changed.after)
+    )
     moved = tuple(MovedAnswer(*tensor) for tensor in changed.tensors)
     unfit = tuple(MisfitAnswer(unfit.needed, unfit.available, unfit.store) for unfit in changed.unfit)
     return ChangeAnswer(changed.change, changed.nodes, before, after, moved, unfit)
 
 
 def _print(comparison: Comparison, top: int, known: Mapping[str, Operator]) -> None:
-    name = comparison.before.model if comparison.before.model == comparison.after.model else f"{comparison.before.model} and {comparison.after.model}"
-    out.print(f"[bold]{escape(name)}[/]: {plural(comparison.same, 'group')} alike, {plural(len(comparison.changed), 'change')}\n")
+    name = (
+        comparison.before.model
+        if comparison.before.model == comparison.after.model
+        else f"{comparison.before.model} and {comparison.after.model}"
+    )
+    out.print(
+        f"[bold]{escape(name)}[/]: {plural(comparison.same, 'group')} alike, "
+        f"{plural(len(comparison.changed), 'change')}\n"
+    )
     if comparison.settings:
         out.print(spread(("asked for", "before", "after"), comparison.settings, stretch=(0,)))
         out.print()
@@ -101,6 +133,14 @@ def _changes(listed: Sequence[Changed], known: Mapping[str, Operator]) -> Render
     for number, changed in enumerate(listed, 1):
         nodes = changed.nodes
         sides = numbered(changed.before), numbered(changed.after)
-        rows.append([f"{number} {span(nodes)}", changed.change, *sides, f"{changed.more_bytes:+,}", f"{changed.more_cycles:+,}"])
+        rows.append(
+            [
+                f"{number} {span(nodes)}",
+                changed.change,
+                *sides,
+                f"{changed.more_bytes:+,}",
+                f"{changed.more_cycles:+,}",
+            ]
+        )
     modules = [scope_of_named(known, changed.nodes) for changed in listed]
     return named_table(("operators", "change", "before", "after", "bytes", "cycles*"), rows, modules)

@@ -34,19 +34,22 @@ def execute(
     fill: bool = False,
     check: bool = True,
 ) -> int:
-    """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory port.
+    """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory
+    port.
 
     Example: lfopt execute runs/mobilenet_v2 --seed 1
 
-    Reading a row that is not on chip, writing past a ring or past the buffer, or using what nobody stored stops the run. Exit code 0: bytes counted
-    equal bytes planned, and the outputs are those of the plain reference; 1: something differs, or no group of the plan has steps.
+    Reading a row that is not on chip, writing past a ring or past the buffer, or using what nobody stored
+    stops the run. Exit code 0: bytes counted equal bytes planned, and the outputs are those of the plain
+    reference; 1: something differs, or no group of the plan has steps.
 
     Parameters
     ----------
     plan
         plan.json, or the folder it is in.
     inputs
-        .npz with one array per graph input. Without it, inputs are drawn at random. Float arrays are quantised where the model takes integers.
+        .npz with one array per graph input. Without it, inputs are drawn at random. Float arrays are
+        quantised where the model takes integers.
     output
         .npz to write the graph outputs to, as real numbers.
     seed
@@ -54,7 +57,8 @@ def execute(
     fill
         Draw weights at random where the model has only their shapes.
     check
-        Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
+        Compare the outputs with the reference of the whole network, in float64. What they may be off follows
+        from what rounding does to this network.
     """
     loaded, graph = load_planned(plan)
     rng = generator(seed)
@@ -89,12 +93,21 @@ def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | N
         if group.l2 != counted.l2:
             wrong.append(f"group {group.id}: planned {group.l2}, counted {counted.l2}")
         if group.allocated_bytes != counted.peak_bytes:
-            wrong.append(f"group {group.id}: planned {group.allocated_bytes:,} B of buffer, found {counted.peak_bytes:,} B")
+            wrong.append(
+                f"group {group.id}: planned {group.allocated_bytes:,} B of buffer, found "
+                f"{counted.peak_bytes:,} B"
+            )
         weights = store_ends(group.places, plan.hardware).get("weight buffer", 0)
         if weights != counted.weight_peak_bytes:
-            wrong.append(f"group {group.id}: planned {weights:,} B of weight buffer, found {counted.weight_peak_bytes:,} B")
+            wrong.append(
+                f"group {group.id}: planned {weights:,} B of weight buffer, found "
+                f"{counted.weight_peak_bytes:,} B"
+            )
     wrong += [str(one) for one in agreements or () if one.wrong]
-    peak, weights = (max((getattr(group, name) for group in done.groups), default=0) for name in ("peak_bytes", "weight_peak_bytes"))
+    peak, weights = (
+        max((getattr(group, name) for group in done.groups), default=0)
+        for name in ("peak_bytes", "weight_peak_bytes")
+    )
     return ExecuteAnswer(
         planned=planned,
         counted=done.dram,
@@ -118,7 +131,9 @@ def _print(findings: ExecuteAnswer, plan: Plan) -> None:
             rows.add_row(name, f"{getattr(findings.planned, name):,}", f"{getattr(findings.counted, name):,}")
     rows.add_row("all", f"{findings.planned.total:,}", f"{findings.counted.total:,}", style="bold")
     if plan.hardware.l2_bytes:
-        rows.add_row("second level, beside", f"{findings.l2_planned.total:,}", f"{findings.l2_counted.total:,}")
+        rows.add_row(
+            "second level, beside", f"{findings.l2_planned.total:,}", f"{findings.l2_counted.total:,}"
+        )
     if findings.not_executed.total:
         rows.add_row("by formula, not executed", f"{findings.not_executed.total:,}", "", style="yellow")
     out.print(rows)
@@ -136,4 +151,7 @@ def _print(findings: ExecuteAnswer, plan: Plan) -> None:
         out.print("[yellow]no group of the plan has steps: nothing was executed, nothing counted[/]")
     else:
         but = f", but for {findings.not_executed.total:,} B by formula" if findings.not_executed.total else ""
-        out.print(f"[green]bytes counted equal bytes planned{but}; outputs {'equal the reference' if findings.compared else 'not compared'}[/]")
+        out.print(
+            f"[green]bytes counted equal bytes planned{but}; outputs "
+            f"{'equal the reference' if findings.compared else 'not compared'}[/]"
+        )

@@ -15,7 +15,17 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.explain_cycles import print_cycles
 from lfopt.app.commands.options import InputShapes, check_figure, check_seconds, check_top, chip
 from lfopt.app.config import Rules, Scheme
-from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers
+from lfopt.app.explain import (
+    Blame,
+    ExplainerName,
+    Explanation,
+    Repair,
+    as_data,
+    costs_of_plan,
+    divided,
+    explained,
+    explainers,
+)
 from lfopt.app.explain_cycles import cycles_of
 from lfopt.app.nodes import chosen
 from lfopt.app.origins import named_table
@@ -70,16 +80,19 @@ def explain(
     rules: Rules = "default",
     save: Path | None = None,
 ) -> None:
-    """Say what overflows where operators do not fit the buffer as one group, by how much, and the cheapest cut that repairs it.
+    """Say what overflows where operators do not fit the buffer as one group, by how much, and the cheapest
+    cut that repairs it.
 
     Example: lfopt explain runs/mobilenet_v2 --group 3 --grow
 
     Parameters
     ----------
     target
-        ONNX file or zoo:NAME, with --nodes; or a plan (plan.json, or the folder it is in), with --group or --nodes.
+        ONNX file or zoo:NAME, with --nodes; or a plan (plan.json, or the folder it is in), with --group or
+        --nodes.
     nodes
-        The group: names of operators and ranges A..B (all operators on paths from A to B), with commas between. Whatever lies between is added.
+        The group: names of operators and ranges A..B (all operators on paths from A to B), with commas
+        between. Whatever lies between is added.
     group
         This group of the plan.
     grow
@@ -93,9 +106,11 @@ def explain(
     element_bytes
         Bytes per element of a feature map (2 if nothing else is said).
     explainer
-        Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are weights for the scheme. gnne needs torch.
+        Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are
+        weights for the scheme. gnne needs torch.
     objective
-        cycles: also say where those of a group go that runs: what it takes without each map, without each operator, and cut at each link.
+        cycles: also say where those of a group go that runs: what it takes without each map, without each
+        operator, and cut at each link.
     time_limit
         Seconds for the exact search for the best cut; of objective cycles, for looking at links.
     top
@@ -108,7 +123,8 @@ def explain(
         Graph simplification of a model: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     save
-        Also draw the group into this file (NAME.svg or NAME.png): operators, links by their scores, the cheapest cut.
+        Also draw the group into this file (NAME.svg or NAME.png): operators, links by their scores, the
+        cheapest cut.
     """
     check_top(top)
     check_seconds(time_limit)
@@ -116,20 +132,33 @@ def explain(
         check_figure(save)
     if (nodes is None) == (group is None):
         given = "neither --nodes nor --group" if nodes is None else "both --nodes and --group"
-        raise InvalidConfig(f"lfopt explain: found {given}; accepted: --nodes A..B of a network, or --group N of a plan")
+        raise InvalidConfig(
+            f"lfopt explain: found {given}; accepted: --nodes A..B of a network, or --group N of a plan"
+        )
     if grow and group is None:
         raise InvalidConfig("--grow: found no --group; accepted: with --group N of a plan")
     is_plan = Path(target).is_dir() or target.endswith(".json")
     if group is not None and not is_plan:
-        raise InvalidConfig(f"--group: found {target}, which is no plan; accepted: plan.json or its folder, or --nodes A..B")
+        raise InvalidConfig(
+            f"--group: found {target}, which is no plan; accepted: plan.json or its folder, or --nodes A..B"
+        )
     options = {"hardware": hardware, "buffer": buffer, "element_bytes": element_bytes}
     query = (
         _of_plan(Path(target), nodes, group, scheme, **options)
         if is_plan
-        else _of_model(load_network(target, parse_shapes(input_shape), rules, weights=False), nodes or "", scheme, **options)
+        else _of_model(
+            load_network(target, parse_shapes(input_shape), rules, weights=False),
+            nodes or "",
+            scheme,
+            **options,
+        )
     )
-    explanation = explained(query.costs, query.group, explainers(query.costs, tuple(dict.fromkeys(explainer)), seed), time_limit)
-    grown = growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number) if grow else []
+    explanation = explained(
+        query.costs, query.group, explainers(query.costs, tuple(dict.fromkeys(explainer)), seed), time_limit
+    )
+    grown = (
+        growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number) if grow else []
+    )
     cycles = cycles_of(query.costs, query.group, time_limit) if objective == "cycles" else None
     _print(query, explanation, top)
     if grow:
@@ -142,7 +171,12 @@ def explain(
 
         write_figure(save, explanation, query.costs.dataflow, query.title)
         out.print(f"[dim]wrote[/] {shown(save)}", soft_wrap=True)
-    answer({**_data(query, explanation, grown if grow else None), "cycles": None if cycles is None else asdict(cycles)})
+    answer(
+        {
+            **_data(query, explanation, grown if grow else None),
+            "cycles": None if cycles is None else asdict(cycles),
+        }
+    )
 
 
 def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _ExplainQuery:
@@ -151,10 +185,14 @@ def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -
     return _ExplainQuery(costs, _chosen(costs, nodes), graph.name)
 
 
-def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any) -> _ExplainQuery:
+def _of_plan(
+    file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any
+) -> _ExplainQuery:
     plan, graph = load_planned(file)
     if group is not None and not 0 <= group < len(plan.groups):
-        raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(plan.groups) - 1}")
+        raise InvalidConfig(
+            f"--group: found {group}; accepted: a group of the plan, 0 to {len(plan.groups) - 1}"
+        )
     given = plan.hardware
     if options["hardware"] is not None:
         given = chip(**options)
@@ -178,8 +216,17 @@ def _chosen(costs: GroupCosts, nodes: str) -> int:
 
 def _data(query: _ExplainQuery, explanation: Explanation, grown: Sequence[Growth] | None) -> dict[str, Any]:
     hardware, flow = query.costs.hardware, query.costs.dataflow
-    chip_data = {"buffer_bytes": hardware.buffer_bytes, "element_bytes": hardware.element_bytes, "scheme": query.costs.scheme}
-    data = {"model": query.model, **chip_data, "group": query.number if query.groups else None, **as_data(explanation, flow)}
+    chip_data = {
+        "buffer_bytes": hardware.buffer_bytes,
+        "element_bytes": hardware.element_bytes,
+        "scheme": query.costs.scheme,
+    }
+    data = {
+        "model": query.model,
+        **chip_data,
+        "group": query.number if query.groups else None,
+        **as_data(explanation, flow),
+    }
     if grown is not None:
         data["grown"] = [
             {
@@ -198,7 +245,7 @@ def _data(query: _ExplainQuery, explanation: Explanation, grown: Sequence[Growth
     return data
 
 
-# -- the group -------------------------------------------------------------------------------------------------------------------------------
+# -- the group -----------------------------------------------------------------------------------------------
 
 
 def _print(query: _ExplainQuery, explanation: Explanation, top: int) -> None:
@@ -230,14 +277,25 @@ def _print_need(explanation: Explanation, weight_buffer: int) -> None:
             sufficient = f"{of_buffer(need.bytes, need.available)}, in mode {need.mode}"
         out.print(f"[bold green]fits[/]: {sufficient}")
     else:
-        out.print(f"[bold red]does not fit[/]: needs {need.bytes:,} of {need.available:,} B in mode {need.mode}, {need.over:,} B too many")
+        out.print(
+            f"[bold red]does not fit[/]: needs {need.bytes:,} of {need.available:,} B in mode {need.mode}, "
+            f"{need.over:,} B too many"
+        )
     if weight_buffer and not need.never:
         out.print(f"its weights take {of_buffer(need.weights, weight_buffer, 'weight buffer')}")
     if cost is not None:
         saved = explanation.alone_bytes - cost.dram_bytes
-        than = f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone" if explanation.group & (explanation.group - 1) else ""
+        than = (
+            f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone"
+            if explanation.group & (explanation.group - 1)
+            else ""
+        )
         runs = "moves" if need.fits else f"runs all the same, in mode {cost.mode}: moves"
-        more = f"{cost.dram_bytes - explanation.whole_bytes:,} B more than in one piece" if cost.dram_bytes > explanation.whole_bytes else ""
+        more = (
+            f"{cost.dram_bytes - explanation.whole_bytes:,} B more than in one piece"
+            if cost.dram_bytes > explanation.whole_bytes
+            else ""
+        )
         out.print(", ".join(text for text in (f"{runs} {cost.dram_bytes:,} B", more, than) if text))
     if need.enough:
         sufficient = (
@@ -245,7 +303,9 @@ def _print_need(explanation: Explanation, weight_buffer: int) -> None:
             if explanation.enough_bytes != (cost.dram_bytes if cost else explanation.whole_bytes)
             else ""
         )
-        out.print(f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){sufficient}")
+        out.print(
+            f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){sufficient}"
+        )
 
 
 def _print_uses(explanation: Explanation, top: int) -> None:
@@ -259,7 +319,11 @@ def _print_uses(explanation: Explanation, top: int) -> None:
         size = sum(use.bytes for use in rest)
         rows.append((_others(rest), "", "", "", f"{size:,}", _share(size, need.bytes)))
     rows.append(("all", "", "", "", f"{need.bytes:,}", "100.0 %"))
-    out.print(spread(("what takes the buffer", "role", "rows", "B a row", "bytes", "share"), rows, bold={len(rows) - 1}))
+    out.print(
+        spread(
+            ("what takes the buffer", "role", "rows", "B a row", "bytes", "share"), rows, bold={len(rows) - 1}
+        )
+    )
 
 
 def _others(rest: Sequence[object]) -> str:
@@ -270,15 +334,20 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / max(whole, 1):.1f} %"
 
 
-# -- what repairs it -------------------------------------------------------------------------------------------------------------------------
+# -- what repairs it -----------------------------------------------------------------------------------------
 
 
 def _print_repair(best: Repair, explanation: Explanation, costs: GroupCosts, top: int) -> None:
     if len(best.groups) == 1:
-        out.print(f"[bold]no cut moves fewer bytes[/] than the {best.dram_bytes:,} B of the group as it runs [dim]({_proof(best)})[/]")
+        out.print(
+            f"[bold]no cut moves fewer bytes[/] than the {best.dram_bytes:,} B of the group as it runs "
+            f"[dim]({_proof(best)})[/]"
+        )
         return
     flow, count = costs.dataflow, len(best.groups)
-    out.print(f"[bold]cheapest cut: {count} groups, {best.dram_bytes:,} B of DRAM[/] [dim]({_proof(best)})[/]")
+    out.print(
+        f"[bold]cheapest cut: {count} groups, {best.dram_bytes:,} B of DRAM[/] [dim]({_proof(best)})[/]"
+    )
     more, less = best.dram_bytes - best.whole_bytes, explanation.alone_bytes - best.dram_bytes
     out.print(f"as one group {best.whole_bytes:,} B, {more:,} less; as operators alone {less:,} more")
     rows: list[tuple[str, ...]] = []
@@ -286,15 +355,36 @@ def _print_repair(best: Repair, explanation: Explanation, costs: GroupCosts, top
         cost = costs.price(group)
         assert cost is not None, "the groups of a cut are legal"
         names = flow.names(group)
-        rows.append((f"{k} {span(names)}", str(len(names)), cost.mode, f"{cost.buffer_bytes:,}", f"{costs.dram(group).total:,}"))
+        rows.append(
+            (
+                f"{k} {span(names)}",
+                str(len(names)),
+                cost.mode,
+                f"{cost.buffer_bytes:,}",
+                f"{costs.dram(group).total:,}",
+            )
+        )
     if count > 2 * top:
         rest = best.groups[2 * top :]
-        rows.append((_others(rest), str(sum(g.bit_count() for g in rest)), "", "", f"{sum(costs.dram(g).total for g in rest):,}"))
-    modules = [scope_of(flow.operators[i] for i in bits(group)) for group in best.groups[: 2 * top]] + [""] * (count > 2 * top)
+        rows.append(
+            (
+                _others(rest),
+                str(sum(g.bit_count() for g in rest)),
+                "",
+                "",
+                f"{sum(costs.dram(g).total for g in rest):,}",
+            )
+        )
+    modules = [scope_of(flow.operators[i] for i in bits(group)) for group in best.groups[: 2 * top]] + [
+        ""
+    ] * (count > 2 * top)
     out.print(named_table(("group", "ops", "mode", "buffer B", "DRAM bytes"), rows, modules))
     out.print()
     shown, rest = best.crossings[:top], best.crossings[top:]
-    rows = [(flow.maps[c.map].name, f"{c.bytes:,}", _movement(c.stored_by, c.loaded_by), f"{c.added:,}") for c in shown]
+    rows = [
+        (flow.maps[c.map].name, f"{c.bytes:,}", _movement(c.stored_by, c.loaded_by), f"{c.added:,}")
+        for c in shown
+    ]
     if rest:
         rows.append((_others(rest), f"{sum(c.bytes for c in rest):,}", "", f"{sum(c.added for c in rest):,}"))
     if best.again:
@@ -315,34 +405,67 @@ def _movement(stored_by: int, loaded_by: tuple[int, ...], most: int = 4) -> str:
     return f"{stored_by if stored_by >= 0 else 'outside'} → {', '.join(map(str, loaded_by[:most]))}{more}"
 
 
-# -- what explanations say -------------------------------------------------------------------------------------------------------------------
+# -- what explanations say -----------------------------------------------------------------------------------
 
 
 def _print_blames(explanation: Explanation, flow: Dataflow, top: int) -> None:
     blames, best = explanation.blames, explanation.repair
-    cut = divided(explanation.links, best.groups) if best is not None else [False] * explanation.links.shape[1]
+    cut = (
+        divided(explanation.links, best.groups) if best is not None else [False] * explanation.links.shape[1]
+    )
     count = explanation.links.shape[1]
     ranks = np.full((len(blames), count), count)
     for rank, blame in zip(ranks, blames, strict=True):
         rank[blame.ranking] = range(len(blame.ranking))
-    order = np.lexsort((ranks.sum(0), ranks.min(0))).tolist()  # by the best place that any of them gives a link
+    # by the best place that any of them gives a link
+    order = np.lexsort((ranks.sum(0), ranks.min(0))).tolist()
     shown = order[:top] + [k for k in order[top:] if cut[k]][:top]
     prefix = shared_prefix(flow.names(explanation.group))
-    rows = [(_link(explanation, flow, k, len(prefix)), "cut" if cut[k] else "", *(_score(blame, k) for blame in blames)) for k in shown]
+    rows = [
+        (
+            _link(explanation, flow, k, len(prefix)),
+            "cut" if cut[k] else "",
+            *(_score(blame, k) for blame in blames),
+        )
+        for k in shown
+    ]
     if count > len(shown):
-        rows.append((f"{count - len(shown)} other link{'s' * (count - len(shown) > 1)}", "", *([""] * len(blames))))
+        rows.append(
+            (f"{count - len(shown)} other link{'s' * (count - len(shown) > 1)}", "", *([""] * len(blames)))
+        )
     if best is not None and explanation.cost is None:
-        rows.append(("SPLIT gives, groups", "", *(f"{len(blame.groups)}" if blame.groups else "none" for blame in blames)))
-        rows.append(("DRAM bytes", "", *(f"{blame.dram_bytes:,}" if blame.groups else NONE for blame in blames)))
-        above = [f"+{100 * (blame.dram_bytes / max(best.dram_bytes, 1) - 1):.2f} %" if blame.groups else NONE for blame in blames]
+        rows.append(
+            (
+                "SPLIT gives, groups",
+                "",
+                *(f"{len(blame.groups)}" if blame.groups else "none" for blame in blames),
+            )
+        )
+        rows.append(
+            ("DRAM bytes", "", *(f"{blame.dram_bytes:,}" if blame.groups else NONE for blame in blames))
+        )
+        above = [
+            f"+{100 * (blame.dram_bytes / max(best.dram_bytes, 1) - 1):.2f} %" if blame.groups else NONE
+            for blame in blames
+        ]
         rows.append(("above the cheapest cut", "", *above))
     where = f"links to blame in {prefix[:-1]}" if prefix else "links to blame"
-    out.print(spread((where, "", *(blame.explainer for blame in blames)), rows, bold={k for k, link in enumerate(shown) if cut[link]}))
+    out.print(
+        spread(
+            (where, "", *(blame.explainer for blame in blames)),
+            rows,
+            bold={k for k, link in enumerate(shown) if cut[link]},
+        )
+    )
     out.print("[dim]the higher, the more to blame; cut: the cheapest cut goes through this link[/]")
     if any(not flow.preds[v] >> u & 1 for u, v in explanation.links.T[shown].tolist()):
         out.print("[dim]~: both read the same map from outside[/]")
     if any(blame.explainer == "analytic" for blame in blames):
-        counted = "buffer that a cut there frees" if not explanation.need.never else "maps and weights that a cut there keeps out of what cannot run"
+        counted = (
+            "buffer that a cut there frees"
+            if not explanation.need.never
+            else "maps and weights that a cut there keeps out of what cannot run"
+        )
         out.print(f"[dim]analytic: bytes of {counted}[/]")
 
 
@@ -357,7 +480,7 @@ def _score(blame: Blame, k: int) -> str:
     return NONE if score == -np.inf else f"{score:,.{DIGITS.get(blame.explainer, 3)}f}"
 
 
-# -- its neighbours --------------------------------------------------------------------------------------------------------------------------
+# -- its neighbours ------------------------------------------------------------------------------------------
 
 
 def _print_grown(query: _ExplainQuery, grown: Sequence[Growth]) -> None:
@@ -370,14 +493,28 @@ def _print_grown(query: _ExplainQuery, grown: Sequence[Growth]) -> None:
     for growth in able:
         cut = growth.cut
         most = next((named(use) for use in cut.largest), "")
-        rows.append((_taken(growth, flow), f"{cut.saves:,}", _over(query, growth), f"{cut.enough:,}" if cut.enough else NONE, most))
+        rows.append(
+            (
+                _taken(growth, flow),
+                f"{cut.saves:,}",
+                _over(query, growth),
+                f"{cut.enough:,}" if cut.enough else NONE,
+                most,
+            )
+        )
     out.print()
     if rows:
         gains = [k for k, growth in enumerate(able) if growth.cut.verdict == "gain"]
-        out.print(spread(("grown by", "saves B", "over B", "enough B", "most for"), rows, stretch=(0, 4), bold=gains))
+        out.print(
+            spread(
+                ("grown by", "saves B", "over B", "enough B", "most for"), rows, stretch=(0, 4), bold=gains
+            )
+        )
         out.print("[dim]saves: DRAM bytes, in a buffer large enough; enough: the smallest that is[/]")
     if cycles := [growth for growth in grown if growth.cut.verdict == "cycle"]:
-        listed = ", ".join(f"group {growth.group}" if growth.whole else flow.names(growth.operators)[0] for growth in cycles)
+        listed = ", ".join(
+            f"group {growth.group}" if growth.whole else flow.names(growth.operators)[0] for growth in cycles
+        )
         out.print(f"[dim]not possible, since the groups would wait for one another: {escape(listed)}[/]")
 
 

@@ -11,9 +11,13 @@ from lfopt.app.screen import out, spread
 def print_cycles(group: GroupCycles, top: int) -> None:
     """Where the cycles go: in all, by tensor, by operator, and what cutting each link would bring."""
     saved = group.alone - group.cycles
-    out.print(f"[bold]{group.cycles:,} cycles[/] in mode {group.mode}, {abs(saved):,} {'less' if saved >= 0 else 'more'} than its operators alone")
     out.print(
-        f"the compute engine works {_share(group.computing, group.cycles)} of the time, the busier channel to DRAM {_share(group.port, group.cycles)}"
+        f"[bold]{group.cycles:,} cycles[/] in mode {group.mode}, {abs(saved):,} "
+        f"{'less' if saved >= 0 else 'more'} than its operators alone"
+    )
+    out.print(
+        f"the compute engine works {_share(group.computing, group.cycles)} of the time, the busier channel "
+        f"to DRAM {_share(group.port, group.cycles)}"
     )
     for what, rows in (("moves", group.tensors), ("computes", group.operators)):
         out.print()
@@ -26,7 +30,9 @@ def print_cycles(group: GroupCycles, top: int) -> None:
 def _waited(what: str, rows: Sequence[CyclesTaken], top: int, whole: int) -> object:
     shown = [(row.name, f"{row.busy:,}", f"{row.cycles:,}", _share(row.cycles, whole)) for row in rows[:top]]
     if rest := rows[top:]:
-        shown.append((f"{len(rest)} other{'s' * (len(rest) > 1)}", f"{sum(row.busy for row in rest):,}", "", ""))
+        shown.append(
+            (f"{len(rest)} other{'s' * (len(rest) > 1)}", f"{sum(row.busy for row in rest):,}", "", "")
+        )
     return spread((what, "busy cycles", "less without", "share"), shown)
 
 
@@ -35,7 +41,14 @@ def _print_links(group: GroupCycles, top: int) -> None:
     for link in group.links[:top]:
         ends = " → ".join(link.ends)
         if link.groups:
-            rows.append((ends, " + ".join(str(len(names)) for names in link.groups), f"{link.cycles:,}", f"{link.cycles - group.cycles:+,}"))
+            rows.append(
+                (
+                    ends,
+                    " + ".join(str(len(names)) for names in link.groups),
+                    f"{link.cycles:,}",
+                    f"{link.cycles - group.cycles:+,}",
+                )
+            )
         else:
             rows.append((ends, "", "no legal cut", ""))
     if rest := group.links[top:]:
@@ -45,7 +58,10 @@ def _print_links(group: GroupCycles, top: int) -> None:
         out.print(f"[dim]{group.links_left} more links were not looked at: the time limit struck[/]")
     best = group.links[0]
     if best.groups and best.cycles < group.cycles:
-        out.print(f"[bold]cut at the first: {group.cycles - best.cycles:,} cycles less[/] [dim](one group after the other)[/]")
+        out.print(
+            f"[bold]cut at the first: {group.cycles - best.cycles:,} cycles less[/] [dim](one group after "
+            "the other)[/]"
+        )
 
 
 def _share(part: int, whole: int) -> str:

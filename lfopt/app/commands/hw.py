@@ -11,7 +11,16 @@ from cyclopts import App, Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.answers.chips import ChipAnswer, ChipCheckAnswer, ChipsAnswer, DetectAnswer, FieldAnswer, FieldsAnswer, FigureAnswer, ShowAnswer
+from lfopt.app.answers.chips import (
+    ChipAnswer,
+    ChipCheckAnswer,
+    ChipsAnswer,
+    DetectAnswer,
+    FieldAnswer,
+    FieldsAnswer,
+    FigureAnswer,
+    ShowAnswer,
+)
 from lfopt.app.answers.writing import answer
 from lfopt.app.chips import energy_fields, figures, hardware_fields, installed, judge
 from lfopt.app.config import find_hardware, load_hardware, validate
@@ -37,10 +46,17 @@ def list_() -> None:
     """
     rows: list[tuple[str, ...]] = []
     for name, chip in installed():
-        speed = ("*", "*", "*") if chip.assumed else (f"{chip.mac_rows}x{chip.mac_columns}", str(chip.port_bytes), _scaled(chip.clock_hz, "Hz"))
+        speed = (
+            ("*", "*", "*")
+            if chip.assumed
+            else (f"{chip.mac_rows}x{chip.mac_columns}", str(chip.port_bytes), _scaled(chip.clock_hz, "Hz"))
+        )
         rows.append((name, buffers(chip), *speed, chip.source))
     out.print(spread(("chip", "buffer", "MACs", "port B", "clock", "source"), rows, stretch=(5,)))
-    out.print("[dim]port B: bytes per cycle and direction; *: the chip does not say: cycles are a guess. One in full: lfopt hw show CHIP[/]")
+    out.print(
+        "[dim]port B: bytes per cycle and direction; *: the chip does not say: cycles are a guess. One in "
+        "full: lfopt hw show CHIP[/]"
+    )
     answer(ChipsAnswer(tuple(ChipAnswer(name, chip, chip.assumed) for name, chip in installed())))
 
 
@@ -70,14 +86,23 @@ def show(chip: str, /) -> None:
     energy = given.get("energy")
     inside: Mapping[str, Any] = energy if isinstance(energy, dict) else {}
     rows += [
-        (f"energy.{field.name}", _value(hardware.energy, field), "" if field.name in inside else "*", field.meaning) for field in energy_fields()
+        (
+            f"energy.{field.name}",
+            _value(hardware.energy, field),
+            "" if field.name in inside else "*",
+            field.meaning,
+        )
+        for field in energy_fields()
     ]
     columns = 4 if out.width >= WIDE else 3
     out.print(_folded(("field", "value", "", "meaning")[:columns], (row[:columns] for row in rows)))
     out.print("[dim]*: a default; what the fields mean: lfopt hw fields[/]\n")
     out.print(spread(("what follows", "", ""), [(figure.name, *_printed(figure)) for figure in derived]))
     if hardware.assumed:
-        out.print("[dim]nothing is said of the MAC array, the port and the clock: cycles are those of the defaults[/]")
+        out.print(
+            "[dim]nothing is said of the MAC array, the port and the clock: cycles are those of the "
+            "defaults[/]"
+        )
     answer(ShowAnswer(str(path), hardware, tuple(_given(given)), hardware.assumed, tuple(derived)))
 
 
@@ -94,7 +119,9 @@ def fields_() -> None:
         for field in group
     ]
     out.print(_folded(("field", "default", "meaning (unit, least)"), rows))
-    out.print("[dim]units may be written: 256KiB, 800MHz, 12.8GB/s, 1.3nJ. In full: docs/hardware.md, or --json[/]")
+    out.print(
+        "[dim]units may be written: 256KiB, 800MHz, 12.8GB/s, 1.3nJ. In full: docs/hardware.md, or --json[/]"
+    )
     answer(FieldsAnswer(*map(tuple, tables.values())))
 
 
@@ -127,7 +154,8 @@ def check(file: str, /) -> int:
 
 @app.command
 def detect(*, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None) -> None:
-    """Write a hardware description of this machine's CPU: a fusion group may fill half of the L2 cache that one core has.
+    """Write a hardware description of this machine's CPU: a fusion group may fill half of the L2 cache that
+    one core has.
 
     Example: lfopt hw detect --out cpu.yaml
 
@@ -149,7 +177,9 @@ def detect(*, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] 
 
 
 def _answer(text: str, file: Path | None) -> DetectAnswer:
-    return DetectAnswer(validate(Hardware, yaml.safe_load(text), "lfopt hw detect"), None if file is None else str(file))
+    return DetectAnswer(
+        validate(Hardware, yaml.safe_load(text), "lfopt hw detect"), None if file is None else str(file)
+    )
 
 
 def _given(fields_given: Mapping[str, Any]) -> list[str]:

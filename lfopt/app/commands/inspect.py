@@ -34,7 +34,8 @@ def inspect(
     rules: Rules = "default",
     all_operators: bool = False,
 ) -> None:
-    """Show operators, mapping types, MACs, weights and map sizes, and what cannot be fused at a given buffer and why.
+    """Show operators, mapping types, MACs, weights and map sizes, and what cannot be fused at a given buffer
+    and why.
 
     Example: lfopt inspect zoo:mobilenet_v2 --buffer 128KiB --all-operators
 
@@ -63,7 +64,9 @@ def inspect(
     flow = costs.dataflow
     macs = flow.macs
     views = len(graph.operators) - len(flow)
-    out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators and {views} views, {sum(macs) / 1e9:.3f} GMACs")
+    out.print(
+        f"[bold]{escape(graph.name)}[/]: {len(flow)} operators and {views} views, {sum(macs) / 1e9:.3f} GMACs"
+    )
     for name in graph.inputs:
         out.print(f"input   {escape(name)} {list(graph.shape(name))}")
     for name in graph.outputs:
@@ -85,7 +88,11 @@ def _answer(costs: GroupCosts, views: int) -> InspectAnswer:
         mapping = "opaque" if flow.specs[i] is OPAQUE else mapping_of(flow.calls[i]).value
         weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
         shape = flow.maps[flow.results[i][0]].shape
-        listed.append(OperatorAnswer(operator.name, operator.kind, mapping, shape, flow.macs[i], weights, needs, needs < beta))
+        listed.append(
+            OperatorAnswer(
+                operator.name, operator.kind, mapping, shape, flow.macs[i], weights, needs, needs < beta
+            )
+        )
     graph = flow.graph
     inputs, outputs = ({name: graph.shape(name) for name in names} for names in (graph.inputs, graph.outputs))
     return InspectAnswer(graph.name, beta, views, sum(flow.macs), inputs, outputs, tuple(listed))
@@ -101,8 +108,19 @@ def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
         weights = sum(costs.groups.weight_bytes(1 << i)[0] for i in members)
         largest = max(costs.hardware.dram_bytes(flow.maps[m]) for i in members for m in flow.results[i])
         types = sorted({mapping_of(flow.calls[i]) for i in members}, key=COMPLEXITY.index)
-        mapping = "opaque" if flow.specs[members[0]] is OPAQUE else ", ".join(mapping_type.value for mapping_type in types)
-        rows.add_row(kind, str(len(members)), mapping, f"{sum(macs[i] for i in members) / 1e6:,.1f}", mib(weights), mib(largest))
+        mapping = (
+            "opaque"
+            if flow.specs[members[0]] is OPAQUE
+            else ", ".join(mapping_type.value for mapping_type in types)
+        )
+        rows.add_row(
+            kind,
+            str(len(members)),
+            mapping,
+            f"{sum(macs[i] for i in members) / 1e6:,.1f}",
+            mib(weights),
+            mib(largest),
+        )
     out.print(rows)
 
 
@@ -112,14 +130,20 @@ def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
     for i, operator in enumerate(flow.operators):
         shape = "x".join(str(d) for d in flow.maps[flow.results[i][0]].shape)
         weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
-        rows.append((operator.name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}"))
+        rows.append(
+            (operator.name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}")
+        )
     modules = [operator.origin.scope for operator in flow.operators]
     out.print(named_table(("name", "operator", "result", "MMACs", "weights B", "needs B"), rows, modules))
 
 
 def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -> None:
     flow = costs.dataflow
-    misfits = [costs.does_not_fit(1 << i) for i in range(len(flow)) if costs.groups.line_need(1 << i) >= chosen.buffer_bytes]
+    misfits = [
+        costs.does_not_fit(1 << i)
+        for i in range(len(flow))
+        if costs.groups.line_need(1 << i) >= chosen.buffer_bytes
+    ]
     size = format_size(chosen.buffer_bytes)
     opaque = sum(row is OPAQUE for row in flow.specs)
     if opaque:
@@ -127,10 +151,16 @@ def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -
     if not misfits:
         out.print(f"every operator fits {size} by itself")
         return
-    out.print(f"[bold]{len(misfits)} operators need {size} or more by themselves[/], so no line-buffer group holds them:")
+    out.print(
+        f"[bold]{len(misfits)} operators need {size} or more by themselves[/], so no line-buffer group holds "
+        "them:"
+    )
     shown = sorted(misfits, key=lambda f: -f.needed)[: None if everything else SHOWN]
     names = [flow.names(misfit.group)[0] for misfit in shown]
-    rows = [(name, f"{f.needed:,}", f"{f.needed - f.available + 1:,}", why(f)) for name, f in zip(names, shown, strict=True)]
+    rows = [
+        (name, f"{f.needed:,}", f"{f.needed - f.available + 1:,}", why(f))
+        for name, f in zip(names, shown, strict=True)
+    ]
     modules = [scope_of_named(by_name(flow.graph), [name]) for name in names]
     out.print(named_table(("name", "needs B", "over B", "why"), rows, modules, left=(3,)))
     if len(misfits) > len(shown):

@@ -21,7 +21,9 @@ InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume
 
 
 def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) -> Hardware:
-    """A chip from a hardware file, or from its buffer alone (2 bytes per element); a given option wins over the file."""
+    """A chip from a hardware file, or from its buffer alone (2 bytes per element);
+    a given option wins over the file.
+    """
     data: dict[str, object] = {"buffer_bytes": "256KiB", "name": "command line"}
     where = "--buffer"
     if hardware is not None:
@@ -50,7 +52,9 @@ def check_top(top: int) -> None:
 def check_figure(path: Path, option: str = "--save") -> Path:
     """The path. Raises InvalidConfig unless a figure can be written as a file of this name."""
     if path.suffix.lower().removeprefix(".") not in FIGURES:
-        raise InvalidConfig(f"{option}: found {path.name}; accepted: {', '.join(f'NAME.{kind}' for kind in FIGURES)}")
+        raise InvalidConfig(
+            f"{option}: found {path.name}; accepted: {', '.join(f'NAME.{kind}' for kind in FIGURES)}"
+        )
     return path
 
 

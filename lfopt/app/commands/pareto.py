@@ -48,12 +48,15 @@ def pareto(
     top: int = 40,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
-    """Find which plans, on which buffers and MAC arrays, no other beats in bytes, cycles, energy, buffer and area; name the knees.
+    """Find which plans, on which buffers and MAC arrays, no other beats in bytes, cycles, energy, buffer and
+    area; name the knees.
 
-    On every chip an exact search finds the best plan of each objective and the corners between them; NSGA-II looks inside their convex hull, and
-    never loses one of them. Written are front.csv, front.json, front.svg and front.html. Ctrl-C writes what there is until then.
+    On every chip an exact search finds the best plan of each objective and the corners between them; NSGA-II
+    looks inside their convex hull, and never loses one of them. Written are front.csv, front.json, front.svg
+    and front.html. Ctrl-C writes what there is until then.
 
-    Example: lfopt pareto zoo:mobilenet_v2 --hardware accelerator_256k.yaml --over buffer,mac_array,objective --buffers 64KiB:1MiB
+    Example: lfopt pareto zoo:mobilenet_v2 --hardware accelerator_256k.yaml --over buffer,mac_array,objective
+    --buffers 64KiB:1MiB
 
     Exit code 0: done, or as far as the time limit let it; 2: wrong input; 130: Ctrl-C.
 
@@ -62,17 +65,18 @@ def pareto(
     model
         ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     over
-        What is varied: buffer, mac_array, objective, with commas between. If nothing is said: buffers and objectives, and MAC arrays if some are
-        given.
+        What is varied: buffer, mac_array, objective, with commas between. If nothing is said: buffers and
+        objectives, and MAC arrays if some are given.
     buffers
         A range that doubles, such as 64KiB:1MiB (the default), or a list such as 96KiB,128KiB,256KiB.
     mac_arrays
-        MAC arrays, rows x columns: 8x8,16x16,32x32 if they are varied. Everything else stays as the hardware description says.
+        MAC arrays, rows x columns: 8x8,16x16,32x32 if they are varied. Everything else stays as the hardware
+        description says.
     objectives
         Whose best plan is wanted on every chip: bytes, cycles, energy, edp (all, if nothing is said).
     minimise
-        Costs in which a plan must be beaten to be left out: bytes, cycles, energy, buffer, area. If nothing is said: all that is varied or searched
-        for.
+        Costs in which a plan must be beaten to be left out: bytes, cycles, energy, buffer, area. If nothing
+        is said: all that is varied or searched for.
     hardware
         Hardware description (YAML).
     element_bytes
@@ -102,7 +106,11 @@ def pareto(
     """
     check_top(top)
     folder = _folder(out_dir)
-    job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue == "on"}, "command line")
+    job = validate(
+        Config,
+        {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue == "on"},
+        "command line",
+    )
     query = question(
         replace(job, hardware=chip(hardware, None, element_bytes)),
         over=over,
@@ -127,46 +135,89 @@ def pareto(
     answer(as_data(front, every=every))
     if SCHEMES[scheme].copies:
         err.print(
-            "note: a front has no copies, and nothing stays between groups; with both, lfopt search may move less", style="yellow", soft_wrap=True
+            "note: a front has no copies, and nothing stays between groups; with both, lfopt search may move "
+            "less",
+            style="yellow",
+            soft_wrap=True,
         )
     if query.config.hardware.l2_bytes:
-        err.print("note: a front judges plans without the second level; with it, lfopt search moves less", style="yellow", soft_wrap=True)
+        err.print(
+            "note: a front judges plans without the second level; with it, lfopt search moves less",
+            style="yellow",
+            soft_wrap=True,
+        )
     if front.interrupted:
-        err.print("note: interrupted: these are the plans that were found until then", style="yellow", soft_wrap=True)
+        err.print(
+            "note: interrupted: these are the plans that were found until then",
+            style="yellow",
+            soft_wrap=True,
+        )
     return INTERRUPTED if front.interrupted else 0
 
 
 def _print(front: Front, points: Sequence[Point], top: int) -> None:
     out.print(
-        f"[bold]{escape(front.network)}[/]: {plural(len(front.efficient), 'plan')} that no other beats in {', '.join(front.minimise)}",
+        f"[bold]{escape(front.network)}[/]: {plural(len(front.efficient), 'plan')} that no other beats in "
+        f"{', '.join(front.minimise)}",
         soft_wrap=False,
     )
-    out.print(f"[dim]{len(front.points):,} found on {plural(front.chips, 'chip')} in {front.seconds:,.1f} s, scheme {front.scheme}[/]\n")
+    out.print(
+        f"[dim]{len(front.points):,} found on {plural(front.chips, 'chip')} in {front.seconds:,.1f} s, "
+        f"scheme {front.scheme}[/]\n"
+    )
     arrays = len({(p.mac_rows, p.mac_columns) for p in front.points}) > 1
-    rows = table("buffer", *(["MACs"] if arrays else []), "DRAM bytes", "cycles", "uJ", "kLUT eq", "least, or how found")
+    rows = table(
+        "buffer",
+        *(["MACs"] if arrays else []),
+        "DRAM bytes",
+        "cycles",
+        "uJ",
+        "kLUT eq",
+        "least, or how found",
+    )
     rows.columns[0].justify = "right"
     rows.columns[-1].justify = "left"
     for point in _chosen(front, points, top):
-        size = [format_size(point.buffer_bytes), *([f"{point.mac_rows} x {point.mac_columns}"] if arrays else [])]
-        figures = f"{point.dram_bytes:,}", f"{point.cycles:,}", f"{point.energy_pj / 1e6:,.1f}", f"{point.area.lut_equivalents / 1000:,.0f}"
+        size = [
+            format_size(point.buffer_bytes),
+            *([f"{point.mac_rows} x {point.mac_columns}"] if arrays else []),
+        ]
+        figures = (
+            f"{point.dram_bytes:,}",
+            f"{point.cycles:,}",
+            f"{point.energy_pj / 1e6:,.1f}",
+            f"{point.area.lut_equivalents / 1000:,.0f}",
+        )
         rows.add_row(*size, *figures, _how(front, point), style="dim" if point.dominated else None)
     out.print(rows)
     if len(points) > top:
-        out.print(f"[dim]{top} of {len(points):,} plans: the best of each objective on each chip first; all are in front.csv[/]", soft_wrap=True)
+        out.print(
+            f"[dim]{top} of {len(points):,} plans: the best of each objective on each chip first; all are in "
+            "front.csv[/]",
+            soft_wrap=True,
+        )
     if front.advice:
         out.print("\n[bold]which to buy[/]")
     for advice in front.advice:
         buffer, array = format_size(advice.buffer_bytes), f"{advice.mac_rows} x {advice.mac_columns}"
         what, beside = (buffer, f"{array} MACs") if advice.of == "buffer" else (f"{array} MACs", buffer)
-        out.print(f"{advice.figure}, {beside}: [bold]{what}[/]{' is the knee' if advice.knee else ''}: {advice.reason}")
+        out.print(
+            f"{advice.figure}, {beside}: [bold]{what}[/]{' is the knee' if advice.knee else ''}: "
+            f"{advice.reason}"
+        )
     out.print(f"\n[dim]{KNEE}[/]")
     for line in notes(front):
         out.print(f"[dim]{line}[/]")
 
 
 def _chosen(front: Front, points: Sequence[Point], top: int) -> list[Point]:
-    """As many as are printed, in order: the best of an objective before others, exact ones before sampled ones."""
-    ranked = sorted(range(len(points)), key=lambda k: (not points[k].best, points[k].found == "sampled", points[k].dominated, k))
+    """As many as are printed, in order: the best of an objective before others,
+    exact ones before sampled ones.
+    """
+    ranked = sorted(
+        range(len(points)),
+        key=lambda k: (not points[k].best, points[k].found == "sampled", points[k].dominated, k),
+    )
     return [points[k] for k in sorted(ranked[:top])]
 
 

@@ -1,4 +1,6 @@
-"""lfopt quantize: a network of int8 maps and weights, by ONNX Runtime's static quantisation, and what that does to accuracy."""
+"""lfopt quantize: a network of int8 maps and weights, by ONNX Runtime's static quantisation,
+and what that does to accuracy.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def quantize(
     input_shape: InputShapes = (),
     end: Names = (),
 ) -> None:
-    """Write an int8 copy of a network in QDQ form, with scales from calibration data, and say what that does to its accuracy.
+    """Write an int8 copy of a network in QDQ form, with scales from calibration data, and say what that does
+    to its accuracy.
 
     Example: lfopt quantize zoo:mobilenet_v2 --calibration images.npz --out mobilenet_v2_int8.onnx
 
@@ -68,14 +71,16 @@ def quantize(
     out_file
         The ONNX file to write.
     calibration
-        NumPy archive (.npz) of inputs by name, samples along the first axis. Without it, scales come from random inputs.
+        NumPy archive (.npz) of inputs by name, samples along the first axis. Without it, scales come from
+        random inputs.
     samples
         Samples to calibrate with: of the archive (all, if not given), or random ones (16).
     seed
         Seed of the random inputs.
     method
-        How the range of a map follows from the calibration data: from the least to the greatest element (minmax), without
-        outliers (percentile), by least Kullback-Leibler divergence (entropy), or by least squared error (mse).
+        How the range of a map follows from the calibration data: from the least to the greatest element
+        (minmax), without outliers (percentile), by least Kullback-Leibler divergence (entropy), or by least
+        squared error (mse).
     percentile
         Percentile of the elements at which `--method percentile` cuts either end (99.99).
     per_channel
@@ -85,17 +90,20 @@ def quantize(
     measure
         Samples to measure accuracy with: the first of the calibration data (all, if not given); 0: none.
     alone
-        Run the network once for each layer that alone is in int8, on one sample, and list layers by what that does to the outputs.
+        Run the network once for each layer that alone is in int8, on one sample, and list layers by what that
+        does to the outputs.
     worst
         Layers to show, those that hurt most first; 0: all.
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     end
-        Tensor at which the network ends, in place of its outputs; may be repeated. What comes after is left to the host.
+        Tensor at which the network ends, in place of its outputs; may be repeated. What comes after is left
+        to the host.
     """
     if seed < 0 or (samples is not None and samples < 1) or not out_file.name:
         raise InvalidConfig(
-            f"--seed {seed}, --samples {samples}, --out {str(out_file)!r}: accepted: a seed of at least 0, at least 1 sample, a file name"
+            f"--seed {seed}, --samples {samples}, --out {str(out_file)!r}: accepted: a seed of at least 0, "
+            "at least 1 sample, a file name"
         )
     _check(method, percentile, {"--measure": measure, "--worst": worst})
     if alone and measure == 0:
@@ -105,16 +113,27 @@ def quantize(
     note(graph)
     _refuse(graph, model)
     graph = prepared(graph, end)
-    given = random_samples(graph, samples or SAMPLES, seed) if calibration is None else read_samples(calibration, graph, samples)
+    given = (
+        random_samples(graph, samples or SAMPLES, seed)
+        if calibration is None
+        else read_samples(calibration, graph, samples)
+    )
     if measure is not None and measure > len(given):
         raise InvalidConfig(f"--measure {measure}: there are {len(given)} samples")
     cut = PERCENTILE if percentile is None else percentile
     with progress_line() as report:
         spreads = distributions(runtime, graph, given, model, count=method != "minmax", report=report)
-        quantized_graph = quantised(runtime, graph, given, ranges(spreads, method, cut), QuantizedForm(unsigned, per_channel), model)
-        measured = _measured(runtime, graph, quantized_graph, given[:measure], model, report, each_alone=alone)
+        quantized_graph = quantised(
+            runtime, graph, given, ranges(spreads, method, cut), QuantizedForm(unsigned, per_channel), model
+        )
+        measured = _measured(
+            runtime, graph, quantized_graph, given[:measure], model, report, each_alone=alone
+        )
     save(quantized_graph, out_file)
-    before, counts = _weight_bytes(graph), _report(quantized_graph, out_file, weight_bytes=_weight_bytes(graph))
+    before, counts = (
+        _weight_bytes(graph),
+        _report(quantized_graph, out_file, weight_bytes=_weight_bytes(graph)),
+    )
     if measured is not None:
         _show(measured, len(given[:measure]), worst)
     answer(
@@ -135,13 +154,22 @@ def quantize(
     )
     if calibration is None:
         out.print(
-            f"[yellow]scales come from {len(given)} random inputs (seed {seed}), not from data: the network's accuracy is lost[/]", soft_wrap=True
+            f"[yellow]scales come from {len(given)} random inputs (seed {seed}), not from data: the "
+            "network's accuracy is lost[/]",
+            soft_wrap=True,
         )
         out.print("[yellow]--calibration x.npz gives real ones[/]")
 
 
 def _measured(
-    runtime: Any, graph: Graph, quantized_graph: Graph, samples: Samples, label: str, report: ReportProgress, *, each_alone: bool
+    runtime: Any,
+    graph: Graph,
+    quantized_graph: Graph,
+    samples: Samples,
+    label: str,
+    report: ReportProgress,
+    *,
+    each_alone: bool,
 ) -> Accuracy | None:
     """The accuracy of the quantised network; None without samples."""
     if not samples:
@@ -154,20 +182,30 @@ def _measured(
 
 def _check(method: Method, percentile: float | None, counts: Mapping[str, int | None]) -> None:
     if percentile is not None and (method != "percentile" or not 50 < percentile <= 100):
-        raise InvalidConfig(f"--percentile {percentile:g}, --method {method}: accepted: above 50, at most 100, with --method percentile")
+        raise InvalidConfig(
+            f"--percentile {percentile:g}, --method {method}: accepted: above 50, at most 100, with --method "
+            "percentile"
+        )
     if wrong := [option for option, count in counts.items() if count is not None and count < 0]:
         raise InvalidConfig(f"{wrong[0]}: found {counts[wrong[0]]}; accepted: a whole number of at least 0")
 
 
 def prepared(graph: Graph, end: Sequence[str] = ()) -> Graph:
-    """A network up to some of its tensors, in terms of what the accelerator does. Raises InvalidConfig for tensors that it does not have."""
+    """A network up to some of its tensors, in terms of what the accelerator does. Raises InvalidConfig for
+    tensors that it does not have.
+    """
     graph = without_identities(graph)
-    return flattened_as_convolutions(shuffles_as_gathers(as_convolutions(_ended(graph, end) if end else graph)))
+    return flattened_as_convolutions(
+        shuffles_as_gathers(as_convolutions(_ended(graph, end) if end else graph))
+    )
 
 
 def _refuse(graph: Graph, label: str) -> None:
     if absent := [name for name, value in graph.constants.items() if value is None]:
-        raise MissingValues(f"{label}: constant {absent[0]!r} has no values, and scales come from running the network; give a model with weights")
+        raise MissingValues(
+            f"{label}: constant {absent[0]!r} has no values, and scales come from running the network; give "
+            "a model with weights"
+        )
     if any(tensor.quantization is not None for tensor in graph.tensors.values()):
         raise InvalidModel(f"{label}: is quantised already")
 
@@ -202,7 +240,12 @@ def _report(graph: Graph, path: Path, weight_bytes: int) -> dict[str, int]:
         kinds.setdefault(how, Counter())[operator.kind] += 1
     rows = table("arithmetic", "operators", "kinds")
     for how, count in counts.most_common():
-        rows.add_row(how, str(count), ", ".join(kind for kind, _ in kinds[how].most_common(4)) + (", ..." if len(kinds[how]) > 4 else ""))
+        rows.add_row(
+            how,
+            str(count),
+            ", ".join(kind for kind, _ in kinds[how].most_common(4))
+            + (", ..." if len(kinds[how]) > 4 else ""),
+        )
     out.print(rows)
     note(graph)
     quantised_operators = sum(count for how, count in counts.items() if how != "not quantised")
@@ -214,7 +257,7 @@ def _report(graph: Graph, path: Path, weight_bytes: int) -> dict[str, int]:
     return dict(counts)
 
 
-# -- accuracy ------------------------------------------------------------------------------------------------------------------------------
+# -- accuracy ------------------------------------------------------------------------------------------------
 
 
 def _show(measured: Accuracy, samples: int, count: int) -> None:
@@ -222,16 +265,29 @@ def _show(measured: Accuracy, samples: int, count: int) -> None:
     alone = any(layer.alone is not None for layer in layers)
     rows: list[tuple[str, ...]] = []
     for layer in layers[: count or len(layers)]:
-        figures = (layer.own.decibels, layer.own.by_channel, layer.all.decibels, *(() if layer.alone is None else (layer.alone,)))
+        figures = (
+            layer.own.decibels,
+            layer.own.by_channel,
+            layer.all.decibels,
+            *(() if layer.alone is None else (layer.alone,)),
+        )
         rows.append((layer.name, layer.kind, *map(_said, figures)))
     out.print()
     out.print(f"dB of signal over noise, {samples} samples; of {len(layers)} layers those that hurt most:")
-    out.print(spread(("layer", "kind", "own", "by channel", "all", *(("outputs",) if alone else ())), rows, left=(1,)))
+    out.print(
+        spread(
+            ("layer", "kind", "own", "by channel", "all", *(("outputs",) if alone else ())), rows, left=(1,)
+        )
+    )
     out.print("[dim]own: this layer alone in int8; by channel: channels alike; all: all in int8[/]")
     if alone:
         out.print("[dim]outputs: the one that has least, with this layer alone in int8, 1 sample[/]")
     if measured.unmatched:
-        out.print(f"[yellow]not measured: {len(measured.unmatched)} layers that the network in floats does not have[/]", soft_wrap=True)
+        out.print(
+            f"[yellow]not measured: {len(measured.unmatched)} layers that the network in floats does not "
+            "have[/]",
+            soft_wrap=True,
+        )
     out.print()
     rows = [
         (
@@ -260,7 +316,13 @@ def _figure(value: float) -> float | None:
 
 def _of_output(output: OutputNoise) -> OutputAccuracy:
     classes = (output.rows, output.same_class) if output.rows else (None, None)
-    return OutputAccuracy(output.name, _figure(output.ratio.decibels), output.largest_error, _figure(output.error_of_range), *classes)
+    return OutputAccuracy(
+        output.name,
+        _figure(output.ratio.decibels),
+        output.largest_error,
+        _figure(output.error_of_range),
+        *classes,
+    )
 
 
 def _of_layers(measured: Accuracy) -> tuple[LayerAccuracy, ...]:
@@ -269,7 +331,15 @@ def _of_layers(measured: Accuracy) -> tuple[LayerAccuracy, ...]:
             layer.name,
             layer.kind,
             layer.map,
-            *map(_figure, (layer.own.decibels, layer.own.by_channel, layer.all.decibels, inf if layer.alone is None else layer.alone)),
+            *map(
+                _figure,
+                (
+                    layer.own.decibels,
+                    layer.own.by_channel,
+                    layer.all.decibels,
+                    inf if layer.alone is None else layer.alone,
+                ),
+            ),
         )
         for layer in measured.worst_first
     )

@@ -29,7 +29,8 @@ def report(
     explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
     explain_seconds: float = 3.0,
 ) -> None:
-    """Write a plan as one HTML page: the network, the groups and their traffic, the buffer while they run, and why no group is larger.
+    """Write a plan as one HTML page: the network, the groups and their traffic, the buffer while they run,
+    and why no group is larger.
 
     Example: lfopt report runs/mobilenet_v2 --out mobilenet_v2.html
 
@@ -42,7 +43,8 @@ def report(
     sweep_seconds
         Seconds to spend on other buffer sizes; 0 leaves the staircase at the plan's own.
     explainer
-        Whose scores shade the pictures of what does not fit; analytic, and rg and pg where there are weights for the scheme, if not given.
+        Whose scores shade the pictures of what does not fit; analytic, and rg and pg where there are weights
+        for the scheme, if not given.
     explain_seconds
         Seconds to spend on those pictures; 0 draws none.
     """

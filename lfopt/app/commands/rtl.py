@@ -47,19 +47,22 @@ def run(
     trace: Path | None = None,
     trace_events: int = MOST_EVENTS,
 ) -> int:
-    """Run a command stream on the Verilated accelerator, and compare the bytes that it counts at its memory port with those that were planned.
+    """Run a command stream on the Verilated accelerator, and compare the bytes that it counts at its memory
+    port with those that were planned.
 
     Example: lfopt rtl run build/accelerator --trace trace.json
 
-    The model is built once and kept (about a minute). Exit code 0: bytes counted equal bytes planned, and every bit of the outputs is that of the
-    reference; 1: something differs, or the accelerator stopped with an error.
+    The model is built once and kept (about a minute). Exit code 0: bytes counted equal bytes planned, and
+    every bit of the outputs is that of the reference; 1: something differs, or the accelerator stopped with
+    an error.
 
     Parameters
     ----------
     folder
         Folder that `lfopt codegen --target accel` has written.
     inputs
-        .npz with one array per graph input. Without it, inputs are drawn at random. Float arrays are quantised where the model takes integers.
+        .npz with one array per graph input. Without it, inputs are drawn at random. Float arrays are
+        quantised where the model takes integers.
     output
         .npz to write the graph outputs to, as real numbers.
     seed
@@ -73,12 +76,16 @@ def run(
     trace
         Write when each command ran, beside when the cycle model has it run, as a trace for ui.perfetto.dev.
     trace_events
-        Events of commands and of the buffer in the trace at most, of each of the two; of groups beyond, it has a bar each.
+        Events of commands and of the buffer in the trace at most, of each of the two; of groups beyond, it
+        has a bar each.
     """
     if trace_events < 1:
         raise InvalidConfig(f"--trace-events: found {trace_events}; accepted: a whole number of at least 1")
     if not 0 <= latency < WATCHDOG_CYCLES or not 0 <= stall < CYCLES:
-        raise InvalidConfig(f"--latency {latency}, --stall {stall}: accepted: 0 to {WATCHDOG_CYCLES - 1} cycles, 0 to {CYCLES - 1} of {CYCLES}")
+        raise InvalidConfig(
+            f"--latency {latency}, --stall {stall}: accepted: 0 to {WATCHDOG_CYCLES - 1} cycles, 0 to "
+            f"{CYCLES - 1} of {CYCLES}"
+        )
     stream, plan, graph = read_stream(folder)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
@@ -89,7 +96,9 @@ def run(
         progress("building the model", 0.0)
         try:
             passed = partial(_passed, progress, cycles)
-            done = run_stream(accelerator(stream), stream, values, dram=dram, timed=trace is not None, progress=passed)
+            done = run_stream(
+                accelerator(stream), stream, values, dram=dram, timed=trace is not None, progress=passed
+            )
         except (BuildFailed, SimulationFailed) as error:
             raise CannotSimulate(str(error)) from None
         progress("reference", 1.0)
@@ -99,7 +108,9 @@ def run(
     arrays = outputs(stream, graph, done.memory)
     if output is not None:
         write_outputs(output, graph, arrays)
-    findings = _compared(plan, done, predicted, [str(one) for one in wanted.compared(arrays) if one.wrong] if wanted else None)
+    findings = _compared(
+        plan, done, predicted, [str(one) for one in wanted.compared(arrays) if one.wrong] if wanted else None
+    )
     _print(findings, predicted)
     answer(findings)
     return 1 if findings.wrong else 0
@@ -128,14 +139,20 @@ def _compared(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] |
     problems = list(wrong or ())
     if done.failure is not None:
         failure = done.failure
-        problems.insert(0, f"stopped with error {failure.code.name}, found by {failure.queue.name} at command {failure.index}")
+        problems.insert(
+            0,
+            f"stopped with error {failure.code.name}, found by {failure.queue.name} at command "
+            f"{failure.index}",
+        )
     elif not done.finished:
         problems.insert(0, "it did not finish")
     if moved != planned:
         problems.append(f"planned {planned}, counted {moved}")
     counters = {counter.name.lower(): done.counters[counter] for counter in Counter}
     energy, cycles = predicted.energy, done.counters[Counter.CYCLES]
-    return RtlAnswer(planned, moved, cycles, predicted.cycles.total, energy, counters, wrong is not None, tuple(problems))
+    return RtlAnswer(
+        planned, moved, cycles, predicted.cycles.total, energy, counters, wrong is not None, tuple(problems)
+    )
 
 
 def _print(findings: RtlAnswer, predicted: Report) -> None:
@@ -149,11 +166,31 @@ def _print(findings: RtlAnswer, predicted: Report) -> None:
     cycles = max(findings.cycles, 1)
     peak = (predicted.macs - predicted.recomputed_macs) / cycles / hardware.mac_rows / hardware.mac_columns
     error = findings.predicted_cycles / cycles - 1
-    out.print(f"{cycles:,} cycles, {findings.predicted_cycles:,} predicted ({error:+.1%}); {peak:.1%} of the MAC array's peak")
-    shares = {"loads": Counter.LOAD_BUSY, "stores": Counter.STORE_BUSY, "computation": Counter.EXEC_BUSY, "MAC array": Counter.ARRAY_ACTIVE}
-    stalls = {"weights": Counter.WEIGHT_STALL, "the buffer": Counter.BUFFER_STALL, "accumulators": Counter.DRAIN_STALL}
-    out.print("busy: " + ", ".join(f"{name} {findings.counters[counter.name.lower()] / cycles:.1%}" for name, counter in shares.items()))
-    waits = (f"{name} {findings.counters[counter.name.lower()] / cycles:.1%}" for name, counter in stalls.items())
+    out.print(
+        f"{cycles:,} cycles, {findings.predicted_cycles:,} predicted ({error:+.1%}); {peak:.1%} of the MAC "
+        "array's peak"
+    )
+    shares = {
+        "loads": Counter.LOAD_BUSY,
+        "stores": Counter.STORE_BUSY,
+        "computation": Counter.EXEC_BUSY,
+        "MAC array": Counter.ARRAY_ACTIVE,
+    }
+    stalls = {
+        "weights": Counter.WEIGHT_STALL,
+        "the buffer": Counter.BUFFER_STALL,
+        "accumulators": Counter.DRAIN_STALL,
+    }
+    out.print(
+        "busy: "
+        + ", ".join(
+            f"{name} {findings.counters[counter.name.lower()] / cycles:.1%}"
+            for name, counter in shares.items()
+        )
+    )
+    waits = (
+        f"{name} {findings.counters[counter.name.lower()] / cycles:.1%}" for name, counter in stalls.items()
+    )
     out.print("computation waits for: " + ", ".join(waits))
     for line in findings.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)

@@ -51,15 +51,16 @@ def run(
 
     Example: lfopt run zoo:mobilenet_v2 --input image.npz --out outputs.npz
 
-    What was compiled is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt) by content, so that the next run starts at once. Exit code 1: an output is
-    not that of the reference (with --check).
+    What was compiled is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt) by content, so that the next run
+    starts at once. Exit code 1: an output is not that of the reference (with --check).
 
     Parameters
     ----------
     model
         ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     inputs
-        .npz with one array per input of the network; .npy if there is one input. Their shapes count where the file leaves shapes open.
+        .npz with one array per input of the network; .npy if there is one input. Their shapes count where the
+        file leaves shapes open.
     output
         .npz to write the outputs to.
     target
@@ -69,9 +70,11 @@ def run(
     hardware
         Hardware description (YAML) of a CPU, such as `lfopt hw detect` writes.
     buffer
-        Cache that a fusion group may fill, e.g. 512KiB; wins over the hardware description. 1MiB if nothing else is said.
+        Cache that a fusion group may fill, e.g. 512KiB; wins over the hardware description. 1MiB if nothing
+        else is said.
     element
-        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
+        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see
+        docs/cpu-code.md.
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     fill
@@ -79,14 +82,18 @@ def run(
     seed
         Seed of such weights.
     tune
-        Measure how many rows at a time each group had better make. Times are kept beside what was compiled, for all models.
+        Measure how many rows at a time each group had better make. Times are kept beside what was compiled,
+        for all models.
     verify
-        Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What is damaged is made again.
+        Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What is
+        damaged is made again.
     roofline
-        Measure every fusion group: time, operations of its multiply-adds (of bytes, if the network is quantised), bytes that the plan moves, and the
-        share of this machine's peak, which a loop of multiply-adds says that is compiled for the same target.
+        Measure every fusion group: time, operations of its multiply-adds (of bytes, if the network is
+        quantised), bytes that the plan moves, and the share of this machine's peak, which a loop of
+        multiply-adds says that is compiled for the same target.
     check
-        Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
+        Compare the outputs with the reference of the whole network, in float64. What they may be off follows
+        from what rounding does to this network.
     """
     if roofline and element != "float32":
         raise InvalidConfig(f"--roofline: found with --element {element}; accepted: float32")
@@ -104,7 +111,15 @@ def run(
     start = time.perf_counter()
     with progress_line() as report:
         compiled, was_kept = compile_graph(
-            graph, threads=threads, target=target, hardware=chosen, element=element, label=model, report=report, tune=tune, verify=verify
+            graph,
+            threads=threads,
+            target=target,
+            hardware=chosen,
+            element=element,
+            label=model,
+            report=report,
+            tune=tune,
+            verify=verify,
         )
     ready = time.perf_counter()
     outputs = compiled.run({graph.label(name): value for name, value in values.items()})
@@ -114,7 +129,10 @@ def run(
     given = _outputs(compiled, outputs)
     _print(given)
     how = "found compiled" if was_kept else f"compiled in {ready - start:.1f} s"
-    out.print(f"[dim]{how}: {shown(compiled.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
+    out.print(
+        f"[dim]{how}: {shown(compiled.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]",
+        soft_wrap=True,
+    )
     measured = None
     if roofline:
         with progress_line() as report:
@@ -122,7 +140,19 @@ def run(
         _print_roofline(measured)
     agreements = _check(graph, values, outputs, element) if check else ()
     wrong = tuple(str(one) for one in agreements if one.wrong)
-    answer(RunAnswer(given, was_kept, str(compiled.folder), ready - start, done - ready, check, wrong, agreements, measured))
+    answer(
+        RunAnswer(
+            given,
+            was_kept,
+            str(compiled.folder),
+            ready - start,
+            done - ready,
+            check,
+            wrong,
+            agreements,
+            measured,
+        )
+    )
     return 1 if wrong else 0
 
 
@@ -134,7 +164,9 @@ def _hardware(hardware: str | None, buffer: str | None) -> Hardware:
 
 def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
     if file is None and graph.inputs:
-        wanted = "; ".join(f"{name}: {graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs)
+        wanted = "; ".join(
+            f"{name}: {graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs
+        )
         raise InvalidConfig(f"--input: not given; accepted: .npz with {wanted}")
     return {} if file is None else read_inputs(graph, file)
 
@@ -145,7 +177,11 @@ def _outputs(compiled: Compiled, outputs: dict[str, np.ndarray]) -> tuple[Output
     for tensor in compiled.outputs:
         value = outputs[tensor.name]
         real = value.size and value.dtype.kind in "fiu"
-        ends = [float(end) if isfinite(end) else None for end in (value.min(), value.mean(), value.max())] if real else [None, None, None]
+        ends = (
+            [float(end) if isfinite(end) else None for end in (value.min(), value.mean(), value.max())]
+            if real
+            else [None, None, None]
+        )
         answers.append(OutputAnswer(tensor.name, tensor.dtype, tuple(tensor.shape), *ends))
     return tuple(answers)
 
@@ -169,16 +205,34 @@ def _print_roofline(roofline: Roofline) -> None:
     def row(label: str, seconds: float, flops: int, moved: int) -> list[str]:
         speed = flops / max(seconds, 1e-9)
         figures = (1e6 * seconds, flops / 1e6, moved / 1024, flops / max(moved, 1), speed / 1e9)
-        return [label, *(f"{figure:,.1f}" for figure in figures), f"{100 * speed / roofline.peak_flops:.1f} %"]
+        return [
+            label,
+            *(f"{figure:,.1f}" for figure in figures),
+            f"{100 * speed / roofline.peak_flops:.1f} %",
+        ]
 
     rows = [row(_label(one), one.seconds, one.flops, one.dram_bytes) for one in roofline.kernels]
     every = roofline.kernels
-    rows.append(row("all", sum(one.seconds for one in every), sum(one.flops for one in every), sum(one.dram_bytes for one in every)))
+    rows.append(
+        row(
+            "all",
+            sum(one.seconds for one in every),
+            sum(one.flops for one in every),
+            sum(one.dram_bytes for one in every),
+        )
+    )
     unit = "OP" if roofline.integers else "FLOP"
-    out.print(spread(["group", "us", f"M{unit}", "KiB", f"{unit}/B", f"G{unit}/s", "of peak"], rows, bold=[len(every)]))
+    out.print(
+        spread(
+            ["group", "us", f"M{unit}", "KiB", f"{unit}/B", f"G{unit}/s", "of peak"], rows, bold=[len(every)]
+        )
+    )
     if roofline.images > 1:
         out.print(f"[dim]figures are of one image of {roofline.images}[/]")
-    out.print(f"[dim]peak {roofline.peak_flops / 1e9:.1f} G{unit}/s, measured; {unit}: of multiply-adds; KiB: what the plan moves[/]")
+    out.print(
+        f"[dim]peak {roofline.peak_flops / 1e9:.1f} G{unit}/s, measured; {unit}: of multiply-adds; KiB: what "
+        "the plan moves[/]"
+    )
 
 
 def _label(kernel: KernelTime) -> str:
@@ -186,10 +240,14 @@ def _label(kernel: KernelTime) -> str:
     return f"{kernel.group} {first}" + (f" .. {last}" if last != first else "")
 
 
-def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray], element: ElementName) -> tuple[Agreement, ...]:
+def _check(
+    graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray], element: ElementName
+) -> tuple[Agreement, ...]:
     stored = "bfloat16" if element == "bf16" else ""
     with threadpool_limits(1):
-        agreements = expected(graph, values, stored).compared({name: outputs[graph.label(name)] for name in graph.outputs})
+        agreements = expected(graph, values, stored).compared(
+            {name: outputs[graph.label(name)] for name in graph.outputs}
+        )
     for line in said_of(agreements):
         out.print(shown(line), style="dim")
     wrong = [one for one in agreements if one.wrong]

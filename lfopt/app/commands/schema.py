@@ -12,15 +12,16 @@ from lfopt.ir.names import one_line
 
 
 def schema(*document: str) -> None:
-    """Print the JSON Schema (Draft 2020-12) of a file, or of what a command says with --json, for programs that write, read or check such.
+    """Print the JSON Schema (Draft 2020-12) of a file, or of what a command says with --json, for programs
+    that write, read or check such.
 
     Example: lfopt schema search
 
     Parameters
     ----------
     document
-        plan: plan.json; hardware: a chip (YAML); config: a job of `lfopt search` (YAML); jobs: those of `lfopt batch` (YAML); or a command, such as
-        search or zoo list.
+        plan: plan.json; hardware: a chip (YAML); config: a job of `lfopt search` (YAML); jobs: those of
+        `lfopt batch` (YAML); or a command, such as search or zoo list.
     """
     name = " ".join(document)
     if name not in TYPES:

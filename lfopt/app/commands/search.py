@@ -16,7 +16,20 @@ from rich.table import Table
 from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
-from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
+from lfopt.app.config import (
+    SAMPLING,
+    Config,
+    GuidanceName,
+    Method,
+    Proposal,
+    Rules,
+    Scheme,
+    TrafficName,
+    find_config,
+    load_config,
+    share,
+    validate,
+)
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
@@ -70,27 +83,31 @@ def search(
 
     Example: lfopt search zoo:mobilenet_v2 --buffer 256KiB --scheme auto --out runs/mobilenet_v2
 
-    Ctrl-C ends the search, or the making of steps after it: the best plan so far is written. A second Ctrl-C ends the command.
+    Ctrl-C ends the search, or the making of steps after it: the best plan so far is written. A second Ctrl-C
+    ends the command.
 
-    Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but the steps of some groups are left out, because
-    the time limit struck or there would be too many; 130: Ctrl-C.
+    Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but the
+    steps of some groups are left out, because the time limit struck or there would be too many; 130: Ctrl-C.
 
     Parameters
     ----------
     model
-        ONNX file, zoo:NAME, or a folder that `lfopt search` has written; needed unless a configuration names one.
+        ONNX file, zoo:NAME, or a folder that `lfopt search` has written; needed unless a configuration names
+        one.
     config
         Configuration file; a bare name is looked for in the working folder, then among the installed ones.
     hardware
         Hardware description (YAML).
     buffer
-        On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description. Below 4,096 with a unit: 256B or 256KiB.
+        On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description. Below 4,096 with a
+        unit: 256B or 256KiB.
     element_bytes
         Bytes per element of a feature map (2 if nothing else is said).
     scheme
-        How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once), brr (bands of rows, weights streamed
-        for each), auto: per group whichever moves the fewest bytes, or all: as auto, with strips of columns, slices of channels, gates in two phases,
-        elementwise operators in flight, means that run, and what is computed again where that spares bytes.
+        How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once),
+        brr (bands of rows, weights streamed for each), auto: per group whichever moves the fewest bytes, or
+        all: as auto, with strips of columns, slices of channels, gates in two phases, elementwise operators
+        in flight, means that run, and what is computed again where that spares bytes.
     method
         How to search: a row of `search.methods.METHODS`.
     traffic
@@ -100,8 +117,9 @@ def search(
     band_rows
         Rows that a group in mode lbdf makes at a time, as many of them as fit; max: as many as fit.
     max_recompute
-        Multiply-accumulates that the network may have with what is computed again (operators, columns between strips, rows between bands of slices,
-        slices for every part), over its own (2 if nothing else is said); 1: nothing is. For scheme all.
+        Multiply-accumulates that the network may have with what is computed again (operators, columns between
+        strips, rows between bands of slices, slices for every part), over its own (2 if nothing else is
+        said); 1: nothing is. For scheme all.
     rules
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
@@ -112,23 +130,29 @@ def search(
     budget
         Plans that a method that samples may evaluate.
     time_limit
-        Seconds for the search, whatever follows it, and the steps of the plan together; several methods share those of the search. When a stage's
-        time is over, the best so far is taken; groups whose steps are not made at the end are written without.
+        Seconds for the search, whatever follows it, and the steps of the plan together; several methods share
+        those of the search. When a stage's time is over, the best so far is taken; groups whose steps are not
+        made at the end are written without.
     guidance
-        Whose explanations say where a method that samples splits groups that do not fit: those of a network (rg, pg, gnne), bytes from the row
-        schedule (analytic), links at random (random), or none.
+        Whose explanations say where a method that samples splits groups that do not fit: those of a network
+        (rg, pg, gnne), bytes from the row schedule (analytic), links at random (random), or none.
     screen
         Whether a formula says which groups are worth checking; of any scheme.
     propose
-        mapping: methods that edit plans (nsga2, local) start from the groups that rules of mapping types make.
+        mapping: methods that edit plans (nsga2, local) start from the groups that rules of mapping types
+        make.
     profile
-        on: dnnfusion decides doubtful pairs by C that it compiles and times on this machine, once for all networks, not by DRAM bytes.
+        on: dnnfusion decides doubtful pairs by C that it compiles and times on this machine, once for all
+        networks, not by DRAM bytes.
     objective
-        What the plan is to have little of: bytes of DRAM, cycles, energy, or edp (energy x delay). Cycles and energy are the model's.
+        What the plan is to have little of: bytes of DRAM, cycles, energy, or edp (energy x delay). Cycles and
+        energy are the model's.
     surrogate
-        For objective cycles: an estimate says which groups are worth the model's time. Much sooner done; that nothing is better is then not proven.
+        For objective cycles: an estimate says which groups are worth the model's time. Much sooner done; that
+        nothing is better is then not proven.
     slack
-        Bytes that a plan of objective bytes gives up for cycles, as 0.1% or 0.001 of the fewest; if nothing is said, what the chip says, else 0.
+        Bytes that a plan of objective bytes gives up for cycles, as 0.1% or 0.001 of the fewest; if nothing
+        is said, what the chip says, else 0.
     max_bytes
         DRAM bytes that the plan may move, such as 4.5MB, whatever the objective.
     max_cycles
@@ -152,8 +176,21 @@ def search(
         given["epilogue"] = epilogue == "on"
     if shapes := parse_shapes(input_shape):
         given["input_shapes"] = shapes
-    job = _job(config, {name: value for name, value in given.items() if value is not None}, hardware, buffer, element_bytes)
-    chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "propose": propose}
+    job = _job(
+        config,
+        {name: value for name, value in given.items() if value is not None},
+        hardware,
+        buffer,
+        element_bytes,
+    )
+    chosen = {
+        "method": method,
+        "seed": seed,
+        "budget": budget,
+        "time_limit": time_limit,
+        "guidance": guidance,
+        "propose": propose,
+    }
     picked: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     wanted = {"objective": objective, "max_cycles": max_cycles, "max_energy_uj": max_energy}
     picked |= {name: value for name, value in wanted.items() if value is not None}
@@ -170,7 +207,8 @@ def search(
     if method is not None:
         picked = {"compare": (), "profile": False, **picked}  # asked for one method: run that one
     if method is not None and method not in SAMPLING:
-        picked = {"guidance": "none", "screen": False, "propose": "none", **picked}  # whatever the file says: that was for another method
+        # whatever the file says: that was for another method
+        picked = {"guidance": "none", "screen": False, "propose": "none", **picked}
     job = replace(job, search=replace(job.search, **picked))
     name = job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem
     folder = Path(job.out) if job.out else Path("runs") / file_name(name)
@@ -186,17 +224,28 @@ def search(
     figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
     if figures is not None:
         _print_model(plan, outcome, figures)
-    stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
+    stages = ", ".join(
+        f"{stage} {seconds:.2f} s"
+        for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items()
+    )
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
     if with_figures and figures is None:
-        err.print("note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them", style="yellow", soft_wrap=True)
+        err.print(
+            "note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them",
+            style="yellow",
+            soft_wrap=True,
+        )
     _say_what_is_missing(outcome, plan)
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
-    return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+    return (
+        INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+    )
 
 
-def _answer(outcome: JobOutcome, plan: Plan, folder: Path, report: Report | None, *, interrupted: bool) -> SearchAnswer:
+def _answer(
+    outcome: JobOutcome, plan: Plan, folder: Path, report: Report | None, *, interrupted: bool
+) -> SearchAnswer:
     judged = outcome.judged
     methods = (
         MethodAnswer(
@@ -220,7 +269,15 @@ def _answer(outcome: JobOutcome, plan: Plan, folder: Path, report: Report | None
         objective=plan.search.objective,
         totals=plan.totals,
         groups=tuple(
-            GroupAnswer(group.id, group.nodes, group.mode, group.dram, group.allocated_bytes, group.required_bytes, bool(group.steps))
+            GroupAnswer(
+                group.id,
+                group.nodes,
+                group.mode,
+                group.dram,
+                group.allocated_bytes,
+                group.required_bytes,
+                bool(group.steps),
+            )
             for group in plan.groups
         ),
         methods=tuple(methods),
@@ -241,56 +298,101 @@ def _share(text: str) -> float:
 
 
 def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
-    """What the bytes cost: multiply-accumulates where some are done again, modelled cycles and energy, and how good these are."""
+    """What the bytes cost: multiply-accumulates where some are done again, modelled cycles and energy,
+    and how good these are.
+    """
     out.print()
     if SCHEMES[plan.scheme].copies:
         network = sum(outcome.network.macs)
         out.print(f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's")
     if plan.copies:
-        proof = "no other groups with these copies move less, one by one" if outcome.optimal else "nothing is proven of these copies"
-        out.print(f"[dim]{len(plan.copies)} operators are computed again; {proof}; the lower bound holds whatever is copied[/]", soft_wrap=True)
+        proof = (
+            "no other groups with these copies move less, one by one"
+            if outcome.optimal
+            else "nothing is proven of these copies"
+        )
+        out.print(
+            f"[dim]{len(plan.copies)} operators are computed again; {proof}; the lower bound holds whatever "
+            "is copied[/]",
+            soft_wrap=True,
+        )
     overlap = f", groups overlap by {report.overlapped_cycles:,}" if report.overlapped_cycles else ""
     figures = f"{report.cycles.total:,} cycles{overlap}, {report.energy.total_pj / 1e6:,.1f} uJ"
     out.print(f"model: {figures} [dim]on {speed(plan.hardware)}[/]", soft_wrap=True)
     if outcome.judged is not None and outcome.judged.figures is not None and outcome.wanted != Objective():
         value, bound = outcome.wanted.value(outcome.judged.figures), outcome.judged.bound
-        gap = f"at most {100 * (value - bound) / bound:.1f} % above the least" if bound else "nothing is proven"
+        gap = (
+            f"at most {100 * (value - bound) / bound:.1f} % above the least" if bound else "nothing is proven"
+        )
         proven = "the least, proven of the ways looked at" if 0 < value <= bound else gap
         out.print(f"[dim]{outcome.wanted.name}, of groups one after the other: {proven}[/]", soft_wrap=True)
 
 
 def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:
     """Say what an interrupt or a limit cost."""
-    left_out = Counter(group.unexecutable.removeprefix(f"{UNWRITTEN}: ") for group in plan.groups if group.unwritten)
+    left_out = Counter(
+        group.unexecutable.removeprefix(f"{UNWRITTEN}: ") for group in plan.groups if group.unwritten
+    )
     for why, count in left_out.items():
-        err.print(f"note: {count} of {len(plan.groups)} groups are written without steps: {why}", style="yellow", soft_wrap=True)
+        err.print(
+            f"note: {count} of {len(plan.groups)} groups are written without steps: {why}",
+            style="yellow",
+            soft_wrap=True,
+        )
     if left_out:
         err.print("note: partition, bytes and proof are all there", style="yellow")
     if outcome.runs[-1].result.interrupted:
         last = outcome.runs[-1]
-        what_is_left = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
+        what_is_left = (
+            "nothing found yet: every operator alone"
+            if not last.result.plans_evaluated
+            else "the best plan so far is written"
+        )
         err.print(f"note: {last.name} was interrupted; {what_is_left}", style="yellow", soft_wrap=True)
     elif not outcome.proven and METHODS[outcome.best.result.method].proves:
-        err.print(f"note: the {outcome.best.result.method} search was stopped; a longer --time-limit narrows the gap", style="yellow")
+        err.print(
+            f"note: the {outcome.best.result.method} search was stopped; a longer --time-limit narrows the "
+            "gap",
+            style="yellow",
+        )
 
 
-def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer: str | None, element_bytes: int | None) -> Config:
+def _job(
+    config: str | None,
+    given: dict[str, Any],
+    hardware: str | None,
+    buffer: str | None,
+    element_bytes: int | None,
+) -> Config:
     if config is None:
         if "model" not in given:
-            raise InvalidConfig("lfopt search: found neither MODEL nor --config; accepted: an ONNX file, zoo:NAME, or a configuration")
-        return replace(validate(Config, {"hardware": {"buffer_bytes": 1}, **given}, "command line"), hardware=chip(hardware, buffer, element_bytes))
+            raise InvalidConfig(
+                "lfopt search: found neither MODEL nor --config; accepted: an ONNX file, zoo:NAME, or a "
+                "configuration"
+            )
+        return replace(
+            validate(Config, {"hardware": {"buffer_bytes": 1}, **given}, "command line"),
+            hardware=chip(hardware, buffer, element_bytes),
+        )
     job = replace(load_config(find_config(config)), **given)
     if hardware is not None:
         return replace(job, hardware=chip(hardware, buffer, element_bytes))
     if buffer is not None:
         job = replace(job, hardware=replace(job.hardware, buffer_bytes=size_option(buffer, "--buffer")))
-    return job if element_bytes is None else replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
+    return (
+        job
+        if element_bytes is None
+        else replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
+    )
 
 
 def _print(outcome: JobOutcome) -> None:
     plan, flow = outcome.plan, outcome.network
     weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
-    out.print(f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} GMACs")
+    out.print(
+        f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} "
+        "GMACs"
+    )
     out.print(f"{memories(plan.hardware)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
     if plan.hardware.l2_bytes:
@@ -298,13 +400,19 @@ def _print(outcome: JobOutcome) -> None:
     for ran in outcome.runs:
         if ran.guidance != "none":
             split = ran.result.repairs
-            splits = f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, {split.screened:,} of them unchecked"
+            splits = (
+                f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, "
+                f"{split.screened:,} of them unchecked"
+            )
             out.print(f"[dim]{ran.name}: {splits}[/]")
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
     if plan.totals.excluded_bytes:
         count = sum(not MODES[group.mode].counted for group in plan.groups)
-        out.print(f"left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone)")
+        out.print(
+            f"left out, as in the paper: {count} operators whose weights reach the buffer "
+            f"({plan.totals.excluded_bytes:,} B alone)"
+        )
     out.print()
     out.print(_groups(outcome))
 
@@ -320,19 +428,38 @@ def _totals(outcome: JobOutcome) -> Table:
     star = "*" if plan.traffic == "tiled" else ""
 
     def add(name: str, size: int, remark: str = "", style: str | None = None) -> None:
-        rows.add_row(name, f"{size:,}", mib(size), f"{size / max(totals.lower_bound_bytes, 1):.3f}", remark, style=style)
+        rows.add_row(
+            name,
+            f"{size:,}",
+            mib(size),
+            f"{size / max(totals.lower_bound_bytes, 1):.3f}",
+            remark,
+            style=style,
+        )
 
     add(f"layer by layer{star}", totals.layer_by_layer_bytes)
     add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
     proof = "optimal" if totals.proof == "optimal" else f"gap {100 * totals.gap:.2f} %"
-    add(f"this plan, {outcome.best.name}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
+    add(
+        f"this plan, {outcome.best.name}",
+        totals.dram_bytes,
+        f"{proof}, {len(plan.groups)} groups",
+        "bold green",
+    )
     for ran in outcome.runs:
         if ran is not outcome.best:
             searched = ran.result
-            plans = "budget" in METHODS[searched.method].takes  # elsewhere, how many groups were priced says more
-            count = f"{searched.plans_evaluated:,} plans" if plans else f"{searched.groups_evaluated:,} groups"
+            # elsewhere, how many groups were priced says more
+            plans = "budget" in METHODS[searched.method].takes
+            count = (
+                f"{searched.plans_evaluated:,} plans" if plans else f"{searched.groups_evaluated:,} groups"
+            )
             seed = f", seed {searched.seed}" if searched.seed is not None else ""
-            add(f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}", searched.dram_bytes, count)
+            add(
+                f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}",
+                searched.dram_bytes,
+                count,
+            )
     add("proven lower bound", totals.lower_bound_bytes)
     if totals.without_recompute_bytes and totals.without_recompute_bytes > totals.compulsory_bytes:
         add("nothing twice", totals.without_recompute_bytes)
@@ -345,9 +472,15 @@ def _groups(outcome: JobOutcome) -> RenderableType:
     groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
     beta, known = outcome.plan.hardware.buffer_bytes, by_name(outcome.graph)
-    listed: list[PlannedGroup | str] = ["moving the most", *sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN]]
+    listed: list[PlannedGroup | str] = [
+        "moving the most",
+        *sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN],
+    ]
     if fused:
-        listed += ["filling the buffer the most", *sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN]]
+        listed += [
+            "filling the buffer the most",
+            *sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN],
+        ]
     rows = [(row, *[""] * 5) if isinstance(row, str) else _figures(row, beta) for row in listed]
     modules = ["" if isinstance(row, str) else scope_of_named(known, row.nodes) for row in listed]
     titles = [k for k, row in enumerate(listed) if isinstance(row, str)]
@@ -356,4 +489,10 @@ def _groups(outcome: JobOutcome) -> RenderableType:
 
 def _figures(group: PlannedGroup, beta: int) -> tuple[str, ...]:
     sizes = f"{group.dram.total:,}", f"{group.allocated_bytes:,}"
-    return f"{group.id} {span(group.nodes)}", str(len(group.nodes)), group.mode, *sizes, share_of(group.allocated_bytes, beta)
+    return (
+        f"{group.id} {span(group.nodes)}",
+        str(len(group.nodes)),
+        group.mode,
+        *sizes,
+        share_of(group.allocated_bytes, beta),
+    )

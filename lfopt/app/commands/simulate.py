@@ -17,7 +17,18 @@ from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import memories, of_buffer, share_of
 from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
-from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, Operator, PlannedGroup, Report, TensorTraffic, step_count
+from lfopt.ir import (
+    Cycles,
+    GroupReport,
+    Hardware,
+    InvalidConfig,
+    InvalidPlan,
+    Operator,
+    PlannedGroup,
+    Report,
+    TensorTraffic,
+    step_count,
+)
 from lfopt.ir.listing import listing
 from lfopt.ir.names import span
 from lfopt.planning import MODES
@@ -45,12 +56,22 @@ PARTS = {
 }
 
 
-def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Path | None = None, trace_events: int = MOST_EVENTS) -> int:
-    """Show what a plan moves and saves, by group and by tensor, and what it costs in cycles and energy by the model.
+def simulate(
+    plan: Path,
+    /,
+    *,
+    top: int = 5,
+    group: int | None = None,
+    trace: Path | None = None,
+    trace_events: int = MOST_EVENTS,
+) -> int:
+    """Show what a plan moves and saves, by group and by tensor, and what it costs in cycles and energy by the
+    model.
 
     Example: lfopt simulate runs/mobilenet_v2 --trace trace.json
 
-    Bytes are sums over the steps of the plan. Exit code 0: the plan's own figures are the same; 1: they are not.
+    Bytes are sums over the steps of the plan. Exit code 0: the plan's own figures are the same; 1: they are
+    not.
 
     Parameters
     ----------
@@ -59,9 +80,11 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Pa
     top
         Groups and tensors listed: those that move the most.
     group
-        Show this group alone: its places in the buffer and its steps. As JSON, there is always the whole report.
+        Show this group alone: its places in the buffer and its steps. As JSON, there is always the whole
+        report.
     trace
-        Write when loads, computations and stores run, and how full the buffer is, as a trace for ui.perfetto.dev.
+        Write when loads, computations and stores run, and how full the buffer is, as a trace for
+        ui.perfetto.dev.
     trace_events
         Events of commands and of the buffer in the trace at most; of groups beyond, it has a bar each.
     """
@@ -70,7 +93,9 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Pa
         raise InvalidConfig(f"--trace-events: found {trace_events}; accepted: a whole number of at least 1")
     claimed, graph = load_planned(plan)
     if group is not None and not 0 <= group < len(claimed.groups):
-        raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(claimed.groups) - 1}")
+        raise InvalidConfig(
+            f"--group: found {group}; accepted: a group of the plan, 0 to {len(claimed.groups) - 1}"
+        )
     try:
         report = simulated(claimed, graph)
     except InvalidPlan as error:
@@ -87,13 +112,16 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Pa
     return 1 if report.disagreements else 0
 
 
-# -- the whole plan --------------------------------------------------------------------------------------------------------------------------
+# -- the whole plan ------------------------------------------------------------------------------------------
 
 
 def _print(report: Report, top: int, known: Mapping[str, Operator]) -> None:
     hardware = report.hardware
     operators = sum(len(g.nodes) for g in report.groups)
-    out.print(f"[bold]{escape(report.model)}[/]: {operators} operators in {len(report.groups)} groups, {report.macs / 1e9:.3f} GMACs{_again(report)}")
+    out.print(
+        f"[bold]{escape(report.model)}[/]: {operators} operators in {len(report.groups)} groups, "
+        f"{report.macs / 1e9:.3f} GMACs{_again(report)}"
+    )
     out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element\n")
     out.print(_baselines(report))
     out.print()
@@ -101,7 +129,10 @@ def _print(report: Report, top: int, known: Mapping[str, Operator]) -> None:
     out.print()
     _print_model(report, hardware)
     if report.overlapped_cycles:
-        out.print(f"\n[dim]groups overlap by {report.overlapped_cycles:,} cycles*: below, each begins on an idle chip[/]")
+        out.print(
+            f"\n[dim]groups overlap by {report.overlapped_cycles:,} cycles*: below, each begins on an idle "
+            "chip[/]"
+        )
     out.print()
     out.print(_groups(report, top, known))
     out.print()
@@ -113,9 +144,15 @@ def _print_footnotes(report: Report) -> None:
     out.print("[dim]* model: follows from the hardware description. Bytes are sums over steps.[/]")
     if formula := [g for g in report.groups if g.by_formula]:
         first = f"e.g. {formula[0].id}, since {formula[0].by_formula}"
-        out.print(f"[dim](f) {len(formula)} of the groups have no steps: bytes by formula, cycles of whole tensors; {escape(first)}[/]")
+        out.print(
+            f"[dim](f) {len(formula)} of the groups have no steps: bytes by formula, cycles of whole "
+            f"tensors; {escape(first)}[/]"
+        )
     if shortened := [g for g in report.groups if g.cycles.timing == "extrapolated"]:
-        out.print(f"[dim]cycles of {len(shortened)} groups with very many steps are extrapolated from shortened loops, e.g. of {shortened[0].id}[/]")
+        out.print(
+            f"[dim]cycles of {len(shortened)} groups with very many steps are extrapolated from shortened "
+            f"loops, e.g. of {shortened[0].id}[/]"
+        )
 
 
 def _again(report: Report | GroupReport) -> str:
@@ -128,7 +165,14 @@ def _baselines(report: Report) -> Table:
     rows.columns[-1].justify = "left"
 
     def add(name: str, size: int, remark: str = "", style: str | None = None) -> None:
-        rows.add_row(name, f"{size:,}", mib(size), f"{size / max(totals.lower_bound_bytes, 1):.3f}", remark, style=style)
+        rows.add_row(
+            name,
+            f"{size:,}",
+            mib(size),
+            f"{size / max(totals.lower_bound_bytes, 1):.3f}",
+            remark,
+            style=style,
+        )
 
     add("layer by layer", totals.layer_by_layer_bytes, "every tensor once")
     add("epilogue fusion", totals.epilogue_fused_bytes, "every tensor once")
@@ -140,7 +184,9 @@ def _baselines(report: Report) -> Table:
 
 
 def _roles(report: Report) -> Table:
-    """Traffic by what tensors are, against moving each of them once; maps between groups need not move at all."""
+    """Traffic by what tensors are, against moving each of them once;
+    maps between groups need not move at all.
+    """
     rows = table("what moves", "tensors", "loaded", "stored", "share", "x size")
     whole = max(report.dram.total, 1)
     for role, name in ROLES.items():
@@ -159,30 +205,56 @@ def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     cycles, energy = report.cycles, report.energy
     port = f"port {hardware.port_bytes} B a cycle, {hardware.port_latency} cycles a transfer"
     assumed = "; assumed: the chip does not say" if hardware.assumed else ""
-    out.print(f"[dim]model*: {hardware.mac_rows} x {hardware.mac_columns} MACs, {port}, {hardware.clock_hz / 1e6:,.0f} MHz{assumed}[/]")
+    out.print(
+        f"[dim]model*: {hardware.mac_rows} x {hardware.mac_columns} MACs, {port}, "
+        f"{hardware.clock_hz / 1e6:,.0f} MHz{assumed}[/]"
+    )
     if (rate := hardware.dram_bytes_per_second) is not None:
         out.print(f"[dim]DRAM: {rate / 1e9:,.4g} GB/s, loads and stores together[/]")
     if not hardware.plain_dram:
         access = report.dram_access
         more = 100 * (access.burst_bytes / max(report.dram.total, 1) - 1)
-        opened = f"; {access.pages:,} pages of {hardware.dram_page_bytes:,} B opened" if hardware.dram_page_bytes else ""
-        out.print(f"[dim]DRAM: {access.burst_bytes:,} B in bursts of {hardware.dram_burst_bytes} B (+{more:.1f} %){opened}[/]")
+        opened = (
+            f"; {access.pages:,} pages of {hardware.dram_page_bytes:,} B opened"
+            if hardware.dram_page_bytes
+            else ""
+        )
+        out.print(
+            f"[dim]DRAM: {access.burst_bytes:,} B in bursts of {hardware.dram_burst_bytes} B (+{more:.1f} "
+            f"%){opened}[/]"
+        )
     rows = table("time*", "cycles", "ms", "busy")
     for name, busy in (("port", cycles.dma), ("compute", cycles.compute)):
-        rows.add_row(name, f"{busy:,}", f"{1e3 * busy / hardware.clock_hz:,.3f}", f"{100 * busy / max(cycles.total, 1):.1f} %")
+        rows.add_row(
+            name,
+            f"{busy:,}",
+            f"{1e3 * busy / hardware.clock_hz:,.3f}",
+            f"{100 * busy / max(cycles.total, 1):.1f} %",
+        )
     name = "overlapped" if hardware.overlap else "one after the other"
-    rows.add_row(name, f"{cycles.total:,}", f"{1e3 * cycles.total / hardware.clock_hz:,.3f}", "", style="bold")
+    rows.add_row(
+        name, f"{cycles.total:,}", f"{1e3 * cycles.total / hardware.clock_hz:,.3f}", "", style="bold"
+    )
     out.print(rows)
     out.print()
     parts = {title: name for title, name in PARTS.items() if hardware.l2_bytes or name != "l2_pj"}
     rows = table("energy*", *parts)
     rows.add_row("uJ", *(f"{getattr(energy, name) / 1e6:,.1f}" for name in parts.values()))
-    rows.add_row("", *(f"{100 * getattr(energy, name) / (energy.total_pj or 1):.1f} %" for name in parts.values() if name != "total_pj"), "")
+    rows.add_row(
+        "",
+        *(
+            f"{100 * getattr(energy, name) / (energy.total_pj or 1):.1f} %"
+            for name in parts.values()
+            if name != "total_pj"
+        ),
+        "",
+    )
     out.print(rows)
 
 
 WEIGHTS = "weights B"  # the column of chips whose weights have a buffer of their own
-GroupColumn = tuple[str, Callable[[GroupReport], str], int]  # (header, cell, terminal width from which it is shown)
+# (header, cell, terminal width from which it is shown)
+GroupColumn = tuple[str, Callable[[GroupReport], str], int]
 GROUP_COLUMNS: tuple[GroupColumn, ...] = (
     ("ops", lambda g: str(len(g.nodes)), 0),
     ("mode", lambda g: g.mode + (" (f)" if g.by_formula else ""), 0),
@@ -204,7 +276,11 @@ def _busiest(cycles: Cycles) -> str:
 
 def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> RenderableType:
     """The groups that move the most, and all others together."""
-    columns = [column for column in GROUP_COLUMNS if out.width >= column[2] and (column[0] != WEIGHTS or report.hardware.weight_buffer_bytes)]
+    columns = [
+        column
+        for column in GROUP_COLUMNS
+        if out.width >= column[2] and (column[0] != WEIGHTS or report.hardware.weight_buffer_bytes)
+    ]
     ordered = sorted((g for g in report.groups if MODES[g.mode].counted), key=lambda g: (-g.dram.total, g.id))
     cells = [[cell(g) for _, cell, _ in columns] for g in ordered[:top]]
     rest = ordered[top:]
@@ -225,7 +301,10 @@ def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> Renderab
 
 def _movers(report: Report, top: int) -> RenderableType:
     """The tensors that move the most, and which groups move them."""
-    cells = [(t.name, t.role, f"{t.moved_bytes:,}", f"{t.moved_bytes / max(t.size_bytes, 1):.2f}", _movement(t)) for t in report.tensors[:top]]
+    cells = [
+        (t.name, t.role, f"{t.moved_bytes:,}", f"{t.moved_bytes / max(t.size_bytes, 1):.2f}", _movement(t))
+        for t in report.tensors[:top]
+    ]
     return spread(("tensor", "role", "moved bytes", "x size", "stored → loaded by"), cells, left=(4,))
 
 
@@ -243,7 +322,7 @@ def _few(groups: tuple[int, ...]) -> str:
     return ", ".join(str(g) for g in groups[:NAMED]) + more
 
 
-# -- one group -------------------------------------------------------------------------------------------------------------------------------
+# -- one group -----------------------------------------------------------------------------------------------
 
 
 def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -> None:
@@ -253,13 +332,18 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     if hardware.weight_buffer_bytes:
         full += f", {of_buffer(report.weight_bytes, hardware.weight_buffer_bytes, 'weight buffer')}"
     out.print(f"[bold]group {group.id}[/]: {len(group.nodes)} operators, mode {group.mode}, {full}")
-    out.print(f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte")
+    out.print(
+        f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte"
+    )
     classes = ", ".join(f"{name} {size:,}" for name, size in asdict(report.dram).items() if size)
     out.print(f"moves {report.dram.total:,} B: {classes}")
     if report.l2.total:
         out.print(f"second level: {report.l2.read:,} B read, {report.l2.written:,} B written")
     verb = "saves" if report.saved_bytes >= 0 else "adds"
-    out.print(f"{verb} {abs(report.saved_bytes):,} B against {report.one_by_one_bytes:,} B of its operators one by one\n")
+    out.print(
+        f"{verb} {abs(report.saved_bytes):,} B against {report.one_by_one_bytes:,} B of its operators one by "
+        "one\n"
+    )
     _print_model(report, hardware)
     out.print()
     moves = [(t.name, t.role, f"{t.loaded_bytes:,}", f"{t.stored_bytes:,}") for t in report.tensors]
@@ -269,14 +353,24 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
         out.print(f"no steps, bytes by formula: {escape(report.by_formula)}")
         return
     _print_places(group)
-    out.print(f"\n[bold]{step_count(group.steps):,} steps[/] [dim]what[box] class rows x bytes -> place.slot; by: how far each turn moves them[/]")
+    out.print(
+        f"\n[bold]{step_count(group.steps):,} steps[/] [dim]what[box] class rows x bytes -> place.slot; by: "
+        "how far each turn moves them[/]"
+    )
     for line in listing(group.steps):
         out.print(line, markup=False, soft_wrap=True)
 
 
 def _print_places(group: PlannedGroup) -> None:
     cells = [
-        (f"{number} {p.name}", p.purpose, f"{p.address:,}", f"{p.slots:,}", f"{p.slot_bytes:,}", f"{p.bytes:,}")
+        (
+            f"{number} {p.name}",
+            p.purpose,
+            f"{p.address:,}",
+            f"{p.slots:,}",
+            f"{p.slot_bytes:,}",
+            f"{p.bytes:,}",
+        )
         for number, p in enumerate(group.places)
     ]
     out.print(spread(("place", "for", "address", "slots", "slot B", "bytes"), cells))

@@ -27,7 +27,8 @@ from search.exact import solve
 from search.options import SearchOptions
 from search.staircase import Stair, TooMany, staircase
 
-STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and MODES[row.modes[0]].steady)  # a range of buffers is for them
+# a range of buffers is for them
+STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and MODES[row.modes[0]].steady)
 
 
 def sweep(
@@ -45,7 +46,8 @@ def sweep(
     time_limit: float = 60.0,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
-    """Compute the exact staircase of DRAM traffic against buffer size, as table, CSV and picture (SVG and PNG).
+    """Compute the exact staircase of DRAM traffic against buffer size, as table, CSV and picture (SVG and
+    PNG).
 
     Example: lfopt sweep zoo:mobilenet_v2 --buffers 64KiB:1MiB
 
@@ -57,9 +59,11 @@ def sweep(
     model
         ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     buffers
-        A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB,unlimited gives those sizes.
+        A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB,unlimited gives those
+        sizes.
     scheme
-        How a group runs; a range of buffers is for schemes whose bytes change only where a group no longer fits: lbdf and resident.
+        How a group runs; a range of buffers is for schemes whose bytes change only where a group no longer
+        fits: lbdf and resident.
     traffic
         How operators that do not fit are counted: tiled, once, or as the paper does.
     epilogue
@@ -74,54 +78,98 @@ def sweep(
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     time_limit
-        Seconds to enumerate the groups of a range, or for each size of a list; a size that takes longer gets a bound and no proof.
+        Seconds to enumerate the groups of a range, or for each size of a list; a size that takes longer gets
+        a bound and no proof.
     out_dir
         Folder of the results; runs/NETWORK-sweep if not given.
     """
     sizes = [size_option(text, "--buffers") for text in buffers.replace(":", ",").split(",")]
     if sizes != sorted(set(sizes)) or (":" in buffers and len(sizes) != 2):
-        raise InvalidConfig(f"--buffers: found {buffers!r}; accepted: LOW:HIGH, or sizes in rising order with commas between")
+        raise InvalidConfig(
+            f"--buffers: found {buffers!r}; accepted: LOW:HIGH, or sizes in rising order with commas between"
+        )
     check_seconds(time_limit)
     if traffic == "paper" and ":" in buffers:
-        raise InvalidConfig("--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; accepted: --buffers as a list")
+        raise InvalidConfig(
+            "--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; "
+            "accepted: --buffers as a list"
+        )
     if ":" in buffers and scheme not in STEADY:
-        raise InvalidConfig(f"--scheme {scheme}: every step of a range is found for schemes {' and '.join(STEADY)}; accepted: --buffers as a list")
+        raise InvalidConfig(
+            f"--scheme {scheme}: every step of a range is found for schemes {' and '.join(STEADY)}; "
+            "accepted: --buffers as a list"
+        )
     described = chip(hardware, None, element_bytes)
     if ":" in buffers and described.l2_bytes:
-        raise InvalidConfig("--buffers: every step of a range is found for chips without a second level; accepted: --buffers as a list")
+        raise InvalidConfig(
+            "--buffers: every step of a range is found for chips without a second level; accepted: --buffers "
+            "as a list"
+        )
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
     costs = GroupCosts.of(graph, described, Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
-        stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(costs, sizes, time_limit, report)
-    ends = {"layer by layer": layer_by_layer_bytes(costs.unfused()), "compulsory": costs.bounds.compulsory_bytes}
+        stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(
+            costs, sizes, time_limit, report
+        )
+    ends = {
+        "layer by layer": layer_by_layer_bytes(costs.unfused()),
+        "compulsory": costs.bounds.compulsory_bytes,
+    }
     _print(stairs, graph.name, ends)
     folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{plain_size(s.buffer_bytes)},{s.dram_bytes},{s.lower_bound_bytes},{s.groups}" for s in stairs]
-    write_text(folder / "staircase.csv", "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n")
-    draw(stairs, sizes, ends, f"{graph.name}: DRAM traffic of the optimal plan (traffic {traffic}, epilogue {epilogue})", folder)
+    write_text(
+        folder / "staircase.csv",
+        "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n",
+    )
+    draw(
+        stairs,
+        sizes,
+        ends,
+        f"{graph.name}: DRAM traffic of the optimal plan (traffic {traffic}, epilogue {epilogue})",
+        folder,
+    )
     out.print(f"[dim]wrote[/] {shown(folder)}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)
     if SCHEMES[scheme].copies:
         err.print(
-            "note: a sweep has no copies, and nothing stays between groups; with both, lfopt search may move less", style="yellow", soft_wrap=True
+            "note: a sweep has no copies, and nothing stays between groups; with both, lfopt search may move "
+            "less",
+            style="yellow",
+            soft_wrap=True,
         )
     if interrupted:
-        err.print("note: interrupted: these are the sizes that were done, and what was found until then", style="yellow", soft_wrap=True)
+        err.print(
+            "note: interrupted: these are the sizes that were done, and what was found until then",
+            style="yellow",
+            soft_wrap=True,
+        )
     listed = tuple(StairAnswer(*stair) for stair in stairs)
-    answer(SweepAnswer(graph.name, str(folder), scheme, ends["layer by layer"], ends["compulsory"], listed, interrupted))
+    answer(
+        SweepAnswer(
+            graph.name, str(folder), scheme, ends["layer by layer"], ends["compulsory"], listed, interrupted
+        )
+    )
     return INTERRUPTED if interrupted else 0
 
 
-def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress) -> tuple[list[Stair], bool]:
-    """Every step between two sizes, and whether Ctrl-C came before the last; powers of two only, with a note, where there are too many states."""
+def _solve_range(
+    costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress
+) -> tuple[list[Stair], bool]:
+    """Every step between two sizes, and whether Ctrl-C came before the last;
+    powers of two only, with a note, where there are too many states.
+    """
     low, high = sizes
     stairs: list[Stair] = []
     try:
         deadline = time.perf_counter() + time_limit
         for stair in staircase(costs.at, lambda mask: costs.least_need(mask)[1], low, high, deadline):
             stairs.append(stair)
-            report(f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}", (high - stair.buffer_bytes) / (high - low))
+            report(
+                f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}",
+                (high - stair.buffer_bytes) / (high - low),
+            )
     except KeyboardInterrupt:
         if not stairs:
             raise
@@ -133,8 +181,12 @@ def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report:
     return stairs[::-1], False
 
 
-def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress) -> tuple[list[Stair], bool]:
-    """The optimum, or the best plan and a bound, at each of these sizes, and whether Ctrl-C came before the last was done."""
+def _solve_each(
+    costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress
+) -> tuple[list[Stair], bool]:
+    """The optimum, or the best plan and a bound, at each of these sizes,
+    and whether Ctrl-C came before the last was done.
+    """
     stairs: list[Stair] = []
     for k, size in enumerate(sizes):
         report(f"{format_size(size)}", k / len(sizes))
@@ -154,12 +206,22 @@ def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
     listed = stairs if len(stairs) <= 40 else [stairs[round(k * (len(stairs) - 1) / 39)] for k in range(40)]
     rows = table("from buffer of", "bytes", "DRAM bytes", "MiB", "x compulsory", "groups", "")
     for stair in listed:
-        proof = "optimal" if stair.dram_bytes == stair.lower_bound_bytes else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
+        proof = (
+            "optimal"
+            if stair.dram_bytes == stair.lower_bound_bytes
+            else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
+        )
         ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}"
         endless = stair.buffer_bytes == UNLIMITED
         kib = "unlimited" if endless else f"{stair.buffer_bytes / 1024:,.1f} KiB"
         rows.add_row(
-            kib, "" if endless else f"{stair.buffer_bytes:,}", f"{stair.dram_bytes:,}", mib(stair.dram_bytes), ratio, str(stair.groups), proof
+            kib,
+            "" if endless else f"{stair.buffer_bytes:,}",
+            f"{stair.dram_bytes:,}",
+            mib(stair.dram_bytes),
+            ratio,
+            str(stair.groups),
+            proof,
         )
     out.print(rows)
     if len(listed) < len(stairs):

@@ -49,7 +49,8 @@ def train(
 
     Example: lfopt train data/groups --out weights --explainers
 
-    Writes SCHEME.safetensors and a model card, SCHEME.json. With the same data, seed and one thread, a machine gives the same weights.
+    Writes SCHEME.safetensors and a model card, SCHEME.json. With the same data, seed and one thread, a
+    machine gives the same weights.
 
     Parameters
     ----------
@@ -60,11 +61,13 @@ def train(
     scheme
         How groups run.
     split
-        random: tested on a tenth of the groups; family: tested on EfficientNet and DeepLab, trained without them.
+        random: tested on a tenth of the groups; family: tested on EfficientNet and DeepLab, trained without
+        them.
     explainers
         Also train PGExplainer and RG-Explainer for the predictor (SCHEME_pg, SCHEME_rg).
     everything
-        All schemes with explainers by the random split, and the figures of the split by family in the cards: what ships with lfopt.
+        All schemes with explainers by the random split, and the figures of the split by family in the cards:
+        what ships with lfopt.
     epochs
         At most.
     patience
@@ -74,29 +77,41 @@ def train(
     seed
         Seed of splits, initial weights and minibatches.
     seeds
-        Trainings, with this seed and the next ones; the best on the validation part is written, the card has the figures of all.
+        Trainings, with this seed and the next ones; the best on the validation part is written, the card has
+        the figures of all.
     threads
         Of PyTorch.
     device
         Where predictors are trained; explainers are trained on the CPU.
     resume
-        Go on where a run with the same data and options got to; a checkpoint is written after every epoch, and removed at the end.
+        Go on where a run with the same data and options got to; a checkpoint is written after every epoch,
+        and removed at the end.
     log
         CSV file that gets a line for every epoch.
     """
     if min(epochs, patience, samples, threads, seeds) < 1 or seed < 0:
         raise InvalidConfig(
-            f"--epochs {epochs}, --patience {patience}, --samples {samples}, --threads {threads}, --seeds {seeds}, --seed {seed}: "
-            "accepted: at least 1, and a seed of at least 0"
+            f"--epochs {epochs}, --patience {patience}, --samples {samples}, --threads {threads}, --seeds "
+            f"{seeds}, --seed {seed}: accepted: at least 1, and a seed of at least 0"
         )
     if everything and (split != "random" or explainers or scheme != "lbdf"):
-        raise InvalidConfig("--all: with --scheme, --split or --explainers; accepted: --all alone, it trains all schemes and all explainers")
+        raise InvalidConfig(
+            "--all: with --scheme, --split or --explainers; accepted: --all alone, it trains all schemes and "
+            "all explainers"
+        )
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     torch = _torch()
-    settings = torch.TrainingSettings(epochs=epochs, patience=patience, seed=seed, threads=threads, device=device)
-    options = "--all" if everything else f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
-    command = f"lfopt train DATASET -o DIR {options} --epochs {epochs} --patience {patience} --samples {samples} --seed {seed} --seeds {seeds}"
+    settings = torch.TrainingSettings(
+        epochs=epochs, patience=patience, seed=seed, threads=threads, device=device
+    )
+    options = (
+        "--all" if everything else f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
+    )
+    command = (
+        f"lfopt train DATASET -o DIR {options} --epochs {epochs} --patience {patience} --samples "
+        f"{samples} --seed {seed} --seeds {seeds}"
+    )
     files = _Files(out_dir, log, command=f"{command} --threads {threads}", resume=resume)
     for name in PREDICTED if everything else (scheme,):
         data = torch.Dataset.read(dataset, name, dataflow)
@@ -115,7 +130,9 @@ def _torch() -> Any:
     try:
         return import_module("explainers.train")  # torch is optional, and slow to import
     except ImportError as error:
-        raise InvalidConfig(f"lfopt train needs PyTorch Geometric ({error}): pip install 'lfopt[learn]'") from None
+        raise InvalidConfig(
+            f"lfopt train needs PyTorch Geometric ({error}): pip install 'lfopt[learn]'"
+        ) from None
 
 
 class _Files:
@@ -176,13 +193,24 @@ class _Files:
 class _Training:
     """What is trained from one scheme of a data set."""
 
-    def __init__(self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: ReportProgress) -> None:
-        self.torch, self.data, self.settings, self.seeds, self.files, self.report = torch, data, settings, seeds, files, report
+    def __init__(
+        self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: ReportProgress
+    ) -> None:
+        self.torch, self.data, self.settings, self.seeds, self.files, self.report = (
+            torch,
+            data,
+            settings,
+            seeds,
+            files,
+            report,
+        )
         self.material: Any = None
         self.lines: list[Any] = []  # to print when the progress line is gone
 
     def predictor(self, split: Literal["random", "family"], *, families: bool) -> None:
-        """Train the predictor and write it; with `families`, its card says what one that is trained by family does."""
+        """Train the predictor and write it; with `families`,
+        its card says what one that is trained by family does.
+        """
         if families:  # both trainings learn from the same
             self.material = import_module("explainers.fit").prepared(self.data, self.settings, self.report)
         trained = self._trained(split, self.seeds)
@@ -190,37 +218,62 @@ class _Training:
         if families:
             try:
                 other = self._trained("family", 1).card
-                others = {"unseen_families": {key: other[key] for key in ("data", "epochs", "seconds", "spread_factor", "metrics")}}
+                others = {
+                    "unseen_families": {
+                        key: other[key] for key in ("data", "epochs", "seconds", "spread_factor", "metrics")
+                    }
+                }
             except InvalidConfig as error:  # a data set without those families
                 err.print(f"note: {error}", style="yellow", markup=False)
         name = self.data.scheme
         self.files.write(name, trained.weights, {**trained.card, **others})
         rows: list[tuple[str, ...]] = []
-        for label, metrics in [(f"{split} split", trained.card["metrics"])] + [("unseen families", other["metrics"]) for other in others.values()]:
+        for label, metrics in [(f"{split} split", trained.card["metrics"])] + [
+            ("unseen families", other["metrics"]) for other in others.values()
+        ]:
             for what, key in (("network", "test"), ("rule", "test_rule")):
                 figures = {**metrics[key], "near": metrics[key]["near"]["accuracy"]}
                 keys = ("accuracy", "near", "f1", "auroc", "ece", "valid_called_invalid")
                 rows.append(
-                    (f"{label}, {what}", f"{figures['samples']:,}", *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys))
+                    (
+                        f"{label}, {what}",
+                        f"{figures['samples']:,}",
+                        *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys),
+                    )
                 )
-        took = f"[dim]{trained.card['epochs']} epochs, {trained.card['seconds']:.0f} s; wrote[/] {shown(self.files.folder / name)}.safetensors\n"
+        took = (
+            f"[dim]{trained.card['epochs']} epochs, {trained.card['seconds']:.0f} s; wrote[/] "
+            f"{shown(self.files.folder / name)}.safetensors\n"
+        )
         self.lines += [spread((name, *COLUMNS), rows), took]
 
     def _trained(self, split: Literal["random", "family"], seeds: int) -> Any:
         def checkpoint(seed: int) -> Any:
             return self.files.checkpoint(self.data, split, replace(self.settings, seed=seed))
 
-        return self.torch.train_predictor(self.data, split, self.settings, self.report, seeds, checkpoint, self.material)
+        return self.torch.train_predictor(
+            self.data, split, self.settings, self.report, seeds, checkpoint, self.material
+        )
 
     def explainers(self, samples: int) -> None:
         """Train PGExplainer and RG-Explainer for the predictor that was written."""
         name = self.data.scheme
         path = self.files.folder / f"{name}.safetensors"
-        trained = self.torch.train_explainers(self.data, self.torch.Predictor.load(path), self.settings, samples, self.report)
+        trained = self.torch.train_explainers(
+            self.data, self.torch.Predictor.load(path), self.settings, samples, self.report
+        )
         for what, network in trained.items():
-            self.files.write(f"{name}_{what}", network.weights, {**network.card, "predictor_sha256": sha256(path)})
+            self.files.write(
+                f"{name}_{what}", network.weights, {**network.card, "predictor_sha256": sha256(path)}
+            )
         keys = ("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity")
         measured = {what: network.card["metrics"] for what, network in trained.items()}
         beside = [(what.replace("_", " "), measured["pg"][what]) for what in ("random_links", "analytic")]
-        rows = [(label, *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys)) for label, figures in [*measured.items(), *beside]]
-        self.lines += [spread((f"{name}: explainer", "fidelity+", "fidelity-", "unfaithfulness", "sparsity"), rows), ""]
+        rows = [
+            (label, *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys))
+            for label, figures in [*measured.items(), *beside]
+        ]
+        self.lines += [
+            spread((f"{name}: explainer", "fidelity+", "fidelity-", "unfaithfulness", "sparsity"), rows),
+            "",
+        ]

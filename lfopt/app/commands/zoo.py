@@ -31,18 +31,29 @@ def list_() -> None:
     for one in networks:
         shape = "x".join(str(d) for d in one.input[1:])
         paper = one.source.partition("arXiv:")[2] or "-"
-        rows.add_row(one.name, shape, str(one.operators), f"{one.weights / 1e6:.2f}", f"{one.macs / 1e9:.3f}", paper)
+        rows.add_row(
+            one.name, shape, str(one.operators), f"{one.weights / 1e6:.2f}", f"{one.macs / 1e9:.3f}", paper
+        )
     out.print(rows)
     answer(ZooAnswer(networks))
 
 
 def _network(name: str) -> NetworkAnswer:
     flow = Dataflow.of(load_network(ZOO + name, {}, "default", weights=False))
-    return NetworkAnswer(name, flow.maps[0].shape, len(flow), flow.weight_elements, sum(flow.macs), zoo.summary(name).source)
+    return NetworkAnswer(
+        name, flow.maps[0].shape, len(flow), flow.weight_elements, sum(flow.macs), zoo.summary(name).source
+    )
 
 
 @app.command
-def export(name: str, /, *, out_file: Annotated[Path, Parameter(name=["--out", "-o"])], seed: int = 0, weights: bool = True) -> None:
+def export(
+    name: str,
+    /,
+    *,
+    out_file: Annotated[Path, Parameter(name=["--out", "-o"])],
+    seed: int = 0,
+    weights: bool = True,
+) -> None:
     """Write a network as an ONNX file with seeded weights.
 
     Example: lfopt zoo export mobilenet_v2 --out mobilenet_v2.onnx
@@ -59,7 +70,9 @@ def export(name: str, /, *, out_file: Annotated[Path, Parameter(name=["--out", "
         Whether to write the weights; without them the file holds shapes alone.
     """
     if seed < 0 or not out_file.name:
-        raise InvalidConfig(f"--seed {seed}, --out {str(out_file)!r}: accepted: a seed of at least 0, and a file name")
+        raise InvalidConfig(
+            f"--seed {seed}, --out {str(out_file)!r}: accepted: a seed of at least 0, and a file name"
+        )
     try:
         model = zoo.build(name, seed=seed, weights=weights)
     except zoo.UnknownNetwork as error:

@@ -1,4 +1,7 @@
-"""PyTorch's models, through torch.onnx. The modules of this folder import torch; they are imported only where a model is PyTorch's."""
+"""PyTorch's models, through torch.onnx.
+
+The modules of this folder import torch; they are imported only where a model is PyTorch's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from codegen.arrays import Inputs  # noqa: E402  (another package of this name w
 
 
 class EagerFallback(UserWarning):
-    """A part of a model that `torch.compile(..., backend="lfopt")` runs as PyTorch does; the message says why."""
+    """A part of a model that `torch.compile(..., backend="lfopt")` runs as PyTorch does;
+    the message says why.
+    """
 
 
 @runtime_checkable

@@ -1,4 +1,5 @@
-"""`torch.compile(model, backend="lfopt")`: graphs that Dynamo captures run as generated code, forward only; what cannot, runs eager, and is named.
+"""`torch.compile(model, backend="lfopt")`: graphs that Dynamo captures run as generated code, forward only;
+what cannot, runs eager, and is named.
 
 Found by PyTorch through the entry point group `torch_dynamo_backends`.
 """
@@ -48,8 +49,12 @@ class Options:
     def of(cls, given: Mapping[str, Any]) -> Options:
         """What is given; threads are PyTorch's where they are not. Raises InvalidConfig."""
         if unknown := [name for name in given if name not in cls.__dataclass_fields__]:
-            raise InvalidConfig(f"options: found {unknown[0]!r}; accepted: {', '.join(cls.__dataclass_fields__)}")
-        options = cls(**{"threads": torch.get_num_threads(), **given, "hardware": chip_of(given.get("hardware", CPU))})
+            raise InvalidConfig(
+                f"options: found {unknown[0]!r}; accepted: {', '.join(cls.__dataclass_fields__)}"
+            )
+        options = cls(
+            **{"threads": torch.get_num_threads(), **given, "hardware": chip_of(given.get("hardware", CPU))}
+        )
         check_options(options.target, options.threads, options.element)
         return options
 
@@ -57,22 +62,35 @@ class Options:
         """An ONNX model, compiled or found compiled. Raises as `lfopt.compile`."""
         graph = load_network(proto, None, "default")
         compiled, _ = compile_graph(
-            graph, threads=self.threads, target=self.target, hardware=self.hardware, element=self.element, label=LABEL, tune=self.tune
+            graph,
+            threads=self.threads,
+            target=self.target,
+            hardware=self.hardware,
+            element=self.element,
+            label=LABEL,
+            tune=self.tune,
         )
         return compiled
 
 
 def backend(
-    module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+    module: fx.GraphModule,
+    examples: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """What runs in place of a graph of Dynamo's.
 
-    Warns with EagerFallback, once for each reason, where that is the graph itself. Raises InvalidConfig for options that nobody knows, and where
-    torch.onnx cannot be used.
+    Warns with EagerFallback, once for each reason, where that is the graph itself. Raises InvalidConfig for
+    options that nobody knows, and where torch.onnx cannot be used.
     """
     check_installed()
     if mode is not None:
-        raise InvalidConfig(f"mode: found {mode!r}; accepted: none; options={{...}} takes {', '.join(Options.__dataclass_fields__)}")
+        raise InvalidConfig(
+            f"mode: found {mode!r}; accepted: none; options={{...}} takes "
+            f"{', '.join(Options.__dataclass_fields__)}"
+        )
     how = Options.of(options or {})
     why = _unfit(module, examples)
     if why is not None:
@@ -88,13 +106,16 @@ def say(why: str) -> None:
 
 
 class Region:
-    """A graph of Dynamo's: compiled when it is first called, for the shapes, numbers and weights that it is called with."""
+    """A graph of Dynamo's: compiled when it is first called, for the shapes,
+    numbers and weights that it is called with.
+    """
 
     def __init__(self, module: fx.GraphModule, make: Callable[[ModelProto], Compiled]) -> None:
         """`make`: compiles an ONNX model."""
         self.module, self._make = module, make
         inputs = module.graph.find_nodes(op="placeholder")
-        self._constant = tuple(_is_weight(node) for node in inputs)  # of each input: whether it becomes a constant
+        # of each input: whether it becomes a constant
+        self._constant = tuple(_is_weight(node) for node in inputs)
         self._own = [*module.parameters(), *module.buffers()]
         self._programs: dict[object, Program] = {}
         self._programs_compiled, self._eager, self._lock = 0, False, Lock()
@@ -104,12 +125,21 @@ class Region:
         program = None if self._eager else self._program(args)
         if program is None:
             return self.module(*args)
-        return tuple(program([arg for arg, constant in zip(args, self._constant, strict=True) if isinstance(arg, Tensor) and not constant]))
+        return tuple(
+            program(
+                [
+                    arg
+                    for arg, constant in zip(args, self._constant, strict=True)
+                    if isinstance(arg, Tensor) and not constant
+                ]
+            )
+        )
 
     def _program(self, args: Sequence[Any]) -> Program | None:
         """The program for these arguments; None, and a word of why, where there is none."""
         key = tuple(
-            id(arg) if constant else arg.shape if isinstance(arg, Tensor) else arg for arg, constant in zip(args, self._constant, strict=True)
+            id(arg) if constant else arg.shape if isinstance(arg, Tensor) else arg
+            for arg, constant in zip(args, self._constant, strict=True)
         )
         held = [*(arg for arg, constant in zip(args, self._constant, strict=True) if constant), *self._own]
         program = self._programs.get(key)
@@ -121,7 +151,9 @@ class Region:
                 return program
             try:
                 if self._programs_compiled == PROGRAMS:
-                    raise UnsupportedModel(f"it was compiled {PROGRAMS} times, for other shapes, numbers or weights")
+                    raise UnsupportedModel(
+                        f"it was compiled {PROGRAMS} times, for other shapes, numbers or weights"
+                    )
                 self._programs_compiled += 1
                 self._programs[key] = self._compiled(args, CapturedWeights(held))
             except LfoptError as error:
@@ -131,10 +163,16 @@ class Region:
             return self._programs[key]
 
     def _compiled(self, args: Sequence[Any], weights: CapturedWeights) -> Program:
-        constants = {k: arg for k, (arg, constant) in enumerate(zip(args, self._constant, strict=True)) if constant or not isinstance(arg, Tensor)}
+        constants = {
+            k: arg
+            for k, (arg, constant) in enumerate(zip(args, self._constant, strict=True))
+            if constant or not isinstance(arg, Tensor)
+        }
         with torch.inference_mode(mode=False), torch.no_grad():
             module = with_constants(self.module, constants)
-            examples = tuple(torch.zeros(arg.shape, dtype=arg.dtype) for k, arg in enumerate(args) if k not in constants)
+            examples = tuple(
+                torch.zeros(arg.shape, dtype=arg.dtype) for k, arg in enumerate(args) if k not in constants
+            )
         return Program.of(captured(module, examples, {}, LABEL), weights, LABEL, self._make)
 
 
@@ -154,13 +192,20 @@ def with_constants(module: fx.GraphModule, constants: Mapping[int, Any]) -> fx.G
         elif k in constants:
             copies[node] = graph.call_function(operator.pos, (value,))
     graph.output(graph.graph_copy(module.graph, copies))
-    targets = {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")} - buffers.keys()
+    targets = {
+        str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")
+    } - buffers.keys()
     return fx.GraphModule({**{name: attrgetter(name)(module) for name in targets}, **buffers}, graph)
 
 
 def _unfit(module: fx.GraphModule, examples: Sequence[Any]) -> str | None:
-    """Why a graph is not for generated code whatever its shapes are; None where nothing is known against it."""
-    inputs = [node.meta.get("example_value", value) for node, value in zip(module.graph.find_nodes(op="placeholder"), examples, strict=True)]
+    """Why a graph is not for generated code whatever its shapes are; None where nothing is known against
+    it.
+    """
+    inputs = [
+        node.meta.get("example_value", value)
+        for node, value in zip(module.graph.find_nodes(op="placeholder"), examples, strict=True)
+    ]
     for value in filter(torch.is_tensor, inputs):
         if value.device.type != "cpu":
             return f"found a tensor on {value.device}; accepted: cpu"
@@ -168,12 +213,25 @@ def _unfit(module: fx.GraphModule, examples: Sequence[Any]) -> str | None:
             return f"found a tensor that is not dense, {type_of(value)}; accepted: dense ones"
     outputs = module.graph.output_node().args[0]
     nodes = outputs if isinstance(outputs, list | tuple) else (outputs,)
-    results = [value for node in nodes if isinstance(node, fx.Node) and isinstance(value := node.meta.get("example_value"), Tensor)]
+    results = [
+        value
+        for node in nodes
+        if isinstance(node, fx.Node) and isinstance(value := node.meta.get("example_value"), Tensor)
+    ]
     if len(results) != len(nodes) or not results:
         return "found an output that is no tensor; accepted: tensors"
     if any(value.requires_grad for value in results):
-        return "found an output that needs gradients; accepted: forward passes alone, under torch.no_grad() or torch.inference_mode()"
-    given, written = ({StorageWeakRef(value.untyped_storage()) for value in of if isinstance(value, Tensor)} for of in (inputs, results))
+        return (
+            "found an output that needs gradients; accepted: forward passes alone, under torch.no_grad() "
+            "or torch.inference_mode()"
+        )
+    given, written = (
+        {StorageWeakRef(value.untyped_storage()) for value in of if isinstance(value, Tensor)}
+        for of in (inputs, results)
+    )
     if len(given | written) < len(given) + len(results):
-        return "found an output that shares memory with an input or another output; accepted: outputs of their own"
+        return (
+            "found an output that shares memory with an input or another output; accepted: outputs of "
+            "their own"
+        )
     return None

@@ -1,6 +1,8 @@
-"""The two kernels that `torch.nn.TransformerEncoderLayer` and `MultiheadAttention` call in inference, as operators that torch.onnx knows.
+"""The two kernels that `torch.nn.TransformerEncoderLayer` and `MultiheadAttention` call in inference, as
+operators that torch.onnx knows.
 
-Source: schemas in torch/_meta_registrations.py, masks in `merge_masks` of torch/nn/modules/activation.py (PyTorch 2.13).
+Source: schemas in torch/_meta_registrations.py, masks in `merge_masks` of torch/nn/modules/activation.py
+(PyTorch 2.13).
 """
 
 from __future__ import annotations
@@ -90,20 +92,25 @@ def self_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention on [batch, tokens, embed_dim], and its weights. The kernel is called where query, key and value are the same."""
+    """Attention on [batch, tokens, embed_dim], and its weights.
+
+    The kernel is called where query, key and value are the same.
+    """
     q, k, v = _heads(query, qkv_weight, qkv_bias, num_head)
     seen = _attended(mask, mask_type)
     if not need_weights:
         heads, weights = scaled_dot_product_attention(q, k, v, attn_mask=seen), query.new_empty(0)
     else:
         scores = (q @ k.transpose(-1, -2)) * (embed_dim // num_head) ** -0.5
-        weights = (scores if seen is None else scores.masked_fill(seen.logical_not(), float("-inf"))).softmax(-1)
+        weights = (scores if seen is None else scores.masked_fill(seen.logical_not(), float("-inf"))).softmax(
+            -1
+        )
         heads = weights @ v
         weights = weights.mean(1) if average_attn_weights else weights
     return linear(heads.transpose(1, 2).flatten(-2), proj_weight, proj_bias), weights
 
 
 FAST_PATHS: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten._transformer_encoder_layer_fwd.default: encoder_layer,  # noqa: SLF001  (that is what PyTorch calls it)
+    torch.ops.aten._transformer_encoder_layer_fwd.default: encoder_layer,  # noqa: SLF001
     torch.ops.aten._native_multi_head_attention.default: self_attention,  # noqa: SLF001
 }

@@ -1,4 +1,6 @@
-"""`lfopt.compile(module)`: a `torch.nn.Module` that is exported and compiled when tensors of new shapes come."""
+"""`lfopt.compile(module)`: a `torch.nn.Module` that is exported and compiled when tensors of new shapes
+come.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import numpy as np
 import torch
 from onnx import ModelProto
 from torch import Tensor
-from torch.utils import _pytree as pytree  # torch.export's own view of nested arguments, which has no other name
+
+# torch.export's own view of nested arguments, which has no other name
+from torch.utils import _pytree as pytree
 
 from codegen.arrays import Inputs
 from codegen.runtime import Compiled
@@ -23,10 +27,13 @@ from lfopt.ir.names import one_line, plural
 
 
 class CompiledByCall(CompiledModule):
-    """A module whose forward pass runs as generated code. Takes what the module takes, gives what it gives, without gradients.
+    """A module whose forward pass runs as generated code.
 
-    A program is kept for each shape and type of tensors, each value of other arguments, and each mode (training or not); it is made again where a
-    weight was replaced, or changed in place. NumPy's arrays are taken as tensors: where there are no others, results are NumPy's too.
+    Takes what the module takes, gives what it gives, without gradients.
+
+    A program is kept for each shape and type of tensors, each value of other arguments, and each mode
+    (training or not); it is made again where a weight was replaced, or changed in place. NumPy's arrays are
+    taken as tensors: where there are no others, results are NumPy's too.
     """
 
     def __init__(self, module: torch.nn.Module, make: Callable[[ModelProto], Compiled]) -> None:
@@ -38,7 +45,10 @@ class CompiledByCall(CompiledModule):
         self._lock = Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives. Raises UnsupportedModel where it cannot be written as ONNX, and whatever `lfopt.compile` raises."""
+        """What the module gives.
+
+        Raises UnsupportedModel where it cannot be written as ONNX, and whatever `lfopt.compile` raises.
+        """
         leaves, form = pytree.tree_flatten((args, kwargs))
         tensors = [_taken(leaf) for leaf in leaves if isinstance(leaf, Tensor | np.ndarray | np.generic)]
         program, results = self._program(leaves, tensors, form)
@@ -53,15 +63,26 @@ class CompiledByCall(CompiledModule):
             return self(**inputs)
         return self(*inputs) if isinstance(inputs, list | tuple) else self(inputs)
 
-    def _program(self, leaves: list[Any], tensors: list[Tensor], form: pytree.TreeSpec) -> tuple[Program, pytree.TreeSpec]:
-        others = tuple(None if isinstance(leaf, Tensor | np.ndarray | np.generic) else (type(leaf), leaf) for leaf in leaves)
-        key = (repr(form), others, tuple((tensor.dtype, tensor.shape) for tensor in tensors), self.module.training)
+    def _program(
+        self, leaves: list[Any], tensors: list[Tensor], form: pytree.TreeSpec
+    ) -> tuple[Program, pytree.TreeSpec]:
+        others = tuple(
+            None if isinstance(leaf, Tensor | np.ndarray | np.generic) else (type(leaf), leaf)
+            for leaf in leaves
+        )
+        key = (
+            repr(form),
+            others,
+            tuple((tensor.dtype, tensor.shape) for tensor in tensors),
+            self.module.training,
+        )
         try:
             entry = self._programs.get(key)
         except TypeError:
             odd = next(type(leaf).__name__ for leaf in leaves if not getattr(leaf, "__hash__", None))
             raise InvalidConfig(
-                f"{self.name}: found an argument of type {odd}; accepted: tensors, arrays, numbers, texts, None, and lists of them"
+                f"{self.name}: found an argument of type {odd}; accepted: tensors, arrays, numbers, texts, "
+                "None, and lists of them"
             ) from None
         held = [*self.module.parameters(), *self.module.buffers()]
         if entry is not None and entry[0].weights.unchanged(held):
@@ -72,8 +93,12 @@ class CompiledByCall(CompiledModule):
                 entry = self._programs[key] = self._compiled(leaves, form, CapturedWeights(held))
             return entry
 
-    def _compiled(self, leaves: list[Any], form: pytree.TreeSpec, weights: CapturedWeights) -> tuple[Program, pytree.TreeSpec]:
-        examples = [_example(leaf) if isinstance(leaf, Tensor | np.ndarray | np.generic) else leaf for leaf in leaves]
+    def _compiled(
+        self, leaves: list[Any], form: pytree.TreeSpec, weights: CapturedWeights
+    ) -> tuple[Program, pytree.TreeSpec]:
+        examples = [
+            _example(leaf) if isinstance(leaf, Tensor | np.ndarray | np.generic) else leaf for leaf in leaves
+        ]
         args, kwargs = pytree.tree_unflatten(examples, form)
         program = captured(self.module, args, kwargs, self.name)
         results = program.call_spec.out_spec
@@ -81,7 +106,9 @@ class CompiledByCall(CompiledModule):
         return Program.of(program, weights, self.name, self._make), results
 
     def __repr__(self) -> str:
-        last = f"; the last: {next(reversed(self._programs.values()))[0].compiled!r}" if self._programs else ""
+        last = (
+            f"; the last: {next(reversed(self._programs.values()))[0].compiled!r}" if self._programs else ""
+        )
         return one_line(f"CompiledByCall({self.name}: {plural(len(self._programs), 'program')}{last})")
 
 
@@ -90,7 +117,10 @@ def _taken(leaf: Tensor | np.ndarray | np.generic) -> Tensor:
     if not isinstance(leaf, Tensor):
         return torch.from_numpy(np.asarray(leaf))
     if leaf.device.type != "cpu" or leaf.layout != torch.strided:
-        raise InvalidConfig(f"input: found {type_of(leaf)}, {leaf.layout}, on {leaf.device}; accepted: a dense tensor on the CPU")
+        raise InvalidConfig(
+            f"input: found {type_of(leaf)}, {leaf.layout}, on {leaf.device}; accepted: a dense tensor on the "
+            "CPU"
+        )
     return leaf
 
 

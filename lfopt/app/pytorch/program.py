@@ -1,4 +1,6 @@
-"""A program of torch.export as generated code: tensors in, tensors out, on the memory that they have; and whether its weights are still those."""
+"""A program of torch.export as generated code: tensors in, tensors out, on the memory that they have; and
+whether its weights are still those.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from lfopt.app.pytorch.export import exported
 from lfopt.app.pytorch.tensors import as_array, as_tensor
 from lfopt.ir import UnsupportedModel
 
-UNCOUNTED = -1  # version of a tensor that was made in inference mode: PyTorch does not count what is written into it
+# version of a tensor that was made in inference mode: PyTorch does not count what is written into it
+UNCOUNTED = -1
 
 
 class CapturedWeights:
-    """Tensors that became constants, and how they were then. What is written through `.data` or NumPy is not noticed, nor is it by autograd."""
+    """Tensors that became constants, and how they were then.
+
+    What is written through `.data` or NumPy is not noticed, nor is it by autograd.
+    """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._then = [(ref(tensor), _version(tensor), tensor.data_ptr()) for tensor in tensors]
@@ -46,18 +52,33 @@ class Program:
     results: tuple[str | None, ...]  # outputs by name
 
     @classmethod
-    def of(cls, program: ExportedProgram, weights: CapturedWeights, label: str, make: Callable[[ModelProto], Compiled]) -> Program:
-        """A program, compiled. Raises UnsupportedModel where ONNX has its ends in other types, and whatever `make` raises."""
+    def of(
+        cls,
+        program: ExportedProgram,
+        weights: CapturedWeights,
+        label: str,
+        make: Callable[[ModelProto], Compiled],
+    ) -> Program:
+        """A program, compiled.
+
+        Raises UnsupportedModel where ONNX has its ends in other types, and whatever `make` raises.
+        """
         export = exported(program, label)
         compiled = make(export.proto)
-        for what, tensors, wanted in (("input", compiled.inputs, export.inputs), ("output", compiled.outputs, export.types)):
+        for what, tensors, wanted in (
+            ("input", compiled.inputs, export.inputs),
+            ("output", compiled.outputs, export.types),
+        ):
             for tensor in tensors:
                 if wanted[tensor.name] != (has := f"{tensor.dtype} {list(tensor.shape)}"):
                     raise UnsupportedModel(
-                        f"{label}: {what} {tensor.name!r}: found {wanted[tensor.name]}, which ONNX has as {has}; accepted: the same"
+                        f"{label}: {what} {tensor.name!r}: found {wanted[tensor.name]}, which ONNX has as "
+                        f"{has}; accepted: the same"
                     )
         places = {name: k for k, name in enumerate(export.inputs)}
-        return cls(compiled, weights, tuple(places[tensor.name] for tensor in compiled.inputs), export.outputs)
+        return cls(
+            compiled, weights, tuple(places[tensor.name] for tensor in compiled.inputs), export.outputs
+        )
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor | None]:
         """Results, flat, for the tensors of a call. Raises as `Compiled.run`."""

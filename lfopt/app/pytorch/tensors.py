@@ -11,12 +11,20 @@ from torch import Tensor
 def as_array(tensor: Tensor) -> np.ndarray:
     """The elements of a tensor on the CPU in C order: its own memory where they lie so, else a copy."""
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if dense.dtype == torch.bfloat16 else dense.numpy()
+    return (
+        dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        if dense.dtype == torch.bfloat16
+        else dense.numpy()
+    )
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
     """A tensor on the memory of an array."""
-    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == ml_dtypes.bfloat16 else torch.from_numpy(array)
+    return (
+        torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        if array.dtype == ml_dtypes.bfloat16
+        else torch.from_numpy(array)
+    )
 
 
 def type_of(tensor: Tensor) -> str:

@@ -1,12 +1,17 @@
-"""What quantising does to accuracy: signal to noise of layers and outputs against the network in floats, over samples.
+"""What quantising does to accuracy: signal to noise of layers and outputs against the network in floats, over
+samples.
 
-Of a map x in floats and y in its place, the ratio is 10 log10(sum x^2 / sum (x - y)^2) decibels, summed over elements and samples. For each layer:
+Of a map x in floats and y in its place, the ratio is 10 log10(sum x^2 / sum (x - y)^2) decibels, summed over
+elements and samples. For each layer:
 
-    own         the layer alone is quantised: it reads floats, and its weights and the map that it makes are rounded
-    by channel  the same, every channel counting alike: networks do not change where a channel is scaled and its readers make up for it, so that
-                small channels may matter as much as large ones, which hold the energy and decide a scale
+    own         the layer alone is quantised: it reads floats, and its weights and the map that it makes are
+                rounded
+    by channel  the same, every channel counting alike: networks do not change where a channel is scaled and
+                its readers make up for it, so that small channels may matter as much as large ones, which
+                hold the energy and decide a scale
     alone       the layer alone is quantised: at the outputs of the network (`lfopt.app.quantization.alone`)
-    all         everything is quantised: its map in the integer arithmetic of `lfopt.ops.integer`, which C and accelerator have bit for bit
+    all         everything is quantised: its map in the integer arithmetic of `lfopt.ops.integer`, which C and
+                accelerator have bit for bit
 
 Floats are ONNX Runtime's. The maps of one sample are in memory at a time.
 """
@@ -47,8 +52,13 @@ class OutputNoise:
     def add(self, exact: np.ndarray, rounded: np.ndarray) -> None:
         """One sample's."""
         self.ratio.add(exact, rounded)
-        self.largest_error = max(self.largest_error, float(np.abs(rounded.astype(np.float64) - exact).max(initial=0.0)))
-        self.least, self.greatest = min(self.least, float(exact.min(initial=inf))), max(self.greatest, float(exact.max(initial=-inf)))
+        self.largest_error = max(
+            self.largest_error, float(np.abs(rounded.astype(np.float64) - exact).max(initial=0.0))
+        )
+        self.least, self.greatest = (
+            min(self.least, float(exact.min(initial=inf))),
+            max(self.greatest, float(exact.max(initial=-inf))),
+        )
         if exact.ndim in CLASS_RANKS and exact.shape[-1] > 1:
             same = exact.argmax(axis=-1) == rounded.argmax(axis=-1)
             self.rows += same.size
@@ -57,7 +67,13 @@ class OutputNoise:
     @property
     def error_of_range(self) -> float:
         """The largest error, of the difference between greatest and least element."""
-        return self.largest_error / (self.greatest - self.least) if self.greatest > self.least else inf if self.largest_error else 0.0
+        return (
+            self.largest_error / (self.greatest - self.least)
+            if self.greatest > self.least
+            else inf
+            if self.largest_error
+            else 0.0
+        )
 
 
 @dataclass(frozen=True)
@@ -70,14 +86,31 @@ class Accuracy:
 
     @property
     def worst_first(self) -> list[LayerNoise]:
-        """Layers by what each of them does alone: to the outputs, if that was measured, else to the map that it makes."""
-        return sorted(self.layers, key=lambda layer: (inf if layer.alone is None else layer.alone, layer.own.by_channel, layer.own.decibels))
+        """Layers by what each of them does alone: to the outputs, if that was measured,
+        else to the map that it makes.
+        """
+        return sorted(
+            self.layers,
+            key=lambda layer: (
+                inf if layer.alone is None else layer.alone,
+                layer.own.by_channel,
+                layer.own.decibels,
+            ),
+        )
 
 
 def accuracy(
-    runtime: Any, floats: Graph, quantized_graph: Graph, samples: Samples, label: str, report: ReportProgress, *, each_alone: bool = False
+    runtime: Any,
+    floats: Graph,
+    quantized_graph: Graph,
+    samples: Samples,
+    label: str,
+    report: ReportProgress,
+    *,
+    each_alone: bool = False,
 ) -> Accuracy:
-    """Of `quantized_graph`, made of `floats`, over samples; `each_alone`: also of the outputs for each layer, on the first sample.
+    """Of `quantized_graph`, made of `floats`, over samples; `each_alone`: also of the outputs for each layer,
+    on the first sample.
 
     Raises UnsupportedModel where either network cannot be computed.
     """
@@ -89,7 +122,9 @@ def accuracy(
         exact = maps(sample)
         beside.add_own(exact)
         integers = reference(
-            quantized_graph, _stored(quantized_graph, sample), adjust=lambda call, _, results, exact=exact: beside.add_all(call, results, exact)
+            quantized_graph,
+            _stored(quantized_graph, sample),
+            adjust=lambda call, _, results, exact=exact: beside.add_all(call, results, exact),
         )
         for output, name in zip(outputs, floats.outputs, strict=True):
             output.add(exact[name], real(quantized_graph.tensors[name], integers[name]))
@@ -103,6 +138,8 @@ def _stored(quantized_graph: Graph, sample: Sample) -> dict[str, np.ndarray]:
     """A sample as the quantised network reads it."""
     tensors = {name: quantized_graph.tensors[name] for name in quantized_graph.inputs}
     return {
-        name: sample[name] if tensor.quantization is None else quantized(sample[name], tensor.quantization, tensor.dtype)
+        name: sample[name]
+        if tensor.quantization is None
+        else quantized(sample[name], tensor.quantization, tensor.dtype)
         for name, tensor in tensors.items()
     }

@@ -1,7 +1,8 @@
-"""What one layer in int8 does to the outputs of a network that is otherwise in floats: the measure of which layers hurt most.
+"""What one layer in int8 does to the outputs of a network that is otherwise in floats: the measure of which
+layers hurt most.
 
-All layers are in one network, each with its rounded map beside the one in floats; an input says which of them is read rounded. That is a run for
-each layer, of about three times the work of the network.
+All layers are in one network, each with its rounded map beside the one in floats; an input says which of them
+is read rounded. That is a run for each layer, of about three times the work of the network.
 """
 
 from __future__ import annotations
@@ -21,8 +22,13 @@ from lfopt.ir import Graph, Operator, Tensor
 NONE = -1  # no layer is rounded
 
 
-def alone(runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: ReportProgress) -> dict[str, float]:
-    """Decibels of the output that has least, by map of the layer that alone is quantised, on one sample. Raises UnsupportedModel."""
+def alone(
+    runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: ReportProgress
+) -> dict[str, float]:
+    """Decibels of the output that has least, by map of the layer that alone is quantised, on one sample.
+
+    Raises UnsupportedModel.
+    """
     switched = _Switched(floats, beside)
     maps = Maps(runtime, switched.graph, switched.graph.outputs, label)
     exact = maps({**sample, switched.which: np.array(NONE)})
@@ -47,10 +53,14 @@ class _Switched:
         self.read: dict[str, str] = {}  # what readers of a map in floats read in its place
         layers = {beside.float_of[name]: name for name in beside.layers}
         twins = {name: operator for operator in beside.twin_operators for name in operator.outputs if name}
-        operators = [switched for name in floats.inputs if name in layers for switched in self._switch(layers[name])]
+        operators = [
+            switched for name in floats.inputs if name in layers for switched in self._switch(layers[name])
+        ]
         emitted = set[str]()
         for operator in floats.operators:
-            operators.append(replace(operator, inputs=tuple(self.read.get(name, name) for name in operator.inputs)))
+            operators.append(
+                replace(operator, inputs=tuple(self.read.get(name, name) for name in operator.inputs))
+            )
             for name in (layers[switched] for switched in operator.outputs if switched in layers):
                 twin = twins.get(beside.twins.get(name, ""))
                 if twin is not None and twin.name not in emitted:
@@ -69,7 +79,9 @@ class _Switched:
         ).without_unused()
 
     def _switch(self, name: str) -> Iterator[Operator]:
-        """Q, DQ and the choice between what they make and the map in floats; `name`: of the map in the quantised network."""
+        """Q, DQ and the choice between what they make and the map in floats; `name`:
+        of the map in the quantised network.
+        """
         tensor, floats = self.beside.quantized_graph.tensors[name], self.beside.float_of[name]
         assert tensor.quantization is not None
         scale, zero = (
@@ -77,7 +89,9 @@ class _Switched:
             self._constant(name, np.array(tensor.quantization.zero_point[0], tensor.dtype)),
         )
         number = self._constant(name, np.array(self.numbers[name], np.int64))
-        held, rounded, chosen = (self._add(name, Tensor("", tensor.shape, dtype)) for dtype in (tensor.dtype, "float32", "float32"))
+        held, rounded, chosen = (
+            self._add(name, Tensor("", tensor.shape, dtype)) for dtype in (tensor.dtype, "float32", "float32")
+        )
         flag = self._add(name, Tensor("", (), "bool"))
         yield Operator(held, "QuantizeLinear", (self.beside.twins.get(name, floats), scale, zero), (held,))
         yield Operator(rounded, "DequantizeLinear", (held, scale, zero), (rounded,))

@@ -1,8 +1,10 @@
-"""Ranges of maps, that is of the numbers which 8-bit integers are to stand for, from how elements are distributed in calibration data.
+"""Ranges of maps, that is of the numbers which 8-bit integers are to stand for, from how elements are
+distributed in calibration data.
 
     minmax      from the least to the greatest element
     percentile  without the outermost share of the elements at either end
-    entropy     cut where the distribution, merged to as many levels as integers have, is nearest to the original: least Kullback-Leibler divergence
+    entropy     cut where the distribution, merged to as many levels as integers have, is nearest to the
+                original: least Kullback-Leibler divergence
     mse         cut where the squared error of rounding and cutting together is least
 
 The last two cut both ends at the same magnitude. Zeros are exact at every scale, and have no part in either.
@@ -28,13 +30,17 @@ DEFAULT: Method = "minmax"
 PERCENTILE = 99.99  # of the elements, at either end
 BINS = 8192  # of a distribution, over both signs
 CUTS = 128  # that are tried, evenly spaced up to the largest magnitude
-FEW = 2 * BINS  # elements that are no distribution over so many bins, as the gates of squeeze-and-excite blocks: no divergence is told by them
+# elements that are no distribution over so many bins, as the gates of squeeze-and-excite blocks: no
+# divergence is told by them
+FEW = 2 * BINS
 LEVELS = 256  # of an 8-bit integer
 
 
 @dataclass(slots=True)
 class Distribution:
-    """How the elements of a map are distributed, over any number of samples, in bounded memory: bins of one width over [-limit, limit]."""
+    """How the elements of a map are distributed, over any number of samples, in bounded memory:
+    bins of one width over [-limit, limit].
+    """
 
     least: float = np.inf
     greatest: float = -np.inf
@@ -47,7 +53,10 @@ class Distribution:
         """One sample's elements; not `count`: their least and greatest alone."""
         if not values.size:
             return
-        self.least, self.greatest = min(self.least, float(values.min())), max(self.greatest, float(values.max()))
+        self.least, self.greatest = (
+            min(self.least, float(values.min())),
+            max(self.greatest, float(values.max())),
+        )
         self.elements += values.size
         if not count:
             return
@@ -82,16 +91,27 @@ class Distribution:
             self.limit *= 2
 
 
-def distributions(runtime: Any, graph: Graph, samples: Samples, label: str, *, count: bool, report: ReportProgress) -> dict[str, Distribution]:
-    """Distributions of the float maps by name, over the samples; not `count`: least and greatest elements alone.
+def distributions(
+    runtime: Any, graph: Graph, samples: Samples, label: str, *, count: bool, report: ReportProgress
+) -> dict[str, Distribution]:
+    """Distributions of the float maps by name, over the samples; not `count`: least and greatest elements
+    alone.
 
     Softmax is left out: what it makes lies between 0 and 1, whatever the samples say.
 
-    Raises InvalidConfig for a map that holds infinities or NaN, or is the same everywhere: no scale follows from that. Raises UnsupportedModel where
-    ONNX Runtime cannot run the network.
+    Raises InvalidConfig for a map that holds infinities or NaN, or is the same everywhere: no scale follows
+    from that. Raises UnsupportedModel where ONNX Runtime cannot run the network.
     """
-    results = (name for operator in graph.operators if operator.kind != "Softmax" for name in operator.outputs if name)
-    by_map = {name: Distribution() for name in (*graph.inputs, *results) if graph.tensors[name].dtype == "float32"}
+    results = (
+        name
+        for operator in graph.operators
+        if operator.kind != "Softmax"
+        for name in operator.outputs
+        if name
+    )
+    by_map = {
+        name: Distribution() for name in (*graph.inputs, *results) if graph.tensors[name].dtype == "float32"
+    }
     maps = Maps(runtime, graph, list(by_map), label)
     for k, sample in enumerate(samples):
         report("calibration", k / len(samples))
@@ -102,21 +122,32 @@ def distributions(runtime: Any, graph: Graph, samples: Samples, label: str, *, c
     for name, one in by_map.items():
         if one.least == one.greatest and one.elements > 1:
             raise InvalidConfig(
-                f"{_what(graph, name)} is {one.least:g} everywhere on the calibration data, so no scale follows; accepted: data that changes it"
+                f"{_what(graph, name)} is {one.least:g} everywhere on the calibration data, so no scale "
+                "follows; accepted: data that changes it"
             )
     return by_map
 
 
 def _what(graph: Graph, name: str) -> str:
     maker = next((operator for operator in graph.operators if name in operator.outputs), None)
-    return f"input {graph.label(name)!r}" if maker is None else f"what layer {maker.name!r} ({maker.kind}) makes"
+    return (
+        f"input {graph.label(name)!r}" if maker is None else f"what layer {maker.name!r} ({maker.kind}) makes"
+    )
 
 
-def ranges(by_map: Mapping[str, Distribution], method: Method, percentile: float = PERCENTILE) -> dict[str, Range]:
-    """Ranges of maps by name, for `quantised`; none for `minmax`, which is what that does by itself. `percentile`: above 50, at most 100."""
+def ranges(
+    by_map: Mapping[str, Distribution], method: Method, percentile: float = PERCENTILE
+) -> dict[str, Range]:
+    """Ranges of maps by name, for `quantised`; none for `minmax`, which is what that does by itself.
+
+    `percentile`: above 50, at most 100.
+    """
     if method == "minmax":
         return {}
-    return {name: _percentile(one, percentile / 100) if method == "percentile" else CUTS_OF[method](one) for name, one in by_map.items()}
+    return {
+        name: _percentile(one, percentile / 100) if method == "percentile" else CUTS_OF[method](one)
+        for name, one in by_map.items()
+    }
 
 
 def _percentile(one: Distribution, share: float) -> Range:
@@ -147,7 +178,9 @@ def _entropy(one: Distribution) -> Range:
 
 
 def _divergence(counts: np.ndarray, cut: int, levels: int) -> float:
-    """Of the distribution of `levels` levels from that of the first `cut` bins, where what is cut off lies in the last of them."""
+    """Of the distribution of `levels` levels from that of the first `cut` bins,
+    where what is cut off lies in the last of them.
+    """
     head = counts[:cut]
     starts = np.arange(levels) * cut // levels
     filled = np.add.reduceat((head > 0).astype(np.float64), starts)
@@ -166,7 +199,10 @@ def _least_error(one: Distribution) -> Range:
     counts = one.magnitudes
     centres = (np.arange(len(counts)) + 0.5) * one.limit / len(counts)
     cuts = one.reach * np.arange(1, CUTS + 1) / CUTS
-    errors = [(counts * np.where(centres <= cut, _step(one, cut) ** 2 / 12, (centres - cut) ** 2)).sum() for cut in cuts]
+    errors = [
+        (counts * np.where(centres <= cut, _step(one, cut) ** 2 / 12, (centres - cut) ** 2)).sum()
+        for cut in cuts
+    ]
     return _cut(one, float(cuts[np.argmin(errors)]))
 
 

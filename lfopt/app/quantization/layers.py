@@ -1,4 +1,6 @@
-"""The layers of a quantised network beside the same network in floats, and the noise that quantising adds to them, summed up sample by sample."""
+"""The layers of a quantised network beside the same network in floats,
+and the noise that quantising adds to them, summed up sample by sample.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Ratio:
 
     @property
     def by_channel(self) -> float:
-        """Where every channel counts alike: of their mean noise for a signal of 1 each, a noise beyond that being a channel that is lost."""
+        """Where every channel counts alike: of their mean noise for a signal of 1 each,
+        a noise beyond that being a channel that is lost.
+        """
         alive = self.signal > 0
         if self.elements < FEW * self.signal.size or not alive.any():
             return self.decibels
@@ -68,15 +72,19 @@ class LayerNoise:
     map: str
     own: Ratio = field(default_factory=Ratio)
     all: Ratio = field(default_factory=Ratio)
-    alone: float | None = None  # decibels of the outputs where this layer alone is quantised; None: not measured
+    # decibels of the outputs where this layer alone is quantised; None: not measured
+    alone: float | None = None
 
 
 class Beside:
-    """The network in floats with a twin beside each layer of quantised weights: the same layer with the numbers that those stand for."""
+    """The network in floats with a twin beside each layer of quantised weights:
+    the same layer with the numbers that those stand for.
+    """
 
     def __init__(self, floats: Graph, quantized_graph: Graph) -> None:
         self.quantized_graph = quantized_graph
-        self.float_of = _counterparts(floats, quantized_graph)  # maps of `floats` by those of `quantized_graph`
+        # maps of `floats` by those of `quantized_graph`
+        self.float_of = _counterparts(floats, quantized_graph)
         self.layers: dict[str, LayerNoise] = {}  # by map of `quantized_graph`
         self.unmatched: list[str] = []
         self.twins: dict[str, str] = {}  # what a twin makes, by map of `quantized_graph`
@@ -89,7 +97,12 @@ class Beside:
                 self.layers[name] = LayerNoise(quantized_graph.label(name), INPUT, name, own, own)
         for operator in quantized_graph.operators:
             self.twin_operators += self._twin(operator)
-        self.graph = replace(floats, operators=(*floats.operators, *self.twin_operators), tensors=self._tensors, constants=self._constants)
+        self.graph = replace(
+            floats,
+            operators=(*floats.operators, *self.twin_operators),
+            tensors=self._tensors,
+            constants=self._constants,
+        )
         needed = [self.float_of[name] for name in self.layers]
         self.wanted = list(dict.fromkeys((*needed, *floats.outputs, *self.twins.values())))
 
@@ -105,11 +118,16 @@ class Beside:
             return
         for name in results:
             self.layers[name] = LayerNoise(operator.name, operator.kind, name)
-        if not any(name in graph.constants and tensors[name].quantization is not None for name in operator.inputs):
+        if not any(
+            name in graph.constants and tensors[name].quantization is not None for name in operator.inputs
+        ):
             return
         for name in results:
             self.twins[name] = self._add(name, replace(tensors[name], dtype="float32", quantization=None))
-        inputs = tuple(self._constant(name) if name in graph.constants else self.float_of.get(name, "") for name in operator.inputs)
+        inputs = tuple(
+            self._constant(name) if name in graph.constants else self.float_of.get(name, "")
+            for name in operator.inputs
+        )
         outputs = tuple(self.twins.get(name, "") for name in operator.outputs)
         yield replace(operator, name=self.fresh(operator.name), inputs=inputs, outputs=outputs)
 
@@ -142,7 +160,9 @@ class Beside:
             tensor = self.quantized_graph.tensors[name]
             floats = exact[self.float_of[name]]
             assert tensor.quantization is not None
-            rounded = quantized(exact[self.twins[name]] if name in self.twins else floats, tensor.quantization, tensor.dtype)
+            rounded = quantized(
+                exact[self.twins[name]] if name in self.twins else floats, tensor.quantization, tensor.dtype
+            )
             layer.own.add(floats, dequantized(rounded, tensor.quantization))
 
     def add_all(self, call: Call, results: Results, exact: Mapping[str, np.ndarray]) -> Results:
@@ -161,8 +181,14 @@ def _is_exact(call: Call) -> bool:
 
 
 def _counterparts(floats: Graph, quantized_graph: Graph) -> dict[str, str]:
-    """Maps in floats by those of the quantised network: of the same name, or across a QuantizeLinear or DequantizeLinear."""
-    counterparts = {name: name for name in quantized_graph.tensors if name in floats.tensors and name not in floats.constants}
+    """Maps in floats by those of the quantised network:
+    of the same name, or across a QuantizeLinear or DequantizeLinear.
+    """
+    counterparts = {
+        name: name
+        for name in quantized_graph.tensors
+        if name in floats.tensors and name not in floats.constants
+    }
     borders = [operator for operator in quantized_graph.operators if is_q_or_dq(operator)]
     for pairs in (borders, reversed(borders)):
         for operator in pairs:

@@ -1,7 +1,8 @@
 """Biases that leave sums their room: no sum of a quantised network leaves int32.
 
-A channel of tiny weights and a large bias gets a scale from ONNX Runtime at which the bias alone nearly fills an int32; with the products beside it
-a sum may leave it, and the network cannot run. Its scale then grows by what is missing, usually less than a thousandth.
+A channel of tiny weights and a large bias gets a scale from ONNX Runtime at which the bias alone nearly fills
+an int32; with the products beside it a sum may leave it, and the network cannot run. Its scale then grows by
+what is missing, usually less than a thousandth.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ Stored = tuple[Tensor, np.ndarray]
 
 
 def with_room(graph: Graph) -> Graph:
-    """The quantised graph with larger scales of weights and bias where a sum could leave int32 for a bias's sake."""
+    """The quantised graph with larger scales of weights and bias where a sum could leave int32 for a bias's
+    sake.
+    """
     reads = Counter(name for operator in graph.operators for name in operator.inputs)
     tensors, constants = dict(graph.tensors), dict(graph.constants)
     for operator in graph.operators:
-        if len(operator.inputs) > 2 and all(name in constants and reads[name] == 1 for name in operator.inputs[1:3]):
+        if len(operator.inputs) > 2 and all(
+            name in constants and reads[name] == 1 for name in operator.inputs[1:3]
+        ):
             for tensor, value in _rescaled(graph, operator):
                 tensors[tensor.name], constants[tensor.name] = tensor, value
     return replace(graph, tensors=tensors, constants=constants)
@@ -36,7 +41,14 @@ def _rescaled(graph: Graph, operator: Operator) -> Iterator[Stored]:
     """Weights and bias of an operator with their new scales; nothing where there is room."""
     call = Call.of(graph, operator)
     first, weights, bias = call.tensors[:3]
-    if arithmetic(call) is not SUMS or first is None or weights is None or bias is None or bias.quantization is None or weights.quantization is None:
+    if (
+        arithmetic(call) is not SUMS
+        or first is None
+        or weights is None
+        or bias is None
+        or bias.quantization is None
+        or weights.quantization is None
+    ):
         return
     stored, added = call.values[1:3]
     assert stored is not None, "what was quantised has weights"
@@ -57,4 +69,6 @@ def _divided(tensor: Tensor, by: Quantization, value: np.ndarray, factors: np.nd
     shape = [-1 if k == axis and factors.size > 1 else 1 for k in range(value.ndim)]
     smaller = np.rint(value / factors.reshape(shape)).astype(value.dtype)
     scale = np.array(by.scale) * factors if len(by.scale) > 1 else np.array(by.scale) * factors.max()
-    return replace(tensor, quantization=replace(by, scale=tuple(np.float32(scale).astype(float).tolist()))), smaller
+    return replace(
+        tensor, quantization=replace(by, scale=tuple(np.float32(scale).astype(float).tolist()))
+    ), smaller

@@ -38,15 +38,23 @@ def onnxruntime() -> Any:
     try:
         import onnxruntime.quantization  # noqa: PLC0415  (optional, and slow to import)
     except ImportError as error:
-        raise InvalidConfig(f"lfopt quantize needs ONNX Runtime ({error}): pip install 'lfopt[quantize]'") from None
+        raise InvalidConfig(
+            f"lfopt quantize needs ONNX Runtime ({error}): pip install 'lfopt[quantize]'"
+        ) from None
     return onnxruntime
 
 
 class Maps:
-    """A network in ONNX Runtime, called with a sample: the maps that were asked for, by name. One sample's are in memory at a time."""
+    """A network in ONNX Runtime, called with a sample: the maps that were asked for, by name.
+
+    One sample's are in memory at a time.
+    """
 
     def __init__(self, runtime: Any, graph: Graph, names: Sequence[str], label: str) -> None:
-        """`names`: graph inputs, or what operators make; `label`: of the network, in messages. Raises UnsupportedModel."""
+        """`names`: graph inputs, or what operators make; `label`: of the network, in messages.
+
+        Raises UnsupportedModel.
+        """
         self.inputs = [name for name in names if name in graph.inputs]
         self.results = [name for name in names if name not in graph.inputs]
         self.label = label
@@ -61,21 +69,35 @@ class Maps:
     def __call__(self, sample: Sample) -> dict[str, np.ndarray]:
         """Maps by name. Raises UnsupportedModel."""
         with _refused(self.label):
-            arrays = self.session.run(self.results, {name: value for name, value in sample.items() if name in self._read})
-        return {**{name: sample[name] for name in self.inputs}, **dict(zip(self.results, arrays, strict=True))}
+            arrays = self.session.run(
+                self.results, {name: value for name, value in sample.items() if name in self._read}
+            )
+        return {
+            **{name: sample[name] for name in self.inputs},
+            **dict(zip(self.results, arrays, strict=True)),
+        }
 
 
 def quantised_kinds(runtime: Any, graph: Graph) -> list[str]:
-    """Operator types that become int8: what ONNX Runtime's quantiser knows, and what lfopt computes in integers."""
+    """Operator types that become int8: what ONNX Runtime's quantiser knows,
+    and what lfopt computes in integers.
+    """
     tools = runtime.quantization
-    native = {op.kind for op in graph.operators if spec(op.kind, op.domain).integers not in (FLOAT, TABLE) or op.kind in UNARY}
+    native = {
+        op.kind
+        for op in graph.operators
+        if spec(op.kind, op.domain).integers not in (FLOAT, TABLE) or op.kind in UNARY
+    }
     return sorted({*tools.registry.QLinearOpsRegistry, *tools.registry.QDQRegistry, *native})
 
 
-def quantised(runtime: Any, graph: Graph, samples: Samples, ranges: Mapping[str, Range], form: QuantizedForm, label: str) -> Graph:
+def quantised(
+    runtime: Any, graph: Graph, samples: Samples, ranges: Mapping[str, Range], form: QuantizedForm, label: str
+) -> Graph:
     """The network as ONNX Runtime quantises it, read back.
 
-    `ranges`: of maps by name; those of other maps are the least and greatest elements found in the samples. Raises UnsupportedModel.
+    `ranges`: of maps by name; those of other maps are the least and greatest elements found in the samples.
+    Raises UnsupportedModel.
     """
     integers = runtime.quantization.QuantType
     with tempfile.TemporaryDirectory() as folder, _silent(), _refused(label):
@@ -89,7 +111,9 @@ def quantised(runtime: Any, graph: Graph, samples: Samples, ranges: Mapping[str,
             per_channel=form.per_channel,
             activation_type=integers.QUInt8 if form.unsigned else integers.QInt8,
             weight_type=integers.QInt8,
-            extra_options={"TensorQuantOverrides": {name: [_override(*ends)] for name, ends in ranges.items()}},
+            extra_options={
+                "TensorQuantOverrides": {name: [_override(*ends)] for name, ends in ranges.items()}
+            },
         )
         return with_room(replace(load(path), name=graph.name))
 
@@ -99,9 +123,13 @@ def _override(least: float, greatest: float) -> dict[str, np.ndarray]:
 
 
 def write_quantized(tools: Any, graph: Graph, samples: Samples, path: Path, **how: Any) -> None:
-    """A QDQ file of a network, calibrated on these samples. `tools`: onnxruntime.quantization; `how`: of its quantize_static."""
+    """A QDQ file of a network, calibrated on these samples.
+
+    `tools`: onnxruntime.quantization; `how`: of its quantize_static.
+    """
     model, left = to_model(graph), iter(samples)
-    model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # BatchNormalization is folded, shapes are inferred
+    # BatchNormalization is folded, shapes are inferred
+    model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
 
     class Reader(tools.CalibrationDataReader):
         """Hands out the samples one by one."""
@@ -123,7 +151,11 @@ def without_identities(graph: Graph) -> Graph:
             same[operator.outputs[0]] = operator.inputs[0]
         else:
             operators.append(operator)
-    return replace(graph, operators=tuple(operators), tensors={name: t for name, t in graph.tensors.items() if name not in same})
+    return replace(
+        graph,
+        operators=tuple(operators),
+        tensors={name: t for name, t in graph.tensors.items() if name not in same},
+    )
 
 
 @contextlib.contextmanager

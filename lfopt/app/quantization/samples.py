@@ -22,9 +22,11 @@ def random_samples(graph: Graph, count: int, seed: int) -> Samples:
 
 
 def read_samples(path: Path, graph: Graph, count: int | None) -> Samples:
-    """The first samples of a .npz (`count` None: all): an array [samples * n, ...] for each input [n, ...], by its label.
+    """The first samples of a .npz (`count` None: all): an array [samples * n, ...] for each input [n, ...],
+    by its label.
 
-    Raises InvalidConfig: arrays that are absent, of another shape, not real, not finite, of different numbers of samples; fewer samples than `count`.
+    Raises InvalidConfig: arrays that are absent, of another shape, not real, not finite, of different numbers
+    of samples; fewer samples than `count`.
     """
     arrays = read_arrays(path)
     if not isinstance(arrays, dict):
@@ -36,17 +38,29 @@ def read_samples(path: Path, graph: Graph, count: int | None) -> Samples:
     held = next(iter(counts.values()))
     if count is not None and count > held:
         raise InvalidConfig(f"--samples {count}: {path} holds {held}")
-    return [{name: array[i] for name, array in parts.items()} for i in range(held if count is None else count)]
+    return [
+        {name: array[i] for name, array in parts.items()} for i in range(held if count is None else count)
+    ]
 
 
 def _samples_of(path: Path, graph: Graph, name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """[samples, n, ...] of one input, in its type."""
     tensor, label = graph.tensors[name], graph.label(name)
-    wanted = f"accepted: [samples * {tensor.shape[0] if tensor.shape else 1}, {', '.join(map(str, tensor.shape[1:]))}]"
+    wanted = (
+        f"accepted: [samples * {tensor.shape[0] if tensor.shape else 1}, "
+        f"{', '.join(map(str, tensor.shape[1:]))}]"
+    )
     if label not in arrays:
-        raise InvalidConfig(f"{path}: no array {label!r}; it holds {', '.join(map(repr, arrays)) or 'nothing'}; {wanted}")
+        raise InvalidConfig(
+            f"{path}: no array {label!r}; it holds {', '.join(map(repr, arrays)) or 'nothing'}; {wanted}"
+        )
     array = arrays[label]
-    fits = tensor.shape and array.ndim == len(tensor.shape) and array.shape[1:] == tensor.shape[1:] and array.shape[0] % tensor.shape[0] == 0
+    fits = (
+        tensor.shape
+        and array.ndim == len(tensor.shape)
+        and array.shape[1:] == tensor.shape[1:]
+        and array.shape[0] % tensor.shape[0] == 0
+    )
     if not fits or not array.size or array.dtype.kind not in "biuf":
         raise InvalidConfig(f"{path}: {label!r}: found {array.dtype} {list(array.shape)}; {wanted}")
     with np.errstate(over="ignore"):

@@ -1,1 +1,3 @@
-"""The page that `lfopt report` writes: its data (`content`), where operators are drawn (`layout`), why groups end (`cuts`), and the page (`page`)."""
+"""The page that `lfopt report` writes: its data (`content`), where operators are drawn (`layout`), why groups
+end (`cuts`), and the page (`page`).
+"""

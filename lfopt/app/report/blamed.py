@@ -1,4 +1,6 @@
-"""An explanation as a figure in a file: the group, how much each explainer blames each of its links, and where it is cut best."""
+"""An explanation as a figure in a file: the group, how much each explainer blames each of its links,
+and where it is cut best.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,19 @@ ANALYTIC = "bytes that a cut there frees"
 
 
 def write_figure(path: Path, explanation: Explanation, flow: Dataflow, title: str) -> None:
-    """Write the figure of an explanation, by the ending of the name as SVG or PNG. Raises InvalidConfig for too large a group, CannotWrite."""
+    """Write the figure of an explanation, by the ending of the name as SVG or PNG.
+
+    Raises InvalidConfig for too large a group, CannotWrite.
+    """
     count = explanation.group.bit_count()
     if count > MOST:
         raise InvalidConfig(f"--save {path}: found a group of {count:,} operators; accepted: up to {MOST}")
     with mpl.rc_context({"svg.hashsalt": "lfopt", "svg.fonttype": "none"}):
         picture = BytesIO()
         kind = path.suffix.lower().removeprefix(".")
-        figure(explanation, flow, title).savefig(picture, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+        figure(explanation, flow, title).savefig(
+            picture, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {}
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, picture.getvalue())
 
@@ -55,28 +62,46 @@ def figure(explanation: Explanation, flow: Dataflow, title: str) -> Figure:
     place = {i: k for k, i in enumerate(bits(explanation.group))}
     pairs = [(place[u], place[v]) for u, v in explanation.links.T.tolist()]
     direct = [bool(flow.preds[v] >> u & 1) for u, v in explanation.links.T.tolist()]
-    (drawing,) = draw([pair for pair, reads in zip(pairs, direct, strict=True) if reads], [0] * len(place), [ASPECT])
+    (drawing,) = draw(
+        [pair for pair, reads in zip(pairs, direct, strict=True) if reads], [0] * len(place), [ASPECT]
+    )
     width, height = STRETCH * (drawing.width, drawing.height) + (BOX[0], BOX[1])
     panels: Sequence[Blame | None] = explanation.blames or (None,)
     size = max(width, 430.0) / 72 + 0.9, (height + 26) * len(panels) / 72 + 0.5
     picture = Figure(figsize=size, layout="constrained")
-    picture.suptitle(f"{printable(title)}: {_verdict(explanation)}", x=0.01, ha="left", fontsize=9, color=INK, parse_math=False)
+    picture.suptitle(
+        f"{printable(title)}: {_verdict(explanation)}",
+        x=0.01,
+        ha="left",
+        fontsize=9,
+        color=INK,
+        parse_math=False,
+    )
     for axes, blame in zip(np.ravel(picture.subplots(len(panels), squeeze=False)), panels, strict=True):
-        axes.set(xlim=(-BOX[0] / 2, width - BOX[0] / 2), ylim=(height - BOX[1] / 2, -BOX[1] / 2), aspect="equal")
+        axes.set(
+            xlim=(-BOX[0] / 2, width - BOX[0] / 2), ylim=(height - BOX[1] / 2, -BOX[1] / 2), aspect="equal"
+        )
         axes.set_axis_off()
         _panel(picture, axes, explanation, flow, drawing, (pairs, direct), blame)
     return picture
 
 
 def _verdict(explanation: Explanation) -> str:
-    need, best, count = explanation.need, explanation.repair, plural(explanation.group.bit_count(), "operator")
+    need, best, count = (
+        explanation.need,
+        explanation.repair,
+        plural(explanation.group.bit_count(), "operator"),
+    )
     if need.never:
         return f"{count} that no buffer is large enough for"
     heading = f"{count}, {need.bytes:,} of {need.available:,} B of buffer"
     if best is None or len(best.groups) == 1:
         return heading
     proof = "proven" if best.optimal else "best found"
-    return f"{heading}; cheapest cut ({proof}): {plural(len(best.groups), 'group')}, {best.dram_bytes:,} B of DRAM"
+    return (
+        f"{heading}; cheapest cut ({proof}): {plural(len(best.groups), 'group')}, {best.dram_bytes:,} B "
+        "of DRAM"
+    )
 
 
 def _panel(
@@ -88,7 +113,9 @@ def _panel(
     links: tuple[list[tuple[int, int]], list[bool]],
     blame: Blame | None,
 ) -> None:
-    """Links below, operators in the colours of their groups above; links that the cheapest cut divides are barred."""
+    """Links below, operators in the colours of their groups above;
+    links that the cheapest cut divides are barred.
+    """
     groups = explanation.repair.groups if explanation.repair else (explanation.group,)
     cut = divided(explanation.links, groups)
     nodes = STRETCH * np.array(drawing.nodes, float).reshape(-1, 2)
@@ -102,7 +129,16 @@ def _panel(
         share = float(scale(scores[k])) if scored[k] else 0.0
         curve, middle = _curve(points, bowed=not reads)
         colour, style = HEAT(share) if scored[k] else PALE, "solid" if reads else (0, (1.5, 1.5))
-        axes.add_patch(PathPatch(curve, fill=False, color=colour, linewidth=0.9 + 3.2 * share, linestyle=style, zorder=1 + share))
+        axes.add_patch(
+            PathPatch(
+                curve,
+                fill=False,
+                color=colour,
+                linewidth=0.9 + 3.2 * share,
+                linestyle=style,
+                zorder=1 + share,
+            )
+        )
         if cut[k]:
             axes.plot([middle[0]] * 2, [middle[1] - 5, middle[1] + 5], color=INK, linewidth=1.6, zorder=3)
         if k in ranked:
@@ -121,33 +157,91 @@ def _panel(
     _operators(axes, explanation, flow, nodes, groups)
     if blame:
         what = ANALYTIC if blame.explainer == "analytic" else "the higher, the more to blame"
-        split = f"; SPLIT by it: {plural(len(blame.groups), 'group')}, {blame.dram_bytes:,} B" if blame.groups else ""
-        axes.set_title(f"{blame.explainer}: {what}{split}; a bar across a link: the cheapest cut", fontsize=7.5, loc="left", color=INK)
-        form = FuncFormatter(lambda score, _: f"{score:,.0f}" if blame.explainer == "analytic" else f"{score:.3g}")
-        bar = picture.colorbar(ScalarMappable(scale, HEAT), ax=axes, shrink=min(0.9, 150 / abs(axes.get_ylim()[0])), aspect=14, pad=0.01, format=form)
+        split = (
+            f"; SPLIT by it: {plural(len(blame.groups), 'group')}, {blame.dram_bytes:,} B"
+            if blame.groups
+            else ""
+        )
+        axes.set_title(
+            f"{blame.explainer}: {what}{split}; a bar across a link: the cheapest cut",
+            fontsize=7.5,
+            loc="left",
+            color=INK,
+        )
+        form = FuncFormatter(
+            lambda score, _: f"{score:,.0f}" if blame.explainer == "analytic" else f"{score:.3g}"
+        )
+        bar = picture.colorbar(
+            ScalarMappable(scale, HEAT),
+            ax=axes,
+            shrink=min(0.9, 150 / abs(axes.get_ylim()[0])),
+            aspect=14,
+            pad=0.01,
+            format=form,
+        )
         bar.ax.tick_params(labelsize=6)
 
 
-def _operators(axes: Axes, explanation: Explanation, flow: Dataflow, nodes: np.ndarray, groups: Sequence[int]) -> None:
+def _operators(
+    axes: Axes, explanation: Explanation, flow: Dataflow, nodes: np.ndarray, groups: Sequence[int]
+) -> None:
     owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
     prefix = len(shared_prefix(flow.names(explanation.group)))
     for i, (x, y) in zip(bits(explanation.group), nodes, strict=True):
         operator = flow.operators[i]
         corner = x - BOX[0] / 2, y - BOX[1] / 2
         fill = FILLS[owner[i] % len(FILLS)]
-        axes.add_patch(FancyBboxPatch(corner, *BOX, boxstyle="round,pad=0,rounding_size=4", facecolor=fill, edgecolor=INK, linewidth=0.4, zorder=4))
+        axes.add_patch(
+            FancyBboxPatch(
+                corner,
+                *BOX,
+                boxstyle="round,pad=0,rounding_size=4",
+                facecolor=fill,
+                edgecolor=INK,
+                linewidth=0.4,
+                zorder=4,
+            )
+        )
         lines = folded(shorten(operator.name[prefix:], 2 * LETTERS - 6), LETTERS)
-        axes.text(x, y - 4, lines, fontsize=5.5, color=INK, ha="center", va="center", zorder=6, parse_math=False, linespacing=1.0)
-        kind = f"{printable(operator.kind)}, group {owner[i]}" if len(groups) > 1 else printable(operator.kind)
-        axes.text(x, y + 10, shorten(kind, LETTERS + 4), fontsize=5, color=INK, alpha=0.75, ha="center", va="center", zorder=6, parse_math=False)
+        axes.text(
+            x,
+            y - 4,
+            lines,
+            fontsize=5.5,
+            color=INK,
+            ha="center",
+            va="center",
+            zorder=6,
+            parse_math=False,
+            linespacing=1.0,
+        )
+        kind = (
+            f"{printable(operator.kind)}, group {owner[i]}" if len(groups) > 1 else printable(operator.kind)
+        )
+        axes.text(
+            x,
+            y + 10,
+            shorten(kind, LETTERS + 4),
+            fontsize=5,
+            color=INK,
+            alpha=0.75,
+            ha="center",
+            va="center",
+            zorder=6,
+            parse_math=False,
+        )
 
 
 def _curve(points: np.ndarray, *, bowed: bool) -> tuple[Curve, np.ndarray]:
-    """A smooth way through points, and its middle; one with a bow where it stands for no map between its ends."""
+    """A smooth way through points, and its middle;
+    one with a bow where it stands for no map between its ends.
+    """
     if bowed:
         (x0, y0), (x1, y1) = points
         away = np.array((x0 + x1, y0 + y1)) / 2 + (0, BOX[1] * 1.4)
-        return Curve([points[0], away, points[1]], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]), (points.mean(0) + away) / 2
+        return Curve([points[0], away, points[1]], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]), (
+            points.mean(0) + away
+        ) / 2
     vertices, codes = [points[0]], [Curve.MOVETO]
     for start, end in pairwise(points):
         middle = (start[0] + end[0]) / 2

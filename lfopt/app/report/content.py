@@ -14,7 +14,17 @@ from lfopt.app.report.layout import Drawing, draw
 from lfopt.app.report.stages import marks, stages
 from lfopt.app.report.sweep import SweepPoint
 from lfopt.app.steps import corners
-from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
+from lfopt.ir import (
+    UNLIMITED,
+    Compute,
+    DoesNotFit,
+    DramBytes,
+    Plan,
+    PlannedGroup,
+    Report,
+    row_axis,
+    step_count,
+)
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, epilogue_groups, masks_of
@@ -38,7 +48,10 @@ def content(
     front: Sequence[tuple[int, int]],
     pictures: Sequence[Data] = (),
 ) -> Data:
-    """The data of the page. `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes). No limit of a buffer: None.
+    """The data of the page.
+
+    `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes). No limit of a
+    buffer: None.
 
     The network is drawn operator by operator, also where `costs` has several in flight.
     """
@@ -62,7 +75,10 @@ def content(
             "fill": _fullness(plan, nodes, fills, len(drawn.dataflow)),
         },
         "cuts": [_cut(cut, costs, drawn.dataflow) for cut in cuts],
-        "stairs": [[_limit(s.buffer_bytes), _limit(s.since_bytes), s.dram_bytes, s.lower_bound_bytes, s.groups] for s in stairs],
+        "stairs": [
+            [_limit(s.buffer_bytes), _limit(s.since_bytes), s.dram_bytes, s.lower_bound_bytes, s.groups]
+            for s in stairs
+        ],
         "steps": _steps(stairs, front, bound=plan.traffic != "paper"),
         "front": [list(point) for point in front],
         "pictures": list(pictures),
@@ -74,13 +90,22 @@ def _limit(size: int) -> int | None:
 
 
 def _steps(stairs: Sequence[SweepPoint], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
-    """Corners of staircases over buffer size: the best plans found, the bound where it falls with the buffer, what is between, the search's front."""
+    """Corners of staircases over buffer size: the best plans found, the bound where it falls with the buffer,
+    what is between, the search's front.
+    """
     end = stairs[-1].buffer_bytes
     plans = [(s.since_bytes, s.dram_bytes) for s in stairs]
-    lines: dict[str, list[tuple[int, int]]] = {"plan": corners(plans, min(end * 9 // 8, UNLIMITED)), "bound": [], "between": [], "front": []}
+    lines: dict[str, list[tuple[int, int]]] = {
+        "plan": corners(plans, min(end * 9 // 8, UNLIMITED)),
+        "bound": [],
+        "between": [],
+        "front": [],
+    }
     if bound:  # a bound for a buffer holds for all that are smaller
         sizes = [stairs[0].since_bytes, *(s.buffer_bytes for s in stairs[:-1])]
-        lines["bound"] = corners([(size, s.lower_bound_bytes) for size, s in zip(sizes, stairs, strict=True)], end)
+        lines["bound"] = corners(
+            [(size, s.lower_bound_bytes) for size, s in zip(sizes, stairs, strict=True)], end
+        )
         lines["between"] = [*corners(plans, end), *reversed(lines["bound"])]
     if front:
         points = sorted((buffer, dram) for dram, buffer in front)
@@ -97,12 +122,24 @@ def _baselines(plan: Plan, costs: GroupCosts, report: Report) -> list[Data]:
     flow, totals = costs.dataflow, plan.totals
 
     def of(groups: Sequence[int]) -> list[int]:
-        return _classes(sum((costs.groups.once(group) for group in groups if not group & costs.excluded), DramBytes()))
+        return _classes(
+            sum((costs.groups.once(group) for group in groups if not group & costs.excluded), DramBytes())
+        )
 
     star = plan.traffic == "tiled"  # these two count every tensor once, whatever fits
     return [
-        {"name": "layer by layer", "bytes": totals.layer_by_layer_bytes, "by": of([1 << i for i in range(len(flow))]), "outside": star},
-        {"name": "epilogue fusion", "bytes": totals.epilogue_fused_bytes, "by": of(epilogue_groups(costs)), "outside": star or not plan.epilogue},
+        {
+            "name": "layer by layer",
+            "bytes": totals.layer_by_layer_bytes,
+            "by": of([1 << i for i in range(len(flow))]),
+            "outside": star,
+        },
+        {
+            "name": "epilogue fusion",
+            "bytes": totals.epilogue_fused_bytes,
+            "by": of(epilogue_groups(costs)),
+            "outside": star or not plan.epilogue,
+        },
         {"name": "this plan", "bytes": totals.dram_bytes, "by": _classes(report.dram), "plan": True},
         {"name": "proven lower bound", "bytes": totals.lower_bound_bytes},
         {"name": "compulsory", "bytes": totals.compulsory_bytes, "by": _compulsory(costs)},
@@ -115,13 +152,22 @@ def _compulsory(costs: GroupCosts) -> list[int]:
     counted = flow.everything & ~costs.excluded
     sizes = [costs.hardware.dram_bytes(m) for m in flow.maps]
     read = sum(size for m, size in enumerate(sizes) if flow.producer[m] < 0 and flow.readers[m] & counted)
-    written = sum(size for m, size in enumerate(sizes) if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1)
+    written = sum(
+        size
+        for m, size in enumerate(sizes)
+        if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1
+    )
     return _classes(
-        DramBytes(read, written, costs.groups.weight_bytes(counted)[0], costs.groups.parameter_bytes(counted) - costs.bounds.shareable_bytes)
+        DramBytes(
+            read,
+            written,
+            costs.groups.weight_bytes(counted)[0],
+            costs.groups.parameter_bytes(counted) - costs.bounds.shareable_bytes,
+        )
     )
 
 
-# -- the network ---------------------------------------------------------------------------------------------------------------------------
+# -- the network ---------------------------------------------------------------------------------------------
 
 
 class Wiring(NamedTuple):
@@ -133,9 +179,15 @@ class Wiring(NamedTuple):
     group: list[int]  # per node; -1: none
 
     def near(self, drawing: Drawing) -> set[tuple[int, int]]:
-        """Pairs of groups that are joined, or stand one above the other with nothing between them: they should differ in colour."""
+        """Pairs of groups that are joined, or stand one above the other with nothing between them:
+        they should differ in colour.
+        """
         pairs = [(source, target) for source, target, _ in self.edges] + _stacked(drawing)
-        return {(a, b) for source, target in pairs if (a := self.group[source]) != (b := self.group[target]) and min(a, b) >= 0}
+        return {
+            (a, b)
+            for source, target in pairs
+            if (a := self.group[source]) != (b := self.group[target]) and min(a, b) >= 0
+        }
 
 
 def wiring(flow: Dataflow, masks: Sequence[int]) -> Wiring:
@@ -143,12 +195,20 @@ def wiring(flow: Dataflow, masks: Sequence[int]) -> Wiring:
     sources = [m for m, producer in enumerate(flow.producer) if producer < 0]
     results = [m for m, output in enumerate(flow.is_output) if output]
     first, last = len(sources), len(sources) + len(flow)
-    made_by = {m: k for k, m in enumerate(sources)} | {m: first + p for m, p in enumerate(flow.producer) if p >= 0}
-    edges = [(made_by[m], first + i, m) for i, operands in enumerate(flow.operands) for m in dict.fromkeys(o.map for o in operands)]
+    made_by = {m: k for k, m in enumerate(sources)} | {
+        m: first + p for m, p in enumerate(flow.producer) if p >= 0
+    }
+    edges = [
+        (made_by[m], first + i, m)
+        for i, operands in enumerate(flow.operands)
+        for m in dict.fromkeys(o.map for o in operands)
+    ]
     edges += [(made_by[m], last + k, m) for k, m in enumerate(results)]
     owner = {i: g for g, mask in enumerate(masks) for i in bits(mask)}
     group = [-1] * first + [owner.get(i, -1) for i in range(len(flow))] + [-1] * len(results)
-    return Wiring(first, {**dict(enumerate(sources)), **{last + k: m for k, m in enumerate(results)}}, edges, group)
+    return Wiring(
+        first, {**dict(enumerate(sources)), **{last + k: m for k, m in enumerate(results)}}, edges, group
+    )
 
 
 def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
@@ -179,7 +239,10 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
         "sources": [m for node, m in wires.ends.items() if node < first],
         "sinks": [m for node, m in wires.ends.items() if node >= last],
         "edges": [list(edge) for edge in wires.edges],
-        "drawings": {name: _drawing(drawing) | {"stages": marks(drawing, first, named)} for name, drawing in zip(ASPECTS, drawings, strict=True)},
+        "drawings": {
+            name: _drawing(drawing) | {"stages": marks(drawing, first, named)}
+            for name, drawing in zip(ASPECTS, drawings, strict=True)
+        },
         "colours": colours(len(masks), wires.near(drawings[0]), COLOURS),
     }
 
@@ -199,7 +262,7 @@ def _drawing(drawing: Drawing) -> Data:
     }
 
 
-# -- groups --------------------------------------------------------------------------------------------------------------------------------
+# -- groups --------------------------------------------------------------------------------------------------
 
 
 def _groups(plan: Plan, masks: tuple[int, ...], report: Report, flow: Dataflow) -> list[Data]:
@@ -217,10 +280,17 @@ def _groups(plan: Plan, masks: tuple[int, ...], report: Report, flow: Dataflow) 
                 "saved": figures.saved_bytes,
                 "macs": figures.macs,
                 "again": figures.recomputed_macs,
-                "cycles": [figures.cycles.total, figures.cycles.dma, figures.cycles.compute, figures.cycles.timing],
+                "cycles": [
+                    figures.cycles.total,
+                    figures.cycles.dma,
+                    figures.cycles.compute,
+                    figures.cycles.timing,
+                ],
                 "energy": round(figures.energy.total_pj),
                 "formula": figures.by_formula,
-                "moves": [[move.name, move.role, move.loaded_bytes, move.stored_bytes] for move in figures.tensors],
+                "moves": [
+                    [move.name, move.role, move.loaded_bytes, move.stored_bytes] for move in figures.tensors
+                ],
             }
         )
     return rows
@@ -232,7 +302,12 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow
     fills: list[Data] = []
     for group, mask in zip(plan.groups, masks, strict=True):
         if not group.steps or step_count(group.steps) > MAX_STEPS:
-            fills.append({"why": group.unexecutable or ("too many steps to show" if group.steps else "the plan has no steps for it")})
+            fills.append(
+                {
+                    "why": group.unexecutable
+                    or ("too many steps to show" if group.steps else "the plan has no steps for it")
+                }
+            )
             if MODES[group.mode].rings:
                 fills[-1] |= _parts(costs.does_not_fit(mask))
             continue
@@ -257,7 +332,9 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow
 
 
 def _fullness(plan: Plan, masks: tuple[int, ...], fills: Sequence[Data], count: int) -> list[int]:
-    """Bytes in the buffer while each operator computes; of groups without steps to walk, what is set aside for them."""
+    """Bytes in the buffer while each operator computes;
+    of groups without steps to walk, what is set aside for them.
+    """
     bytes_held = [0] * count
     for group, mask, filling in zip(plan.groups, masks, fills, strict=True):
         for k, i in enumerate(bits(mask)):
@@ -272,7 +349,9 @@ def _parts(need: DoesNotFit) -> Data:
 
 
 def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
-    """What a step does (3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a store), and to which row or slot."""
+    """What a step does (3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a
+    store), and to which row or slot.
+    """
     step = step_at(group.steps, number)
     if isinstance(step, Compute):
         axis = row_axis(tuple(stop for _, stop in step.boxes[0])) if step.boxes else None
@@ -280,14 +359,20 @@ def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
     return 3 * step.place + (2 if step.store else 1), step.slot
 
 
-# -- cuts ----------------------------------------------------------------------------------------------------------------------------------
+# -- cuts ----------------------------------------------------------------------------------------------------
 
 
 def _cut(cut: GroupBoundary, costs: GroupCosts, flow: Dataflow) -> Data:
     maps = [costs.dataflow.maps[m] for m in cut.maps]
     sizes = [costs.hardware.dram_bytes(tensor) for tensor in maps]
     drawn = [flow.map_index[tensor.name] for tensor in maps]
-    row: Data = {"pair": [cut.before, cut.after], "maps": drawn, "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
+    row: Data = {
+        "pair": [cut.before, cut.after],
+        "maps": drawn,
+        "bytes": sum(sizes),
+        "verdict": cut.verdict,
+        "why": cut.why,
+    }
     row |= {"saves": cut.saves, "enough": cut.enough}
     if cut.needed:
         row |= {"needed": cut.needed, "rings": cut.rings, "weights": cut.weights}

@@ -1,4 +1,6 @@
-"""Why groups end where they end: what would happen if two groups were one, or if a group took an operator from another."""
+"""Why groups end where they end: what would happen if two groups were one,
+or if a group took an operator from another.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class GroupBoundary:
     rings: int = 0  # bytes of all rings
     weights: int = 0  # bytes of all weights
     largest: tuple[BufferOccupant, ...] = ()  # the largest first
-    saves: int = 0  # DRAM bytes moved less if they were one; where they overflow: in a buffer that is large enough
+    # DRAM bytes moved less if they were one; where they overflow: in a buffer that is large enough
+    saves: int = 0
     enough: int = 0  # the smallest buffer in which they run as one; 0 if there is none
 
 
@@ -44,13 +47,17 @@ class Growth:
 
 
 def cuts(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...]) -> list[GroupBoundary]:
-    """Every pair of groups with a map that one writes and the other reads, in order. Groups are masks, in an executable order."""
+    """Every pair of groups with a map that one writes and the other reads, in order.
+
+    Groups are masks, in an executable order.
+    """
     merging = _Merging(costs, groups, modes)
     return [merging.cut(a, b) for a, b in sorted(merging.between)]
 
 
 def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], group: int) -> list[Growth]:
-    """All that one group could take: every group that it touches, or reads a map with, and every operator of theirs next to it.
+    """All that one group could take: every group that it touches, or reads a map with, and every operator of
+    theirs next to it.
 
     Those that would save the most bytes first. An operator whose group could not do without it is left out.
     """
@@ -65,12 +72,21 @@ def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], 
         options.append(Growth(other, mask, whole=True, cut=merging.cut(*sorted((group, other)))))
         for i in bits(mask & beside) if mask & (mask - 1) else ():
             if (parts := _without(costs, mask, i)) is not None:
-                options.append(Growth(other, 1 << i, whole=False, cut=_taken(costs, groups, modes, (group, other), parts, 1 << i)))
+                options.append(
+                    Growth(
+                        other,
+                        1 << i,
+                        whole=False,
+                        cut=_taken(costs, groups, modes, (group, other), parts, 1 << i),
+                    )
+                )
     return sorted(options, key=lambda growth: -growth.cut.saves)
 
 
 def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
-    """What a group falls into without one of its operators, and that operator, in an executable order; None if that is not legal."""
+    """What a group falls into without one of its operators, and that operator, in an executable order;
+    None if that is not legal.
+    """
     flow = costs.dataflow
     before: list[int] = []
     behind: list[int] = []
@@ -81,7 +97,14 @@ def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
     return [*before, 1 << op, *behind]
 
 
-def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], pair: tuple[int, int], parts: list[int], moved: int) -> GroupBoundary:
+def _taken(
+    costs: GroupCosts,
+    groups: tuple[int, ...],
+    modes: tuple[str, ...],
+    pair: tuple[int, int],
+    parts: list[int],
+    moved: int,
+) -> GroupBoundary:
     """What would happen if the first group took an operator from the second, which falls into these parts."""
     group, other = pair
     divided = (*groups[:other], *parts, *groups[other + 1 :])
@@ -95,12 +118,19 @@ def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], p
 class _Merging:
     """Groups in an executable order, and what happens if two of them become one."""
 
-    def __init__(self, costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], named: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        costs: GroupCosts,
+        groups: tuple[int, ...],
+        modes: tuple[str, ...],
+        named: Sequence[int] | None = None,
+    ) -> None:
         flow = costs.dataflow
         self.costs, self.groups, self.modes = costs, groups, modes
         self.named = named if named is not None else range(len(groups))  # how each is called
         owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
-        self.between: dict[tuple[int, int], list[int]] = {}  # maps, by the group that writes and one that reads
+        # maps, by the group that writes and one that reads
+        self.between: dict[tuple[int, int], list[int]] = {}
         for m, producer in enumerate(flow.producer):
             for g in sorted({owner[reader] for reader in bits(flow.readers[m])}) if producer >= 0 else ():
                 if g != owner[producer]:
@@ -114,7 +144,10 @@ class _Merging:
                 self.reach[g] |= self.reach[after]
 
     def cut(self, a: int, b: int, separate_bytes: int | None = None) -> GroupBoundary:
-        """Two groups as one, the earlier first. `separate_bytes`: what they move now, if that is not what the two move as they are."""
+        """Two groups as one, the earlier first.
+
+        `separate_bytes`: what they move now, if that is not what the two move as they are.
+        """
         costs, flow, groups = self.costs, self.costs.dataflow, self.groups
         maps = tuple(self.between.get((a, b), ()))
         a_name, b_name = self.named[a], self.named[b]
@@ -122,10 +155,20 @@ class _Merging:
             first = flow.operators[next(bits(groups[g]))]
             if not MODES[self.modes[g]].counted:
                 return GroupBoundary(
-                    a_name, b_name, maps, "alone", f"The weights of {first.name} reach the size of the buffer; traffic paper leaves it out."
+                    a_name,
+                    b_name,
+                    maps,
+                    "alone",
+                    f"The weights of {first.name} reach the size of the buffer; traffic paper leaves it out.",
                 )
             if any(flow.specs[i] is OPAQUE for i in bits(groups[g])):
-                return GroupBoundary(a_name, b_name, maps, "alone", f"{first.kind} is an operator that lfopt does not know: it always runs alone.")
+                return GroupBoundary(
+                    a_name,
+                    b_name,
+                    maps,
+                    "alone",
+                    f"{first.kind} is an operator that lfopt does not know: it always runs alone.",
+                )
         merged = groups[a] | groups[b]
         if separate_bytes is None:
             separate_bytes = sum(costs.dram(groups[g]).total for g in (a, b))
@@ -134,10 +177,22 @@ class _Merging:
             who = f"Group {detour}" if detour not in (a_name, b_name) else f"The rest of group {detour}"
             why = f"{who} reads from group {a_name} and feeds group {b_name}, directly or through others"
             why += ": it would have to run in the middle of the two."
-            return GroupBoundary(a_name, b_name, maps, "cycle", why, saves=separate_bytes - self.costs.groups.once(merged).total)
+            return GroupBoundary(
+                a_name,
+                b_name,
+                maps,
+                "cycle",
+                why,
+                saves=separate_bytes - self.costs.groups.once(merged).total,
+            )
         if (price := costs.price(merged)) is not None:
             return _fits(costs, (a_name, b_name), maps, merged, price, separate_bytes)
-        return _overflow((a_name, b_name), maps, need_of(costs, merged), separate_bytes - self.costs.groups.once(merged).total)
+        return _overflow(
+            (a_name, b_name),
+            maps,
+            need_of(costs, merged),
+            separate_bytes - self.costs.groups.once(merged).total,
+        )
 
 
 def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: BufferNeed, saves: int) -> GroupBoundary:
@@ -146,13 +201,39 @@ def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: BufferNeed, sa
     rings = [use for use in need.uses if use.role != "weights"]
     ring_bytes = sum(use.bytes for use in rings)
     weight_bytes = need.bytes - ring_bytes
-    shares = sorted(((weight_bytes, f"weights {_b(weight_bytes)}"), (ring_bytes, f"rows of {len(rings)} maps {_b(ring_bytes)}")), reverse=True)
-    head = f"Together they need {_b(need.bytes)}, {_b(need.over)} more than fits: " + ", ".join(text for size, text in shares if size)
+    shares = sorted(
+        (
+            (weight_bytes, f"weights {_b(weight_bytes)}"),
+            (ring_bytes, f"rows of {len(rings)} maps {_b(ring_bytes)}"),
+        ),
+        reverse=True,
+    )
+    head = f"Together they need {_b(need.bytes)}, {_b(need.over)} more than fits: " + ", ".join(
+        text for size, text in shares if size
+    )
     most = f"; the most for {named(need.uses[0])}, {_b(need.uses[0].bytes)}" if need.uses else ""
-    return GroupBoundary(*pair, maps, "overflows", f"{head}{most}.", need.bytes, ring_bytes, weight_bytes, need.uses[:PARTS], saves, need.enough)
+    return GroupBoundary(
+        *pair,
+        maps,
+        "overflows",
+        f"{head}{most}.",
+        need.bytes,
+        ring_bytes,
+        weight_bytes,
+        need.uses[:PARTS],
+        saves,
+        need.enough,
+    )
 
 
-def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merged: int, price: Cost, separate_bytes: int) -> GroupBoundary:
+def _fits(
+    costs: GroupCosts,
+    pair: tuple[int, int],
+    maps: tuple[int, ...],
+    merged: int,
+    price: Cost,
+    separate_bytes: int,
+) -> GroupBoundary:
     gain = separate_bytes - price.dram_bytes
     room = f"They fit together in {_b(price.buffer_bytes)}"
     need = need_of(costs, merged)
@@ -162,7 +243,15 @@ def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merge
         return GroupBoundary(*pair, maps, "gain", why, price.buffer_bytes, saves=gain, **room_needed)
     how = f"move {_b(-gain)} more" if gain else "move as many bytes"
     tiled = ", because they would have to be tiled" if not MODES[price.mode].whole else ""
-    return GroupBoundary(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **room_needed)
+    return GroupBoundary(
+        *pair,
+        maps,
+        "no gain",
+        f"{room}, but would {how}{tiled}.",
+        price.buffer_bytes,
+        saves=gain,
+        **room_needed,
+    )
 
 
 def named(use: BufferOccupant) -> str:

@@ -1,4 +1,6 @@
-"""What each operator of a plan is to blame for: DRAM bytes, cycles of the compute engine, bytes of buffer while it runs."""
+"""What each operator of a plan is to blame for:
+DRAM bytes, cycles of the compute engine, bytes of buffer while it runs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from simulator.model.timing import Accelerator
 def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[GroupReport]) -> list[int]:
     """DRAM bytes per operator; they sum to those of its group.
 
-    What is stored counts for the operator that makes it; what is loaded, maps and constants, for the first of the group that reads it.
+    What is stored counts for the operator that makes it; what is loaded, maps and constants, for the first of
+    the group that reads it.
     """
     bytes_of = [0] * len(flow)
     for mask, report in zip(masks, reports, strict=True):
@@ -26,17 +29,26 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
         for move in moves:
             bytes_of[reader.get(move.name, members[0])] += move.loaded_bytes
             bytes_of[writer.get(move.name, members[-1])] += move.stored_bytes
-        bytes_of[members[0]] += report.dram.total - sum(move.loaded_bytes + move.stored_bytes for move in moves)  # re-reads of no one tensor
+        # re-reads of no one tensor
+        bytes_of[members[0]] += report.dram.total - sum(
+            move.loaded_bytes + move.stored_bytes for move in moves
+        )
     return bytes_of
 
 
 def operator_cycles(flow: Dataflow, groups: Sequence[PlannedGroup], hardware: Hardware) -> list[int]:
-    """Cycles per operator that the compute engine works on it, by the model; of groups without steps, on whole tensors."""
+    """Cycles per operator that the compute engine works on it, by the model;
+    of groups without steps, on whole tensors.
+    """
     accelerator = Accelerator(flow, hardware)
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     cycles_of = [0] * len(flow)
     for group in groups:
-        for times, step in counted_leaves(group.steps) if group.steps else ((1, _whole(flow, index[name])) for name in group.nodes):
+        for times, step in (
+            counted_leaves(group.steps)
+            if group.steps
+            else ((1, _whole(flow, index[name])) for name in group.nodes)
+        ):
             if isinstance(step, Compute):
                 for part in accelerator.split(step):
                     cycles_of[index[part.operator]] += times * accelerator.command(part).cycles
@@ -45,4 +57,6 @@ def operator_cycles(flow: Dataflow, groups: Sequence[PlannedGroup], hardware: Ha
 
 def _whole(flow: Dataflow, i: int) -> Compute:
     results = flow.results[i]
-    return Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in results), (-1,) * len(results))
+    return Compute(
+        flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in results), (-1,) * len(results)
+    )

@@ -1,8 +1,9 @@
 """Where every operator of a network is drawn: a layered drawing, folded into lines as text is.
 
-Layers by longest path; an edge over several layers passes through a *bend* in each layer between, one for all readers of a map; order within layers
-by barycentres; straight lines by aligning medians; lines broken where the fewest edges cross. Layers run to the right, lanes downwards.
-Sources: Sugiyama et al. 1981 for the phases; Brandes and Koepf 2001, "Fast and Simple Horizontal Coordinate Assignment", for the alignment.
+Layers by longest path; an edge over several layers passes through a *bend* in each layer between, one for all
+readers of a map; order within layers by barycentres; straight lines by aligning medians; lines broken where
+the fewest edges cross. Layers run to the right, lanes downwards. Sources: Sugiyama et al. 1981 for the
+phases; Brandes and Koepf 2001, "Fast and Simple Horizontal Coordinate Assignment", for the alignment.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ class Layers(NamedTuple):
     ways: list[list[int]]  # per edge: items from its source to its target
 
 
-def draw(edges: Sequence[tuple[int, int]], group: Sequence[int], aspects: Iterable[float], head: int = 0) -> list[Drawing]:
-    """A drawing of an acyclic graph for each ratio of width to height. Edges lead from a lower to a higher number; `group` is the group of each node.
-    `head` is left free above every line.
+def draw(
+    edges: Sequence[tuple[int, int]], group: Sequence[int], aspects: Iterable[float], head: int = 0
+) -> list[Drawing]:
+    """A drawing of an acyclic graph for each ratio of width to height. Edges lead from a lower to a higher
+    number; `group` is the group of each node. `head` is left free above every line.
 
     >>> draw([(0, 1)], [0, 0], [2.0])[0].nodes
     ((21, 13), (55, 13))
@@ -57,7 +60,7 @@ def draw(edges: Sequence[tuple[int, int]], group: Sequence[int], aspects: Iterab
     return [_folded(layers, len(group), edges, group, aspect, head) for aspect in aspects]
 
 
-# -- layers --------------------------------------------------------------------------------------------------------------------------------
+# -- layers --------------------------------------------------------------------------------------------------
 
 
 def _layered(count: int, edges: Sequence[tuple[int, int]]) -> Layers:
@@ -70,7 +73,8 @@ def _layered(count: int, edges: Sequence[tuple[int, int]]) -> Layers:
         for at in range(layer[node] + 1, max((layer[t] for t in targets[node]), default=0)):
             bends[node].append(len(layer))
             layer.append(at)
-    before: list[list[int]] = [[] for _ in layer]  # per item: its neighbours in the layer before, and in the layer behind
+    # per item: its neighbours in the layer before, and in the layer behind
+    before: list[list[int]] = [[] for _ in layer]
     behind: list[list[int]] = [[] for _ in layer]
     ways: list[list[int]] = []
     links: set[tuple[int, int]] = set()
@@ -90,7 +94,9 @@ def _layered(count: int, edges: Sequence[tuple[int, int]]) -> Layers:
 
 
 def _longest_paths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Layer of every node: behind everything that it reads; what reads nothing stands just before its first reader."""
+    """Layer of every node: behind everything that it reads;
+    what reads nothing stands just before its first reader.
+    """
     layer = [0] * count
     has_source, first_reader = [False] * count, [1 << 30] * count
     for source, target in sorted(edges, key=lambda edge: edge[1]):
@@ -114,18 +120,27 @@ def _order(members: list[list[int]], before: list[list[int]], behind: list[list[
         near = before if forth else behind
         for items in members if forth else reversed(members):
             if len(items) > 1:
-                mean = {i: sum(place[n] for n in near[i]) / len(near[i]) if near[i] else place[i] for i in items}
+                mean = {
+                    i: sum(place[n] for n in near[i]) / len(near[i]) if near[i] else place[i] for i in items
+                }
                 items.sort(key=mean.__getitem__)
                 place.update((item, k) for k, item in enumerate(items))
 
 
-# -- coordinates ---------------------------------------------------------------------------------------------------------------------------
+# -- coordinates ---------------------------------------------------------------------------------------------
 
 
 def _coordinates(
-    members: list[list[int]], layer: list[int], before: list[list[int]], behind: list[list[int]], size: list[int], count: int
+    members: list[list[int]],
+    layer: list[int],
+    before: list[list[int]],
+    behind: list[list[int]],
+    size: list[int],
+    count: int,
 ) -> list[int]:
-    """The narrowest of four drawings: aligned with what comes before or behind, packed upwards or downwards."""
+    """The narrowest of four drawings: aligned with what comes before or behind, packed upwards or
+    downwards.
+    """
     place = [0] * len(layer)
     for items in members:
         for k, item in enumerate(items):
@@ -139,7 +154,10 @@ def _coordinates(
             at = place if up else [len(members[where]) - 1 - k for where, k in zip(layer, place, strict=True)]
             ys = _packed(turned, _aligned(turned, near, at, crossed), size)
             drawings.append(ys if up else [-y for y in ys])
-    narrowest = min(drawings, key=lambda drawing: (max(drawing, default=0) - min(drawing, default=0), _bends(drawing, before)))
+    narrowest = min(
+        drawings,
+        key=lambda drawing: (max(drawing, default=0) - min(drawing, default=0), _bends(drawing, before)),
+    )
     return [round(y) for y in narrowest]
 
 
@@ -148,7 +166,9 @@ def _bends(y: list[float], before: list[list[int]]) -> int:
     return sum(y[item] != y[other] for item, others in enumerate(before) for other in others)
 
 
-def _crossed(members: list[list[int]], before: list[list[int]], place: list[int], count: int) -> set[tuple[int, int]]:
+def _crossed(
+    members: list[list[int]], before: list[list[int]], place: list[int], count: int
+) -> set[tuple[int, int]]:
     """Links that cross a link between two bends: those bends stay in line."""
     crossed: set[tuple[int, int]] = set()
     for items in members[1:]:
@@ -168,17 +188,27 @@ def _crossed(members: list[list[int]], before: list[list[int]], place: list[int]
     return crossed
 
 
-def _aligned(order: list[list[int]], near: list[list[int]], place: list[int], crossed: set[tuple[int, int]]) -> list[int]:
-    """Root of the straight line that each item lies on: every item joins a median neighbour, unless that crosses a line already joined."""
+def _aligned(
+    order: list[list[int]], near: list[list[int]], place: list[int], crossed: set[tuple[int, int]]
+) -> list[int]:
+    """Root of the straight line that each item lies on:
+    every item joins a median neighbour, unless that crosses a line already joined.
+    """
     root = list(range(len(place)))
     taken = [False] * len(place)  # whether a line goes on from the item
     for items in order:
         reached = -1
         for item in items:
             neighbours = sorted(near[item], key=place.__getitem__)
-            for middle in dict.fromkeys(((len(neighbours) - 1) // 2, len(neighbours) // 2)) if neighbours else ():
+            for middle in (
+                dict.fromkeys(((len(neighbours) - 1) // 2, len(neighbours) // 2)) if neighbours else ()
+            ):
                 other = neighbours[middle]
-                link = (other, item) if (other, item) in crossed or (item, other) not in crossed else (item, other)
+                link = (
+                    (other, item)
+                    if (other, item) in crossed or (item, other) not in crossed
+                    else (item, other)
+                )
                 if link not in crossed and not taken[other] and place[other] > reached:
                     root[item], taken[other], reached = root[other], True, place[other]
                     break
@@ -187,7 +217,8 @@ def _aligned(order: list[list[int]], near: list[list[int]], place: list[int], cr
 
 def _packed(order: list[list[int]], root: list[int], size: list[int]) -> list[float]:
     """Centres: every line as far up as those above it allow."""
-    above: list[list[tuple[int, float]]] = [[] for _ in root]  # per root: (root of the line above, distance between the centres)
+    # per root: (root of the line above, distance between the centres)
+    above: list[list[tuple[int, float]]] = [[] for _ in root]
     for items in order:
         for upper, lower in pairwise(items):
             above[root[lower]].append((root[upper], (size[upper] + size[lower]) / 2))
@@ -202,18 +233,28 @@ def _packed(order: list[list[int]], root: list[int], size: list[int]) -> list[fl
                 continue
             stack.pop()
             if line not in y:
-                y[line] = max((y[upper] + distance for upper, distance in above[line]), default=size[line] / 2)
+                y[line] = max(
+                    (y[upper] + distance for upper, distance in above[line]), default=size[line] / 2
+                )
     return [y[line] for line in root]
 
 
-# -- lines ---------------------------------------------------------------------------------------------------------------------------------
+# -- lines ---------------------------------------------------------------------------------------------------
 
 
-def _folded(layers: Layers, count: int, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float, head: int) -> Drawing:
+def _folded(
+    layers: Layers,
+    count: int,
+    edges: Sequence[tuple[int, int]],
+    group: Sequence[int],
+    aspect: float,
+    head: int,
+) -> Drawing:
     breaks = _breaks(layers, edges, group, aspect, head)
     lines = [layers.members[start:stop] for start, stop in pairwise(breaks)]
     line_of = [k for k, line in enumerate(lines) for _ in line]  # per layer
-    tracks: list[dict[int, int]] = [{} for _ in lines]  # per line: sources of the edges that leave it for the next, each with its own track back
+    # per line: sources of the edges that leave it for the next, each with its own track back
+    tracks: list[dict[int, int]] = [{} for _ in lines]
     for way in layers.ways:
         for k in range(line_of[layers.layer[way[0]]], line_of[layers.layer[way[-1]]]):
             tracks[k].setdefault(way[0], len(tracks[k]))
@@ -233,10 +274,23 @@ def _folded(layers: Layers, count: int, edges: Sequence[tuple[int, int]], group:
         top = bottom + GAP + TRACK * len(leaving) + head
     width = 2 * margin + PITCH * max(map(len, lines), default=1) - (PITCH - WIDTH)
     routes = tuple(_route(way, layers.layer, line_of, nodes, tracks, gaps) for way in layers.ways)
-    return Drawing(width, top - GAP - head + 3 if lines else 0, tuple(nodes[i] for i in range(count)), routes, tuple(spans))
+    return Drawing(
+        width,
+        top - GAP - head + 3 if lines else 0,
+        tuple(nodes[i] for i in range(count)),
+        routes,
+        tuple(spans),
+    )
 
 
-def _route(way: list[int], layer: list[int], line_of: list[int], nodes: dict[int, Point], tracks: list[dict[int, int]], gaps: list[int]) -> Route:
+def _route(
+    way: list[int],
+    layer: list[int],
+    line_of: list[int],
+    nodes: dict[int, Point],
+    tracks: list[dict[int, int]],
+    gaps: list[int],
+) -> Route:
     """Points of an edge, without those on a straight line between two others."""
     points = [nodes[way[0]]]
     for before, item in pairwise(way):
@@ -244,7 +298,10 @@ def _route(way: list[int], layer: list[int], line_of: list[int], nodes: dict[int
         if left != line_of[layer[item]]:
             # It turns off to the right, runs back in the gap on its own track, and comes in from the left.
             aside = TRACK * tracks[left][way[0]]
-            out, into = points[-1][0] + WIDTH // 2 + TRACK + aside, nodes[item][0] - WIDTH // 2 - TRACK - aside
+            out, into = (
+                points[-1][0] + WIDTH // 2 + TRACK + aside,
+                nodes[item][0] - WIDTH // 2 - TRACK - aside,
+            )
             level = gaps[left] + aside
             points += [(out, points[-1][1]), (out, level), (into, level), (into, nodes[item][1])]
         if len(points) > 1 and points[-2][1] == points[-1][1] == nodes[item][1]:
@@ -253,12 +310,17 @@ def _route(way: list[int], layer: list[int], line_of: list[int], nodes: dict[int
     return tuple(points)
 
 
-def _breaks(layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float, head: int) -> list[int]:
-    """First layer of every line, and the number of layers: lines of about equal length, broken where little is torn apart."""
+def _breaks(
+    layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float, head: int
+) -> list[int]:
+    """First layer of every line, and the number of layers:
+    lines of about equal length, broken where little is torn apart.
+    """
     total = len(layers.members)
     if not total:
         return [0]
-    torn = [0] * (total + 1)  # per layer: edges that come from the layer before; those inside a group count more
+    # per layer: edges that come from the layer before; those inside a group count more
+    torn = [0] * (total + 1)
     links: dict[tuple[int, int], int] = {}
     for way, (source, target) in zip(layers.ways, edges, strict=True):
         weight = 4 if group[source] == group[target] >= 0 else 1

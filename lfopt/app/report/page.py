@@ -1,4 +1,7 @@
-"""The page as one file: template, styles, scripts and data put together. It asks for nothing from anywhere, and its policy forbids it to."""
+"""The page as one file: template, styles, scripts and data put together.
+
+It asks for nothing from anywhere, and its policy forbids it to.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("theme", "base", "network", "charts", "group", "grown", "tables", "start")  # in the order in which they build on one another
+# in the order in which they build on one another
+SCRIPTS = ("theme", "base", "network", "charts", "group", "grown", "tables", "start")
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,19 @@ def render(summary: PageSummary, data: dict[str, Any]) -> str:
 
 
 def fill(template: str, scripts: Sequence[str], values: Mapping[str, Any]) -> str:
-    """A template with styles, scripts and these values. Whatever comes from a model is escaped here, or arrives as data that scripts show as text."""
+    """A template with styles, scripts and these values.
+
+    Whatever comes from a model is escaped here, or arrives as data that scripts show as text.
+    """
     body = "\n".join((FOLDER / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in scripts)
     script = f"(() => {{\n'use strict';\n{body}\n}})();\n"
-    environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.get_template(template).render(
         **values,
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),

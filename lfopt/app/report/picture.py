@@ -1,4 +1,6 @@
-"""A plan as a picture that stands alone: the network as the page draws it, as SVG without scripts, under a line of figures. Notebooks show it."""
+"""A plan as a picture that stands alone: the network as the page draws it, as SVG without scripts, under a
+line of figures. Notebooks show it.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,17 @@ def summary(plan: Plan, graph: Graph) -> str:
     totals, hardware = plan.totals, plan.hardware
     facts = [plural(len(plan.groups), "group"), f"{totals.dram_bytes:,} B of DRAM", proven(plan)]
     if totals.layer_by_layer_bytes:
-        facts.append(f"layer by layer {totals.layer_by_layer_bytes / max(totals.dram_bytes, 1):.2f} times as much")
+        facts.append(
+            f"layer by layer {totals.layer_by_layer_bytes / max(totals.dram_bytes, 1):.2f} times as much"
+        )
     facts.append(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {plan.scheme}")
     head = f"<b>{escape(printable(plan.model.name))}</b>: {escape('; '.join(facts))}"
     flow = Dataflow.of(graph)
-    drawn = picture(plan, flow) if len(flow) <= MOST else f"<div>{len(flow):,} operators are too many for a picture</div>"
+    drawn = (
+        picture(plan, flow)
+        if len(flow) <= MOST
+        else f"<div>{len(flow):,} operators are too many for a picture</div>"
+    )
     return f'<div style="font-variant-numeric:tabular-nums">{head}</div>{drawn}'
 
 
@@ -45,11 +53,14 @@ def proven(plan: Plan) -> str:
     totals = plan.totals
     if totals.proof == "optimal":
         return "proven optimal"
-    return f"gap {100 * totals.gap:.2f} % to the proven bound" if totals.lower_bound_bytes else "nothing proven"
+    return (
+        f"gap {100 * totals.gap:.2f} % to the proven bound" if totals.lower_bound_bytes else "nothing proven"
+    )
 
 
 def picture(plan: Plan, flow: Dataflow, marks: Mapping[str, int] | None = None) -> str:
-    """SVG: operators in the colours of their groups, maps that visit DRAM as thin lines, maps that stay on chip as thick ones.
+    """SVG: operators in the colours of their groups, maps that visit DRAM as thin lines, maps that stay on
+    chip as thick ones.
 
     `marks`: numbers of operators by name, which their boxes carry; then those without a number are pale.
     """
@@ -70,7 +81,11 @@ def _edges(wires: Wiring, drawing: Drawing, colour: Sequence[int]) -> Iterator[s
     for (source, target, _), route in zip(wires.edges, drawing.routes, strict=True):
         g = wires.group[source]
         kept = g >= 0 and g == wires.group[target]
-        look = f'stroke="{LINES[colour[g]]}" stroke-width="3"' if kept else 'stroke="currentColor" stroke-opacity=".45" stroke-width="1"'
+        look = (
+            f'stroke="{LINES[colour[g]]}" stroke-width="3"'
+            if kept
+            else 'stroke="currentColor" stroke-opacity=".45" stroke-width="1"'
+        )
         yield f'<path fill="none" {look} d="{_path(route)}"/>'
 
 
@@ -83,7 +98,14 @@ def _path(route: Route) -> str:
     return path
 
 
-def _boxes(plan: Plan, flow: Dataflow, wires: Wiring, drawing: Drawing, colour: Sequence[int], marks: Mapping[str, int] | None) -> Iterator[str]:
+def _boxes(
+    plan: Plan,
+    flow: Dataflow,
+    wires: Wiring,
+    drawing: Drawing,
+    colour: Sequence[int],
+    marks: Mapping[str, int] | None,
+) -> Iterator[str]:
     """Operators, with names that show under the pointer; inputs and outputs as pills."""
     tagged: set[int] = set()
     for node, (x, y) in enumerate(drawing.nodes):
@@ -93,7 +115,10 @@ def _boxes(plan: Plan, flow: Dataflow, wires: Wiring, drawing: Drawing, colour: 
         fill = FILLS[colour[g]] if g >= 0 else END
         title = _title(plan, flow, i, g) if inside else flow.maps[wires.ends[node]].name
         outline = 'stroke="currentColor" stroke-opacity=".6" stroke-width=".5"'
-        box = f'x="{x - WIDTH / 2:g}" y="{y - height / 2:g}" width="{WIDTH}" height="{height}" rx="{2.5 if inside else height / 2:g}"'
+        box = (
+            f'x="{x - WIDTH / 2:g}" y="{y - height / 2:g}" width="{WIDTH}" height="{height}" '
+            f'rx="{2.5 if inside else height / 2:g}"'
+        )
         kind = flow.operators[i].kind if inside else "input" if node < wires.first else "output"
         text = f'<text x="{x}" y="{y + 1.8:g}" fill="{INK}">{_text(kind[:9])}</text>'
         number = marks.get(flow.operators[i].name) if marks is not None and inside else None

@@ -1,4 +1,6 @@
-"""Pictures of what does not fit: two groups as one, which of its links explanations blame, and where it is cut best."""
+"""Pictures of what does not fit: two groups as one, which of its links explanations blame,
+and where it is cut best.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,23 @@ from lfopt.planning import GroupCosts
 ASPECT = 1.6  # of a picture: width to height
 STRETCH = 1.5  # along the flow, so that links between neighbours are long enough to see
 DIGITS = 4  # of a score
-CUTTING_SECONDS = 0.5  # for the exact search for the best cut of one pair, where the plan is not proven to have it
+# for the exact search for the best cut of one pair, where the plan is not proven to have it
+CUTTING_SECONDS = 0.5
 PICTURED = ("overflows", "never")  # verdicts
 Data = dict[str, Any]
 
 
-def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[GroupBoundary], by: Explainers, *, optimal: bool, seconds: float) -> list[Data]:
-    """A picture for each pair of groups that does not fit as one; those that would save the most bytes first, as many as there is time for.
+def pictures(
+    costs: GroupCosts,
+    groups: Sequence[int],
+    cuts: Sequence[GroupBoundary],
+    by: Explainers,
+    *,
+    optimal: bool,
+    seconds: float,
+) -> list[Data]:
+    """A picture for each pair of groups that does not fit as one; those that would save the most bytes first,
+    as many as there is time for.
 
     Where the plan is optimal, it cuts each pair best: a better cut of a pair would make a better plan.
     """
@@ -35,23 +47,50 @@ def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[GroupBound
         if time.perf_counter() >= deadline:
             break
         pair = groups[cuts[k].before], groups[cuts[k].after]
-        blames = [blame(costs, pair[0] | pair[1], name, *scores_and_splits) for name, scores_and_splits in by.items()]
+        blames = [
+            blame(costs, pair[0] | pair[1], name, *scores_and_splits)
+            for name, scores_and_splits in by.items()
+        ]
         if optimal:
-            best: Data = {"parts": _parts(pair), "bytes": sum(costs.dram(group).total for group in pair), "proven": True, "by": "plan"}
+            best: Data = {
+                "parts": _parts(pair),
+                "bytes": sum(costs.dram(group).total for group in pair),
+                "proven": True,
+                "by": "plan",
+            }
         else:
             splits: dict[str, tuple[int, ...] | None] = {b.explainer: b.groups for b in blames}
             cheapest = repair(costs, pair[0] | pair[1], splits | {"plan": pair}, CUTTING_SECONDS)
-            best = {"parts": _parts(cheapest.groups), "bytes": cheapest.dram_bytes, "proven": cheapest.optimal, "by": cheapest.by}
-        drawings.append({"cut": k, **_drawn(costs.dataflow, pair[0] | pair[1]), "best": best, "by": {b.explainer: _said(b) for b in blames}})
+            best = {
+                "parts": _parts(cheapest.groups),
+                "bytes": cheapest.dram_bytes,
+                "proven": cheapest.optimal,
+                "by": cheapest.by,
+            }
+        drawings.append(
+            {
+                "cut": k,
+                **_drawn(costs.dataflow, pair[0] | pair[1]),
+                "best": best,
+                "by": {b.explainer: _said(b) for b in blames},
+            }
+        )
     return drawings
 
 
 def _drawn(flow: Dataflow, mask: int) -> Data:
-    """Operators, links between them, and where they are drawn. Links between two readers of a map come without a route."""
+    """Operators, links between them, and where they are drawn.
+
+    Links between two readers of a map come without a route.
+    """
     operators = [*bits(mask)]
     pairs: list[tuple[int, int]] = [(u, v) for u, v in links(flow, mask).T.tolist()]
     direct = [flow.preds[operators[v]] >> operators[u] & 1 == 1 for u, v in pairs]
-    (drawing,) = draw([pair for pair, drawn in zip(pairs, direct, strict=True) if drawn], [0] * len(operators), [ASPECT / STRETCH])
+    (drawing,) = draw(
+        [pair for pair, drawn in zip(pairs, direct, strict=True) if drawn],
+        [0] * len(operators),
+        [ASPECT / STRETCH],
+    )
     routes = iter(drawing.routes)
     return {
         "ops": operators,
@@ -70,7 +109,11 @@ def _said(scored: Blame) -> Data:
     scores = [None if score == -np.inf else float(f"{score:.{DIGITS}g}") for score in scored.scores.tolist()]
     if scored.explainer == "analytic":
         scores = [round(score) for score in scored.scores.tolist()]
-    return {"scores": scores, "parts": _parts(scored.groups) if scored.groups else None, "bytes": scored.dram_bytes}
+    return {
+        "scores": scores,
+        "parts": _parts(scored.groups) if scored.groups else None,
+        "bytes": scored.dram_bytes,
+    }
 
 
 def _parts(groups: Iterable[int]) -> list[int]:

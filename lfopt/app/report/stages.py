@@ -1,4 +1,6 @@
-"""Stages of a network: what its exporter or author calls them, or else where its resolution changes; and where a drawing shows them."""
+"""Stages of a network: what its exporter or author calls them, or else where its resolution changes;
+and where a drawing shows them.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,11 @@ def stages(flow: Dataflow) -> list[str]:
 
 
 def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
-    """Operators by the first components of their paths, as many as divide them into a few stages; none if nothing does.
+    """Operators by the first components of their paths, as many as divide them into a few stages; none if
+    nothing does.
 
-    >>> by_path([p.split(".") for p in ("net.stem", *(f"net.block.{k}.{part}" for k in range(7) for part in "ab"), "net.head")])[:5]
+    >>> blocks = (f"net.block.{k}.{part}" for k in range(7) for part in "ab")
+    >>> by_path([path.split(".") for path in ("net.stem", *blocks, "net.head")])[:5]
     ['stem', 'block.0', 'block.0', 'block.1', 'block.1']
     """
     depth = [1] * len(paths)
@@ -42,7 +46,9 @@ def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
         keys = [tuple(path[:k]) for path, k in zip(paths, depth, strict=True)]
         counts = Counter(keys)
         for key, count in counts.most_common():
-            inside = {tuple(path[: len(key) + 1]) for path, own in zip(paths, keys, strict=True) if own == key}
+            inside = {
+                tuple(path[: len(key) + 1]) for path, own in zip(paths, keys, strict=True) if own == key
+            }
             few = len(counts) - 1 + len(inside) <= MOST
             if few and key not in inside and (len(counts) < FEW or count > LARGE * len(paths)) and count > 1:
                 depth = [k + (own == key) for own, k in zip(keys, depth, strict=True)]
@@ -53,7 +59,9 @@ def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _labels(keys: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """The last component of each path, and those before it that it takes to tell them apart, or that a number needs."""
+    """The last component of each path, and those before it that it takes to tell them apart,
+    or that a number needs.
+    """
     labels: dict[tuple[str, ...], str] = {}
     for key in keys:
         last = 2 if key[-1].isdigit() else 1
@@ -64,18 +72,26 @@ def _labels(keys: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
 
 
 def _by_resolution(flow: Dataflow) -> list[str]:
-    sizes = ["\u00d7".join(map(str, flow.maps[results[0]].shape[2:])) if results else "" for results in flow.results]
+    sizes = [
+        "\u00d7".join(map(str, flow.maps[results[0]].shape[2:])) if results else ""
+        for results in flow.results
+    ]
     return sizes if 1 < sum(1 for _ in groupby(sizes)) <= MOST else [""] * len(sizes)
 
 
 def marks(drawing: Drawing, first: int, names: Sequence[str]) -> list[StageMark]:
-    """Stages above the lines of a drawing: per column the stage of most of its operators. `first` is the node of the first operator."""
+    """Stages above the lines of a drawing: per column the stage of most of its operators.
+
+    `first` is the node of the first operator.
+    """
     columns: dict[tuple[int, int], Counter[str]] = {}
     for (x, y), name in zip(drawing.nodes[first:], names, strict=False):
         line = next(k for k, (top, bottom) in enumerate(drawing.lines) if top <= y <= bottom)
         columns.setdefault((line, x), Counter())[name] += 1
     stages: list[StageMark] = []
-    for (line, name), run in groupby(sorted(columns), key=lambda at: (at[0], columns[at].most_common(1)[0][0])):
+    for (line, name), run in groupby(
+        sorted(columns), key=lambda at: (at[0], columns[at].most_common(1)[0][0])
+    ):
         xs = [x for _, x in run]
         if name:
             stages.append(StageMark(name, xs[0] - WIDTH // 2, xs[-1] + WIDTH // 2, drawing.lines[line][0]))

@@ -23,12 +23,26 @@ from simulator.model.simulate import simulate
 WARNINGS = 5  # disagreements that are written out
 
 
-def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: float = 3.0, explainer: tuple[ExplainerName, ...] = ()) -> str:
+def page_of(
+    plan: Plan,
+    graph: Graph,
+    sweep_seconds: float,
+    explain_seconds: float = 3.0,
+    explainer: tuple[ExplainerName, ...] = (),
+) -> str:
     """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
     simulated = simulate(plan, graph)
     groups = [group.nodes for group in plan.groups]
     left = recompute_left(plan, graph)
-    costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue, max_recompute=left, groups=groups)
+    costs = GroupCosts.of(
+        graph,
+        plan.hardware,
+        Traffic(plan.traffic),
+        scheme=plan.scheme,
+        epilogue=plan.epilogue,
+        max_recompute=left,
+        groups=groups,
+    )
     masks = masks_of(costs.dataflow, groups)
     grown = cuts(costs, masks, tuple(group.mode for group in plan.groups))
     drawn = _pictures(plan, costs, masks, grown, explain_seconds, explainer)
@@ -38,7 +52,12 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: flo
 
 
 def _pictures(
-    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], grown: Sequence[GroupBoundary], seconds: float, names: tuple[ExplainerName, ...]
+    plan: Plan,
+    costs: GroupCosts,
+    masks: tuple[int, ...],
+    grown: Sequence[GroupBoundary],
+    seconds: float,
+    names: tuple[ExplainerName, ...],
 ) -> list[dict[str, Any]]:
     if not seconds or not any(cut.verdict in PICTURED for cut in grown):
         return []
@@ -47,7 +66,13 @@ def _pictures(
 
 
 def _summary(
-    plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[SweepPoint], grown: Sequence[GroupBoundary], drawn: int, sweep_seconds: float
+    plan: Plan,
+    graph: Graph,
+    simulated: Report,
+    stairs: Sequence[SweepPoint],
+    grown: Sequence[GroupBoundary],
+    drawn: int,
+    sweep_seconds: float,
 ) -> PageSummary:
     hardware = plan.hardware
     operators = sum(len(group.nodes) for group in plan.groups)
@@ -58,7 +83,11 @@ def _summary(
         facts=(
             *chip,
             f"{format_size(hardware.buffer_bytes)} buffer",
-            *([f"{format_size(hardware.weight_buffer_bytes)} weight buffer"] if hardware.weight_buffer_bytes else []),
+            *(
+                [f"{format_size(hardware.weight_buffer_bytes)} weight buffer"]
+                if hardware.weight_buffer_bytes
+                else []
+            ),
             *([f"{format_size(hardware.l2_bytes)} second level"] if hardware.l2_bytes else []),
             f"{hardware.element_bytes} B per element",
             f"scheme {plan.scheme}",
@@ -69,7 +98,8 @@ def _summary(
         accounting=_accounting(plan, simulated),
         warnings=_warnings(simulated),
         notes=_notes(plan, graph),
-        counts=f"{plural(operators, 'operator')} in {plural(len(plan.groups), 'group')}, with {plural(len(grown), 'cut')} between them.",
+        counts=f"{plural(operators, 'operator')} in {plural(len(plan.groups), 'group')}, with "
+        f"{plural(len(grown), 'cut')} between them.",
         unfused=_unfused(simulated),
         sweep=_sweep_note(plan, stairs, sweep_seconds),
         grown=_grown_note(grown, drawn),
@@ -100,9 +130,15 @@ def _grown_note(grown: Sequence[GroupBoundary], drawn: int) -> str:
     pictured = (
         f"All {pairs:,} pairs of groups that do not fit as one have a picture."
         if drawn == pairs
-        else (f"Of {pairs:,} pairs of groups that do not fit as one, the {drawn:,} that would save the most bytes have a picture.")
+        else (
+            f"Of {pairs:,} pairs of groups that do not fit as one, the {drawn:,} that would save the most "
+            "bytes have a picture."
+        )
     )
-    return f"Each link joins two operators; the redder and thicker, the more this explanation blames it for what does not fit. {pictured}"
+    return (
+        "Each link joins two operators; the redder and thicker, the more this explanation blames it for "
+        f"what does not fit. {pictured}"
+    )
 
 
 def _figures(plan: Plan) -> tuple[Figure, ...]:
@@ -122,20 +158,32 @@ def _saving(baseline: str, size: int, against: int) -> Figure:
     share = 100 * (against - size) / max(against, 1)
     less = "less" if size <= against else "more"
     return Figure(
-        f"{less} than {baseline}", f"{abs(share):.1f}", "%", f"{abs(against - size):,} B {less} than {against:,}", "bad" if size > against else ""
+        f"{less} than {baseline}",
+        f"{abs(share):.1f}",
+        "%",
+        f"{abs(against - size):,} B {less} than {against:,}",
+        "bad" if size > against else "",
     )
 
 
 def _accounting(plan: Plan, simulated: Report) -> str:
     """How the bytes were counted, and what the model makes of them."""
-    formula = Counter(group.by_formula for group in simulated.groups if group.by_formula and MODES[group.mode].counted)
+    formula = Counter(
+        group.by_formula for group in simulated.groups if group.by_formula and MODES[group.mode].counted
+    )
     stepped, total = sum(not group.by_formula for group in simulated.groups), len(simulated.groups)
     sentence = "Every group has executable steps, and its bytes are the sum over them."
     if formula:
         why = f" ({next(iter(formula))})" if len(formula) == 1 else ""
-        sentence = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
+        sentence = (
+            f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are "
+            f"summed; the others are by formula{why}."
+        )
     cycles, clock = simulated.cycles, plan.hardware.clock_hz
-    model = f"By the model, on {speed(simulated.hardware)}: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
+    model = (
+        f"By the model, on {speed(simulated.hardware)}: {cycles.total:,} cycles "
+        f"({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
+    )
     model += f", {simulated.energy.total_pj / 1e9:,.2f} mJ."
     return f"{sentence} {model}"
 
@@ -143,7 +191,10 @@ def _accounting(plan: Plan, simulated: Report) -> str:
 def _unfused(simulated: Report) -> str:
     """What the operators move alone, as a sentence: bars of it would leave those of the plan no room."""
     once = sum(group.one_by_one_bytes for group in simulated.groups if MODES[group.mode].counted)
-    return f"Unfused, every tensor once, the operators would move {once:,} B: {once / max(simulated.dram.total, 1):.2f} times as much."
+    return (
+        f"Unfused, every tensor once, the operators would move {once:,} B: "
+        f"{once / max(simulated.dram.total, 1):.2f} times as much."
+    )
 
 
 def _warnings(simulated: Report) -> tuple[str, ...]:
@@ -155,12 +206,21 @@ def _warnings(simulated: Report) -> tuple[str, ...]:
 
 def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
     if plan.hardware.l2_bytes:
-        drawn = "their links are thin as those of maps that visit DRAM. What larger groups would save is worked out without it."
+        drawn = (
+            "their links are thin as those of maps that visit DRAM. What larger groups would save is "
+            "worked out without it."
+        )
         return (f"A {second_level(plan)}; {drawn}", *graph.notes)
     if not plan.totals.excluded_bytes:
         return graph.notes
     count = sum(not MODES[group.mode].counted for group in plan.groups)
-    return (f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).", *graph.notes)
+    return (
+        (
+            f"Left out, as in the paper: {count} operators whose weights reach the buffer "
+            f"({plan.totals.excluded_bytes:,} B alone)."
+        ),
+        *graph.notes,
+    )
 
 
 def _sweep_note(plan: Plan, stairs: Sequence[SweepPoint], seconds: float) -> str:
@@ -168,9 +228,17 @@ def _sweep_note(plan: Plan, stairs: Sequence[SweepPoint], seconds: float) -> str
     if plan.hardware.l2_bytes:
         return "The plan's own buffer alone: plans for others would be found without the second level."
     if len(stairs) == 1:
-        return "The plan's own buffer alone: " + (f"{seconds:g} s were too few for other sizes." if seconds else "no time was given to other sizes.")
-    note = f"The best plans found for {len(stairs):,} buffer sizes around the plan's own, {proven:,} of them proven optimal."
+        return "The plan's own buffer alone: " + (
+            f"{seconds:g} s were too few for other sizes." if seconds else "no time was given to other sizes."
+        )
+    note = (
+        f"The best plans found for {len(stairs):,} buffer sizes around the plan's own, {proven:,} of "
+        "them proven optimal."
+    )
     front = (
-        f" Of the plans that the {plan.search.method} search found, those that no other beats in both bytes and buffer." if plan.search.front else ""
+        f" Of the plans that the {plan.search.method} search found, those that no other beats in both bytes "
+        "and buffer."
+        if plan.search.front
+        else ""
     )
     return note + front

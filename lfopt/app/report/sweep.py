@@ -1,4 +1,6 @@
-"""Points of the staircase of DRAM bytes against buffer size, as many as a few seconds allow: coarse ones first, then finer ones between."""
+"""Points of the staircase of DRAM bytes against buffer size, as many as a few seconds allow:
+coarse ones first, then finer ones between.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class SweepPoint(NamedTuple):
     """Best plan on one buffer."""
 
     buffer_bytes: int
-    since_bytes: int  # the plan is also the best on every buffer from here on; buffer_bytes where that is not proven
+    # the plan is also the best on every buffer from here on; buffer_bytes where that is not proven
+    since_bytes: int
     dram_bytes: int
     lower_bound_bytes: int
     groups: int
@@ -30,14 +33,18 @@ class SweepPoint(NamedTuple):
 def own_stair(plan: Plan) -> SweepPoint:
     """The plan itself."""
     buffer, totals = plan.hardware.buffer_bytes, plan.totals
-    needs = [need for group in plan.groups if (need := group.required_bytes or group.allocated_bytes) < buffer]
+    needs = [
+        need for group in plan.groups if (need := group.required_bytes or group.allocated_bytes) < buffer
+    ]
     constant = totals.proof == "optimal" and plan.traffic != "paper"
     since = min(max(needs, default=0) + 1, buffer) if constant else buffer
     return SweepPoint(buffer, since, totals.dram_bytes, totals.lower_bound_bytes, len(plan.groups))
 
 
 def sweep(costs: GroupCosts, own: SweepPoint, seconds: float) -> list[SweepPoint]:
-    """Stairs in order of buffer size, the plan's own among them; around that, or around what the plan needs of a buffer without a limit."""
+    """Stairs in order of buffer size, the plan's own among them;
+    around that, or around what the plan needs of a buffer without a limit.
+    """
     deadline = time.perf_counter() + seconds
     by_size = {own.buffer_bytes: own}
     for size in _sizes(own.since_bytes if own.buffer_bytes == UNLIMITED else own.buffer_bytes):
@@ -46,7 +53,10 @@ def sweep(costs: GroupCosts, own: SweepPoint, seconds: float) -> list[SweepPoint
             break
         if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in by_size.values()):
             continue
-        if any(stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size for stair in by_size.values()):
+        if any(
+            stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size
+            for stair in by_size.values()
+        ):
             continue  # nothing is left to gain
         stair = _stair(costs.at(size), min(left, seconds * SHARE))
         if stair is None:
@@ -55,7 +65,11 @@ def sweep(costs: GroupCosts, own: SweepPoint, seconds: float) -> list[SweepPoint
     stairs = [by_size[size] for size in sorted(by_size)]
     if costs.traffic is not Traffic.PAPER:
         stairs = _monotone(stairs)
-    return [s for s in stairs if s.buffer_bytes == own.buffer_bytes or s.dram_bytes <= (1 + MAX_GAP) * s.lower_bound_bytes]
+    return [
+        s
+        for s in stairs
+        if s.buffer_bytes == own.buffer_bytes or s.dram_bytes <= (1 + MAX_GAP) * s.lower_bound_bytes
+    ]
 
 
 def _stair(costs: GroupCosts, seconds: float) -> SweepPoint | None:
@@ -68,7 +82,9 @@ def _stair(costs: GroupCosts, seconds: float) -> SweepPoint | None:
     since = size
     if result.dram_bytes == result.lower_bound_bytes and costs.traffic is not Traffic.PAPER:
         evaluated = [costs.evaluate(group) for group in result.groups]
-        needs = [cost.buffer_bytes for cost in evaluated if isinstance(cost, Cost) and cost.buffer_bytes < size]
+        needs = [
+            cost.buffer_bytes for cost in evaluated if isinstance(cost, Cost) and cost.buffer_bytes < size
+        ]
         since = min(max(needs, default=0) + 1, size)
     return SweepPoint(size, since, result.dram_bytes, result.lower_bound_bytes, len(result.groups))
 
@@ -76,7 +92,8 @@ def _stair(costs: GroupCosts, seconds: float) -> SweepPoint | None:
 def _sizes(own: int) -> Iterator[int]:
     """Sizes around one: powers of two of it, the nearest first, then what lies between them, finer and finer.
 
-    Of a larger and a smaller size, the larger comes first: it says more, and takes less time, because less is tiled.
+    Of a larger and a smaller size, the larger comes first: it says more, and takes less time, because less is
+    tiled.
     """
     powers: list[float] = [k for k in range(-DOWN, UP + 1) if k]
     for parts in (1, 2, 4, 8, 16, 32):
@@ -87,7 +104,9 @@ def _sizes(own: int) -> Iterator[int]:
 
 
 def _monotone(stairs: list[SweepPoint]) -> list[SweepPoint]:
-    """A plan for a smaller buffer is one for a larger buffer too, and a bound for a larger buffer holds on a smaller one."""
+    """A plan for a smaller buffer is one for a larger buffer too,
+    and a bound for a larger buffer holds on a smaller one.
+    """
     best, kept = None, list[SweepPoint]()
     for stair in stairs:
         best = stair if best is None or stair.dram_bytes <= best.dram_bytes else best

@@ -17,11 +17,19 @@ from lfopt.ir.names import plural, printable
 from lfopt.ops import Dataflow
 
 SCRIPTS = ("theme", "versus")
-LABELS = {"input": "maps read", "output": "maps written", "weight": "weights", "parameter": "parameters", "spill": "spilled"}
+LABELS = {
+    "input": "maps read",
+    "output": "maps written",
+    "weight": "weights",
+    "parameter": "parameters",
+    "spill": "spilled",
+}
 ROOM = 44  # characters of a span
 
 
-def page_of_both(comparison: Comparison, one: tuple[Plan, Graph], other: tuple[Plan, Graph], names: tuple[object, object]) -> str:
+def page_of_both(
+    comparison: Comparison, one: tuple[Plan, Graph], other: tuple[Plan, Graph], names: tuple[object, object]
+) -> str:
     """The page. `names` are what the user calls the plans."""
     marks = {name: number for number, changed in enumerate(comparison.changed, 1) for name in changed.nodes}
     models = dict.fromkeys(report.model for report in (comparison.before, comparison.after))
@@ -34,13 +42,18 @@ def page_of_both(comparison: Comparison, one: tuple[Plan, Graph], other: tuple[P
         "counts": f"{plural(comparison.same, 'group')} alike, {plural(len(comparison.changed), 'change')}",
         "figures": _figures(comparison),
         "bars": _bars(comparison),
-        "classes": [(f"c{k}", LABELS[name]) for k, name in enumerate(asdict(DramBytes())) if _moves(comparison, name)],
+        "classes": [
+            (f"c{k}", LABELS[name]) for k, name in enumerate(asdict(DramBytes())) if _moves(comparison, name)
+        ],
         "sums": sums(comparison),
         "settings": comparison.settings,
         "pictures": [(title, _drawn(*pair, marks)) for title, pair in (("before", one), ("after", other))],
-        "explained": "The smallest sets of operators that are whole groups of both plans; first those that differ most in bytes.",
+        "explained": "The smallest sets of operators that are whole groups of both plans; first those that "
+        "differ most in bytes.",
         "changes": [_row(changed, known, most) for changed in comparison.changed],
-        "speed": "; ".join(dict.fromkeys(f"on {speed(report.hardware)}" for report in (comparison.before, comparison.after))),
+        "speed": "; ".join(
+            dict.fromkeys(f"on {speed(report.hardware)}" for report in (comparison.before, comparison.after))
+        ),
         "version": version("lfopt"),
     }
     return fill("versus.html", SCRIPTS, values)
@@ -77,13 +90,24 @@ def _figures(comparison: Comparison) -> list[Figure]:
         _change("DRAM bytes", before.dram.total, after.dram.total),
         _change("cycles, model", before.cycles.total, after.cycles.total),
         _change("energy, model", before.energy.total_pj / 1e6, after.energy.total_pj / 1e6, " uJ"),
-        Figure("groups", f"{len(after.groups) - len(before.groups):+,}", "", f"{len(before.groups):,} before, {len(after.groups):,} after"),
+        Figure(
+            "groups",
+            f"{len(after.groups) - len(before.groups):+,}",
+            "",
+            f"{len(before.groups):,} before, {len(after.groups):,} after",
+        ),
     ]
 
 
 def _change(label: str, old: float, new: float, unit: str = "") -> Figure:
     share = 100 * (new - old) / (old or 1)
-    return Figure(label, f"{share:+.1f}", "%", f"{old:,.0f} before, {new:,.0f}{unit} after", "good" if new < old else "bad" if new > old else "")
+    return Figure(
+        label,
+        f"{share:+.1f}",
+        "%",
+        f"{old:,.0f} before, {new:,.0f}{unit} after",
+        "good" if new < old else "bad" if new > old else "",
+    )
 
 
 def _bars(comparison: Comparison) -> list[dict[str, Any]]:
@@ -91,7 +115,11 @@ def _bars(comparison: Comparison) -> list[dict[str, Any]]:
     most = max(comparison.before.dram.total, comparison.after.dram.total, 1)
 
     def bar(name: str, report: Report) -> dict[str, Any]:
-        shares = [(f"{100 * size / most:.3f}", f"c{k}") for k, size in enumerate(asdict(report.dram).values()) if size]
+        shares = [
+            (f"{100 * size / most:.3f}", f"c{k}")
+            for k, size in enumerate(asdict(report.dram).values())
+            if size
+        ]
         return {"name": name, "parts": shares, "size": f"{report.dram.total:,} B"}
 
     return [bar("before", comparison.before), bar("after", comparison.after)]
@@ -100,7 +128,11 @@ def _bars(comparison: Comparison) -> list[dict[str, Any]]:
 def _drawn(plan: Plan, graph: Graph, marks: Mapping[str, int]) -> str:
     """The network in the plan's groups; a sentence where it is too large."""
     flow = Dataflow.of(graph)
-    return picture(plan, flow, marks).replace(XMLNS, "") if len(flow) <= MOST else f"<p>{len(flow):,} operators are too many for a picture</p>"
+    return (
+        picture(plan, flow, marks).replace(XMLNS, "")
+        if len(flow) <= MOST
+        else f"<p>{len(flow):,} operators are too many for a picture</p>"
+    )
 
 
 def _row(changed: Changed, known: Mapping[str, Operator], most: int) -> dict[str, Any]:

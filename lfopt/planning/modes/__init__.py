@@ -1,4 +1,7 @@
-"""The modes in which groups run, and the schemes made of them. A new mode is a module here, a row in `MODES`, and a row of the recount's table."""
+"""The modes in which groups run, and the schemes made of them.
+
+A new mode is a module here, a row in `MODES`, and a row of the recount's table.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,16 @@ from lfopt.planning.modes.bands import InBands
 from lfopt.planning.modes.chained import Chained, Linked
 from lfopt.planning.modes.gated import Gated
 from lfopt.planning.modes.line_buffers import LineBuffered
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, ModeOption, PlacesAndSteps, Scheduled, SearchSpace, Traffic, TrafficTerms
+from lfopt.planning.modes.mode import (
+    NEVER,
+    ExecutionMode,
+    ModeOption,
+    PlacesAndSteps,
+    Scheduled,
+    SearchSpace,
+    Traffic,
+    TrafficTerms,
+)
 from lfopt.planning.modes.resident import WholeMaps
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.modes.strips import InStrips
@@ -35,22 +47,29 @@ class SchemeRow(NamedTuple):
     """A named set of modes. Those that run on any buffer are in every scheme."""
 
     modes: tuple[str, ...]  # in the order of `MODES`
-    simpler: str | None  # a scheme with some of the modes, in which a search finds something to begin with faster
+    # a scheme with some of the modes, in which a search finds something to begin with faster
+    simpler: str | None
     summary: str
-    flights: bool = False  # whether elementwise operators follow in flight, and reductions run through the rows of their operand
-    chains: bool = False  # whether maps may stay on chip from one group to the next, which makes them one group in mode chained
-    copies: bool = False  # whether anything may be computed again: what stands before a reduction, columns between strips
+    # whether elementwise operators follow in flight, and reductions run through the rows of their operand
+    flights: bool = False
+    # whether maps may stay on chip from one group to the next, which makes them one group in mode chained
+    chains: bool = False
+    # whether anything may be computed again: what stands before a reduction, columns between strips
+    copies: bool = False
 
 
 SCHEMES: dict[str, SchemeRow] = {
     "lbdf": SchemeRow(("lbdf",), None, "line buffers for every group"),
     "brr": SchemeRow(("brr",), None, "bands of rows for every group"),
     "resident": SchemeRow(("resident",), None, "whole maps for every group"),
-    "auto": SchemeRow(("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"),
+    "auto": SchemeRow(
+        ("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"
+    ),
     "all": SchemeRow(
         ("lbdf", "resident", "brr", "strips", "sliced", "gated"),
         "lbdf",
-        "as auto, with strips, slices, gates in two phases, maps kept between groups, operators in flight, means that run, and copies",
+        "as auto, with strips, slices, gates in two phases, maps kept between groups, operators in flight, "
+        "means that run, and copies",
         flights=True,
         chains=True,
         copies=True,

@@ -1,4 +1,6 @@
-"""Modes of operators that run alone and have no steps: `opaque` (lfopt does not know the operator) and `excluded` (traffic `paper` leaves it out)."""
+"""Modes of operators that run alone and have no steps: `opaque` (lfopt does not know the operator) and
+`excluded` (traffic `paper` leaves it out).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from functools import cached_property
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single, tallest
+from lfopt.planning.modes.mode import (
+    ExecutionMode,
+    Scheduled,
+    SearchSpace,
+    Traffic,
+    TrafficTerms,
+    is_single,
+    tallest,
+)
 
 
 class Opaque(ExecutionMode):
@@ -40,7 +50,9 @@ class Opaque(ExecutionMode):
 
 
 class Excluded(ExecutionMode):
-    """Operators whose weights reach the buffer, under traffic `paper`: reported apart (arXiv 2501.00636, section III)."""
+    """Operators whose weights reach the buffer, under traffic `paper`:
+    reported apart (arXiv 2501.00636, section III).
+    """
 
     summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
     whole, alone, counted = False, True, False
@@ -53,7 +65,10 @@ class Excluded(ExecutionMode):
     def _weights(self) -> list[int]:
         """Per operator: bytes of weights on chip; -1 where lfopt does not know it."""
         groups = self.groups
-        return [-1 if row is OPAQUE else groups.weight_bytes(1 << i)[1] for i, row in enumerate(groups.dataflow.specs)]
+        return [
+            -1 if row is OPAQUE else groups.weight_bytes(1 << i)[1]
+            for i, row in enumerate(groups.dataflow.specs)
+        ]
 
     def operators(self, beta: int) -> int:
         """The mask of those left out."""
@@ -63,7 +78,11 @@ class Excluded(ExecutionMode):
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """It moves nothing that is counted."""
-        return Cost(0, self.groups.line_bytes(mask), "excluded") if is_single(mask) and mask & self.operators(beta) else None
+        return (
+            Cost(0, self.groups.line_bytes(mask), "excluded")
+            if is_single(mask) and mask & self.operators(beta)
+            else None
+        )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """What it would move, every tensor once."""

@@ -1,4 +1,6 @@
-"""Mode `attention`: softmax(Q K' s + mask) V by heads, bands of queries and blocks of keys, without its scores (`lfopt.planning.attention`)."""
+"""Mode `attention`: softmax(Q K' s + mask) V by heads, bands of queries and blocks of keys, without its
+scores (`lfopt.planning.attention`).
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,16 @@ class Attentive(ExecutionMode):
         if key not in self._known:
             region = self._region(mask)
             fitting = best(region, beta)
-            if fitting is None:  # bytes are those of the smallest blocks, so that a larger buffer never costs more
-                self._known[key] = _Choice(None, AttentionTiling(region).dram(AttentionBlocks(1, 1, 1)), beta - 1)
+            # bytes are those of the smallest blocks, so that a larger buffer never costs more
+            if fitting is None:
+                self._known[key] = _Choice(
+                    None, AttentionTiling(region).dram(AttentionBlocks(1, 1, 1)), beta - 1
+                )
             else:
                 blocks, dram, need = fitting
-                self._known[key] = _Choice(blocks, dram, need, row_count(AttentionTiling(region).out(blocks, 0, 0)))
+                self._known[key] = _Choice(
+                    blocks, dram, need, row_count(AttentionTiling(region).out(blocks, 0, 0))
+                )
         return self._known[key]
 
     @property
@@ -85,18 +92,31 @@ class Attentive(ExecutionMode):
         choice = self._best(mask, beta)
         if not self._in_blocks:
             return Scheduled(
-                choice.buffer_bytes, f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+                choice.buffer_bytes,
+                f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small "
+                "for that",
             )
         blocks = choice.blocks
         if blocks is None:
-            return Scheduled(choice.buffer_bytes, "the buffer is too small for one query and one key of attention")
-        return Scheduled(choice.buffer_bytes, lambda limit: AttentionTiling(self._region(mask)).schedule(blocks, limit))
+            return Scheduled(
+                choice.buffer_bytes, "the buffer is too small for one query and one key of attention"
+            )
+        return Scheduled(
+            choice.buffer_bytes, lambda limit: AttentionTiling(self._region(mask)).schedule(blocks, limit)
+        )
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""
         return self.space.epilogue and self.anywhere(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None; what lies between two operators of an epilogue group is one. Without attention there is no such group."""
+        """None; what lies between two operators of an epilogue group is one.
+
+        Without attention there is no such group.
+        """
         attends = ATTENTION in self.groups.dataflow.specs
-        return 0 if attends and (is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))) else NEVER
+        return (
+            0
+            if attends and (is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask)))
+            else NEVER
+        )

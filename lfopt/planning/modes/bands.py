@@ -1,4 +1,7 @@
-"""Mode `brr`: buffer requirement reduction. The results are made in bands of rows while weights stream past (`lfopt.planning.brr`)."""
+"""Mode `brr`: buffer requirement reduction.
+
+The results are made in bands of rows while weights stream past (`lfopt.planning.brr`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ from lfopt.planning.band_bounds import BandBounds
 from lfopt.planning.brr import Banded, BandedGroups
 from lfopt.planning.compatibility import band_bytes, compatible_in_bands
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, ModeOption, Scheduled, SearchSpace, TrafficTerms, slice_widenings
+from lfopt.planning.modes.mode import (
+    NEVER,
+    ExecutionMode,
+    ModeOption,
+    Scheduled,
+    SearchSpace,
+    TrafficTerms,
+    slice_widenings,
+)
 
 MOST_PASSES = 2  # weights that a way to run the group may load, over the fewest
 
@@ -25,7 +36,8 @@ class InBands(ExecutionMode):
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
-        self._wider: dict[tuple[int, bool], BandedGroups] = {}  # by width of the slices, and whether sums are wide
+        # by width of the slices, and whether sums are wide
+        self._wider: dict[tuple[int, bool], BandedGroups] = {}
 
     @cached_property
     def bands(self) -> BandedGroups:
@@ -35,7 +47,9 @@ class InBands(ExecutionMode):
     def _bands(self, width: int, *, wide: bool) -> BandedGroups:
         """With slices of so many channels."""
         if (width, wide) not in self._wider:
-            self._wider[width, wide] = BandedGroups(self.groups.dataflow, self.groups.hardware, width, wide=wide)
+            self._wider[width, wide] = BandedGroups(
+                self.groups.dataflow, self.groups.hardware, width, wide=wide
+            )
         return self._wider[width, wide]
 
     def cheapest(self, mask: int, beta: int) -> Banded | None:
@@ -53,13 +67,20 @@ class InBands(ExecutionMode):
         return None if banded is None else self._cost(mask, once, banded)
 
     def _cost(self, mask: int, once: int, banded: Banded) -> Cost:
-        return Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
+        return Cost(
+            once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes,
+            banded.buffer_bytes,
+            "brr",
+            banded.buffer_bytes,
+        )
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
-        """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider slices; then wide sums.
+        """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider
+        slices; then wide sums.
 
-        These give up buffer for the same bytes: one large block of weights is loaded while the slice before it is made, in place of many small ones.
-        They are for groups whose weights the buffer cannot hold, where the port may be what takes time.
+        These give up buffer for the same bytes: one large block of weights is loaded while the slice before
+        it is made, in place of many small ones. They are for groups whose weights the buffer cannot hold,
+        where the port may be what takes time.
         """
         first = self.cheapest(mask, beta)
         if first is None:
@@ -70,20 +91,31 @@ class InBands(ExecutionMode):
                 kept.setdefault((banded.bands, banded.start), banded)
         for banded in kept.values():
             yield self._way(mask, beta, once, self.bands, banded)
-        wide, room = self._bands(self.groups.hardware.channel_align, wide=True), self.groups.hardware.weight_buffer_bytes or beta
+        wide, room = (
+            self._bands(self.groups.hardware.channel_align, wide=True),
+            self.groups.hardware.weight_buffer_bytes or beta,
+        )
         for banded in wide.summing(mask, first.bands) if first.pass_bytes >= room else ():
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
                 yield self._way(mask, beta, once, wide, banded)
 
     def _way(self, mask: int, beta: int, once: int, bands: BandedGroups, banded: Banded) -> ModeOption:
-        return ModeOption(self._cost(mask, once, banded), self._terms(mask, banded), self._schedule(mask, beta, bands, banded))
+        return ModeOption(
+            self._cost(mask, once, banded),
+            self._terms(mask, banded),
+            self._schedule(mask, beta, bands, banded),
+        )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """See `Banded`."""
         return self._terms(mask, self._chosen(mask, beta))
 
     def _terms(self, mask: int, banded: Banded) -> TrafficTerms:
-        return TrafficTerms(replace(self.groups.once(mask), weight=banded.weight_bytes), banded.weight_passes, banded.band_rows)
+        return TrafficTerms(
+            replace(self.groups.once(mask), weight=banded.weight_bytes),
+            banded.weight_passes,
+            banded.band_rows,
+        )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit, and the same bands: fewer, longer steps for the same bytes."""
@@ -117,17 +149,31 @@ class InBands(ExecutionMode):
             return
         places, _ = self.bands.schedule(mask, self.cheapest(mask, beta) or self.bands.choices(mask)[-1])
         apart = [place for place in places if hardware.store_of(place.purpose) != "buffer"]
-        names = {self.groups.dataflow.maps[m].name for i in bits(mask) for m in self.groups.dataflow.results[i]}
-        names |= {self.groups.dataflow.maps[o.map].name for i in bits(mask) for o in self.groups.dataflow.operands[i]}
+        names = {
+            self.groups.dataflow.maps[m].name for i in bits(mask) for m in self.groups.dataflow.results[i]
+        }
+        names |= {
+            self.groups.dataflow.maps[o.map].name
+            for i in bits(mask)
+            for o in self.groups.dataflow.operands[i]
+        }
         below: dict[int, tuple[Place, ...]] = {0: ()}
-        for place in sorted((place for place in places if place not in apart), key=lambda place: (place.address, place.end)):
+        for place in sorted(
+            (place for place in places if place not in apart), key=lambda place: (place.address, place.end)
+        ):
             if place.address in below:
                 below.setdefault(place.end, (*below[place.address], place))
         for place in (*below[max(below)], *apart):
             if place.purpose == "weight":
                 yield BufferUse(place.name, "weights", 0, 0, place.bytes)
             else:
-                yield BufferUse(place.name, "map" if place.name in names else "sums", place.slots, place.slot_bytes, place.bytes)
+                yield BufferUse(
+                    place.name,
+                    "map" if place.name in names else "sums",
+                    place.slots,
+                    place.slot_bytes,
+                    place.bytes,
+                )
 
     def never(self, mask: int) -> str:
         """The first operator with which the group cannot run so."""
@@ -138,7 +184,10 @@ class InBands(ExecutionMode):
                 name = f"{flow.operators[i].name} ({flow.operators[i].kind})"
                 inside = [o.map for o in flow.operands[i] if flow.makes(mask, o.map)]
                 if flow.heights[i] > 1 and any(flow.maps[m].rows == 1 for m in inside):
-                    return f"{name} spreads one row that the group makes over many, which bands of rows do not allow"
+                    return (
+                        f"{name} spreads one row that the group makes over many, which bands of rows do "
+                        "not allow"
+                    )
                 return f"with {name}, the group cannot run in bands of rows"
         return "the group cannot run in bands of rows"
 

@@ -1,4 +1,6 @@
-"""Mode `chained`: stages in other modes, one after the other, with maps that stay on chip between them (`lfopt.planning.chains`)."""
+"""Mode `chained`: stages in other modes, one after the other,
+with maps that stay on chip between them (`lfopt.planning.chains`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from typing import NamedTuple
 from lfopt.ir import BufferUse, Cost, DramBytes, Node, Place
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.modes.mode import ExecutionMode, PlacesAndSteps, Scheduled, SearchSpace, TrafficTerms, place_use
+from lfopt.planning.modes.mode import (
+    ExecutionMode,
+    PlacesAndSteps,
+    Scheduled,
+    SearchSpace,
+    TrafficTerms,
+    place_use,
+)
 
 
 class Linked(NamedTuple):
@@ -23,7 +32,9 @@ class Linked(NamedTuple):
 
 
 class Chained(ExecutionMode):
-    """Groups that were found to be chains, and no others: which stages a group has, a search over all of a network says."""
+    """Groups that were found to be chains, and no others:
+    which stages a group has, a search over all of a network says.
+    """
 
     parameters = True
     structural = False
@@ -38,7 +49,11 @@ class Chained(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """What its stages move."""
         chain = self.known.get((mask, beta))
-        return None if chain is None else Cost(chain.dram.total, chain.buffer_bytes, "chained", chain.buffer_bytes)
+        return (
+            None
+            if chain is None
+            else Cost(chain.dram.total, chain.buffer_bytes, "chained", chain.buffer_bytes)
+        )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows at a time, and passes of weights, are those of the stages: of a chain it says one."""

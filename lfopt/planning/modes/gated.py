@@ -1,4 +1,6 @@
-"""Mode `gated`: a block around a barrier (squeeze-and-excite) in two phases, slice by slice; what fits of the map stays (`lfopt.planning.gated`)."""
+"""Mode `gated`: a block around a barrier (squeeze-and-excite) in two phases, slice by slice; what fits of the
+map stays (`lfopt.planning.gated`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from lfopt.planning.gated_schedule import GatedScheduler
 from lfopt.planning.gates import GatedBlock, Gates
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, PlacesAndSteps, Scheduled, SearchSpace, TrafficTerms, place_use
+from lfopt.planning.modes.mode import (
+    NEVER,
+    ExecutionMode,
+    PlacesAndSteps,
+    Scheduled,
+    SearchSpace,
+    TrafficTerms,
+    place_use,
+)
 from lfopt.planning.slices import SliceSizes
 from lfopt.planning.streaming import BufferLayout
 
@@ -22,7 +32,8 @@ class Gated(ExecutionMode):
     """Groups around a barrier. There is no bound to carry along: a group says which it can become."""
 
     summary = (
-        "a gate and what it waits for: slices of channels in two phases, kept between them as far as they fit, else stored and loaded or made again"
+        "a gate and what it waits for: slices of channels in two phases, kept between them as far as "
+        "they fit, else stored and loaded or made again"
     )
     in_paper = False
 
@@ -49,7 +60,11 @@ class Gated(ExecutionMode):
         if mask not in self._options:
             block = self.gates.find(mask)
             sizes = None if block is None else self._sized(mask, block)
-            self._options[mask] = Choices(sizes, self.groups.most_macs(mask, self.space.max_recompute)) if sizes is not None and sizes.able else None
+            self._options[mask] = (
+                Choices(sizes, self.groups.most_macs(mask, self.space.max_recompute))
+                if sizes is not None and sizes.able
+                else None
+            )
         return self._options[mask]
 
     def _sized(self, mask: int, block: GatedBlock) -> Sizes:
@@ -73,14 +88,23 @@ class Gated(ExecutionMode):
         return choices.sizes, self._wide[key]
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """Every tensor once, what is not kept of the map once more and again for each part, or what makes it again; and what else is loaded twice."""
+        """Every tensor once, what is not kept of the map once more and again for each part, or what makes it
+        again; and what else is loaded twice.
+        """
         choice = self.cheapest(mask, beta)
         if choice is None:
             return None
-        return Cost(choice.dram.total + self.groups.parameter_bytes(mask), choice.buffer_bytes, "gated", choice.buffer_bytes)
+        return Cost(
+            choice.dram.total + self.groups.parameter_bytes(mask),
+            choice.buffer_bytes,
+            "gated",
+            choice.buffer_bytes,
+        )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Rows are those of the result that are made at a time; weights of the tail pass once for each band of them."""
+        """Rows are those of the result that are made at a time;
+        weights of the tail pass once for each band of them.
+        """
         sizes, choice = self._widened(mask, beta)
         passes = 1 if choice.option.held else -(-sizes.rows_out // choice.option.band)
         spilled = (self.groups.dataflow.maps[sizes.map].name,) if choice.dram.spill else ()
@@ -95,7 +119,9 @@ class Gated(ExecutionMode):
         def make(limit: Limit) -> PlacesAndSteps:
             places, steps = GatedScheduler(sizes, layout, wide).build(limit)
             end = store_ends(places, self.groups.hardware)["buffer"]
-            assert end == wide.buffer_bytes, f"the places end at {end}, planned were {wide.buffer_bytes} bytes"
+            assert end == wide.buffer_bytes, (
+                f"the places end at {end}, planned were {wide.buffer_bytes} bytes"
+            )
             return places, steps
 
         return Scheduled(wide.buffer_bytes, make)
@@ -112,7 +138,9 @@ class Gated(ExecutionMode):
             return
         choice = choices.cheapest(beta) or choices.cheapest(choices.least + 1)
         assert choice is not None, "on the least buffer a group fits"
-        for what, place in GatedScheduler(choices.sizes, BufferLayout(self.groups.dataflow, self.groups.hardware), choice).fullest():
+        for what, place in GatedScheduler(
+            choices.sizes, BufferLayout(self.groups.dataflow, self.groups.hardware), choice
+        ).fullest():
             yield place_use(place, what)
 
     def never(self, mask: int) -> str:
@@ -121,7 +149,10 @@ class Gated(ExecutionMode):
         block = self.gates.by_folds.get(mask & flow.running)
         if block is None:
             return "no reduction of it gates the map that it reduces"
-        for others, what in ((block.core & ~mask, "it lacks"), (mask & ~block.members, "it cannot run together with")):
+        for others, what in (
+            (block.core & ~mask, "it lacks"),
+            (mask & ~block.members, "it cannot run together with"),
+        ):
             if others:
                 name = flow.operators[next(bits(others))].name
                 return f"what runs around a barrier belongs together, and {what} {name}"
@@ -134,10 +165,15 @@ class Gated(ExecutionMode):
         return self._floors[mask] < beta
 
     def _floor(self, mask: int) -> int:
-        """The least need of the groups of blocks that have these operators, and else only such of higher index."""
+        """The least need of the groups of blocks that have these operators,
+        and else only such of higher index.
+        """
         below = (1 << mask.bit_length()) - 1
         blocks = (block for block in self.gates.blocks if not mask & ~block.members)
-        return min((self.need(group) for block in blocks for group in block.groups if group & below == mask), default=NEVER)
+        return min(
+            (self.need(group) for block in blocks for group in block.groups if group & below == mask),
+            default=NEVER,
+        )
 
     def least(self, op: int) -> int:
         """The least need of the groups that it can be in."""

@@ -1,9 +1,12 @@
-"""Mode `lbdf`: line buffers, depth first. Rows pass from operator to operator through rings; weights stay on chip.
+"""Mode `lbdf`: line buffers, depth first.
+
+Rows pass from operator to operator through rings; weights stay on chip.
 
     F_beta = sum over maps of rows(t) * row_bytes(t)  +  weights and biases
     F_D    = every tensor once
 
-Source: line-buffer depth-first processing, Shi et al. 2021 (JETCAS 11(4)); validity as in arXiv 2501.00636. Rings: `lfopt.planning.lbdf`.
+Source: line-buffer depth-first processing, Shi et al. 2021 (JETCAS 11(4)); validity as in arXiv 2501.00636.
+Rings: `lfopt.planning.lbdf`.
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ class _Held(NamedTuple):
 
 
 class LineBuffered(ExecutionMode):
-    """Groups in line buffers. The bound is bytes of buffer: weights plus, per map, the widest window among its readers in the group."""
+    """Groups in line buffers.
+
+    The bound is bytes of buffer: weights plus, per map, the widest window among its readers in the group.
+    """
 
     summary = "line buffers, depth first: rows pass through rings, weights stay on chip"
     rings = steady = True
@@ -55,18 +61,28 @@ class LineBuffered(ExecutionMode):
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `lfopt.planning.streaming`."""
         groups = self.groups
-        layout, rings = BufferLayout(groups.dataflow, groups.hardware), groups.line_buffers.ring_rows(mask, rows)
-        return Scheduled(groups.line_need(mask, rows), partial(line_buffer_schedule, layout, mask, rings, groups.lines, rows))
+        layout, rings = (
+            BufferLayout(groups.dataflow, groups.hardware),
+            groups.line_buffers.ring_rows(mask, rows),
+        )
+        return Scheduled(
+            groups.line_need(mask, rows),
+            partial(line_buffer_schedule, layout, mask, rings, groups.lines, rows),
+        )
 
     def heights(self, mask: int) -> Sequence[int]:
         """The highest is that of the highest result that leaves the group.
 
-        Where results have one row (after a global pooling), there are two ways: row by row, or whatever is asked for in one step; the latter counts
-        as the height of the highest map.
+        Where results have one row (after a global pooling), there are two ways: row by row, or whatever is
+        asked for in one step; the latter counts as the height of the highest map.
         """
         flow = self.groups.dataflow
         highest = max((flow.heights[i] for i in bits(flow.sinks(mask))), default=1)
-        return range(highest, 0, -1) if highest > 1 else sorted({1, max(flow.heights[i] for i in bits(mask))}, reverse=True)
+        return (
+            range(highest, 0, -1)
+            if highest > 1
+            else sorted({1, max(flow.heights[i] for i in bits(mask))}, reverse=True)
+        )
 
     def height_need(self, mask: int, rows: int) -> int:
         """F_beta in bands of so many rows."""
@@ -88,12 +104,14 @@ class LineBuffered(ExecutionMode):
         """Rings in the order in which the schedule meets them, and weights by operator."""
         groups = self.groups
         for m, rows in sorted(groups.line_buffers.ring_rows(mask).items()):
-            yield BufferUse(groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m])
+            yield BufferUse(
+                groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m]
+            )
         for i in bits(mask & groups.lines.running):
             yield BufferUse(groups.dataflow.operators[i].name, "sums", 1, groups.sums[i], groups.sums[i])
         yield from weight_uses(groups, mask)
 
-    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+    # -- bounds ----------------------------------------------------------------------------------------------
 
     @cached_property
     def least_row_bytes(self) -> list[int]:
@@ -102,9 +120,14 @@ class LineBuffered(ExecutionMode):
 
     @cached_property
     def kept_bytes(self) -> list[int]:
-        """Per operator: bytes of buffer beside its maps, at the least: its own weights, and the sums of a reduction that runs."""
+        """Per operator: bytes of buffer beside its maps, at the least:
+        its own weights, and the sums of a reduction that runs.
+        """
         groups = self.groups
-        return [groups.hardware.buffer_need(sums, own[1]) for own, sums in zip(groups.own, groups.sums, strict=True)]
+        return [
+            groups.hardware.buffer_need(sums, own[1])
+            for own, sums in zip(groups.own, groups.sums, strict=True)
+        ]
 
     @cached_property
     def _rows(self) -> list[dict[int, int]]:
@@ -141,8 +164,14 @@ class LineBuffered(ExecutionMode):
     def _added(self) -> list[int]:
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
         groups, flow = self.groups, self.groups.dataflow
-        result_bytes = (sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
-        beside = (groups.hardware.buffer_need(sums, own[1]) for own, sums in zip(groups.own, groups.sums, strict=True))
+        result_bytes = (
+            sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0
+            for i in range(len(flow))
+        )
+        beside = (
+            groups.hardware.buffer_need(sums, own[1])
+            for own, sums in zip(groups.own, groups.sums, strict=True)
+        )
         return [size + more for size, more in zip(result_bytes, beside, strict=True)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
@@ -162,7 +191,11 @@ class LineBuffered(ExecutionMode):
         return least + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else least
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None. Whatever joins the operators, from above or below, a ring is as wide as its widest window asks, and weights stay."""
+        """None.
+
+        Whatever joins the operators, from above or below, a ring is as wide as its widest window asks, and
+        weights stay.
+        """
         least, grown = 0, 0
         for i in bits(mask):
             least, grown = self.grow(grown, least, i), grown | 1 << i
@@ -180,4 +213,6 @@ class LineBuffered(ExecutionMode):
 
     def compatible(self, beta: int) -> list[int]:
         """As far as the cheapest path between two operators tells."""
-        return compatible_in_line_buffers(self.groups.dataflow, self._rows, self.least_row_bytes, self.kept_bytes, beta)
+        return compatible_in_line_buffers(
+            self.groups.dataflow, self._rows, self.least_row_bytes, self.kept_bytes, beta
+        )

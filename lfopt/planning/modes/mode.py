@@ -1,4 +1,6 @@
-"""What an execution mode is: one way in which a fusion group may run, as searches, plans and explanations ask for it."""
+"""What an execution mode is: one way in which a fusion group may run, as searches,
+plans and explanations ask for it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
 
 PlacesAndSteps = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
-Bound = Any  # what a mode knows of the buffer that a group, and whatever it is grown into, takes at the least; only its mode looks into it
+# what a mode knows of the buffer that a group, and whatever it is grown into, takes at the least; only its
+# mode looks into it
+Bound = Any
 
 
 class Traffic(Enum):
@@ -21,7 +25,9 @@ class Traffic(Enum):
 
     TILED = "tiled"  # what a tiled schedule moves
     ONCE = "once"  # every tensor once even then: a bound, to compare with tools that count so
-    PAPER = "paper"  # as once, but operators whose weights reach beta are left out and reported apart (arXiv 2501.00636, section III)
+    # as once, but operators whose weights reach beta are left out and reported apart (arXiv 2501.00636,
+    # section III)
+    PAPER = "paper"
 
 
 class SearchSpace(NamedTuple):
@@ -29,7 +35,8 @@ class SearchSpace(NamedTuple):
 
     traffic: Traffic = Traffic.TILED
     epilogue: bool = True  # whether an operator and its epilogue may run on any buffer
-    max_recompute: float = 1.0  # multiply-accumulates that a group may do, over those of its operators, as `Groups.most_macs` has it
+    # multiply-accumulates that a group may do, over those of its operators, as `Groups.most_macs` has it
+    max_recompute: float = 1.0
 
 
 class TrafficTerms(NamedTuple):
@@ -38,18 +45,22 @@ class TrafficTerms(NamedTuple):
     dram: DramBytes  # by class
     weight_passes: int = 1  # times that the group's weights are loaded
     band_rows: int = 1  # output rows made at a time
-    spilled: tuple[str, ...] = ()  # maps that the group makes, stores and loads again, and that nothing else needs
+    # maps that the group makes, stores and loads again, and that nothing else needs
+    spilled: tuple[str, ...] = ()
 
 
 class Scheduled(NamedTuple):
     """What makes a group's places and steps."""
 
     buffer_bytes: int  # on chip
-    make: Callable[[Limit], PlacesAndSteps] | str  # raises Unwritten beyond the limit; or why there are no steps
+    # raises Unwritten beyond the limit; or why there are no steps
+    make: Callable[[Limit], PlacesAndSteps] | str
 
 
 class ModeOption(NamedTuple):
-    """One of the ways in which a group may run in a mode: as `price`, `terms` and `schedule` say of the first one."""
+    """One of the ways in which a group may run in a mode:
+    as `price`, `terms` and `schedule` say of the first one.
+    """
 
     cost: Cost
     terms: TrafficTerms
@@ -57,21 +68,29 @@ class ModeOption(NamedTuple):
 
 
 class ExecutionMode(Protocol):
-    """One way in which groups run: bound, price, breakdown, company, schedule. `beta` is the size of the buffer in bytes; nothing else depends on it.
+    """One way in which groups run: bound, price, breakdown, company, schedule.
 
-    A group is valid in a mode iff what it needs is less than beta. On a chip with a weight buffer that is what all but its weights need, in ways
-    whose weights fit that buffer (`Hardware.buffer_need`). A group moves no fewer bytes in any mode than with every tensor once.
+    `beta` is the size of the buffer in bytes; nothing else depends on it.
+
+    A group is valid in a mode iff what it needs is less than beta. On a chip with a weight buffer that is
+    what all but its weights need, in ways whose weights fit that buffer (`Hardware.buffer_need`). A group
+    moves no fewer bytes in any mode than with every tensor once.
     """
 
     summary: ClassVar[str]  # one clause for the user
-    whole: ClassVar[bool] = True  # whether the buffer must hold what the group needs; else the mode runs on any buffer
+    # whether the buffer must hold what the group needs; else the mode runs on any buffer
+    whole: ClassVar[bool] = True
     alone: ClassVar[bool] = False  # whether what may run so is a single operator that runs in no other mode
-    rings: ClassVar[bool] = False  # whether rows pass from operator to operator through rings of the buffer, made in the order of the steps
-    flown: ClassVar[bool] = False  # whether what may run so is attention, which stands for several operators of the network
+    # whether rows pass from operator to operator through rings of the buffer, made in the order of the steps
+    rings: ClassVar[bool] = False
+    # whether what may run so is attention, which stands for several operators of the network
+    flown: ClassVar[bool] = False
     steady: ClassVar[bool] = False  # whether a group moves equally many bytes on every buffer that it fits
-    parameters: ClassVar[bool] = False  # whether the schedule loads parameters itself; else they come before it
+    # whether the schedule loads parameters itself; else they come before it
+    parameters: ClassVar[bool] = False
     counted: ClassVar[bool] = True  # whether the bytes count in the plan's totals
-    structural: ClassVar[bool] = True  # whether groups of the same structure run alike, whatever else is in the network
+    # whether groups of the same structure run alike, whatever else is in the network
+    structural: ClassVar[bool] = True
     in_paper: ClassVar[bool] = True  # whether arXiv 2501.00636 has it, so that traffic `paper` may
 
     groups: Groups
@@ -80,11 +99,14 @@ class ExecutionMode(Protocol):
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """Whatever is the same on any buffer."""
 
-    # -- price -------------------------------------------------------------------------------------------------------------------------------
+    # -- price -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def price(self, mask: int, beta: int, once: int, bound: Bound = None) -> Cost | None:
-        """What the group costs; None where it may not run so. `once`: bytes with every tensor once; `bound`: that of `grow`, if it is known."""
+        """What the group costs; None where it may not run so.
+
+        `once`: bytes with every tensor once; `bound`: that of `grow`, if it is known.
+        """
 
     @abstractmethod
     def terms(self, mask: int, beta: int) -> TrafficTerms:
@@ -99,7 +121,8 @@ class ExecutionMode(Protocol):
         return self.schedule(mask, beta, rows)
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
-        """Ways to run the group on beta, that of the fewest bytes first; the others may take fewer cycles or less energy.
+        """Ways to run the group on beta, that of the fewest bytes first; the others may take fewer cycles or
+        less energy.
 
         Here: rows made at a time, one, two, four and so on, and as many as fit.
         """
@@ -115,7 +138,9 @@ class ExecutionMode(Protocol):
             yield ModeOption(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
-        """Numbers of output rows that may be made at a time for the same bytes, the highest first; empty: there is no choice."""
+        """Numbers of output rows that may be made at a time for the same bytes, the highest first;
+        empty: there is no choice.
+        """
         return ()
 
     def height_need(self, mask: int, rows: int) -> int:
@@ -126,51 +151,63 @@ class ExecutionMode(Protocol):
         """Whether that is less than beta."""
         return self.height_need(mask, rows) < beta
 
-    # -- what it needs -----------------------------------------------------------------------------------------------------------------------
+    # -- what it needs ---------------------------------------------------------------------------------------
 
     def need(self, mask: int) -> int:
         """The least that beta must exceed for the group to run so; NEVER where no buffer is large enough."""
         return NEVER
 
     def weights(self, mask: int) -> int:
-        """The least that a weight buffer must exceed for the group to run so; NEVER where no buffer is large enough."""
+        """The least that a weight buffer must exceed for the group to run so;
+        NEVER where no buffer is large enough.
+        """
         return NEVER
 
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
-        """What takes the buffer when the group runs so on beta; where it is too small, on the smallest buffer that is not."""
+        """What takes the buffer when the group runs so on beta;
+        where it is too small, on the smallest buffer that is not.
+        """
         yield from ()
 
     def never(self, mask: int) -> str:
         """Why no buffer is large enough, as a clause; asked where `need` says so."""
         return "the group cannot run in this mode"
 
-    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+    # -- bounds ----------------------------------------------------------------------------------------------
 
     def anywhere(self, mask: int) -> bool:
         """Whether the group may run so on any buffer."""
         return False
 
     def grow(self, mask: int, bound: Bound, op: int) -> Bound:
-        """The bound of the group with an operator added whose index is above all others in it; that of the empty group is not read."""
+        """The bound of the group with an operator added whose index is above all others in it;
+        that of the empty group is not read.
+        """
         return None
 
     @abstractmethod
     def may_fit(self, mask: int, bound: Bound, beta: int) -> bool:
-        """Whether the group, or a group that it is grown into, may run so on beta, as far as the bound tells. It never becomes true by growing."""
+        """Whether the group, or a group that it is grown into, may run so on beta, as far as the bound tells.
+
+        It never becomes true by growing.
+        """
 
     def least(self, op: int) -> int:
         """Bytes of buffer that an operator takes in whatever group runs so; NEVER if it is in none."""
         return NEVER
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """At the least: bytes of weights that every valid group with these operators loads for them beyond once; NEVER if there is none on beta.
+        """At the least: bytes of weights that every valid group with these operators loads for them beyond
+        once; NEVER if there is none on beta.
 
         It does not fall when operators are added.
         """
         return 0
 
     def compatible(self, beta: int) -> list[int]:
-        """Per operator: a superset of the operators that share a group with it that may run so on beta, itself included."""
+        """Per operator: a superset of the operators that share a group with it that may run so on beta,
+        itself included.
+        """
         return [1 << i for i in range(len(self.groups.dataflow))]
 
 
@@ -188,11 +225,19 @@ def place_use(place: Place, what: str = "") -> BufferUse:
     """What a place takes; of maps and of partial sums by rows. `what`: the place's name, unless said."""
     if place.purpose == "weight":
         return BufferUse(what or place.name, "weights", 0, 0, place.bytes)
-    return BufferUse(what or place.name, "map" if place.purpose == "map" else "sums", place.slots, place.slot_bytes, place.bytes)
+    return BufferUse(
+        what or place.name,
+        "map" if place.purpose == "map" else "sums",
+        place.slots,
+        place.slot_bytes,
+        place.bytes,
+    )
 
 
 def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:
-    """Weights held whole, by operator; a constant that several operators read counts for the first of them."""
+    """Weights held whole, by operator; a constant that several operators read counts for the first of
+    them.
+    """
     before = upto = 0
     for i in bits(mask):
         upto |= 1 << i
@@ -203,9 +248,14 @@ def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:
 
 
 def slice_widenings(groups: Groups, mask: int) -> Iterator[int]:
-    """Channels in a slice that a plan may take what buffer is left over for: twice as many as the chip must have, four times, up to all there are."""
+    """Channels in a slice that a plan may take what buffer is left over for: twice as many as the chip must
+    have, four times, up to all there are.
+    """
     calls, width = groups.dataflow.calls, groups.hardware.channel_align
-    most = max((shape[axis] for i in bits(mask) for shape in calls[i].results for axis in (1, -1) if len(shape) > 1), default=1)
+    most = max(
+        (shape[axis] for i in bits(mask) for shape in calls[i].results for axis in (1, -1) if len(shape) > 1),
+        default=1,
+    )
     while width < most:
         width *= 2
         yield width

@@ -1,4 +1,6 @@
-"""Mode `resident`: operator by operator, maps whole on chip from production to last use, weights streamed once (`lfopt.planning.resident`)."""
+"""Mode `resident`: operator by operator, maps whole on chip from production to last use,
+weights streamed once (`lfopt.planning.resident`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from functools import cached_property, partial
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, slice_widenings, tallest
+from lfopt.planning.modes.mode import (
+    NEVER,
+    ExecutionMode,
+    Scheduled,
+    SearchSpace,
+    TrafficTerms,
+    slice_widenings,
+    tallest,
+)
 from lfopt.planning.resident import Peak, Resident
 
 
@@ -47,7 +57,8 @@ class WholeMaps(ExecutionMode):
                 self._wider[width] = Resident(self.groups.dataflow, self.groups.hardware, width)
             if self._wider[width].need(mask) >= beta:
                 break
-            if self._wider[width].padding(mask) == padding:  # where wider blocks would save padding: a plan moves what the search was told
+            # where wider blocks would save padding: a plan moves what the search was told
+            if self._wider[width].padding(mask) == padding:
                 widest = self._wider[width]
         return Scheduled(widest.need(mask), partial(widest.schedule, mask))
 
@@ -72,7 +83,11 @@ class WholeMaps(ExecutionMode):
         return self.resident.grow(mask, (bound or Peak()) if mask else Peak(), op)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None. Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no narrower."""
+        """None.
+
+        Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no
+        narrower.
+        """
         peak, grown = Peak(), 0
         for i in bits(mask):
             peak, grown = self.resident.grow(grown, peak, i), grown | 1 << i

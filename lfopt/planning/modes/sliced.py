@@ -1,4 +1,6 @@
-"""Mode `sliced`: a head makes slices of channels, others follow on the slice, a tail sums over the slices (`lfopt.planning.sliced`)."""
+"""Mode `sliced`: a head makes slices of channels, others follow on the slice,
+a tail sums over the slices (`lfopt.planning.sliced`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from functools import cached_property
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, TrafficTerms, place_use, slice_widenings
+from lfopt.planning.modes.mode import (
+    ExecutionMode,
+    Scheduled,
+    SearchSpace,
+    TrafficTerms,
+    place_use,
+    slice_widenings,
+)
 from lfopt.planning.segments import Segment, Segments
 from lfopt.planning.sliced import Sliced, SlicedGroups
 from lfopt.planning.sliced_schedule import SlicedScheduler
@@ -18,7 +27,10 @@ from lfopt.planning.sliced_schedule import SlicedScheduler
 class BySlices(ExecutionMode):
     """Groups slice by slice. The bound is a `Segment`; None for a group that is none."""
 
-    summary = "slice by slice: between two contractions a few channels are on chip at a time; weights stream past, or stay in part"
+    summary = (
+        "slice by slice: between two contractions a few channels are on chip at a time; weights "
+        "stream past, or stay in part"
+    )
     in_paper = False
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
@@ -32,11 +44,17 @@ class BySlices(ExecutionMode):
         return SlicedGroups(self.groups, self.space.max_recompute)
 
     def price(self, mask: int, beta: int, once: int, bound: Segment | None = None) -> Cost | None:
-        """What the head reads and results once, other inputs once per part, weights once per band and part, or once."""
+        """What the head reads and results once, other inputs once per part,
+        weights once per band and part, or once.
+        """
         if bound is not None and min(bound.floor, bound.alone) >= beta:
             return None
         choice = self.sliced.cheapest(mask, beta)
-        return None if choice is None else Cost(self._dram(mask, choice).total, choice.buffer_bytes, "sliced", choice.buffer_bytes)
+        return (
+            None
+            if choice is None
+            else Cost(self._dram(mask, choice).total, choice.buffer_bytes, "sliced", choice.buffer_bytes)
+        )
 
     def _dram(self, mask: int, choice: Sliced) -> DramBytes:
         return replace(self.groups.once(mask), input=choice.input_bytes, weight=choice.weight_bytes)
@@ -49,7 +67,11 @@ class BySlices(ExecutionMode):
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Weight passes are those of the weights that pass most often."""
         choice = self._chosen(mask, beta)
-        return TrafficTerms(self._dram(mask, choice), self.sliced.passes(mask, choice.option), -(-self.sliced.tallest(mask) // choice.option.bands))
+        return TrafficTerms(
+            self._dram(mask, choice),
+            self.sliced.passes(mask, choice.option),
+            -(-self.sliced.tallest(mask) // choice.option.bands),
+        )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit: fewer, longer steps for the same bytes."""
@@ -72,7 +94,12 @@ class BySlices(ExecutionMode):
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the narrowest slices, laid out when their steps are made."""
         choice = self._chosen(mask, beta)
-        return Scheduled(choice.buffer_bytes, lambda limit: SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).build(limit))
+        return Scheduled(
+            choice.buffer_bytes,
+            lambda limit: SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).build(
+                limit
+            ),
+        )
 
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""
@@ -84,7 +111,9 @@ class BySlices(ExecutionMode):
         choice = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
         if choice is None:
             return
-        yield from map(place_use, SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).places)
+        yield from map(
+            place_use, SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).places
+        )
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""
@@ -97,7 +126,7 @@ class BySlices(ExecutionMode):
             done |= 1 << op
         return "the group does not run slice by slice"
 
-    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+    # -- bounds ----------------------------------------------------------------------------------------------
 
     def grow(self, mask: int, bound: Segment | None, op: int) -> Segment | None:
         """See `Segments.grow`."""

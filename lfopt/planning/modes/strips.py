@@ -20,7 +20,11 @@ from lfopt.planning.strips import MOST_STRIPS, StripGroups, StripPartition
 
 
 class InStrips(LineBuffered):
-    """Groups in strips. The bound is that of line buffers, of maps that are as narrow as the narrowest of their widest strips may be."""
+    """Groups in strips.
+
+    The bound is that of line buffers, of maps that are as narrow as the narrowest of their widest strips may
+    be.
+    """
 
     summary = "line buffers on strips of columns: columns between two strips are read and computed for either"
     rings = steady = in_paper = False
@@ -43,7 +47,12 @@ class InStrips(LineBuffered):
         if choice is None:
             return None
         read, written, _, _ = self.groups.once_by_class(mask)
-        return Cost(once - read - written + choice.read + choice.written, choice.buffer_bytes, "strips", choice.buffer_bytes)
+        return Cost(
+            once - read - written + choice.read + choice.written,
+            choice.buffer_bytes,
+            "strips",
+            choice.buffer_bytes,
+        )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows one at a time."""
@@ -76,10 +85,15 @@ class InStrips(LineBuffered):
         """The first operator that cannot run in strips, or why no strips can be cut."""
         flow = self.groups.dataflow
         for i in bits(mask & ~self.strips.able):
-            return f"{flow.operators[i].name} ({flow.operators[i].kind}) cannot be computed on strips of columns"
-        return "the group's results cannot be cut into strips of columns, or the multiply-accumulates allowed are too few for that"
+            return (
+                f"{flow.operators[i].name} ({flow.operators[i].kind}) cannot be computed on strips of columns"
+            )
+        return (
+            "the group's results cannot be cut into strips of columns, or the multiply-accumulates "
+            "allowed are too few for that"
+        )
 
-    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+    # -- bounds ----------------------------------------------------------------------------------------------
 
     @cached_property
     def least_row_bytes(self) -> list[int]:
@@ -92,9 +106,14 @@ class InStrips(LineBuffered):
 
     @cached_property
     def kept_bytes(self) -> list[int]:
-        """Per operator: bytes of buffer of its own weights; more than there are, if it cannot run in strips."""
+        """Per operator: bytes of buffer of its own weights; more than there are, if it cannot run in
+        strips.
+        """
         need = self.groups.hardware.buffer_need
-        return [need(0, size) if self.strips.able >> i & 1 else NEVER for i, (_, size) in enumerate(self.groups.own)]
+        return [
+            need(0, size) if self.strips.able >> i & 1 else NEVER
+            for i, (_, size) in enumerate(self.groups.own)
+        ]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """As that of line buffers; none, once there is an operator that cannot run in strips."""

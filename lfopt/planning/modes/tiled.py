@@ -1,4 +1,6 @@
-"""Mode `tiled`: an operator, and its epilogue, that does not fit the buffer whole is cut up (`lfopt.planning.tiles`)."""
+"""Mode `tiled`: an operator, and its epilogue,
+that does not fit the buffer whole is cut up (`lfopt.planning.tiles`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from lfopt.ops import ATTENTION, bits
 from lfopt.planning import tiles
 from lfopt.planning.epilogue import epilogue_candidates
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, ModeOption, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single, slice_widenings
+from lfopt.planning.modes.mode import (
+    ExecutionMode,
+    ModeOption,
+    Scheduled,
+    SearchSpace,
+    Traffic,
+    TrafficTerms,
+    is_single,
+    slice_widenings,
+)
 
 
 class Tiled(ExecutionMode):
@@ -21,7 +32,9 @@ class Tiled(ExecutionMode):
     whole = False
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
-        """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow the first."""
+        """`space.traffic` says how bytes are counted,
+        `space.epilogue` whether operators may follow the first.
+        """
         self.groups, self.space = groups, space
 
     @cached_property
@@ -44,20 +57,33 @@ class Tiled(ExecutionMode):
         return self._cost(mask, once, self.tile(mask, beta)) if self.anywhere(mask) else None
 
     def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
-        return Cost(tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once, tile.buffer_bytes, "tiled")
+        return Cost(
+            tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once,
+            tile.buffer_bytes,
+            "tiled",
+        )
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
-        """The tiling of the fewest bytes; those of wider and wider blocks of channels, which fill the columns of a MAC array."""
+        """The tiling of the fewest bytes; those of wider and wider blocks of channels,
+        which fill the columns of a MAC array.
+        """
         if not self.anywhere(mask):
             return
         seen: set[tiles.Tile] = set()
         columns = self.groups.hardware.mac_columns
-        full = [width for width in slice_widenings(self.groups, mask) if width % columns == 0] if self._as_tiled else []
+        full = (
+            [width for width in slice_widenings(self.groups, mask) if width % columns == 0]
+            if self._as_tiled
+            else []
+        )
         for width in (None, *full):
             tile = self.tiles.best(mask, beta, width)
-            same = replace(tile, width=None) if tile.kind != "bands" else tile  # only bands are made of blocks that are no wider
+            # only bands are made of blocks that are no wider
+            same = replace(tile, width=None) if tile.kind != "bands" else tile
             if not seen or (tile.kind != "none" and same not in seen):
-                yield ModeOption(self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile))
+                yield ModeOption(
+                    self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile)
+                )
             seen.add(same)
 
     @property
@@ -72,7 +98,11 @@ class Tiled(ExecutionMode):
         if not self._as_tiled:
             flow = self.groups.dataflow
             return TrafficTerms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
-        return TrafficTerms(tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)), tile.weight_passes, tile.rows or 1)
+        return TrafficTerms(
+            tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)),
+            tile.weight_passes,
+            tile.rows or 1,
+        )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `lfopt.planning.tiles.schedule`."""
@@ -80,19 +110,30 @@ class Tiled(ExecutionMode):
 
     def _schedule(self, mask: int, tile: tiles.Tile) -> Scheduled:
         if not self._as_tiled:
-            why = f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+            why = (
+                f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too "
+                "small for that"
+            )
             return Scheduled(tile.buffer_bytes, why)
         if tile.kind == "none":
             kind = self.groups.dataflow.operators[(mask & -mask).bit_length() - 1].kind
-            return Scheduled(tile.buffer_bytes, f"the buffer is too small for any tiling of {kind} that lfopt knows")
-        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.region(mask, tile.width), tile, limit))
+            return Scheduled(
+                tile.buffer_bytes, f"the buffer is too small for any tiling of {kind} that lfopt knows"
+            )
+        return Scheduled(
+            tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.region(mask, tile.width), tile, limit)
+        )
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""
         return self.space.epilogue and self.groups.is_epilogue_group(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None of weights alone. What lies between two operators of an epilogue group is one, of which the first is the anchor operator."""
+        """None of weights alone.
+
+        What lies between two operators of an epilogue group is one, of which the first is the anchor
+        operator.
+        """
         return 0 if is_single(mask) or self.may_fit(mask, None, beta) else NEVER
 
     def compatible(self, beta: int) -> list[int]:

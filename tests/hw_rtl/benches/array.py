@@ -26,11 +26,13 @@ class Array:
         self.unit, self.stalled, self.pressed = unit, stalled, pressed
         self.d: dict[str, int] = {}
         self.starts = False  # the next step begins a pass
-        self.weights = self.next = np.zeros((LANES, LANES), np.int64)  # by input lane or, depthwise, kernel column
+        # by input lane or, depthwise, kernel column
+        self.weights = self.next = np.zeros((LANES, LANES), np.int64)
         self.together = 1  # columns of a step
         self.rows: list[dict[str, int]] = []  # of the next weights, still to be sent
         self.last = np.zeros((REACH, LANES), np.uint8)  # window of the step before
-        self.sums: list[np.ndarray | None] = [None] * 4  # what the next four cycles will show, if it is new: of each column
+        # what the next four cycles will show, if it is new: of each column
+        self.sums: list[np.ndarray | None] = [None] * 4
         self.shown: np.ndarray | None = None
         self.checked = 0
 
@@ -45,7 +47,10 @@ class Array:
         self.shown = due if due is not None else self.shown
         if self.shown is not None:
             columns = len(self.shown)
-            assert numbers(self.unit.see("sum"), WINDOW * LANES)[: columns * LANES].tolist() == self.shown.reshape(-1).tolist(), self.d
+            assert (
+                numbers(self.unit.see("sum"), WINDOW * LANES)[: columns * LANES].tolist()
+                == self.shown.reshape(-1).tolist()
+            ), self.d
             self.checked += 1
 
     def value(self, data: np.ndarray, unsigned: int) -> np.ndarray:
@@ -55,20 +60,43 @@ class Array:
         """Random weights, as rows to be sent in random order, of a convolution some at a time."""
         rng = self.unit.rng
         data = rng.integers(0, 256, (LANES, LANES), np.uint8)
-        zero, unsigned, depthwise = self.d["b_zero"], self.d["b_unsigned"], self.d["operation"] == Operation.DEPTHWISE
+        zero, unsigned, depthwise = (
+            self.d["b_zero"],
+            self.d["b_unsigned"],
+            self.d["operation"] == Operation.DEPTHWISE,
+        )
         self.next = self.value(data, unsigned) - zero
         starts, self.rows = [0], []
         while starts[-1] < LANES:
-            starts.append(starts[-1] + (1 if depthwise else self.unit.pick(1, min(WINDOW, LANES - starts[-1]))))
+            starts.append(
+                starts[-1] + (1 if depthwise else self.unit.pick(1, min(WINDOW, LANES - starts[-1])))
+            )
         for k in rng.permutation(len(starts) - 1):
             first, stop = starts[k], starts[k + 1]
             if depthwise and first >= TAPS[self.together]:
                 continue
-            rows = np.concatenate([data[first:stop], rng.integers(0, 256, (WINDOW - stop + first, LANES), np.uint8)])
-            how = {"row_depthwise": depthwise, "row_together": self.together, "zero": zero & 511, "unsigned": unsigned}
-            self.rows.append({"row": first, "row_count": stop - first, "row_data": packed(rows.reshape(-1), 8), **how})
+            rows = np.concatenate(
+                [data[first:stop], rng.integers(0, 256, (WINDOW - stop + first, LANES), np.uint8)]
+            )
+            how = {
+                "row_depthwise": depthwise,
+                "row_together": self.together,
+                "zero": zero & 511,
+                "unsigned": unsigned,
+            }
+            self.rows.append(
+                {"row": first, "row_count": stop - first, "row_data": packed(rows.reshape(-1), 8), **how}
+            )
 
-    def wanted(self, window: np.ndarray, present: np.ndarray, taps: int, lane: int, lanes: int, second: np.ndarray | None) -> np.ndarray:
+    def wanted(
+        self,
+        window: np.ndarray,
+        present: np.ndarray,
+        taps: int,
+        lane: int,
+        lanes: int,
+        second: np.ndarray | None,
+    ) -> np.ndarray:
         """Sums of the columns of a step."""
         d, operation = self.d, Operation(self.d["operation"])
         raw = self.value(window, d["a_unsigned"])
@@ -94,7 +122,9 @@ class Array:
         else:
             assert second is not None
             b = self.value(second.view(np.uint8)[:LANES], d["b_unsigned"]) - d["b_zero"]
-            return (d["a_multiplier"] * x[0] + d["b_multiplier"] * b if operation is Operation.ADD else x[0] * b)[None]
+            return (
+                d["a_multiplier"] * x[0] + d["b_multiplier"] * b if operation is Operation.ADD else x[0] * b
+            )[None]
         if second is not None:
             held = second.view(np.int32).astype(np.int64)
             sums = np.maximum(sums, held) if operation is Operation.MAX else sums + held
@@ -116,7 +146,11 @@ class Array:
             window[advance : advance + overlap] = rng.integers(0, 256, (overlap, LANES), np.uint8)
             await self.send(window, advance, fetch=1)
             window = rng.integers(0, 256, (REACH, LANES), np.uint8)
-        shared = overlap if fetches or (self.together == 1 and not start and overlap and unit.rng.random() < 0.4) else 0
+        shared = (
+            overlap
+            if fetches or (self.together == 1 and not start and overlap and unit.rng.random() < 0.4)
+            else 0
+        )
         window[:shared] = self.last[advance : advance + shared]
         if span - shared > WINDOW:  # it cannot come at once, and what came before is of another window
             return
@@ -130,7 +164,14 @@ class Array:
             while self.rows:
                 await self.cycle()
             self.weights = self.next
-        how = {"present": packed(present, 1), "taps": taps, "lane": lane, "lanes": lanes, "pass_start": self.starts and weighted, "first": first}
+        how = {
+            "present": packed(present, 1),
+            "taps": taps,
+            "lane": lane,
+            "lanes": lanes,
+            "pass_start": self.starts and weighted,
+            "first": first,
+        }
         await self.send(window, shared, **how, second=packed(second, 32), second_used=uses_second)
         held = second if uses_second and (first or operation in ALONE) else None
         self.sums[3] = self.wanted(window, present, taps, lane, lanes, held)
@@ -141,14 +182,20 @@ class Array:
     async def send(self, window: np.ndarray, begin: int, **how: int) -> None:
         """A step whose words come from the buffer from the given one on."""
         sent = np.concatenate([window, np.zeros_like(window)])[begin : begin + WINDOW]
-        shift = {"from": begin, "shift": self.together * self.d["stride_columns"] & 7, "together": self.together}
+        shift = {
+            "from": begin,
+            "shift": self.together * self.d["stride_columns"] & 7,
+            "together": self.together,
+        }
         await self.cycle(valid=1, window=packed(sent.reshape(-1), 8), **{"fetch": 0, **shift, **how})
         self.last = window
 
     async def run(self, d: dict[str, int], passes: int) -> None:
         """Columns of a few passes."""
         self.d = d
-        self.together = self.unit.pick(1, len(TAPS)) if d["operation"] == Operation.DEPTHWISE and d["first"] else 1
+        self.together = (
+            self.unit.pick(1, len(TAPS)) if d["operation"] == Operation.DEPTHWISE and d["first"] else 1
+        )
         if self.together > 1:
             d["stride_columns"] = 2 if self.together == 2 else 1
         for _ in range(3):  # the descriptor belongs to the last column, too
@@ -176,9 +223,12 @@ def lanes_of_a_copy(unit: Unit) -> dict[str, int]:
 def description(unit: Unit, operation: Operation, narrow: int) -> dict[str, int]:
     unsigned, b_unsigned = unit.pick(0, 1), unit.pick(0, 1)
     return {
-        "kind": 2, "operation": operation, "narrow": narrow, "first": 1 if operation in ALONE else unit.pick(0, 1), "last": 1,
-        "a_zero": unit.pick(-128, 127) + 128 * unsigned, "a_unsigned": unsigned, "b_zero": unit.pick(-128, 127) + 128 * b_unsigned,
-        "b_unsigned": b_unsigned, "stride_columns": unit.pick(1, 3), "a_multiplier": unit.pick(-(1 << 22), 1 << 22),
+        "kind": 2, "operation": operation, "narrow": narrow,
+        "first": 1 if operation in ALONE else unit.pick(0, 1), "last": 1,
+        "a_zero": unit.pick(-128, 127) + 128 * unsigned, "a_unsigned": unsigned,
+        "b_zero": unit.pick(-128, 127) + 128 * b_unsigned,
+        "b_unsigned": b_unsigned, "stride_columns": unit.pick(1, 3),
+        "a_multiplier": unit.pick(-(1 << 22), 1 << 22),
         "b_multiplier": unit.pick(-(1 << 22), 1 << 22), **lanes_of_a_copy(unit),
     }  # fmt: skip
 
@@ -204,7 +254,9 @@ async def windows_without_weights_are_those_of_numpy(dut: Any, stalled: bool, pr
 async def started(dut: Any, *, stalled: bool, pressed: bool) -> Array:
     unit = Unit(dut, "array", 3)
     await unit.reset(
-        descriptor=0, together=1, valid=0, fetch=0, window=0, present=0, shift=0, taps=0, lane=0, lanes=0, start=0, pass_start=0, first=0,
-        second_used=0, second=0, row_valid=0, row_depthwise=0, row_together=1, row=0, row_count=1, row_data=0, zero=0, unsigned=0, **{"from": 0},
+        descriptor=0, together=1, valid=0, fetch=0, window=0, present=0, shift=0, taps=0, lane=0, lanes=0,
+        start=0, pass_start=0, first=0,
+        second_used=0, second=0, row_valid=0, row_depthwise=0, row_together=1, row=0, row_count=1, row_data=0,
+        zero=0, unsigned=0, **{"from": 0},
     )  # fmt: skip
     return Array(unit, stalled=stalled, pressed=pressed)

@@ -1,4 +1,6 @@
-"""lf_axi with the AXI models of cocotbext-axi: programs against the emulator, the rules of the channels, errors of the bus."""
+"""lf_axi with the AXI models of cocotbext-axi:
+programs against the emulator, the rules of the channels, errors of the bus.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tests.hw_rtl.benches.harness import BUFFER_BYTES, matrix
 from tests.hw_rtl.benches.system import DONE, FAILED, PROGRAM, Bench, agrees
 from tests.hw_rtl.programs import COMPUTED, WRITABLE, random_program
 
-PROGRAMS = (3, 5)  # seeds of random ones that are not too long: one for the diagonal of the matrix, one for the rest
+# seeds of random ones that are not too long: one for the diagonal of the matrix, one for the rest
+PROGRAMS = (3, 5)
 
 
 @cocotb.test()
@@ -52,7 +55,10 @@ class Broken(Exception):
 
 
 def breaks(half: Any, method: str, first: int, last: int) -> Any:
-    """Let one half of a memory answer accesses to bytes first .. last with SLVERR. Returns what it did before."""
+    """Let one half of a memory answer accesses to bytes first .. last with SLVERR.
+
+    Returns what it did before.
+    """
     good = getattr(half, method)
 
     async def bad(address: int, what: Any) -> Any:
@@ -71,7 +77,8 @@ async def slave_errors_stop_the_accelerator(dut: Any) -> None:
     await bench.reset()
     program = encode(assemble(MOVES.strip().splitlines()))
     cases = (
-        (bench.ram.read_if, "_read", 0x1000, Queue.LOAD, 0), (bench.ram.write_if, "_write", 0x20800, Queue.STORE, 0),
+        (bench.ram.read_if, "_read", 0x1000, Queue.LOAD, 0),
+        (bench.ram.write_if, "_write", 0x20800, Queue.STORE, 0),
         (bench.ram.read_if, "_read", PROGRAM, Queue.SEQUENCER, 0),
     )  # fmt: skip
     for half, method, place, queue, index in cases:

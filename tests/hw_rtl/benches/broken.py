@@ -1,4 +1,6 @@
-"""A handshake that is broken on purpose: what the hardware's assertions say of it is looked for in the log."""
+"""A handshake that is broken on purpose: what the hardware's assertions say of it is looked for in the
+log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The accelerator as a device: its registers, AXI4-Lite under late answers, interrupts, protection at its edges, and runs that are given up."""
+"""The accelerator as a device: its registers, AXI4-Lite under late answers, interrupts,
+protection at its edges, and runs that are given up.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from tests.hw_rtl.benches.system import DONE, ENDED, FAILED, OUTSTANDING, RUN, B
 from tests.hw_rtl.programs import COMPUTED, ONE_LONG_COMMAND, WRITABLE
 
 BUSY = bits(Register.STATUS, "busy")
-BUILT = {Register.CAPABILITY: Register.CAPABILITY.layout.pack({"lanes": LANES, "outstanding": OUTSTANDING}), Register.BUFFER_BYTES: BUFFER_BYTES}
+BUILT = {
+    Register.CAPABILITY: Register.CAPABILITY.layout.pack({"lanes": LANES, "outstanding": OUTSTANDING}),
+    Register.BUFFER_BYTES: BUFFER_BYTES,
+}
 
 
 def kept(register: Register, value: int) -> int:
@@ -107,7 +112,9 @@ class Channel:
 @cocotb.test()
 @cocotb.parametrize(most=[0, 7])
 async def lite_accesses_keep_their_order_under_late_answers(dut: Any, most: int) -> None:
-    """Writes back to back, address before data and data before address, bready, arvalid and rready late (by up to `most` cycles), both at once."""
+    """Writes back to back, address before data and data before address, bready, arvalid and rready late (by
+    up to `most` cycles), both at once.
+    """
     rng = np.random.default_rng(most)
     await Timer(1, "ns")
     for name in ("awvalid", "wvalid", "bready", "arvalid", "rready"):
@@ -117,7 +124,9 @@ async def lite_accesses_keep_their_order_under_late_answers(dut: Any, most: int)
     Clock(dut.axi_clk, PERIOD_NS, "ns").start()
     await ClockCycles(dut.axi_clk, 3)
     aw, w, b, ar, r = (Channel(dut, name, rng, most) for name in ("aw", "w", "b", "ar", "r"))
-    plain = [register for register in Register if register.access is Access.IDLE and register.of.multiple == 1]
+    plain = [
+        register for register in Register if register.access is Access.IDLE and register.of.multiple == 1
+    ]
     writes = [(plain[int(rng.integers(len(plain)))], int(rng.integers(0, 1 << BITS))) for _ in range(40)]
     reads = [plain[int(rng.integers(len(plain)))] for _ in range(40)]
     held = {register: register.of.reset for register in plain}
@@ -145,7 +154,8 @@ async def lite_accesses_keep_their_order_under_late_answers(dut: Any, most: int)
         assert owed_b == int(b.valid.value)
         assert owed_r == int(r.valid.value)
         if owed_r:
-            assert int(dut.s_axil_rdata.value) == wanted[answered[1]], cycle  # as it was when it was asked, whatever is written meanwhile
+            # as it was when it was asked, whatever is written meanwhile
+            assert int(dut.s_axil_rdata.value) == wanted[answered[1]], cycle
         owed_b += wrote - answer_b
         owed_r += read - answer_r
         answered[0] += answer_b
@@ -174,9 +184,18 @@ async def interrupts_are_masked_acknowledged_and_not_lost(dut: Any) -> None:
     bench = Bench(dut)
     await bench.reset()
     good, bad = (encode(assemble(text.split("\n"))) for text in ("halt", "end"))
-    happened = {good: bits(Register.INTERRUPT_PENDING, "done"), bad: bits(Register.INTERRUPT_PENDING, "done", "failed")}
+    happened = {
+        good: bits(Register.INTERRUPT_PENDING, "done"),
+        bad: bits(Register.INTERRUPT_PENDING, "done", "failed"),
+    }
     failures = bits(Register.INTERRUPT_ENABLE, "failed")
-    for program, enabled, line in ((good, 0, 0), (good, failures, 0), (good, ENDED, 1), (bad, 0, 0), (bad, failures, 1)):
+    for program, enabled, line in (
+        (good, 0, 0),
+        (good, failures, 0),
+        (good, ENDED, 1),
+        (bad, 0, 0),
+        (bad, failures, 1),
+    ):
         await bench.start(program, bench.memory, {Register.INTERRUPT_ENABLE: enabled})
         while await bench.read(Register.STATUS) & BUSY:
             pass
@@ -190,7 +209,8 @@ async def interrupts_are_masked_acknowledged_and_not_lost(dut: Any) -> None:
         assert await bench.read(Register.INTERRUPT_PENDING) == happened[program] & failures
         await bench.write(Register.INTERRUPT_PENDING, failures)
         assert await bench.read(Register.INTERRUPT_PENDING) == 0
-    # A run ends in every cycle around an acknowledgement: in that of the acknowledgement itself, what happens counts.
+    # A run ends in every cycle around an acknowledgement: in that of the acknowledgement itself, what happens
+    # counts.
     seen = {"write": 0, "line": 0}
     cocotb.start_soon(watched(dut, seen))
     await bench.start(good, bench.memory)
@@ -231,21 +251,25 @@ ROW = "columns=20 blocks=1 tail=16 slots=1"
 FIRST, LIMIT = 0x23C0, 0x23C0 + 20 * BEAT_BYTES  # of what is read: two bursts
 OUT = WRITABLE[0] + 0x3C0  # of what is written, likewise
 EDGES = (
-    f"describe 1 transfer class=input dram={FIRST} {ROW}", f"describe 2 transfer class=output dram={OUT} {ROW}", "load 1 count=1",
+    f"describe 1 transfer class=input dram={FIRST} {ROW}",
+    f"describe 2 transfer class=output dram={OUT} {ROW}", "load 1 count=1",
     "store 2 count=1 wait_load=0", "halt",
 )  # fmt: skip
 
 
 @cocotb.test()
 async def regions_end_at_their_last_byte(dut: Any) -> None:
-    """Regions that fit to the byte serve; one byte less at either end, and whoever needs it finds REGION and touches nothing behind."""
+    """Regions that fit to the byte serve; one byte less at either end,
+    and whoever needs it finds REGION and touches nothing behind.
+    """
     bench = Bench(dut)
     await bench.reset()
     program = encode(assemble(EDGES))
     size, out = len(program), (OUT, OUT + LIMIT - FIRST)
     behind, before = {Register.PROGRAM_ADDRESS: LIMIT}, {Register.PROGRAM_ADDRESS: FIRST - size}
     cases = (
-        (behind, (0, 0), (0, 0), None),  # the program lies behind the row that is loaded, at the end of what may be read
+        # the program lies behind the row that is loaded, at the end of what may be read
+        (behind, (0, 0), (0, 0), None),
         (behind, (1, 0), (0, 0), Queue.LOAD),
         (behind, (0, -1), (0, 0), Queue.SEQUENCER),
         (before, (0, 0), (0, 0), None),
@@ -256,7 +280,12 @@ async def regions_end_at_their_last_byte(dut: Any) -> None:
     )
     for place, read_move, write_move, queue in cases:
         read = (FIRST, LIMIT + size) if place is behind else (FIRST - size, LIMIT)
-        moved = (read[0] + read_move[0], read[1] + read_move[1], out[0] + write_move[0], out[1] + write_move[1])
+        moved = (
+            read[0] + read_move[0],
+            read[1] + read_move[1],
+            out[0] + write_move[0],
+            out[1] + write_move[1],
+        )
         names = (Register.READ_BASE, Register.READ_LIMIT, Register.WRITE_BASE, Register.WRITE_LIMIT)
         bench.monitor.writable = (moved[2] + -moved[2] % BEAT_BYTES, moved[3] // BEAT_BYTES * BEAT_BYTES)
         status, memory = await bench.run(program, bench.memory, place | dict(zip(names, moved, strict=True)))
@@ -282,8 +311,19 @@ async def memory_that_falls_silent_ends_a_run_and_may_answer_later(dut: Any, abo
     bench = Bench(dut)
     await bench.reset()
     program, bus = encode(assemble(MOVES.strip().splitlines())), bits(Register.STATUS, "bus")
-    computes = [line.replace("KERNEL", "kernel_rows=4095 kernel_columns=4095") for line in ONE_LONG_COMMAND[:-1]]
-    busy = encode(assemble([*computes, "describe 3 transfer class=input columns=300 blocks=1 tail=16 base=1000 slots=1", "load 3 count=1", "halt"]))
+    computes = [
+        line.replace("KERNEL", "kernel_rows=4095 kernel_columns=4095") for line in ONE_LONG_COMMAND[:-1]
+    ]
+    busy = encode(
+        assemble(
+            [
+                *computes,
+                "describe 3 transfer class=input columns=300 blocks=1 tail=16 base=1000 slots=1",
+                "load 3 count=1",
+                "halt",
+            ]
+        )
+    )
     await bench.start(busy if abort else program, bench.memory, {Register.WATCHDOG: 150})
     await ClockCycles(dut.axi_clk, 250 if abort else 100)
     bench.ram.read_if.r_channel.pause = True
@@ -291,7 +331,9 @@ async def memory_that_falls_silent_ends_a_run_and_may_answer_later(dut: Any, abo
         await bench.write(Register.CONTROL, bits(Register.CONTROL, "abort"))
     await with_timeout(RisingEdge(dut.axi_irq), 400 * PERIOD_NS, "ns")
     assert await bench.read(Register.STATUS) == FAILED | bus
-    assert (await bench.fault())[:2] == ((Error.ABORTED, Queue.SEQUENCER) if abort else (Error.TIMEOUT, Queue.LOAD))
+    assert (await bench.fault())[:2] == (
+        (Error.ABORTED, Queue.SEQUENCER) if abort else (Error.TIMEOUT, Queue.LOAD)
+    )
     await bench.write(Register.INTERRUPT_PENDING, await bench.read(Register.INTERRUPT_PENDING))
     bench.ram.read_if.r_channel.pause = False
     await ClockCycles(dut.axi_clk, 400)
@@ -329,11 +371,16 @@ async def a_run_that_is_aborted_drains_and_the_next_one_succeeds(dut: Any, press
         await bench.start(program, bench.memory)
         await ClockCycles(dut.axi_clk, cycles)
         await bench.write(Register.CONTROL, bits(Register.CONTROL, "abort"))
-        owed, requests, offered = dict(bench.monitor.owed), dict(bench.monitor.requests), set(bench.monitor.held)
+        owed, requests, offered = (
+            dict(bench.monitor.owed),
+            dict(bench.monitor.requests),
+            set(bench.monitor.held),
+        )
         under_way = {channel: max(most, owed.get(channel, 0)) for channel, most in under_way.items()}
         assert await bench.ended() == FAILED
         assert (await bench.fault())[:2] == (Error.ABORTED, Queue.SEQUENCER)
-        for channel in ("ar", "aw"):  # what was offered may not be taken back, and what is in a register is offered: no more
+        # what was offered may not be taken back, and what is in a register is offered: no more
+        for channel in ("ar", "aw"):
             more = bench.monitor.requests[channel] - requests.get(channel, 0)
             assert more <= 1 + (channel in offered), (channel, more, cycles)
         before = dict(bench.monitor.requests)
@@ -343,7 +390,8 @@ async def a_run_that_is_aborted_drains_and_the_next_one_succeeds(dut: Any, press
         assert ((memory == bench.memory) | (memory == done)).all()
         counted = await bench.counters()
         assert counted[Counter.CYCLES] < 6000
-        assert counted[Counter.WRITTEN_OUTPUT] == bench.monitor.bytes["w"] - written  # beats without strobes only end their burst
+        # beats without strobes only end their burst
+        assert counted[Counter.WRITTEN_OUTPUT] == bench.monitor.bytes["w"] - written
         if cycles in (0, 777):
             await agrees(bench, after, bench.memory, wanted)
     assert under_way["r"] > 8

@@ -1,4 +1,7 @@
-"""lf_dma, with lf_load and lf_store inside: the bench is its queues, its memory and its buffer. What must move is worked out from the ISA's words."""
+"""lf_dma, with lf_load and lf_store inside: the bench is its queues, its memory and its buffer.
+
+What must move is worked out from the ISA's words.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,11 @@ class Transfer:
         self.from_block, self.to_block = pick(0, 2), pick(0, 2)
         if not store and unit.rng.random() < 0.3:
             self.space, blocks, tail, slots, self.count, self.to_block = Space(pick(1, 2)), 1, LANES, 1, 1, 0
-            columns = FACTOR_BYTES * pick(1, 4) if self.space is Space.FACTORS else TABLE_BYTES // LANES * pick(1, 2)
+            columns = (
+                FACTOR_BYTES * pick(1, 4)
+                if self.space is Space.FACTORS
+                else TABLE_BYTES // LANES * pick(1, 2)
+            )
         block_beats = columns + (pick(0, 5) if pick(0, 1) else 0)
         self.line = (blocks - 1) * block_beats + -(-columns * tail // BEAT_BYTES)  # beats of a row
         row_beats = self.line + (pick(0, 9) if pick(0, 1) else 0)
@@ -37,21 +44,31 @@ class Transfer:
         base = pick(0, 40) if self.space is not Space.BUFFER else pick(0, 2000)
         half = MEMORY_BYTES // 2 * store  # loads read the lower half, stores write the upper
         self.d = {
-            "kind": 1, "class_": pick(0, len(Class) - 1), "space": self.space, "dram": half + BEAT_BYTES * pick(0, 2000), "row_beats": row_beats,
-            "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail, "base": base, "slots": slots,
+            "kind": 1, "class_": pick(0, len(Class) - 1), "space": self.space,
+            "dram": half + BEAT_BYTES * pick(0, 2000), "row_beats": row_beats,
+            "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail, "base": base,
+            "slots": slots,
             "slot_words": (blocks + 2) * block_words, "block_words": block_words,
         }  # fmt: skip
 
     def pieces(self) -> list[tuple[int, int, int]]:
         """(byte in DRAM, first word on chip, lanes) of every block of every row, in order."""
         d = self.d
-        chip_block, dram_block = (self.from_block, self.to_block) if self.store else (self.to_block, self.from_block)
+        chip_block, dram_block = (
+            (self.from_block, self.to_block) if self.store else (self.to_block, self.from_block)
+        )
         scale = {Space.BUFFER: 1, Space.FACTORS: FACTOR_BYTES, Space.TABLES: TABLE_BYTES // LANES}[self.space]
         pieces = list[tuple[int, int, int]]()
         for k in range(self.count):
             for block in range(d["blocks"]):
-                dram = d["dram"] + BEAT_BYTES * ((self.row + k) * d["row_beats"] + (dram_block + block) * d["block_beats"])
-                chip = d["base"] * scale + (self.slot + k) % d["slots"] * d["slot_words"] + (chip_block + block) * d["block_words"]
+                dram = d["dram"] + BEAT_BYTES * (
+                    (self.row + k) * d["row_beats"] + (dram_block + block) * d["block_beats"]
+                )
+                chip = (
+                    d["base"] * scale
+                    + (self.slot + k) % d["slots"] * d["slot_words"]
+                    + (chip_block + block) * d["block_words"]
+                )
                 pieces.append((dram, chip, d["tail"] if block == d["blocks"] - 1 else LANES))
         return pieces
 
@@ -98,11 +115,21 @@ class Machine:
     async def cycle(self, **inputs: int) -> None:
         unit = self.unit
         if not self.answer and self.beats and unit.often(self.stalled):
-            self.answer = {"r_valid": 1, "r_data": word(self.memory[self.beats[0] : self.beats[0] + BEAT_BYTES])}
+            self.answer = {
+                "r_valid": 1,
+                "r_data": word(self.memory[self.beats[0] : self.beats[0] + BEAT_BYTES]),
+            }
         response = bool(self.responses) and unit.often(self.stalled)
         self.responses -= response
-        free = {f"{name}": unit.often(self.pressed) for name in ("ar_ready", "aw_ready", "w_ready", "wr_allow", "rd_allow")}
-        garbage = {"r_valid": 0, "r_data": word(unit.rng.integers(0, 256, BEAT_BYTES, np.uint8)), "rd_data": unit.pick(0, 1 << 60)}
+        free = {
+            f"{name}": unit.often(self.pressed)
+            for name in ("ar_ready", "aw_ready", "w_ready", "wr_allow", "rd_allow")
+        }
+        garbage = {
+            "r_valid": 0,
+            "r_data": word(unit.rng.integers(0, 256, BEAT_BYTES, np.uint8)),
+            "rd_data": unit.pick(0, 1 << 60),
+        }
         await unit.cycle(**garbage | free | self.answer | self.late | {"b_valid": response} | inputs)
         self.late = {}
         self.look(free)
@@ -186,8 +213,16 @@ class Machine:
                     start |= int(unit.often(self.stalled)) << queue
                     inputs[name] = TRANSFER.pack(queues[queue][0].d)
             heads = [queue[0] if queue else None for queue in queues]
-            for name, bits in (("row", 16), ("count", 12), ("slot", 16), ("from_block", 10), ("to_block", 10)):
-                inputs[name] = sum((getattr(head, name) if head else 0) << bits * queue for queue, head in enumerate(heads))
+            for name, bits in (
+                ("row", 16),
+                ("count", 12),
+                ("slot", 16),
+                ("from_block", 10),
+                ("to_block", 10),
+            ):
+                inputs[name] = sum(
+                    (getattr(head, name) if head else 0) << bits * queue for queue, head in enumerate(heads)
+                )
             await self.cycle(head_valid=valid, may_start=start, **inputs)
             for queue in range(2):
                 if unit.see("take") >> queue & 1:
@@ -200,7 +235,9 @@ class Machine:
 
 async def started(dut: Any, seed: int, *, stalled: bool, pressed: bool) -> Machine:
     unit = Unit(dut, "dma", seed)
-    zero = "head_valid may_start load store row count slot from_block to_block wr_allow rd_allow rd_data".split()
+    zero = (
+        "head_valid may_start load store row count slot from_block to_block wr_allow rd_allow rd_data".split()
+    )
     zero += "ar_ready r_valid r_data aw_ready w_ready b_valid".split()
     await unit.reset(**dict.fromkeys(zero, 0))
     return Machine(unit, stalled=stalled, pressed=pressed)
@@ -211,7 +248,9 @@ def counted(transfers: list[Transfer]) -> Counter[int]:
     bytes_by_class = Counter[int]()
     for transfer in transfers:
         for _, _, lanes in transfer.pieces():
-            bytes_by_class[transfer.d["class_"]] += -(-transfer.d["columns"] * lanes // BEAT_BYTES) * BEAT_BYTES
+            bytes_by_class[transfer.d["class_"]] += (
+                -(-transfer.d["columns"] * lanes // BEAT_BYTES) * BEAT_BYTES
+            )
     return bytes_by_class
 
 

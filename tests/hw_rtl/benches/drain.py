@@ -1,4 +1,6 @@
-"""lf_drain: finished sums through bias, factor, zero point, bounds and table, against lfopt.ops.fixed_point; and sums that are held."""
+"""lf_drain: finished sums through bias, factor, zero point, bounds and table,
+against lfopt.ops.fixed_point; and sums that are held.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ class Chip:
     def __init__(self, unit: Unit) -> None:
         rng = self.rng = unit.rng
         self.buffer = rng.integers(0, 256, (BUFFER_BYTES // LANES, LANES), np.uint8)
-        multipliers, shifts = rng.integers(1 << 30, 1 << 31, (ROWS, LANES)), rng.integers(25, 50, (ROWS, LANES))
-        multipliers[::2], shifts[::2] = HALF, rng.integers(31, 35, LANES)  # results that lie between two bytes, exactly
+        multipliers, shifts = (
+            rng.integers(1 << 30, 1 << 31, (ROWS, LANES)),
+            rng.integers(25, 50, (ROWS, LANES)),
+        )
+        # results that lie between two bytes, exactly
+        multipliers[::2], shifts[::2] = HALF, rng.integers(31, 35, LANES)
         self.factors = Multipliers(multipliers, shifts)
         self.tables = rng.integers(0, 256, (TABLES, TABLE_BYTES), np.uint8)
         self.sums = np.zeros((2, 512, LANES), np.int64)
@@ -34,7 +40,10 @@ class Chip:
         rows = np.zeros((ROWS, LANES, FACTOR_BYTES), np.uint8)
         rows[:, :, :4] = self.factors.multiplier.astype("<u4").view(np.uint8).reshape(ROWS, LANES, 4)
         rows[:, :, 4] = self.factors.shift
-        for space, words in ((Space.FACTORS, rows.reshape(-1, LANES)), (Space.TABLES, self.tables.reshape(-1, LANES))):
+        for space, words in (
+            (Space.FACTORS, rows.reshape(-1, LANES)),
+            (Space.TABLES, self.tables.reshape(-1, LANES)),
+        ):
             for k, data in enumerate(words):
                 await unit.cycle(aux_valid=1, aux_space=space, aux_word=k, aux_data=word(data))
         await unit.cycle(aux_valid=0)
@@ -54,7 +63,9 @@ class Chip:
             values = scaled(values, Multipliers(self.factors.multiplier[row], self.factors.shift[row]))
         elif d["scale"] == Scale.SCALAR:
             values = scaled(values, Multipliers(np.array(d["multiplier"]), np.array(d["shift"])))
-        values = np.clip(values + d["o_zero"] * (d["scale"] != Scale.NONE), d["low"], d["high"]).astype(np.uint8)
+        values = np.clip(values + d["o_zero"] * (d["scale"] != Scale.NONE), d["low"], d["high"]).astype(
+            np.uint8
+        )
         if d["has_table"]:
             values = self.tables[d["table_id"]][values]
         channels = d["out_tail"] if last_block else LANES
@@ -74,11 +85,15 @@ class Drain:
     async def cycle(self, **inputs: int) -> None:
         unit, chip = self.unit, self.chip
         allow = {
-            "sum_allow": unit.often(self.stalled), "rd_allow": unit.often(self.stalled or self.pressed), "wr_allow": unit.often(self.pressed)
+            "sum_allow": unit.often(self.stalled), "rd_allow": unit.often(self.stalled or self.pressed),
+            "wr_allow": unit.often(self.pressed)
         }  # fmt: skip
         defaults = {"request_valid": 0, "final_start": 0, "filled": 0}
         # What is not asked for is garbage, so that nothing can rely on it staying.
-        garbage = {"sum_data": word(unit.rng.integers(0, 256, 4 * LANES, np.uint8)), "rd_data": word(unit.rng.integers(0, 256, LANES, np.uint8))}
+        garbage = {
+            "sum_data": word(unit.rng.integers(0, 256, 4 * LANES, np.uint8)),
+            "rd_data": word(unit.rng.integers(0, 256, LANES, np.uint8)),
+        }
         await unit.cycle(**defaults | allow | garbage | self.late | inputs)
         self.late = {}
         if unit.see("sum_read") and allow["sum_allow"]:
@@ -112,14 +127,24 @@ class Drain:
             while unit.see("bank_busy") >> self.bank & 1:
                 await self.cycle()
             chip.sums[self.bank, :columns] = sums
-            inputs = {"descriptor": COMPUTATION.pack(d), "columns": columns, "offset": offset, "row_step": row_step, "limit": limit}
-            await self.cycle(request_valid=1, request_block=block, request_bank=self.bank, request_last=last, **inputs)
+            inputs = {
+                "descriptor": COMPUTATION.pack(d),
+                "columns": columns,
+                "offset": offset,
+                "row_step": row_step,
+                "limit": limit,
+            }
+            await self.cycle(
+                request_valid=1, request_block=block, request_bank=self.bank, request_last=last, **inputs
+            )
             while not unit.see("request_ready"):
                 await self.cycle(request_valid=1)
             start = d[f"{ring}_base"] + block * d[f"{ring}_block_words"]
             for k, data in enumerate(chip.wanted(d, block, last, sums)):
                 y, x = divmod(k, d["o_width"])
-                self.expected.append((start + (offset + y * row_step) % limit + x * step, data, written(d, last)))
+                self.expected.append(
+                    (start + (offset + y * row_step) % limit + x * step, data, written(d, last))
+                )
             await self.cycle(final_start=1, final_bank=self.bank)
             most, left = unit.pick(1, 4), columns
             while left:
@@ -151,18 +176,32 @@ def random_command(unit: Unit, chip: Chip) -> tuple[dict[str, int], int, int, in
     operation, o_lane_step = pick(0, 6), pick(1, 3)
     lanes = pick(1, (LANES - 1) // o_lane_step + 1)
     d = {
-        "operation": operation, "lanes": lanes, "o_lane_step": o_lane_step, "o_lane": pick(0, LANES - 1 - o_lane_step * (lanes - 1)),
-        "kind": 2, "first": 1, "last": last, "out_blocks": blocks, "out_tail": pick(1, LANES), "o_width": width, "o_step": pick(1, 3),
-        "o_base": pick(0, 900), "o_block_words": 40, "b_base": pick(0, 900), "b_block_words": 40, "o_zero": pick(-128, 255), "low": low,
-        "high": pick(low, 127), "has_table": pick(0, 1), "table_id": pick(0, TABLES - 1), "scale": pick(0, 2), "factors": pick(0, ROWS - blocks),
-        "multiplier": HALF if even else pick(1, (1 << 31) - 1), "shift": pick(31, 35) if even else pick(1, 62),
+        "operation": operation, "lanes": lanes, "o_lane_step": o_lane_step,
+        "o_lane": pick(0, LANES - 1 - o_lane_step * (lanes - 1)),
+        "kind": 2, "first": 1, "last": last, "out_blocks": blocks, "out_tail": pick(1, LANES),
+        "o_width": width, "o_step": pick(1, 3),
+        "o_base": pick(0, 900), "o_block_words": 40, "b_base": pick(0, 900), "b_block_words": 40,
+        "o_zero": pick(-128, 255), "low": low,
+        "high": pick(low, 127), "has_table": pick(0, 1), "table_id": pick(0, TABLES - 1), "scale": pick(0, 2),
+        "factors": pick(0, ROWS - blocks),
+        "multiplier": HALF if even else pick(1, (1 << 31) - 1),
+        "shift": pick(31, 35) if even else pick(1, 62),
         "has_bias": pick(0, 1), "bias": pick(3000, 3100), "bias_value": pick(-(1 << 20), 1 << 20),
     }  # fmt: skip
     # Bias of a size that leaves the sums in int32.
     chip.buffer[d["bias"] : d["bias"] + WINDOW * blocks] = (
-        unit.rng.integers(-(1 << 24), 1 << 24, (blocks, LANES)).astype("<i4").view(np.uint8).reshape(-1, LANES)
+        unit.rng.integers(-(1 << 24), 1 << 24, (blocks, LANES))
+        .astype("<i4")
+        .view(np.uint8)
+        .reshape(-1, LANES)
     )
-    return d, rows, pick(0, slots - 1) * slot_words, min(row_slots, slots) % slots * slot_words, slots * slot_words
+    return (
+        d,
+        rows,
+        pick(0, slots - 1) * slot_words,
+        min(row_slots, slots) % slots * slot_words,
+        slots * slot_words,
+    )
 
 
 @cocotb.test()
@@ -171,7 +210,8 @@ async def sums_become_bytes_as_fixed_point_says(dut: Any, stalled: bool, pressed
     unit = Unit(dut, "drain", 4)
     chip = Chip(unit)
     await unit.reset(
-        request_valid=0, request_block=0, request_bank=0, request_last=0, descriptor=0, columns=0, offset=0, row_step=0, limit=0,
+        request_valid=0, request_block=0, request_bank=0, request_last=0, descriptor=0, columns=0, offset=0,
+        row_step=0, limit=0,
         final_start=0, final_bank=0, filled=0, filled_bank=0, sum_allow=0, sum_data=0,
         rd_allow=0, rd_data=0, wr_allow=0, aux_valid=0, aux_space=0, aux_word=0, aux_data=0,
     )  # fmt: skip
@@ -180,7 +220,8 @@ async def sums_become_bytes_as_fixed_point_says(dut: Any, stalled: bool, pressed
     for _ in range(ROUNDS):
         d, *places = random_command(unit, chip)
         await drain.command(d, *places)
-        while drain.expected and unit.rng.random() < 0.5:  # sometimes the next command comes while this one is written
+        # sometimes the next command comes while this one is written
+        while drain.expected and unit.rng.random() < 0.5:
             await drain.cycle()
         while drain.expected and d["has_bias"]:  # the next bias may lie in the same words
             await drain.cycle()

@@ -1,6 +1,8 @@
-"""The driver in C on the accelerator: its accesses to registers go through AXI4-Lite, its memory is that behind AXI.
+"""The driver in C on the accelerator: its accesses to registers go through AXI4-Lite, its memory is that
+behind AXI.
 
-test_cocotb.py leaves the driver, a command stream, its inputs and its outputs in the folder that $FIRMWARE names.
+test_cocotb.py leaves the driver, a command stream, its inputs and its outputs in the folder that $FIRMWARE
+names.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ NAP = 300  # cycles, of one wait
 
 
 class Processor:
-    """What runs the driver. Everything but `run` is called by a thread of its own, which stands still while the simulation goes on."""
+    """What runs the driver.
+
+    Everything but `run` is called by a thread of its own, which stands still while the simulation goes on.
+    """
 
     def __init__(self, bench: Bench) -> None:
         self.bench, (self.ffi, self.lib) = bench, opened(FOLDER / "lf_device.so")
@@ -37,15 +42,28 @@ class Processor:
         self.room = ffi.from_buffer("uint8_t[]", bench.storage)[ADDRESS : len(bench.storage)]
         callbacks: dict[str, tuple[str, Callable[..., Any]]] = {
             "read": ("uint32_t(void *, uint32_t)", lambda _, offset: resume(bench.read)(offset)),
-            "write": ("void(void *, uint32_t, uint32_t)", lambda _, offset, value: resume(bench.write)(offset, value)),
+            "write": (
+                "void(void *, uint32_t, uint32_t)",
+                lambda _, offset, value: resume(bench.write)(offset, value),
+            ),
             "clean": ("void(void *, const void *, size_t)", self.clean),
             "wait": ("bool(void *)", self.wait),
         }
-        self.functions = {name: ffi.callback(kind, function, onerror=self.broken) for name, (kind, function) in callbacks.items()}
+        self.functions = {
+            name: ffi.callback(kind, function, onerror=self.broken)
+            for name, (kind, function) in callbacks.items()
+        }
         self.platform = ffi.new("struct lf_platform *", {**self.functions, "interrupts": True})
-        self.memory = ffi.new("struct lf_memory *", {"data": self.room, "address": ADDRESS, "bytes": len(self.room)})
-        self.files = [ffi.from_buffer("uint8_t[]", (FOLDER / f"{name}.bin").read_bytes()) for name in ("manifest", "program", "constants")]
-        self.stream = ffi.new("struct lf_stream *", [value for data in self.files for value in (data, len(data))])
+        self.memory = ffi.new(
+            "struct lf_memory *", {"data": self.room, "address": ADDRESS, "bytes": len(self.room)}
+        )
+        self.files = [
+            ffi.from_buffer("uint8_t[]", (FOLDER / f"{name}.bin").read_bytes())
+            for name in ("manifest", "program", "constants")
+        ]
+        self.stream = ffi.new(
+            "struct lf_stream *", [value for data in self.files for value in (data, len(data))]
+        )
         self.device: Any = ffi.new("struct lf_device *")
 
     def broken(self, kind: object, error: object, trace: object) -> None:
@@ -122,7 +140,10 @@ async def the_driver_runs_aborts_and_runs_a_stream(dut: Any, pressed: bool) -> N
             assert moved == facts["planned"].get(kind.name.lower(), len(processor.files[1])), kind
         assert counted[Counter.LOADS] + counted[Counter.STORES] + counted[Counter.EXECS] == facts["commands"]
         program, constants, maps = processor.cleaned
-        assert (program, maps) == ((0, len(processor.files[1])), (facts["maps_address"], facts["memory_bytes"]))
+        assert (program, maps) == (
+            (0, len(processor.files[1])),
+            (facts["maps_address"], facts["memory_bytes"]),
+        )
         assert constants[1] <= maps[0]
         # In the middle of the next run the processor has waited long enough.
         processor.naps, processor.patience = 0, counted[Counter.CYCLES] // NAP // 2
@@ -137,7 +158,11 @@ async def the_driver_runs_aborts_and_runs_a_stream(dut: Any, pressed: bool) -> N
         assert (fault.code, fault.queue) == (Error.ABORTED, Queue.SEQUENCER)
         assert processor.ffi.string(processor.lib.lf_error_text(fault.code)) == Error.ABORTED.about.encode()
         for each in processor.maps("output"):
-            processor.lib.lf_pack(processor.device, each, processor.ffi.new("uint8_t[]", each.channels * each.rows * each.columns))
+            processor.lib.lf_pack(
+                processor.device,
+                each,
+                processor.ffi.new("uint8_t[]", each.channels * each.rows * each.columns),
+            )
         assert processor.outputs() == bytes(len(wanted))
         assert processor.called("lf_run") == "LF_OK"
         assert processor.outputs() == wanted

@@ -14,14 +14,15 @@ LANES = 16
 BUFFER_BYTES = 65536
 PERIOD_NS = 10
 
-matrix = cocotb.parametrize(stalled=[False, True], pressed=[False, True])  # inputs with gaps, outputs taken with gaps
+# inputs with gaps, outputs taken with gaps
+matrix = cocotb.parametrize(stalled=[False, True], pressed=[False, True])
 
 
 class Unit:
     """A unit, by the prefix of its ports.
 
-    Inputs are driven in the middle of a cycle, and outputs are looked at once they have settled after that, so what is seen is what the clock meets
-    when it rises. What is driven stays until it is driven again.
+    Inputs are driven in the middle of a cycle, and outputs are looked at once they have settled after that,
+    so what is seen is what the clock meets when it rises. What is driven stays until it is driven again.
     """
 
     def __init__(self, dut: Any, name: str, seed: int) -> None:

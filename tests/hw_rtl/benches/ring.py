@@ -24,11 +24,21 @@ async def places_are_remainders_times_slot_words(dut: Any, stalled: bool, presse
     for k in range(ROUNDS):
         slots = unit.pick(1, (3, 40, 4095)[k % 3])
         words = unit.pick(0, (1 << 20) - 1)
-        value = unit.pick(-slots, slots) if k % 4 == 0 else unit.pick(-(1 << (8, 14, 21)[k % 3]), 1 << (8, 14, 21)[k % 3])
+        value = (
+            unit.pick(-slots, slots)
+            if k % 4 == 0
+            else unit.pick(-(1 << (8, 14, 21)[k % 3]), 1 << (8, 14, 21)[k % 3])
+        )
         row_step, kernel_step = unit.pick(0, 31), unit.pick(0, 31)
         while not unit.often(stalled):
             await unit.cycle()
-        given = {"value": value & (1 << 23) - 1, "row_step": row_step, "kernel_step": kernel_step, "slots": slots, "slot_words": words}
+        given = {
+            "value": value & (1 << 23) - 1,
+            "row_step": row_step,
+            "kernel_step": kernel_step,
+            "slots": slots,
+            "slot_words": words,
+        }
         await unit.cycle(start=1, **given)
         took = 0
         await unit.cycle(start=0)

@@ -1,4 +1,6 @@
-"""What the benches of the whole accelerator share: lf_axi with the AXI models of cocotbext-axi, the rules of the channels, a processor."""
+"""What the benches of the whole accelerator share:
+lf_axi with the AXI models of cocotbext-axi, the rules of the channels, a processor.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ INCREMENT, WHOLE_BEAT = 1, 4
 LIMIT_NS = 60_000 * PERIOD_NS
 PROGRAM = MEMORY_BYTES  # address: behind what the emulator knows as memory
 CHANNELS: Mapping[str, tuple[str, ...]] = {
-    "ar": ("addr", "len", "size", "burst"), "aw": ("addr", "len", "size", "burst"), "w": ("data", "strb", "last"), "r": ("data", "resp", "last"),
+    "ar": ("addr", "len", "size", "burst"), "aw": ("addr", "len", "size", "burst"),
+    "w": ("data", "strb", "last"), "r": ("data", "resp", "last"),
     "b": ("resp",),
 }  # fmt: skip
 
@@ -60,7 +63,8 @@ class Monitor:
 
     async def watch(self) -> None:
         while True:
-            await FallingEdge(self.dut.axi_clk)  # what is there in the middle of a cycle is what the clock will meet
+            # what is there in the middle of a cycle is what the clock will meet
+            await FallingEdge(self.dut.axi_clk)
             if self.dut.axi_rst.value == 1:
                 continue
             for channel, names in CHANNELS.items():
@@ -81,7 +85,9 @@ class Monitor:
             assert (size, burst) == (WHOLE_BEAT, INCREMENT)
             assert length < MOST_BEATS
             assert address % BEAT_BYTES == 0
-            assert address % PAGE_BYTES + (length + 1) * BEAT_BYTES <= PAGE_BYTES, f"{channel}: {length + 1} beats from {address:#x} on cross 4 KiB"
+            assert address % PAGE_BYTES + (length + 1) * BEAT_BYTES <= PAGE_BYTES, (
+                f"{channel}: {length + 1} beats from {address:#x} on cross 4 KiB"
+            )
         if channel == "ar":
             self.owed["r"] += signals[1] + 1
         elif channel == "aw":
@@ -141,7 +147,13 @@ class Bench:
             ):
                 channel.set_pause_generator(self.gaps())
         if self.pressed:
-            for channel in (ram.read_if.ar_channel, ram.write_if.aw_channel, ram.write_if.w_channel, lite.write_if.b_channel, lite.read_if.r_channel):
+            for channel in (
+                ram.read_if.ar_channel,
+                ram.write_if.aw_channel,
+                ram.write_if.w_channel,
+                lite.write_if.b_channel,
+                lite.read_if.r_channel,
+            ):
                 channel.set_pause_generator(self.gaps())
         await ClockCycles(dut.axi_clk, 4)
         dut.axi_rst.value = 0
@@ -158,13 +170,17 @@ class Bench:
     async def read(self, register: int) -> int:
         return int.from_bytes((await self.lite.read(register, BYTES)).data, "little")
 
-    async def start(self, program: bytes, memory: np.ndarray, settings: Mapping[Register, int] | None = None) -> None:
+    async def start(
+        self, program: bytes, memory: np.ndarray, settings: Mapping[Register, int] | None = None
+    ) -> None:
         self.ram.write(0, memory.tobytes())
         place = (settings or {}).get(Register.PROGRAM_ADDRESS, PROGRAM)
         self.ram.write(place, program)
         values = {
-            Register.PROGRAM_ADDRESS: PROGRAM, Register.PROGRAM_WORDS: len(program) // WORD_BYTES, Register.READ_BASE: 0,
-            Register.READ_LIMIT: PROGRAM + len(program), Register.WRITE_BASE: WRITABLE[0], Register.WRITE_LIMIT: WRITABLE[1],
+            Register.PROGRAM_ADDRESS: PROGRAM, Register.PROGRAM_WORDS: len(program) // WORD_BYTES,
+            Register.READ_BASE: 0,
+            Register.READ_LIMIT: PROGRAM + len(program), Register.WRITE_BASE: WRITABLE[0],
+            Register.WRITE_LIMIT: WRITABLE[1],
             Register.WATCHDOG: 4000, Register.INTERRUPT_ENABLE: ENDED,
         }  # fmt: skip
         for register, value in {**values, **(settings or {}), Register.CONTROL: RUN}.items():
@@ -180,7 +196,9 @@ class Bench:
         self.monitor.quiet()
         return status
 
-    async def run(self, program: bytes, memory: np.ndarray, settings: Mapping[Register, int] | None = None) -> tuple[int, np.ndarray]:
+    async def run(
+        self, program: bytes, memory: np.ndarray, settings: Mapping[Register, int] | None = None
+    ) -> tuple[int, np.ndarray]:
         """(STATUS, memory afterwards). Waits for the interrupt."""
         await self.start(program, memory, settings)
         return await self.ended(), np.frombuffer(self.ram.read(0, MEMORY_BYTES), np.uint8)
@@ -206,12 +224,18 @@ async def agrees(bench: Bench, program: bytes, memory: np.ndarray, wanted: Emula
     for kind in Class:
         assert counted[Counter[f"READ_{kind.name}"]] == wanted.read[kind], kind
         assert counted[Counter[f"WRITTEN_{kind.name}"]] == wanted.written[kind], kind
-    assert bench.monitor.bytes["r"] == sum(counted[counter] for counter in Counter if counter.name.startswith("READ_"))
-    assert bench.monitor.bytes["w"] == sum(counted[counter] for counter in Counter if counter.name.startswith("WRITTEN_"))
+    assert bench.monitor.bytes["r"] == sum(
+        counted[counter] for counter in Counter if counter.name.startswith("READ_")
+    )
+    assert bench.monitor.bytes["w"] == sum(
+        counted[counter] for counter in Counter if counter.name.startswith("WRITTEN_")
+    )
     assert [counted[Counter[name]] for name in ("LOADS", "STORES", "EXECS")] == [
         wanted.commands[opcode] for opcode in (Opcode.LOAD, Opcode.STORE, Opcode.EXEC)
     ]
-    assert counted[Counter.CYCLES] >= max(counted[Counter.LOAD_BUSY], counted[Counter.STORE_BUSY], counted[Counter.EXEC_BUSY])
+    assert counted[Counter.CYCLES] >= max(
+        counted[Counter.LOAD_BUSY], counted[Counter.STORE_BUSY], counted[Counter.EXEC_BUSY]
+    )
     assert await bench.fault() == (0, 0, 0)
     # Reading counters leaves them, and they stand still.
     assert await bench.counters() == counted
