@@ -41,7 +41,7 @@ test-slow: $(VENV)/.dev  ## The checks that take minutes
 test-sanitize: $(VENV)/.dev  ## Generated C under sanitizers, 5,000 random networks among it: an hour
 	$(BIN)/pytest -n 2 -m sanitize
 
-test-rtl-slow: $(VENV)/.dev  ## Whole networks and hundreds of random plans on the accelerator in RTL, thousands of corrupted programs
+test-rtl-slow: $(VENV)/.dev  ## Whole networks, hundreds of random plans, thousands of corrupted programs in RTL
 	$(BIN)/pytest -n 2 -m slow tests/hw_rtl
 
 docs: $(VENV)/.dev  ## The documentation: tables from the code, then HTML in build/docs
@@ -55,43 +55,44 @@ format: $(VENV)/.dev  ## Format the code
 bench-search: $(VENV)/.dev  ## Plans per second, and the exact search on every network
 	$(BIN)/python benchmarks/bench_search.py --results docs/results
 
-bench-beyond: $(VENV)/.dev  ## What scheme all brings beside auto: bytes, multiply-accumulates, cycles; and what each part of it brings
+bench-beyond: $(VENV)/.dev  ## What scheme all, and each part of it, brings: bytes, MACs, cycles
 	$(BIN)/python benchmarks/bench_beyond.py --results docs/results
 
-bench-paper: $(VENV)/.dev  ## The paper's tables II to V again, guided and not, with the distance to the optimum; --full: its budgets
+bench-paper: $(VENV)/.dev  ## The paper's tables II to V, guided and not; --full: with its budgets
 	$(BIN)/python benchmarks/bench_paper.py --results docs/results
 
-bench-guidance: $(VENV)/.dev  ## What each explainer brings a search at a small budget, and how well it stands for the verdict; --networks FILE ...: on others
+bench-guidance: $(VENV)/.dev  ## What each explainer brings a search at a small budget, and its fidelity
 	$(BIN)/python benchmarks/bench_guidance.py --results docs/results
 
 bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts break groups that do not fit
 	$(BIN)/python benchmarks/bench_rectify.py --results docs/results
 
-bench-validity: $(VENV)/.dev  ## How right verdicts are on families left out, beside simple baselines, and what they cost; what screening brings to a search
+bench-validity: $(VENV)/.dev  ## How right verdicts are on families left out, beside simple baselines
 	$(BIN)/python benchmarks/bench_validity.py --results docs/results
 
-bench-surrogate: $(VENV)/.dev  ## How near surrogates come to the judge of cycles on families left out, and what searches gain by them
+bench-surrogate: $(VENV)/.dev  ## Surrogates of the judge of cycles: error, and what searches gain by them
 	$(BIN)/python benchmarks/bench_surrogate.py --results docs/results
 
 surrogate: $(VENV)/.dev  ## Train the surrogate that ships, from nothing
 	$(BIN)/python benchmarks/bench_surrogate.py --networks --weights explainers/weights/cycles.safetensors
 
-bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn (environments in build/peers), and with less fusion
+bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --results docs/results
-	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --plans exact --peers openvino --trained --element bf16 --results docs/results
+	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --plans exact --peers openvino --trained --element bf16 \
+		--results docs/results
 
 bench-int8: $(VENV)/.dev  ## Networks in int8, compiled, against ONNX Runtime (OpenVINO) on the same QDQ files
 	$(BIN)/python benchmarks/bench_int8.py --threads 1 2 --results docs/results
 
-bench-quantize: $(VENV)/.dev  ## Accuracy of trained networks in int8, by how ranges are calibrated (packages in build/peers): half an hour
+bench-quantize: $(VENV)/.dev  ## Accuracy of trained networks in int8, by calibration: half an hour
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/bench_quantize.py --alone ppocr_cls orientation ppocr_rec --results docs/results
 
 bench-compile: $(VENV)/.dev  ## Seconds to plan, print and compile every network of the zoo
 	$(BIN)/python benchmarks/bench_compile.py --threads 1 2 --results docs/results
 
-bench-conformance: $(VENV)/.dev  ## ONNX's own cases on generated C: how many pass, and why the others are refused
+bench-conformance: $(VENV)/.dev  ## ONNX's own cases on generated C: which pass, why others are refused
 	$(BIN)/python benchmarks/bench_conformance.py --results docs/results
 
 bench-attention: $(VENV)/.dev  ## Attention alone, compiled, against ONNX Runtime and OpenVINO
@@ -104,30 +105,30 @@ bench-torch: $(VENV)/.dev  ## Modules of PyTorch by torch.compile: our backend, 
 bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from Python, ONNX Runtime
 	$(BIN)/python benchmarks/bench_cpu_memory.py --results docs/results
 
-bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic that plans predict; needs valgrind
+bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside predicted traffic; needs valgrind
 	$(BIN)/python benchmarks/bench_traffic.py --results docs/results
 
-bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer; slower memories
+bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, cycles
 	$(BIN)/python benchmarks/bench_rtl.py --results docs/results
 
-bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela, on each of its accelerators: the bytes that its compiler reports
+bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela: the bytes that its compiler reports
 	$(INSTALL) --editable '.[vela]'
 	$(BIN)/python benchmarks/bench_vela.py --jobs 2 --results docs/results
 
 bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion's table 5 and ONNX Runtime
 	$(BIN)/python benchmarks/bench_fusion.py --results docs/results
 
-bench-batch: $(VENV)/.dev  ## What 10,000 jobs cost beside the jobs themselves: in this process, in two, on a Dask cluster of two
+bench-batch: $(VENV)/.dev  ## What 10,000 jobs cost beside the jobs: one process, two, a Dask cluster
 	$(BIN)/python benchmarks/bench_batch.py --results docs/results
 
-rtl-mutate: $(VENV)/.dev  ## More than a hundred small changes to the SystemVerilog, and which check finds each: an hour
+rtl-mutate: $(VENV)/.dev  ## Small changes to the SystemVerilog, and which check finds each: an hour
 	PYTHONPATH=. nice $(BIN)/python benchmarks/rtl_mutate.py --results docs/results
 
-rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders, waits of queues and the memory port, by bounded model checking
+rtl-formal: $(VENV)/.dev  ## Proofs of rings, remainders, queues and memory port: bounded model checking
 	$(INSTALL) --editable '.[formal]'
 	$(BIN)/pytest tests/hw_rtl/test_formal.py
 
-rtl-area: $(VENV)/.dev  ## Cells and longest paths of the accelerator's modules by Yosys, and bytes of its memories: a quarter of an hour
+rtl-area: $(VENV)/.dev  ## Cells and longest paths of the accelerator's modules by Yosys: 15 minutes
 	$(INSTALL) --editable '.[area]'
 	PYTHONPATH=. $(BIN)/python benchmarks/rtl_area.py --results docs/results
 
