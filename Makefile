@@ -69,6 +69,8 @@ bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts b
 
 bench-validity: $(VENV)/.dev  ## How right verdicts are on families left out, beside simple baselines
 	$(BIN)/python benchmarks/bench_validity.py --results docs/results
+	$(BIN)/python benchmarks/bench_validity.py --schemes strips sliced gated --groups 4000 --drawn 4 \
+		--results docs/results
 
 bench-surrogate: $(VENV)/.dev  ## Surrogates of the judge of cycles: error, and what searches gain by them
 	$(BIN)/python benchmarks/bench_surrogate.py --results docs/results

@@ -102,8 +102,8 @@ def main() -> None:
         "--schemes",
         nargs="+",
         choices=get_args(LabelScheme),
-        default=get_args(LabelScheme),
-        help="default: all",
+        default=IN_PAPER,
+        help="default: those of the paper, %(default)s; of others alone, the page is validity-modes",
     )
     parser.add_argument(
         "--models", nargs="+", default=[], help="ONNX files, or folders of them, beside the zoo"
@@ -142,7 +142,8 @@ def main() -> None:
     parser.add_argument("--cards", type=Path, help="folder of cards for schemes without a network")
     add_option(parser)
     options = parser.parse_args()
-    sheet = Sheet("validity", options.results)
+    others = not set(options.schemes).intersection(IN_PAPER)
+    sheet = Sheet("validity-modes" if others else "validity", options.results)
     accuracy: list[Row] = []
     costs: list[Row] = []
     for scheme in options.schemes:

@@ -59,6 +59,10 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
         "Who is right about groups of families left out: formulas, trees or networks?",
         "`make bench-validity`",
     ),
+    "validity-modes": (
+        "And in strips, in slices and around gates?",
+        "`make bench-validity`",
+    ),
     "surrogate": (
         "How near do estimates of cycles come, and how many judgements do they save?",
         "`make bench-surrogate`",
