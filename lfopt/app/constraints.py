@@ -39,13 +39,13 @@ def kept(costs: GroupCosts, searched: Result) -> Result:
     """
     if not any(map(costs.breaks, searched.groups)):
         return searched
-    partitions, dice = Partitions(costs), Rng(0)
+    partitions, rng = Partitions(costs), Rng(0)
     inside = [_closure(costs.dataflow, members) for members in costs.rules.together]
     links = partitions.links
     joined = bytes(any(group >> u & group >> v & 1 for group in inside) for u, v in links)
     legal = [group for group in searched.groups if costs.price(group) is not None]
-    more = bytes(a | b for a, b in zip(partitions.encode(partitions.fit(legal, dice)), joined, strict=True))
-    plans = [partitions.fit(partitions.decode(genome), dice) for genome in (more, joined)]
+    more = bytes(a | b for a, b in zip(partitions.encode(partitions.fit(legal, rng)), joined, strict=True))
+    plans = [partitions.fit(partitions.decode(genome), rng) for genome in (more, joined)]
     met = [partitions.in_order(plan) for plan in plans if not any(map(costs.breaks, plan))]
     if not met:
         raise InvalidConfig(_why(costs, plans[-1], inside, interrupted=searched.interrupted))

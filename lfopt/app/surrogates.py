@@ -67,10 +67,10 @@ class JudgedGroups:
 
 def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
     """Up to `count` groups of different structures that random plans have."""
-    figures, dice, partitions = GroupFigures(costs, energy=False), Rng(seed), Partitions(costs)
+    figures, rng, partitions = GroupFigures(costs, energy=False), Rng(seed), Partitions(costs)
     met: dict[Hashable, int] = {}
     for _ in range(DRAWS):
-        for group in partitions.draw(dice):
+        for group in partitions.draw(rng):
             met.setdefault(figures.key(group), group)
     masks = np.random.default_rng(seed).permutation(np.array([*met.values()], object)).tolist()
     singles = [mask for mask in masks if mask & (mask - 1) == 0]

@@ -169,14 +169,14 @@ def drawer(costs: GroupCosts) -> Draw:
     partitions = Partitions(costs)
 
     def draw(seed: Seed, fits: Fits) -> Iterator[int]:
-        dice = Rng(seed)
-        fused = 64 + dice.below(193)  # of 256 links: a quarter up to all
-        waiting = partitions.decode((dice.bytes(len(partitions.links)) < fused).tobytes())
+        rng = Rng(seed)
+        fused = 64 + rng.below(193)  # of 256 links: a quarter up to all
+        waiting = partitions.decode((rng.bytes(len(partitions.links)) < fused).tobytes())
         while waiting:
             group = waiting.pop()
             yield group
             if group & (group - 1) and not fits(group):
-                waiting.extend(partitions.cut(group, dice))
+                waiting.extend(partitions.cut(group, rng))
 
     return draw
 
