@@ -1,5 +1,4 @@
-"""Fronts: of plans that differ in several figures, those that no other beats in all of them; what they
-enclose, and where they bend.
+"""Pareto fronts of plans: dominance, hypervolume, supported plans and knees.
 
 The *supported* plans of a front are the corners of its convex hull: each has the least weighted sum for some
 weights, so an exact search finds it, and where no weights are left that could give another, all of them are
@@ -20,7 +19,7 @@ import numpy as np
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.objectives import Choice, best_of, first_of
-from search.weighted import CostWeights, Run, Ways, WeightedModel
+from search.weighted import CostWeights, Evaluator, Run, WeightedModel
 
 Vector = tuple[int, int, int]  # of bytes, cycles and pJ, or weights of them
 AXES = {name: k for k, name in enumerate(Figures._fields)}
@@ -58,8 +57,10 @@ class Hypervolume(NamedTuple):
 
 
 def hypervolume(points: Sequence[Sequence[float]], among: Sequence[Sequence[float]]) -> Hypervolume:
-    """Of some points, in a box around others: from the best of each axis to a tenth of its range behind the
-    worst. Axes without a range do not count.
+    """Hypervolume of points, as a share of a box around `among`.
+
+    The box goes from the best of each axis to a tenth of its range behind the worst. Axes without a range do
+    not count.
 
     >>> hypervolume([(0, 10), (10, 0)], [(0, 10), (10, 0)]).reference
     (11.0, 11.0)
@@ -85,26 +86,25 @@ class Supported(NamedTuple):
     # of bytes, cycles and energy; one of them is 1 and the others 0 where it is the least of a figure
     weights: Vector
     value: int  # the weighted sum
-    bound: int  # no plan of these modes and ways has a smaller one
+    bound: int  # no plan of these modes and alternatives has a smaller one
 
 
 def supported(
     model: CostModel,
-    ways: Ways,
+    evaluator: Evaluator,
     least: Sequence[Figures],
     run: Run,
     start: Sequence[int],
     axes: Sequence[str],
     most: int | None = None,
 ) -> Iterator[Supported]:
-    """Plans on the convex hull of all plans' figures, first the least of each figure; all corners, unless
-    `most` or an interrupt ends it.
+    """Plans at the corners of the convex hull of all plans' figures, first the least of each figure.
 
-    `run`: an exact search; `start`: a legal plan; `axes`: names of the figures that count. The same plan may
-    come again, with other weights. A search of the weights that fit three plans found, or two and the figures
-    that weigh nothing, either finds a plan below them or proves that there is none; once all are proven, no
-    corner is missing. (The dual of the outer approximation of Benson 1998; with two figures, dichotomic
-    search.)
+    All corners, unless `most` or an interrupt ends it. `run`: an exact search; `start`: a legal plan; `axes`:
+    names of the figures that count. The same plan may come again, with other weights. A search of the weights
+    that fit three plans found, or two and the figures that weigh nothing, either finds a plan below them or
+    proves that there is none; once all are proven, no corner is missing. (The dual of the outer approximation
+    of Benson 1998; with two figures, dichotomic search.)
     """
     wanted = [AXES[name] for name in axes]
     hull = _Hull(wanted)
@@ -114,8 +114,8 @@ def supported(
     while (weights := hull.next()) is not None and (most is None or count < most):
         count += 1
         scaled = CostWeights(*(TIE * weight + 1 for weight in weights))  # the others break ties
-        result = run(WeightedModel(model, ways, least, scaled), first_of(ways, known, scaled))
-        choice = best_of(ways, result.groups, scaled)
+        result = run(WeightedModel(model, evaluator, least, scaled), first_of(evaluator, known, scaled))
+        choice = best_of(evaluator, result.groups, scaled)
         known.append(choice.groups)
         if result.interrupted:
             return

@@ -1,11 +1,10 @@
-"""Plans of few bytes, few cycles, little energy, or a small product of energy and delay; with caps on any of
-them.
+"""Plans of the fewest bytes or cycles, the least energy or energy-delay product, with caps on any of them.
 
 Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a
 `WeightedModel`, finds plans on the convex hull of all figures; a cap becomes a weight (a Lagrange
-multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on ways of
-single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap:
-the bound says by how much at most.
+multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on
+alternatives of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be
+missed under a cap: the bound says by how much at most.
 
 Where something else than bytes is minimised, bytes weigh much at first and then ever less: few groups are of
 interest then, and each plan is the first one of the next search, which drops whatever is no better. So a
@@ -21,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.result import Result
-from search.weighted import CostWeights, Run, Ways, WeightedModel
+from search.weighted import CostWeights, Evaluator, Run, WeightedModel
 
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
@@ -78,50 +77,51 @@ class Objective:
         )
 
     def order(self, figures: Figures) -> tuple[bool, int, int, int]:
-        """By which plans are compared: below the caps first; of equal values fewer cycles, then fewer
-        bytes.
-        """
+        """Sort key of plans: below the caps first, then by value, cycles and bytes."""
         over = self.caps.over(figures)
         return any(over), sum(over) if any(over) else self.value(figures), figures.cycles, figures.dram_bytes
 
 
 class Choice(NamedTuple):
-    """A plan, and the way of each of its groups."""
+    """A plan, and the alternative of each of its groups."""
 
     figures: Figures
     groups: tuple[int, ...]  # in an executable order
-    ways: tuple[int, ...]  # position in what `Ways` gives
+    alternatives: tuple[int, ...]  # per group: position in what the `Evaluator` returns
 
 
 class SearchOutcome(NamedTuple):
     """What came of a search."""
 
     choice: Choice
-    bound: int  # no plan of this space, of these ways, has a smaller value; 0: nothing is known
+    bound: int  # no plan of this space, of these alternatives, has a smaller value; 0: nothing is known
     last: Result  # of the last search
 
 
-def total(ways: Ways, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
+def total(evaluator: Evaluator, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
     """Figures of a plan."""
-    return sum((ways(group)[k] for group, k in zip(groups, chosen, strict=True)), Figures(0, 0, 0))
+    return sum((evaluator(group)[k] for group, k in zip(groups, chosen, strict=True)), Figures(0, 0, 0))
 
 
-def best_of(ways: Ways, groups: Sequence[int], weights: CostWeights) -> Choice:
-    """A plan of these groups, each in its best way."""
-    chosen = tuple(min(range(len(known)), key=lambda k: weights.of(known[k])) for known in map(ways, groups))
-    return Choice(total(ways, groups, chosen), tuple(groups), chosen)
+def best_of(evaluator: Evaluator, groups: Sequence[int], weights: CostWeights) -> Choice:
+    """A plan of these groups, each in its best alternative."""
+    chosen = tuple(
+        min(range(len(known)), key=lambda k: weights.of(known[k])) for known in map(evaluator, groups)
+    )
+    return Choice(total(evaluator, groups, chosen), tuple(groups), chosen)
 
 
-def first_of(ways: Ways, plans: Iterable[Sequence[int]], weights: CostWeights) -> Sequence[int]:
+def first_of(evaluator: Evaluator, plans: Iterable[Sequence[int]], weights: CostWeights) -> Sequence[int]:
     """Of some plans, that of the least weighted sum."""
     return min(
-        (best_of(ways, groups, weights) for groups in plans), key=lambda choice: weights.of(choice.figures)
+        (best_of(evaluator, groups, weights) for groups in plans),
+        key=lambda choice: weights.of(choice.figures),
     ).groups
 
 
 def optimise(
     model: CostModel,
-    ways: Ways,
+    evaluator: Evaluator,
     least: Sequence[Figures],
     objective: Objective,
     run: Run,
@@ -136,12 +136,12 @@ def optimise(
     `near`: share of its value by which a plan may be above its bound where that ends the search. See
     `WeightedModel` for the others.
     """
-    search = _Search(model, ways, least, objective, run, over, near)
-    search.known.append(best_of(ways, start, _lexical(objective.name)))
+    search = _Search(model, evaluator, least, objective, run, over, near)
+    search.known.append(best_of(evaluator, start, _lexical(objective.name)))
     last = search.descended()
     if last is None or not objective.caps.allow(search.best.figures):
         last = search.capped(last or search.free())
-    return SearchOutcome(spend(ways, objective, search.best), search.bound, last)
+    return SearchOutcome(spend(evaluator, objective, search.best), search.bound, last)
 
 
 def _lexical(name: ObjectiveName) -> CostWeights:
@@ -153,16 +153,16 @@ class _Search:
     def __init__(
         self,
         model: CostModel,
-        ways: Ways,
+        evaluator: Evaluator,
         least: Sequence[Figures],
         objective: Objective,
         run: Run,
         over: Callable[[], bool],
         near: float,
     ) -> None:
-        self.model, self.ways, self.least, self.objective, self.run, self.over, self.near = (
+        self.model, self.evaluator, self.least, self.objective, self.run, self.over, self.near = (
             model,
-            ways,
+            evaluator,
             least,
             objective,
             run,
@@ -193,11 +193,11 @@ class _Search:
     def solve(self, weights: CostWeights) -> tuple[Choice, Result]:
         """The plan of the least weighted sum that the search finds."""
         weighted = self.run(
-            WeightedModel(self.model, self.ways, self.least, weights),
-            first_of(self.ways, [known.groups for known in self.known], weights),
+            WeightedModel(self.model, self.evaluator, self.least, weights),
+            first_of(self.evaluator, [known.groups for known in self.known], weights),
         )
         self.interrupted = self.interrupted or weighted.interrupted
-        choice = best_of(self.ways, weighted.groups, weights)
+        choice = best_of(self.evaluator, weighted.groups, weights)
         self.known.append(choice)
         return choice, weighted
 
@@ -242,8 +242,9 @@ class _Search:
         return last
 
     def _squeezed(self, name: str, cap: int | None, multiplier: int, least: int) -> tuple[Result, bool]:
-        """Below a cap, with a multiplier that is lowered to the least that suffices, or raised to it;
-        whether even `least` does.
+        """(last result, whether even the multiplier `least` keeps the plan below the cap).
+
+        The multiplier is lowered to the least that suffices, or raised to it.
         """
         last, reached = self._weighed(name, cap, multiplier)
         low = high = multiplier
@@ -265,9 +266,9 @@ class _Search:
         return last, False
 
     def _weighed(self, name: str, cap: int | None, multiplier: int) -> tuple[Result, bool]:
-        """The search with a capped figure at a multiplier, of which UNIT counts as much as the value; whether
-        the plan is below the cap.
+        """(result of the search with a capped figure at a multiplier, whether the plan is below the cap).
 
+        A multiplier of UNIT counts as much as the value.
         The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
         """
         weights = _lexical(self.objective.name)
@@ -284,15 +285,16 @@ class _Search:
         return self.objective.caps.allow(min(self.known, key=lambda choice: value(choice.figures)).figures)
 
 
-def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
-    """The same groups, each in another way where that lowers the value and the caps allow it:
-    what saves most for what it takes first.
+def spend(evaluator: Evaluator, objective: Objective, choice: Choice) -> Choice:
+    """The same groups, in other alternatives where that lowers the value and the caps allow it.
+
+    Greedy: first the change that saves most for what it takes of the room under the caps.
     """
     chosen = choice
     while True:
         better = [
             other
-            for other in _turns(ways, chosen)
+            for other in _turns(evaluator, chosen)
             if objective.order(other.figures) < objective.order(chosen.figures)
         ]
         if not better:
@@ -300,14 +302,16 @@ def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
         chosen = max(better, key=lambda other: _ratio(objective, chosen.figures, other.figures))
 
 
-def _turns(ways: Ways, choice: Choice) -> Iterator[Choice]:
-    """Every plan that differs in the way of one group."""
-    for k, (group, way) in enumerate(zip(choice.groups, choice.ways, strict=True)):
-        before = ways(group)[way]
-        for other, after in enumerate(ways(group)):
-            if other != way:
+def _turns(evaluator: Evaluator, choice: Choice) -> Iterator[Choice]:
+    """Every plan that differs in the alternative of one group."""
+    for k, (group, taken) in enumerate(zip(choice.groups, choice.alternatives, strict=True)):
+        before = evaluator(group)[taken]
+        for other, after in enumerate(evaluator(group)):
+            if other != taken:
                 figures = Figures(*(a - b + c for a, b, c in zip(choice.figures, before, after, strict=True)))
-                yield Choice(figures, choice.groups, (*choice.ways[:k], other, *choice.ways[k + 1 :]))
+                yield Choice(
+                    figures, choice.groups, (*choice.alternatives[:k], other, *choice.alternatives[k + 1 :])
+                )
 
 
 def _ratio(objective: Objective, before: Figures, after: Figures) -> float:
