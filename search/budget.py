@@ -1,6 +1,4 @@
-"""What all searches count alike: plans, groups, time, the best so far;
-and whether they are over, or were interrupted.
-"""
+"""Budgets of searches: plans, groups and time spent, the best plan so far, and when to stop."""
 
 from __future__ import annotations
 
@@ -95,10 +93,10 @@ class PlanBudget(SearchBudget):
         return 0 if self.over() else self.options.budget - self.plans_evaluated
 
     def settled(self, plan: Sequence[int], dram_bytes: int, below: int) -> int | None:
-        """What a plan moves, given what its prices say; where these are optimistic, the evaluator is asked,
-        group by group, the largest first.
+        """DRAM bytes of a plan by exact prices; None as soon as optimistic ones are not less than `below`.
 
-        None as soon as the plan cannot move less than `below`, where that is known of optimistic prices.
+        `dram_bytes`: the sum by the prices so far. Where these are optimistic, the evaluator is asked, group
+        by group, the largest first.
         """
         settle, price = self.options.settle, self.partitions.bytes_of
         if settle is None:

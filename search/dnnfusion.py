@@ -1,6 +1,4 @@
-"""DNNFusion's planner: blocks grown from one-to-one operators, as mapping types allow;
-doubtful pairs as a latency decides.
-"""
+"""DNNFusion's planner: blocks grown from one-to-one operators by the table of mapping types."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from search.result import Result
 
 
 def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
-    """One block after the other: from the unfused one-to-one operator of the smallest result, over its
-    successors, then its predecessors.
+    """Grow blocks from seeds: the unfused one-to-one operators, that of the smallest result first.
 
-    Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last
-    operator, as its figure 3 has it; an operator joins only if no two blocks wait for each other then, and
-    the block stays legal. Doubtful pairs (yellow in table 3) are fused if the larger block takes no longer
-    than its parts by `options.latency`; without one, if it moves no more DRAM bytes. With `strict`, no block
-    has two many-to-many operators, as table 3 has it; without, pools, reductions, softmax and normalisation
-    may stand beside another (doubtful), as the paper's table 5 counts.
+    A block grows over its successors, then its predecessors. Source: DNNFusion (arXiv 2108.13342), listing 1,
+    with the type of the block in place of that of its last operator, as its figure 3 has it; an operator
+    joins only if there is no cyclic dependency between blocks then, and the block stays legal. Doubtful pairs
+    (yellow in table 3) are fused if the larger block takes no longer than its parts by `options.latency`;
+    without one, if it moves no more DRAM bytes. With `strict`, no block has two many-to-many operators, as
+    table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful),
+    as the paper's table 5 counts.
     """
     partitions = options.partitions or Partitions(model)
     budget = SearchBudget(model, options, lambda: partitions.asked)

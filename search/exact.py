@@ -144,9 +144,7 @@ class _Search:
         budget.bound = max(budget.bound, min(dropped, budget.best_bytes))
 
     def _settle(self, states: dict[int, _State]) -> None:
-        """Of a pass that was not finished: the way to the best of the states that got furthest,
-        and every other operator alone.
-        """
+        """Count the plan of an unfinished pass: the path to its best furthest state, the rest unfused."""
         furthest = max(mask.bit_count() for mask in states)
         reached = min(
             (mask for mask in states if mask.bit_count() == furthest),
@@ -195,8 +193,7 @@ def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
 
 
 def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[tuple[int, int]]:
-    """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every
-    tensor moves once.
+    """(group, DRAM bytes if every tensor moves once) of what may be executed next in the canonical order.
 
     After growing `most` sets of operators it ends with the empty group.
     """
@@ -249,9 +246,7 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
 
 
 def _last_start(flow: Dataflow, compatible: tuple[int, ...], rest: int) -> int:
-    """Highest operator that may be the lowest of the next group:
-    the first one whose own group waits for nothing.
-    """
+    """Highest operator that may be the lowest of the next group: the first whose group needs no other."""
     for i in bits(rest):
         others = rest & ~(flow.descendants[i] | 1 << i)
         if not any(flow.ancestors[joining] & others for joining in bits(compatible[i] & rest)):

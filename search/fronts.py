@@ -141,8 +141,9 @@ class _Hull:
             heappush(self.waiting, (-gain, weights, corner))
 
     def next(self) -> Vector | None:
-        """The weights by which most may be gained;
-        those below which a corner was found since are passed over.
+        """The weights that promise the largest gain; None if none are left.
+
+        Weights below which a corner was found since they were queued are skipped.
         """
         while self.waiting:
             _, weights, corner = heappop(self.waiting)
@@ -214,11 +215,10 @@ class Bend(NamedTuple):
 
 
 def knee(sizes: Sequence[float], values: Sequence[float]) -> Bend | None:
-    """The point farthest below the chord from the first point to the least one: sizes count in doublings,
-    values as they are.
+    """Knee of a falling curve: the point farthest below the chord from its first point to its least one.
 
-    None where there is no bend: fewer than three sizes up to the least value, or all of them nearly on the
-    chord.
+    Sizes count by their logarithm to base 2, values as they are. None where there is no bend: fewer than
+    three sizes up to the least value, or all of them nearly on the chord.
 
     >>> knee([1, 2, 4, 8, 16], [100, 60, 20, 15, 10])
     Bend(at=2, depth=0.38..., before=0.4, behind=0.05, end=4)

@@ -1,5 +1,6 @@
-"""The scheme of least bytes whose groups are intervals of the order of the operators, or the parts of one: a
-plan to begin with, found fast.
+"""Shortest path over the operators' order: the best scheme whose groups are intervals of it, or their parts.
+
+It is found fast, and other searches begin with it.
 
 An interval of a topological order is convex, and so are its connected parts; groups in the order of their
 intervals are executable. So the best such scheme is a shortest path over the positions in that order.

@@ -1,5 +1,4 @@
-"""NSGA-II: plans as genomes, bred for few DRAM bytes and a small buffer at once, or for little of several
-figures.
+"""NSGA-II over plans as genomes: fewest DRAM bytes and smallest buffer, or several figures at once.
 
 pymoo runs the loop; the operators are ours. Its own survival sorts floats by an unstable sort, so that ties
 fall differently from machine to machine; here ranks and crowding are exact integers.
@@ -44,8 +43,7 @@ Individual = tuple[Partition, tuple[int, ...]]
 def evolve(
     model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10
 ) -> Result:
-    """Breed plans by two-point crossover and mutation of their genomes, keep the best of old and new by
-    non-dominated sorting.
+    """Non-dominated plans in DRAM and required bytes: two-point crossover, mutation, elitist survival.
 
     A genome that is not a legal plan is replaced by that of the plan it decodes to. Genomes already in the
     population are not evaluated again. At budgets of a few thousand plans, a population of 20 came nearer to
@@ -172,8 +170,7 @@ def _breed(
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:
-    """Indices of the points that nothing dominates, then of those that only the first dominate, and so on;
-    each by DRAM bytes.
+    """Non-dominated sorting: indices of the points, front by front, each front by DRAM bytes.
 
     >>> fronts([(1, 5), (2, 2), (3, 3), (5, 1), (2, 2)])
     [[0, 1, 4, 3], [2]]
@@ -214,9 +211,7 @@ def _beats(a: Point, b: Point) -> bool:
 
 
 def by_crowding(front: Sequence[int], points: Sequence[Point]) -> list[int]:
-    """A front sorted by crowding, the loneliest first: both ends, then by the size of the gap that each
-    leaves. Copies of a point come last.
-    """
+    """Indices of a front by crowding distance: both ends, then the largest gaps, copies of a point last."""
     distinct: dict[Point, int] = {}
     for i in front:
         distinct.setdefault(points[i], i)

@@ -16,9 +16,7 @@ Latency = Callable[[int], float]  # (group) -> what running it takes, in any uni
 
 @dataclass(frozen=True, eq=False)
 class SearchOptions:
-    """Options of any search; those behind `partitions` are read by the methods whose row of `METHODS` names
-    them.
-    """
+    """Options of any search; those after `partitions` are for methods whose row of `METHODS` names them."""
 
     time_limit: float | None = None  # seconds, after which the best so far is the result; None: until done
     # asked now and then: once it says so, the search ends as it does by Ctrl-C; it may not change its mind

@@ -57,8 +57,10 @@ class Result:
 
     @property
     def proof(self) -> Proof:
-        """optimal: no scheme of this space moves less; bound: none moves less than the lower bound;
-        none: there is no bound.
+        """What is proven of the bytes.
+
+        optimal: no scheme of this space moves less; bound: none moves less than the lower bound; none: there
+        is no bound.
         """
         return (
             "optimal"
@@ -75,9 +77,7 @@ class Result:
 
 
 def unfused(model: CostModel, method: str) -> Result:
-    """Every operator alone, which is always legal: what an interrupted search has before it found
-    anything.
-    """
+    """Every operator unfused, which is always legal: the result of a search interrupted before any other."""
     groups = tuple(1 << i for i in range(len(model.dataflow)))
     dram_bytes = sum(cost.dram_bytes for cost in map(model.price, groups) if cost is not None)
     return Result(method, groups, dram_bytes, model.least_bytes, 0, len(groups), 0.0, interrupted=True)

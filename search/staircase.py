@@ -76,8 +76,9 @@ def staircase(
 def _enumerate(
     model: CostModel, buffer_need: Callable[[int], int], deadline: float
 ) -> tuple[list[int], dict[int, list[_Step]]]:
-    """All states in order of size, and the legal groups that lead on from each,
-    those that need the least buffer first.
+    """(states in order of size, per state: steps by legal groups, smallest buffer first).
+
+    Raises TooMany beyond MAX_STEPS steps, or when the time is over.
     """
     flow = model.dataflow
     levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]

@@ -1,6 +1,4 @@
-"""TVM's fusion rules: an operator joins the one that all paths from it lead to,
-if the kinds on the way allow it.
-"""
+"""TVM's fusion rules: an operator joins its post-dominator, if the patterns between them allow it."""
 
 from __future__ import annotations
 
@@ -105,9 +103,7 @@ class _Fuser:
             self._fuse(op, node.parent, INJECTIVE, INJECTIVE)
 
     def _fuse(self, op: int, sink: int, between_at_most: Pattern, sink_at_most: Pattern) -> None:
-        """Fuse an operator, and all between, with its post-dominator,
-        if the groups on the way are so simple, and the whole is legal.
-        """
+        """Fuse an operator, and all between, with its post-dominator, if patterns and legality allow it."""
         between = self.flow.descendants[op] & self.flow.ancestors[sink]
         if self.pattern[sink] > sink_at_most or any(self.pattern[i] > between_at_most for i in bits(between)):
             return
