@@ -60,9 +60,7 @@ class BeyondFormulas(Formulas):
         return self._planned("sliced", members)
 
     def by_gates(self, members: np.ndarray) -> np.ndarray:
-        """(groups,) float64, bytes, in mode gated; infinite where the group is none of a block around a
-        gate.
-        """
+        """(groups,) float64, bytes, in mode gated; infinite where the group has no gated block."""
         return self._planned("gated", members)
 
     def by_strips(self, members: np.ndarray) -> np.ndarray:
@@ -98,9 +96,7 @@ class BeyondFormulas(Formulas):
 
     @cached_property
     def _taps(self) -> list[tuple[ColumnLookup, ...] | None]:
-        """Per operator: columns that it reads of its maps;
-        None where it cannot be computed a strip at a time.
-        """
+        """Per operator: columns that it reads of its maps; None where it cannot run in strips."""
         return StripGroups(self._groups, self.max_recompute).taps
 
     def _in_strips(self, members: np.ndarray) -> np.ndarray:
@@ -129,9 +125,7 @@ class BeyondFormulas(Formulas):
         return np.where(allowed, held, np.inf).min(1) + members @ self.weight_bytes
 
     def _narrowest(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(groups,) each: columns of the narrowest result that leaves,
-        and of the narrowest map that has several columns.
-        """
+        """(groups,) int64 each: columns of the narrowest output, and of the narrowest map with several."""
         most = self.columns.max(initial=1)
         count, narrowest = np.full(len(members), most), np.full(len(members), most)
         for m in self._maps(members):
@@ -145,8 +139,10 @@ class BeyondFormulas(Formulas):
         return count, narrowest
 
     def _ends(self, members: np.ndarray, at: np.ndarray, count: np.ndarray) -> dict[int, StripEnds]:
-        """Of every map, at cuts `at` (groups, COUNTS, cuts) of results that have `count` (groups, 1, 1)
-        columns; as in `lfopt.planning.strips`.
+        """Ends of the strips of every map, as in `lfopt.planning.strips`.
+
+        `at`: (groups, COUNTS, cuts), columns at which results are cut; `count`: (groups, 1, 1), their
+        columns.
         """
         ends = dict[int, StripEnds]()
 

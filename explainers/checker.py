@@ -27,9 +27,7 @@ class Checker:
         return cls(GroupCosts(flow, hardware, scheme=scheme_with(mode), epilogue=False), mode)
 
     def need(self, mask: int) -> int:
-        """F_beta in bytes: the group runs so from a buffer iff it is larger;
-        NEVER where no buffer is large enough.
-        """
+        """F_beta in bytes: the group is valid iff the buffer is larger; NEVER where none is large enough."""
         return self.costs.modes[self.mode].need(mask)
 
 
@@ -39,7 +37,8 @@ def scheme_with(mode: LabelScheme) -> str:
 
 
 def seen(flow: Dataflow, mode: LabelScheme) -> Dataflow:
-    """A network as the scheme of a mode sees it: with elementwise operators in flight,
-    and attentions as one operator, where it has such.
+    """A network as the scheme of a mode sees it.
+
+    Where the scheme has them, elementwise operators are in flight, and an attention is one operator.
     """
     return in_flight(attending(flow)) if SCHEMES[scheme_with(mode)].flights else flow

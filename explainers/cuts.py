@@ -44,8 +44,7 @@ class GroupCuts:
         self._touched = [*_touched(flow, mask)]
 
     def through(self, u: int, v: int, most: int = MOST) -> list[Cut]:
-        """Cuts with operator u on one side and v on the other, those of the fewest elements first; at most
-        `most`.
+        """At most `most` cuts with operators u and v on different sides, fewest elements moved first.
 
         Of a producer and its reader, the producer is in `first`; two readers of one map may go either way.
         Where there are more than `most`, those taken are cheap for what the growth has met: it starts from
@@ -92,17 +91,16 @@ class GroupCuts:
 
 
 def cheapest(flow: Dataflow, mask: int, where: np.ndarray) -> list[Cut]:
-    """The cut of each link of a connected, convex group, links as positions in it (2, links),
-    that moves the fewest elements.
+    """The cut through each link of a connected, convex group that moves the fewest elements.
+
+    `where`: (2, links) int64, the links as positions in the group.
     """
     operators, through = [*bits(mask)], GroupCuts(flow, mask)
     return [through.through(operators[u], operators[v], 1)[0] for u, v in where.T.tolist()]
 
 
 def _touched(flow: Dataflow, mask: int) -> Iterator[tuple[int, int]]:
-    """(operators of the group that make or read a map, elements that move if they are on both sides) for
-    every map.
-    """
+    """Per map: (mask of the group's operators that make or read it, elements moved if a cut parts them)."""
     results: set[int] = {m for i in bits(mask) for m in flow.results[i]}
     for m in results | {o.map for i in bits(mask) for o in flow.operands[i]}:
         touched = flow.readers[m] & mask | (1 << flow.producer[m] if m in results else 0)

@@ -76,8 +76,7 @@ HELD_OUT = ("EfficientNet", "DeepLab")  # families that a split by family keeps 
 
 
 def family(name: str) -> str:
-    """Family of a network by its name, drawn networks by their cells; a name that says nothing is a family of
-    its own.
+    """Family of a network by its name, drawn networks by their cells; other names are families of their own.
 
     >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost")
     ('DeepLab', 'SSD')
@@ -88,9 +87,7 @@ def family(name: str) -> str:
 
 
 def fingerprint(flow: Dataflow) -> str:
-    """SHA-256 over names, kinds, shapes and row dependences of the operators:
-    equal for equal networks, whatever their weights.
-    """
+    """SHA-256, in hex, of the operators' names, kinds, shapes and row dependences; weights do not count."""
     digest = hashlib.sha256()
     for operator, call, operands, results in zip(
         flow.operators, flow.calls, flow.operands, flow.results, strict=True
@@ -225,9 +222,7 @@ class Shard:
 
 
 def seeds(seed: int, network: NetworkSource) -> Seed:
-    """Of the draws of a network: networks that are almost equal, such as two exports of one,
-    get groups of their own.
-    """
+    """Seed of the draws of a network, by its fingerprint: two exports of one network get other groups."""
     return seed, int(network.fingerprint[:8], 16)
 
 
@@ -396,8 +391,9 @@ class Dataset:
         return {**asdict(self.networks[n]), "scheme": self.scheme, "seed": seed, "nodes": nodes}
 
     def graphs(self, groups: Sequence[int] | np.ndarray | None = None) -> list[GroupGraph]:
-        """Graphs of some groups (of all, if not said which), in the order given, as the network reads
-        them.
+        """Graphs of groups, in the order given, as the network reads them.
+
+        `groups`: (groups,) int64, their numbers in the data set; None: all.
         """
         wanted = np.arange(len(self)) if groups is None else np.asarray(groups, np.int64)
         graphs: dict[int, GroupGraph] = {}
@@ -455,11 +451,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_OUT) -> Split:
-    """Training, validation and test: 80, 10 and 10 % of the groups at random, or whole families for the test
-    and the others 90 and 10 %.
+    """Training, validation and test parts: 80, 10, 10 % of the groups at random, or families held out.
 
-    Groups with equal graphs stay together. By family, those outside the held-out families that equal one
-    inside are in no part.
+    By family, the test part has the held-out families, and the others are 90 and 10 %; groups outside that
+    equal one inside are in no part. Groups with equal graphs stay together. Raises InvalidConfig where the
+    held-out families are none or all of the data set.
     """
     keys = np.unique(dataset.structure_hashes, return_inverse=True)[1]
     order = np.random.default_rng(seed).permutation(keys.max(initial=-1) + 1)
@@ -478,8 +474,9 @@ def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_O
 
 
 def _cut(rank: np.ndarray, among: np.ndarray, shares: tuple[float, float]) -> list[np.ndarray]:
-    """Three parts of the groups, in the order of their structures,
-    that hold these shares of them as nearly as structures can be kept whole.
+    """Numbers (part,) int64 of the groups in three parts, cut at cumulative shares; structures stay whole.
+
+    `rank`: (groups,) int64, order of their structures; `among`: (groups,) bool, the groups to part.
     """
     counts = np.bincount(rank[among], minlength=rank.max(initial=-1) + 1)
     before = np.cumsum(counts) - counts

@@ -1,5 +1,4 @@
-"""Fit the network that says how much buffer a group needs, epoch by epoch; go on where a run that was ended
-had got to.
+"""Training loop of the network that predicts a group's buffer requirement, with checkpoints to resume from.
 
 The loss is the negative logarithm of the probability density that the network gives to F_beta, and that of
 the probability it gives to running at all. Groups are shown whole, and with links cut or weighted for the
@@ -118,9 +117,9 @@ def fit(
     checkpoint: Checkpoint | None = None,
     material: Material | None = None,
 ) -> tuple[dict[str, np.ndarray], list[Epoch]]:
-    """The weights of the epoch with the smallest loss on the validation part, and all epochs.
+    """(weights of the epoch of least validation loss, by name, in the shapes of `ValidityGNN`; all epochs).
 
-    `material`: where the groups are made ready already.
+    `material`: the prepared groups, if there are already.
 
     Raises InvalidConfig where there is nothing to learn from, or no such device.
     """
@@ -216,8 +215,10 @@ def _best(history: Sequence[Epoch]) -> int:
 
 
 def _losses(outputs: Tensor, batch: Minibatch) -> Tensor:
-    """(groups,): of whether the rule is exact, of the logistic distribution of F_beta where it is not,
-    and of whether the group runs at all.
+    """(groups,) negative log-likelihood, the sum of three terms.
+
+    Of whether the rule is exact, of the logistic distribution of log2 F_beta where it is not, and of whether
+    the group never runs.
     """
     finite = batch.residual.isfinite() & (batch.never == 0)
     exact, wide = batch.residual.abs() < EXACT, spread(outputs)

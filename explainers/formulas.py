@@ -1,5 +1,4 @@
-"""What a group needs by formulas without parameters: how much buffer, told from windows, strides and sizes
-alone, without running the schedule.
+"""Buffer requirement of groups by closed formulas of windows, strides and sizes, without a schedule.
 
 Four of them, for many groups of one network at once:
 
@@ -40,8 +39,7 @@ STARTS = (True, False)  # whether contractions without another before them in th
 class RingBytes(NamedTuple):
     """Rows on chip, per group."""
 
-    # (groups, operators) bytes: of results and of maps that come in, as wide as the widest window that reads
-    # them
+    # (groups, operators) bytes: of results and inputs, as wide as the widest window that reads them
     window: np.ndarray
     kept: np.ndarray  # (groups, operators) bytes: beyond that, for readers that are behind others
 
@@ -209,9 +207,7 @@ class Formulas:
     # -- rows ------------------------------------------------------------------------------------------------
 
     def reach(self, members: np.ndarray) -> np.ndarray:
-        """(groups, operators) int64: rows that each has made when the sinks of its group have made their
-        first.
-        """
+        """(groups, operators) int64: rows each has made when the group's sinks have made their first."""
         reached = np.zeros(members.shape, np.int64)
         for i in reversed(self._operators(members)):
             rows = np.zeros(len(members), np.int64)
@@ -223,8 +219,9 @@ class Formulas:
         return reached
 
     def ring_rows(self, members: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(map, rows of the widest window that reads it, rows held), (groups,) int64 each, of mode lbdf;
-        0 in groups without the map.
+        """(map, rows of its widest window (groups,) int64, rows of its ring (groups,) int64) in mode lbdf.
+
+        Both are 0 in groups without the map.
         """
         reach = self.reach(members)
         for m in self._maps(members):
@@ -244,7 +241,10 @@ class Formulas:
             yield m, window, rows
 
     def rings(self, members: np.ndarray) -> RingBytes:
-        """Rings of mode lbdf. A map that comes in is its first reader's."""
+        """Bytes of the rings of mode lbdf, given members (groups, operators) bool.
+
+        The ring of an input belongs to its first reader.
+        """
         ring = RingBytes(np.zeros(members.shape), np.zeros(members.shape))
         for m, window, rows in self.ring_rows(members):
             owner = self._owner(members, m, self._makes(members, m))
@@ -254,9 +254,7 @@ class Formulas:
         return ring
 
     def _owner(self, members: np.ndarray, m: int, made_inside: np.ndarray) -> np.ndarray:
-        """(groups,): the operator that makes the map, or the first of the group that reads it;
-        -1 where the group does not touch it.
-        """
+        """(groups,) int64: the map's producer, else its first reader in the group; -1 if there is none."""
         owner = np.full(len(members), -1)
         for read in sorted(self.readers[m], key=lambda read: -read.reader):
             owner[members[:, read.reader]] = read.reader
@@ -301,9 +299,7 @@ class Formulas:
 
     @cached_property
     def takes_slices(self) -> np.ndarray:
-        """(operators,) bool: makes channels of its results from the same channels of what it reads; or sums
-        over them, where no view is between.
-        """
+        """(operators,) bool: computes channel by channel, or contracts over channels; no view between."""
         flow, takes = self.flow, np.zeros(len(self.flow), bool)
         for i, (row, call) in enumerate(zip(flow.specs, flow.calls, strict=True)):
             own = self.own_maps[i] if self.contracts[i] else {o.map for o in flow.operands[i]}
@@ -322,9 +318,9 @@ class Formulas:
         return takes
 
     def kinds(self, members: np.ndarray, *, sliced: bool) -> Kinds:
-        """Which maps are full and which are sliced.
+        """Which maps are full and which are sliced, given members (groups, operators) bool.
 
-        `sliced`: what contractions make that have none before them in the group.
+        `sliced`: whether the results of contractions that have none before them in the group are sliced.
         """
         flow, contracts, takes = self.flow, self.contracts, self.takes_slices
         head, segment, deep = (

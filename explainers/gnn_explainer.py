@@ -1,5 +1,4 @@
-"""GNNExplainer: a mask over the links of one group, fitted afresh for each group so that the predictor says
-*valid* without the links that it holds.
+"""GNNExplainer: a mask of links, fitted per group, without which the predictor calls the group *valid*.
 
 Source: Ying et al., NeurIPS 2019, as PyTorch Geometric implements it; that a mask holds what goes, Lucic et
 al., AISTATS 2022 (CF-GNNExplainer).

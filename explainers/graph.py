@@ -1,5 +1,4 @@
-"""A fusion group as a graph that a network reads: a row of numbers per operator, and the links between
-operators.
+"""Fusion groups as graphs for a neural network: features per operator, and links between operators.
 
 Nothing here knows the answer. The numbers are those of the paper (type of operator, input and output shape,
 weight size), in a form that does not change with the scale: sizes are shares of a unit, which is what a rule
@@ -47,8 +46,7 @@ Rule = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def columns() -> tuple[str, ...]:
-    """(FEATURES,) what each column of `GroupGraph.features` is: 0 or 1 up to "all rows", the others without a
-    unit.
+    """Names (FEATURES,) of the columns of `GroupGraph.features`: 0 or 1 up to "all rows", then ratios.
 
     >>> len(columns()) == FEATURES
     True
@@ -194,8 +192,9 @@ class GroupGraphs:
 
     @cached_property
     def _own(self) -> np.ndarray:
-        """(operators, FEATURES): what does not depend on the group, sizes in bytes; the first four sizes
-        do.
+        """(operators, FEATURES) float32: what is the same in all groups, sizes in bytes.
+
+        The first four sizes depend on the group, and are left 0.
         """
         features = np.zeros((len(self.flow), FEATURES), np.float32)
         for i, operands in enumerate(self.flow.operands):
@@ -213,8 +212,10 @@ class GroupGraphs:
         return features
 
     def _ratios(self, i: int) -> list[float]:
-        """Logarithms: channels, rows and elements of a row of the result over those of the first operand;
-        rows read for one row of the result.
+        """Four ratios, as log2 / 16.
+
+        Channels, rows and elements of a row of the result over those of the first operand; rows read for one
+        row of the result.
         """
         flow, call = self.flow, self.flow.calls[i]
         read = flow.maps[flow.operands[i][0].map].shape if flow.operands[i] else call.result
@@ -226,8 +227,10 @@ class GroupGraphs:
         return [log2(max(ratio, 2**-16)) / 16 for ratio in ratios]
 
     def _held(self, i: int) -> list[float]:
-        """Bytes of the weights, all and per channel of the result; of the first operand, and of all results:
-        one row, all, one channel of one row; of the rows that are read for one row of the result.
+        """Sizes of an operator in bytes.
+
+        Of the weights: all, and per channel of the result; of the first operand, and of all results: one row,
+        all rows, one channel of one row; of the rows that are read for one row of the result.
         """
         flow, hardware = self.flow, self.hardware
         weights = sum(
@@ -271,8 +274,10 @@ class _ReadTable:
     def of(
         self, members: np.ndarray, groups: np.ndarray, operators: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Per read of an operator of a group: position of the reader, number of the read,
-        whether the group makes what is read.
+        """(position of the reader (reads,), number of the read (reads,), made in the group (reads,) bool).
+
+        One entry per read of an operator of a group. `members`: (groups, all operators) bool; `groups` and
+        `operators`: (operators of all groups,) int64.
         """
         counts = self.counts[operators]
         reader = np.repeat(np.arange(operators.size), counts)
@@ -339,7 +344,7 @@ def _put_sizes(features: np.ndarray, column: int, sizes: np.ndarray) -> None:
 
 
 def resized(features: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Features with a unit so many times as large, one per row."""
+    """(operators, features) float32: features in units that are larger by factors (operators,)."""
     scaled = features.copy()
     logarithms = np.maximum(
         features[:, -SHARES:] * 16 - np.log2(factors).astype(np.float32)[:, None], log2(LEAST_SHARE)

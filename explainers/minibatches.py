@@ -66,7 +66,7 @@ class Minibatch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What the network takes."""
+        """Arguments of the network's `forward`."""
         return self.features, self.adjacent, self.group, self.given
 
 
@@ -82,7 +82,7 @@ class Material:
 
     @classmethod
     def of(cls, dataset: Dataset, groups: np.ndarray, cut: int, rng: np.random.Generator) -> Material:
-        """Of these groups, with links weighted in so many ways."""
+        """Material of groups (groups,) int64, by number in the data set, with `cut` weightings of each."""
         labelled = dict(zip(groups.tolist(), whole(dataset, groups), strict=True))
         checkers = {n: dataset.checker(n) for n in np.unique(dataset.network[groups]).tolist()}
         weighted: dict[int, tuple[Labelled, ...]] = {}
@@ -94,8 +94,9 @@ class Material:
         return cls(labelled, weighted)
 
     def minibatches(self, groups: np.ndarray, operators: int, least: int, device: str) -> list[Minibatch]:
-        """All of these groups, in the order given, first as they are,
-        then in every way that they are weighted.
+        """Minibatches of groups (groups,) int64, in the order given: first whole, then by each weighting.
+
+        `operators`, `least`, `device`: as `collate`.
         """
         ways = max((len(self.weighted[group]) for group in groups.tolist()), default=0)
         minibatches = collate([self.whole[group] for group in groups.tolist()], operators, least, device)
@@ -110,7 +111,7 @@ class Material:
 
 
 def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
-    """Groups as they are, in the order given."""
+    """Whole groups with their labels; groups: (groups,) int64, numbers in the data set."""
     labelled: list[Labelled] = []
     for graph, bytes_ in zip(dataset.graphs(groups), dataset.needs[groups].tolist(), strict=True):
         rule = Requirement(float(np.log2(graph.unit)), float(graph.never))
@@ -148,9 +149,7 @@ def _mixed(values: np.ndarray, shares: np.ndarray) -> list[float]:
 def collate(
     labelled: Sequence[Labelled], operators: int, least: int = 1, device: str = "cpu"
 ) -> list[Minibatch]:
-    """Minibatches of about so many operators, in order;
-    of fewer, if that makes less than `least` minibatches.
-    """
+    """Minibatches of about `operators` operators, in order; smaller, to make at least `least` of them."""
     operators = min(operators, sum(len(group.graph) for group in labelled) // least)
     minibatches: list[Minibatch] = []
     first = size = 0

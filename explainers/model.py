@@ -35,8 +35,9 @@ class LinkConv(GraphConv):
     removing = False  # whether masks of explainers say what goes, not what stays
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """x: (operators, channels); edge_index: (2, links),
-        or the symmetric matrix of neighbours; edge_weight: (links,).
+        """x: (operators, channels), edge_index: (2, links), edge_weight: (links,) -> (operators, channels).
+
+        edge_index may also be the symmetric sparse matrix of `neighbours`.
         """
         if edge_index.layout == torch.sparse_csr:  # the quick way in training
             return (self.lin_rel(_Neighbours.apply(edge_index, x)) + self.lin_root(x)).relu()
@@ -75,8 +76,9 @@ class _Neighbours(torch.autograd.Function):
 
 
 def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = None) -> Tensor:
-    """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links),
-    weighted (links,).
+    """(operators, operators) float32 sparse: symmetric adjacency of links (2, links), weights (links,).
+
+    `LinkConv` takes it in place of links.
     """
     values = np.ones(links.shape[1], np.float32) if weights is None else weights.astype(np.float32)
     adjacency = csr_array(
@@ -93,8 +95,10 @@ def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = N
 
 
 class ValidityGNN(nn.Module):
-    """Of each group: residual, logarithm of the spread, log-odds that the rule is exact,
-    and what is added to the log-odds that it never runs.
+    """Graph neural network of OUTPUTS per group.
+
+    Residual, logarithm of the spread, log-odds that the rule is exact, and what is added to the log-odds that
+    the group never runs.
     """
 
     def __init__(self, features: int = FEATURES) -> None:
@@ -106,7 +110,7 @@ class ValidityGNN(nn.Module):
 
     @classmethod
     def of(cls, weights: Mapping[str, np.ndarray]) -> ValidityGNN:
-        """The network of a `Predictor`, which does not train any further."""
+        """The network of a `Predictor` with frozen weights: name -> array in the shape of the parameter."""
         network = cls(weights["convs.0.lin_rel.weight"].shape[1])
         network.load_state_dict(
             {name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()}
@@ -116,11 +120,11 @@ class ValidityGNN(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, batch: Tensor, given: Tensor, edge_weight: Tensor | None = None
     ) -> Tensor:
-        """x: (operators, features); edge_index: as `LinkConv`; batch: (operators,) group of each; given:
-        (groups, GIVEN) -> (groups, OUTPUTS).
+        """x: (operators, features), batch: (operators,), given: (groups, GIVEN) -> (groups, OUTPUTS).
 
-        What is given of a group: by how many doublings the rule says less than the unit of its features, as
-        it does of a group in pieces; and whether it says that the group never runs, from 0 to 1.
+        edge_index, edge_weight: as `LinkConv`; batch: group of each operator. What is given of a group: by
+        how many doublings the rule says less than the unit of its features, as it does of a group in pieces;
+        and whether it says that the group never runs, from 0 to 1.
         """
         embedded, groups = self.embed(x, edge_index, edge_weight), len(given)
         return self.head(
@@ -142,8 +146,9 @@ def spread(outputs: Tensor) -> Tensor:
 
 
 def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
-    """(groups,) log-odds of being invalid; rule: (groups, 2), `Requirement` of each; buffers:
-    (groups,) logarithms of bytes.
+    """(groups,) log-odds of being invalid.
+
+    outputs: (groups, OUTPUTS); rule: (groups, 2), `Requirement` of each; buffers: (groups,), log2 of bytes.
     """
     over, certain, log_sigmoid = rule[:, 0] - buffers, outputs[:, 2], nn.functional.logsigmoid
     by_rule, learnt = over / SMALLEST_SPREAD, (over + outputs[:, 0]) / spread(outputs)
@@ -155,17 +160,19 @@ def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
 
 
 class ValidityClassifier(nn.Module):
-    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the
-    log-odds, scaled where they are large.
+    """The network as explainers see it: logits of two classes, 0 = valid and 1 = invalid.
 
-    Groups that are far too large have log-odds of hundreds. A probability of 1 has no gradient, and
-    explainers would learn nothing from it. When an explainer weighs links, the network's messages are
-    weighted, and the rule looks at the group with these links too.
+    The logits differ by the log-odds, scaled where they are large. Groups that are far too large have
+    log-odds of hundreds. A probability of 1 has no gradient, and explainers would learn nothing from it. When
+    an explainer weighs links, the network's messages are weighted, and the rule looks at the group with these
+    links too.
     """
 
     def __init__(self, network: ValidityGNN, *, removing: bool = False) -> None:
-        """`removing`: masks of explainers say which links go, so that what they look for is what must go for
-        the group to fit (counterfactuals, as in Lucic et al., AISTATS 2022); else which stay.
+        """`removing`: explainers' masks say which links go (counterfactuals), else which stay.
+
+        With `removing`, explainers look for the links that must go for the group to fit, as in Lucic et al.,
+        AISTATS 2022.
         """
         super().__init__()
         self.network = network

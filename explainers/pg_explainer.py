@@ -29,9 +29,7 @@ class LinkScores:
         )
 
     def __call__(self, embedded: np.ndarray, links: np.ndarray) -> np.ndarray:
-        """(links,) float64: the mask over links (2, links),
-        given the embeddings of operators (operators, 128).
-        """
+        """(links,) float64: mask of links (2, links), given embeddings (operators, 128)."""
         with one_thread():
             hidden = np.concatenate((embedded[links[0]], embedded[links[1]]), 1) @ self._hidden.T + self._bias
             return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
@@ -52,7 +50,11 @@ def pg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Expla
 
 
 def beside(predictor: Predictor, name: str, arrays: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Weights of an explainer that was trained for a predictor. Raises InvalidConfig."""
+    """Weights of an explainer from beside its predictor's file: name -> array in the shape that was stored.
+
+    `arrays`: names that must be there. Raises InvalidConfig where the predictor is in no file, or where
+    `read_weights` does.
+    """
     if predictor.path is None:
         raise InvalidConfig(
             f"explainer {name}: found a predictor that is in no file; accepted: one that was loaded, with "

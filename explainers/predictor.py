@@ -36,9 +36,7 @@ SMALLEST_SPREAD, LARGEST_SPREAD = 2.0**-6, 4.0  # doublings
 
 
 class Forecast(NamedTuple):
-    """What groups need: the logarithm to base 2 of F_beta is as the rule says, or else logistic,
-    unless they never run.
-    """
+    """Distribution of log2 F_beta per group: the rule's value, or else logistic, unless it never runs."""
 
     rule: np.ndarray  # (groups,) float64: doublings of a byte
     mean: np.ndarray  # (groups,) float64: where the rule is not exact
@@ -67,9 +65,7 @@ class Predictor:
     """A trained predictor of what groups need."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], path: Path | None = None) -> None:
-        """`weights` are those of `explainers.model.ValidityGNN`, by its names; `path`:
-        the file that they come from.
-        """
+        """`weights`: parameters of `explainers.model.ValidityGNN`, by its names; `path`: their file."""
         self.weights, self.path = dict(weights), path
         # (2 x channels in, channels out): of neighbours, then of the operator itself; bias
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
@@ -152,9 +148,11 @@ class Predictor:
 
 
 def shown(query: ValidityQuery) -> np.ndarray:
-    """(operators, SHOWN) float32: what an explainer must know beside embeddings, which see four links far and
-    no buffer: how far the rule is from the buffer, the same for all; an operator's share of the weights and
-    of the rows read for one row; and that of all operators up to it, in their order.
+    """(operators, SHOWN) float32: features of an explainer beside embeddings.
+
+    Embeddings see four links far and no buffer. The features: how far the rule is from the buffer, the same
+    for all; an operator's share of the weights and of the rows read for one row; and that of all operators up
+    to it, in their order.
     """
     graph = query.graph
     over = np.clip(np.log2(graph.unit / query.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
@@ -164,8 +162,9 @@ def shown(query: ValidityQuery) -> np.ndarray:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """For products of small matrices: threads would wait for one another for longer than they work,
-    by far where cores are shared.
+    """Limit BLAS to one thread, for products of small matrices.
+
+    More threads would wait for one another for longer than they work, by far where cores are shared.
     """
     return _blas().limit(limits=1)
 
@@ -186,8 +185,9 @@ def softplus(x: np.ndarray) -> np.ndarray:
 
 
 def scale(logits: np.ndarray) -> np.ndarray:
-    """(groups,): what brings log-odds of whole groups down to LARGEST, for explainers:
-    those of hundreds would tell them nothing.
+    """(groups,) float64: factor that brings logits (groups,), log-odds of whole groups, down to LARGEST.
+
+    It is for explainers: log-odds of hundreds would tell them nothing.
     """
     return LARGEST / np.maximum(np.abs(logits), LARGEST)
 
@@ -211,7 +211,10 @@ def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
 
 
 def read_weights(path: Path, *names: str) -> dict[str, np.ndarray]:
-    """Arrays of a .safetensors file, these among them. Raises InvalidConfig."""
+    """Arrays of a .safetensors file by name, in the shapes that were stored.
+
+    `names`: arrays that must be there. Raises InvalidConfig where one is missing or the file is unreadable.
+    """
     try:
         arrays = load_file(path)
     except (OSError, SafetensorError) as error:

@@ -97,8 +97,9 @@ def rg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Expla
 
 
 def link_scores(order: list[int], explained: int, links: np.ndarray, size: int) -> np.ndarray:
-    """(links,) float64 from the order in which operators were chosen; `explained` of them are the
-    explanation.
+    """(links,) float64: scores of links (2, links) by the order in which operators were chosen.
+
+    The first `explained` of `order` are the explanation; `size`: operators of the group.
 
     >>> link_scores([1, 0, 2], 2, np.array([[0, 1], [1, 2]]), 3)
     array([1.75, 0.5 ])

@@ -1,5 +1,4 @@
-"""Groups drawn as a random search draws them, thinned so that every buffer size has groups on either side of
-its border.
+"""Groups sampled from random searches, stratified by F_beta: valid and invalid ones at every buffer size.
 
 Left as drawn, most groups are far too large or far too small for whatever buffer. So of all that were drawn,
 about equally many are taken from each doubling of F_beta, as far as they go round. That gives the shares that
@@ -50,9 +49,7 @@ class Sample:
 
 
 def sample(checker: Checker, draw: Draw, count: int, seed: Seed) -> Sample:
-    """Up to `count` different groups, spread over the strata of F_beta; fewer where so many do not turn
-    up.
-    """
+    """Up to `count` different groups, spread over the strata of F_beta; fewer where no more turn up."""
     pool = _pool(checker, draw, count, seed)
     masks = list(pool)
     needs = np.array([checker.need(mask) for mask in masks], np.int64)
@@ -80,9 +77,7 @@ class _Origin(NamedTuple):
 
 
 def _pool(checker: Checker, draw: Draw, count: int, seed: Seed) -> dict[int, _Origin]:
-    """All groups of so many draws that every stratum can be filled with different structures,
-    as far as patience goes.
-    """
+    """Groups of draws, until every stratum has enough different structures or patience is at its end."""
     pool: dict[int, _Origin] = {}
     structures: set[int] = set()
     filled = np.zeros(STRATA, np.int64)
@@ -115,7 +110,7 @@ def _fits(checker: Checker, beta: int) -> Fits:
 
 
 def strata(needs: np.ndarray) -> np.ndarray:
-    """Per F_beta: how many of EDGES are at or below it.
+    """(groups,) int64: stratum of needs (groups,) int64, F_beta in bytes: how many EDGES are at or below it.
 
     Every beta is an edge, so in a stratum all groups are valid at a beta, or none is.
     """
@@ -174,9 +169,7 @@ def parts(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def structure_hashes(groups: GroupGraphs, masks: Sequence[int]) -> np.ndarray:
-    """(groups,) uint64: equal for groups with the same features and links, such as those of repeated
-    blocks.
-    """
+    """(groups,) uint64: hashes of features and links, equal for the groups of repeated blocks."""
     hashes = np.empty(len(masks), np.uint64)
     for first, batch in batches(groups, masks):
         for k, (features, links) in enumerate(parts(batch), first):
@@ -186,8 +179,9 @@ def structure_hashes(groups: GroupGraphs, masks: Sequence[int]) -> np.ndarray:
 
 
 def gated(flow: Dataflow) -> bool:
-    """Whether a map is scaled channel by channel by what is computed from itself,
-    as in squeeze-and-excite: mode brr is not for such networks.
+    """Whether a map is scaled per channel by a function of itself, as in squeeze-and-excite.
+
+    Mode brr is not for such networks.
     """
     for i, operator in enumerate(flow.operators):
         operands = flow.operands[i]

@@ -1,9 +1,9 @@
-"""What the groups of one network need by a rule without parameters: where a network that learns begins, and
-what an explainer sees change.
+"""Rule without parameters for the buffer requirement of groups of one network, under one scheme.
 
-The rule of a mode is its formula (`explainers.formulas`, `explainers.beyond_formulas`), that of a scheme the
-least over its modes. A group that never runs by the rule counts with all its maps and weights whole: more
-than any group that can run, and the more, the larger the group.
+A network that learns begins with it, and an explainer sees it change as links go. The rule of a mode is its
+formula (`explainers.formulas`, `explainers.beyond_formulas`), that of a scheme the least over its modes. A
+group that never runs by the rule counts with all its maps and weights whole: more than any group that can
+run, and the more, the larger the group.
 
 An explainer takes links away, or weighs them. Without some links, a group is in pieces, and needs what the
 neediest piece needs, each with rows of its own at the border. Between links that are there and links that are
@@ -100,8 +100,9 @@ class SchemeRule:
         self._known: dict[int, np.ndarray] = {}
 
     def evaluate(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(groups, operators) bool -> (groups,) float64: bytes, at least 1; (groups,) bool:
-        whether they never run.
+        """(bytes (groups,) float64, at least 1; whether they never run (groups,) bool).
+
+        `members`: (groups, operators) bool.
         """
         bytes_needed = np.min([FORMULAS[mode](self._formulas, members) for mode in self.modes], 0)
         never = ~np.isfinite(bytes_needed)

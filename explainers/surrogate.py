@@ -1,5 +1,4 @@
-"""What an expensive judge would say of groups, told without asking it: how much each costs, and how far that
-may be off.
+"""Surrogate of an expensive cost model of groups: an estimate of the cost, and of its error.
 
 A judge takes milliseconds to seconds a group: cycles take a schedule and its timing. The estimate begins with
 a roofline, what the compute engine takes on whole maps or the port takes to move the group's bytes, whichever
@@ -77,8 +76,9 @@ class Rooflines:
 
     @cached_property
     def _own(self) -> np.ndarray:
-        """(operators, figures): cycles and commands at each of HEIGHTS, bytes of weights,
-        cycles of each of BUSY, kinds.
+        """(operators, figures) float64.
+
+        Cycles and commands at each of HEIGHTS, bytes of weights, cycles of each of BUSY, kinds.
         """
         flow, of = self.costs.dataflow, self.costs.hardware.constant_bytes
         rows: list[list[float]] = []
@@ -184,7 +184,7 @@ class Surrogate:
         return cls(Trees.of(arrays, "mean"), Trees.of(arrays, "doubt"))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a file holds."""
+        """Arrays of a file by name: the fields of both `Trees`, and names of columns (bytes,) uint8."""
         names = np.frombuffer("\n".join(COLUMNS).encode(), np.uint8)
         return {"columns": names, **self.mean.arrays("mean"), **self.doubt.arrays("doubt")}
 

@@ -84,8 +84,9 @@ def train(
 
 
 def freed(predictor: Predictor, questions: Sequence[ValidityQuery]) -> list[np.ndarray]:
-    """(links,) float64 of every group: doublings that the needier half of a link's cheapest cut needs less
-    than the group, as the predictor says.
+    """Per group, (links,) float64, doublings: what a link's cheapest cut saves, by the predictor.
+
+    The needier half of the cut needs so much less than the group.
     """
     per_group: list[np.ndarray] = []
     for query in questions:
@@ -101,14 +102,15 @@ def freed(predictor: Predictor, questions: Sequence[ValidityQuery]) -> list[np.n
 
 
 def _needed(predictor: Predictor, query: ValidityQuery, masks: Sequence[int]) -> np.ndarray:
-    """(groups,) doublings of a byte: where the rule is thought exact, what it says;
-    what never runs counts as the rule counts it.
+    """(groups,) float64, log2 of bytes: the rule's requirement where it is likely exact, else the mean.
+
+    What never runs counts as the rule counts it.
     """
     forecast = predictor.forecast(query.rule.groups.batch(masks))
     return np.where(forecast.exact > 0, forecast.rule, forecast.mean)
 
 
 def shares(freed_bytes: np.ndarray) -> np.ndarray:
-    """As shares of the most that any link of the group frees, from 0 to 1."""
+    """(links,) float32, 0 to 1: freed_bytes (links,) as shares of the most that a link of the group frees."""
     most = max(float(freed_bytes.max(initial=0)), 1e-6)
     return np.clip(freed_bytes / most, 0, 1).astype(np.float32)

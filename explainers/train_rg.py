@@ -1,5 +1,4 @@
-"""Train RG-Explainer's agent for a predictor that stands: first to follow an example, then by policy
-gradient.
+"""Train RG-Explainer's agent for a frozen predictor: first by imitation, then by policy gradient.
 
 The example begins at an end of the link that is worth the most, and goes on along the link that is worth the
 most of those that lead on, as long as one is worth an operator's price. A link is worth how much less the
@@ -69,8 +68,7 @@ class Padded:
 
     questions: Sequence[ValidityQuery]
     worth: Sequence[np.ndarray]  # (links,) of each: what a cut frees, as a share of the most that one does
-    # (groups, choices) int64: the operators that the example chooses, then stops, which are as many as
-    # operators
+    # (groups, choices) int64: operators that the example chooses, then stops, each the number of operators
     examples: Tensor
     embedded: Tensor  # (groups, operators, channels)
     present: Tensor  # (groups, operators) bool
@@ -84,9 +82,7 @@ class Padded:
         examples: Sequence[list[int]],
         embedded: Sequence[np.ndarray],
     ) -> Padded:
-        """These groups, with what their links are worth, what the example chooses,
-        and the embeddings of their operators.
-        """
+        """These groups: worth (links,), examples in order, embedded (operators, channels), of each."""
         count, most = len(questions), max(map(len, embedded))
         shown = np.full((count, max(map(len, examples)) + 1), most)
         for k, example in enumerate(examples):
@@ -188,15 +184,14 @@ def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> li
 
 
 def part_of(query: ValidityQuery, chosen: Iterable[int]) -> ValidityQuery:
-    """Whether the chosen operators, positions in the group, run as a group of their own from the same
-    buffer.
-    """
+    """The question whether the chosen operators, by position, run as a group from the same buffer."""
     return replace(query, mask=sum(1 << query.graph.operators[k] for k in chosen))
 
 
 def rewards(groups: Padded, drawn: Drawn, settings: RGSettings) -> Tensor:
-    """(groups,): for every operator but the first, the share of the best link that takes it in,
-    less its price, the later the less.
+    """(groups,) float32: discounted sum over the chosen operators but the first.
+
+    Of each, the worth of the best link that takes it in, less its price.
     """
     chosen, order = drawn.chosen.numpy(), drawn.order.numpy()
     totals = np.zeros(len(chosen))
@@ -262,9 +257,7 @@ def train(
 
 
 def _better(reward: Tensor, drawn: Drawn, settings: RGSettings) -> Tensor:
-    """What policy gradient makes larger: explanations that are better than the others of their group,
-    and not being sure.
-    """
+    """Objective of policy gradient: likelihood weighted by advantage over the group's mean, plus entropy."""
     each = reward.view(-1, settings.drawn)
     better = (each - each.mean(1, keepdim=True)).flatten()
     return (better / (better.std() + 1e-6) * drawn.likelihood + settings.entropy * drawn.entropy).mean()

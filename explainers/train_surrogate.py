@@ -32,8 +32,9 @@ ROUNDS, DOUBT_ROUNDS = 300, 60  # trees: of the mean, of the spread
 
 
 def fit(columns: np.ndarray, above: np.ndarray, families: Sequence[str]) -> Surrogate:
-    """`columns`: (groups, columns); `above`: (groups,) log2 of the cost over the roofline; `families`:
-    per group, of its network.
+    """Boosted trees of columns (groups, columns) -> above (groups,), log2 of the cost over the roofline.
+
+    `families`: per group, the family of its network. Errors are fitted on families left out.
     """
     of = np.asarray(families)
     names = np.unique(of)
