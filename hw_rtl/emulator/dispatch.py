@@ -1,6 +1,4 @@
-"""What the sequencer hands out: commands with the numbers of their turn, the entry they name,
-and what they wait for.
-"""
+"""Jobs that the sequencer dispatches: commands with their values, the entry they name, and their waits."""
 
 from __future__ import annotations
 

@@ -102,5 +102,5 @@ def _factors(
 
 
 def wrapped(sums: np.ndarray) -> np.ndarray:
-    """Sums cut to int32, as hardware does: int64."""
+    """int64, same shape as sums: sums wrapped to int32, as in hardware."""
     return sums.astype(np.int32).astype(np.int64)

@@ -18,8 +18,10 @@ class ProgramError(ValueError):
 
 
 class Hazard(ValueError):
-    """Two commands touch the same word, one of them writes it, and no wait orders them;
-    or a word is read that nothing has written.
+    """Data race or uninitialised read.
+
+    Two commands touch the same word, one of them writes it, and no wait orders them; or a word is read that
+    nothing has written.
     """
 
 

@@ -1,6 +1,4 @@
-"""DRAM and the words on chip: what they hold, what has been read and written, and what has been made of
-it.
-"""
+"""DRAM and the memories on chip: contents, bytes read and written, and the numbers that words stand for."""
 
 from __future__ import annotations
 

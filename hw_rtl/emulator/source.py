@@ -70,8 +70,9 @@ def source_of(program: bytes) -> ProgramSource:
 
 
 def _loop_fault(command: Command, first_words: Sequence[int], end: int) -> Fault | None:
-    """What is wrong with the loops at this command, whose last word is `end` - 1,
-    inside loops that begin at those words.
+    """Fault of the loops at this command, or None.
+
+    `first_words`: where the loops begin that it is in, outermost first; `end`: the word after the command.
     """
     if first_words and end - first_words[0] > LOOP_WORDS:
         return Fault(Error.LOOP, f"the loop at word {first_words[0]} has more than {LOOP_WORDS} words")

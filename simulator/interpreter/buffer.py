@@ -64,9 +64,7 @@ class RowRun(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class RingBuffer:
-    """The same part of every row of a map, in the slots of a place:
-    row r in slot (r + shift) modulo their number.
-    """
+    """Rows of a map, the same part of each, in a place: row r in slot (r + shift) modulo their number."""
 
     name: str
     frame: Box  # the part of a row; (0, 1) along the axis of rows
@@ -100,7 +98,10 @@ class RingBuffer:
         )
 
     def read(self, part: Box, first: int, stop: int) -> np.ndarray | None:
-        """A part of rows, a view where they lie one after the other; None if not all of it is here."""
+        """(extents of the part, of its rows) values in rows `first` to `stop`; None if any is missing.
+
+        A view where the rows lie one after the other.
+        """
         slots = len(self.rows)
         if stop - first > slots or not (part == self.frame or within(part, self.frame)):
             return None
@@ -132,7 +133,7 @@ class RingBuffer:
         self.rows[run.slots] = rows
 
     def write(self, run: RowRun, part: Box, values: np.ndarray, valid: np.ndarray | None = None) -> None:
-        """Write a part of rows that it holds; `valid`: which elements of it, if not all."""
+        """Write values (extents of the part) of rows that it holds; `valid`: same shape, bool; None: all."""
         index = self._index(part, run)
         self.values[index] = values
         if self.valid is not None:
@@ -317,12 +318,13 @@ class Buffer:
         sums: bool = False,
         together: bool = False,
     ) -> None:
-        """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take
-        the bytes of accumulators.
+        """Write a box of a map, row by row, into the slots from `number` on.
 
-        A slot that has room for whole rows takes every part of one where it belongs. Else a part joins what
-        the slot holds of its row, if there is room for both, or takes its place. `together`: no row may take
-        the slot of another.
+        `values`: (extents of the box); `shape`: of the map. Partial sums (`sums`) take the bytes of
+        accumulators. A slot that has room for whole rows takes every part of one where it belongs. Else a
+        part joins what the slot holds of its row, if there is room for both, or takes its place. `together`:
+        no row may take the slot of another. Raises Overrun for more rows than slots then, or bytes that do
+        not fit.
         """
         axis = row_axis(shape)
         first, stop = (0, 1) if axis is None else box[axis]
@@ -433,7 +435,7 @@ class Buffer:
     def write_block(
         self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int
     ) -> None:
-        """Write a block of a constant into a slot."""
+        """Write a block of a constant, values (extents of the box), into a slot; `size`, `offset`: bytes."""
         where = self._occupy(place, size, offset, constant=True)
         start = where.address + number % where.slots * where.slot_bytes + offset
         self._claim(place, start, size)
@@ -445,7 +447,7 @@ class Buffer:
         self._blocks[name] = [*(other for other in self._blocks.get(name, ()) if other.alive), block]
 
     def read_block(self, name: str, box: Box) -> np.ndarray:
-        """A part of a constant that is here."""
+        """(extents of the box) values of a constant on chip. Raises NotOnChip if no block has all of them."""
         for block in reversed(self._blocks.get(name, [])):
             if block.alive and within(box, block.frame):
                 return block.values[slices(box, block.frame)]

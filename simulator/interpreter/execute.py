@@ -1,5 +1,4 @@
-"""Execute a Plan step by step, holding no more than the plan says is on chip, and count the bytes that cross
-the memory port.
+"""Execute a plan step by step within the buffer that it claims, and count the bytes that cross the DRAM port.
 
 Every number that comes out of here is counted: elements that were really copied, addresses that were really
 written. What an operator reads is worked out from the operator, not from the plan. A row that is not on chip,
@@ -107,8 +106,7 @@ class Execution:
 def execute(
     plan: Plan, graph: Graph, inputs: Mapping[str, np.ndarray], progress: Progress | None = None
 ) -> Execution:
-    """Run the plan of this graph on these inputs (by graph input, whole tensors of the type that the graph
-    has).
+    """Run the plan of this graph on inputs: name of a graph input -> array in its shape and dtype.
 
     Raises Violation if the plan cannot be carried out, MissingValues if the model has no weights, InvalidPlan
     if it is not a plan of this graph.
@@ -173,7 +171,10 @@ class Machine:
     # -- groups ----------------------------------------------------------------------------------------------
 
     def run(self, group: PlannedGroup) -> GroupExecution:
-        """Run one group."""
+        """Run one group.
+
+        Raises InvalidPlan for a node that is not in the model, Violation where a step cannot be carried out.
+        """
         if unknown := [name for name in group.nodes if name not in self.calls]:
             raise InvalidPlan(f"group {group.id}: node {unknown[0]!r} is not in the model")
         for name in (n for node in group.nodes for n in self.results[node]):
@@ -253,7 +254,10 @@ class Machine:
         )
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """The graph's outputs. Raises Violation if an element of one was never stored."""
+        """The graph's outputs: name -> array in its shape and dtype.
+
+        Raises Violation if an element of one was never stored.
+        """
         arrays: dict[str, np.ndarray] = {}
         for name in self.graph.outputs:
             if name in self.graph.constants:
@@ -379,9 +383,7 @@ class Machine:
             raise IndexError(f"box {_text(box)} is not in {name!r} of shape {list(shape)}")
 
     def _count(self, step: Transfer, size: int, source: str = "") -> None:
-        """Count bytes under their class and under the tensor in memory:
-        `source`, or the map behind the step's tensor.
-        """
+        """Count bytes by class, and by tensor in memory: `source`, or the root map of the step's tensor."""
         kind = ("l2 written" if step.store else "l2 read") if step.kind == "l2" else step.kind
         self.counted[kind] = self.counted.get(kind, 0) + size
         by_tensor = self.stored if step.store else self.loaded
@@ -496,8 +498,9 @@ class Machine:
                 )
 
     def _called(self, step: Compute) -> tuple[Call, tuple[str, ...]]:
-        """The operator that a step computes, an attention where it names all its parts,
-        and those that follow in flight.
+        """(operator that a step computes, names of those that follow in flight).
+
+        An attention is one operator where the step names all its parts.
         """
         attention, then = self.attentions.named(step)
         return self.calls[step.operator] if attention is None else attention.call, then
@@ -533,8 +536,9 @@ class Machine:
     def _operand(
         self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None
     ) -> Part:
-        """What an operator reads of one operand, from the buffer;
-        shapes, axes and scalars come with the command.
+        """Part of one operand that an operator reads, from the buffer.
+
+        Shapes, axes and scalars come with the command.
         """
         if name in self.graph.constants:
             if (call.operator.name, name) not in self.weights:

@@ -1,6 +1,4 @@
-"""A second level of memory in an execution: bytes with addresses,
-each of which belongs to the map that was last written there.
-"""
+"""Second level of memory in an execution: each byte belongs to the map that was last written there."""
 
 from __future__ import annotations
 
@@ -54,8 +52,9 @@ class SecondLevelMemory:
             )
 
     def _addresses(self, name: str) -> np.ndarray:
-        """Of every element its first byte: rows lie one after the other,
-        and in a row the other axes in order.
+        """(shape of the map) int64: address of every element, in bytes; rows one after the other.
+
+        In a row, the other axes are in order.
         """
         entry, shape = self.entries[name], self.graph.shape(name)
         axis = row_axis(shape)

@@ -18,8 +18,9 @@ class Spending:
     spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
 
     def transfer(self, size: int, access: DramAccess, weights: int = 0) -> None:
-        """So many bytes between DRAM and the chip, in so many bursts and pages; `weights`:
-        those of them that go where weights lie.
+        """Add a transfer of `size` bytes between DRAM and the chip, `weights` of them of weights.
+
+        `access`: its bursts and pages in DRAM.
         """
         table = self.hardware.energy
         self.spent["dram_pj"] += (

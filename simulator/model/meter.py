@@ -1,5 +1,4 @@
-"""What a group would take on the chip: DRAM bytes, cycles and energy of its steps, and what no steps could
-take less than.
+"""Figures of groups on the chip: DRAM bytes, cycles and energy of their steps, and lower bounds.
 
 For searches: bounds first, for many groups; then the model (`simulator.model.timing`), for those that may be
 worth it.
@@ -42,8 +41,9 @@ class Meter:
     """Figures of groups of one dataflow, in which operators may be in flight; steps name them one by one."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, known: Meter | None = None) -> None:
-        """`known`: of the same dataflow and chip, but for the size of the buffer, on which cycles do not
-        depend; what it timed is not timed again.
+        """`known`: a meter of the same dataflow and chip, whose cycles are reused.
+
+        Its buffer may have another size, on which the cycles of steps do not depend.
         """
         self.flow, self.hardware = flow, hardware
         self.accelerator = Accelerator(Dataflow.of(flow.graph), hardware)

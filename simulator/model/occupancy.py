@@ -1,5 +1,4 @@
-"""How full the buffer is while a group runs: for every place, the slots whose content will still be read,
-step by step.
+"""Occupancy of the buffer while a group runs: live slots of every place, step by step.
 
 A slot is taken from the step that writes it to the last step that reads what was written. What a step reads
 follows from the operator table, as for whoever executes the plan; the schedule itself does not say when a
@@ -80,8 +79,9 @@ def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: i
 
 
 def lives(group: PlannedGroup, flow: Dataflow, commands: Sequence[Step]) -> Sequence[tuple[int, int, int]]:
-    """(place, number of the command that writes one of its slots, number of the last one that needs what it
-    wrote). `commands`: of all steps.
+    """Live ranges of slots: (place, number of the writing command, number of the last command that reads).
+
+    `commands`: of all steps, in order.
     """
     walk = _SlotWalk(group, flow)
     for number, command in enumerate(commands):
@@ -104,7 +104,10 @@ def _done(group: PlannedGroup, flow: Dataflow) -> _SlotWalk:
 
 
 def step_at(nodes: Sequence[Node], number: int) -> Step:
-    """One step of those that `unfold` walks, found without walking."""
+    """The step of this number among those that `unfold` walks, found without walking.
+
+    Raises IndexError where there are fewer.
+    """
     iterations: list[int] = []
     while True:
         for node in nodes:
@@ -335,9 +338,7 @@ class _SlotWalk:
                     )
 
     def _attend(self, attention: RecognisedAttention, step: Compute, by: Stride, now: int) -> None:
-        """One block of keys of an attention: everything that lies here of what it reads, the sums,
-        and at last the result.
-        """
+        """Touch what one block of keys of an attention uses: operands on chip, sums, at last the result."""
         names = {*attention.call.operator.inputs}
         for m in {self.map_of[name] for name in names if name in self.map_of} & self.place_of.keys():
             self._touch_all(self.place_of[m], now)

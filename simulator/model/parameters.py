@@ -1,6 +1,4 @@
-"""Factors and tables of quantised operators in their stores beside the buffer:
-when they are there, and when others may overwrite them.
-"""
+"""Residency of factors and tables of quantised operators in their stores beside the buffer."""
 
 from __future__ import annotations
 
@@ -15,8 +13,9 @@ from lfopt.planning.parameter_store import ParameterStore, parameter_space
 
 
 class ParameterResidency:
-    """Of every operator that has parameters in a store: where they lie, and when they were loaded and last
-    used. Groups overwrite those before.
+    """Where an operator's parameters lie in their store, when they were loaded and last used, in cycles.
+
+    Groups overwrite the parameters of those before.
     """
 
     def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:

@@ -1,5 +1,4 @@
-"""Commands of the accelerator in their three queues: loads, stores, computations; what each waits for, and
-when it runs.
+"""The accelerator's three command queues, loads, stores and computations: waits and start times.
 
 `simulator.model.engines` says what a command takes. Every parameter is a field of `Hardware`.
 """
@@ -143,9 +142,7 @@ class Queues:
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
 
     def ahead(self) -> Queues:
-        """The same moment, to see what would come of a group that begins now; these queues stay as they
-        are.
-        """
+        """A copy of the queues as they are now, to time a group that begins now."""
         fork = Queues(self.flow, self.index, self.hardware)
         fork._spans = self._spans
         fork.users, fork.traces, fork.parameters, fork.sent = (
@@ -161,9 +158,7 @@ class Queues:
         return fork
 
     def begin(self, nodes: Sequence[Node], places: Sequence[Place]) -> None:
-        """The next group begins: it finds nothing on chip,
-        but waits for those who still use the bytes of its places.
-        """
+        """Begin the next group, which finds nothing on chip and waits for earlier users of its bytes."""
         self.parameters.begin(nodes)
         self.traces = [trace for trace in self.traces if max(trace[2:]) > self.entered]
         self.traces += [trace for users in self.users for trace in users.traces(self.entered)]

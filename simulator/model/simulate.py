@@ -1,5 +1,4 @@
-"""Carry a plan out on paper: what every group and every tensor moves, and what that costs in cycles and
-energy.
+"""Simulate a plan by its cost model: DRAM bytes by group and by tensor, cycles and energy.
 
 Bytes have one expression: the sum of `Transfer.bytes` over the steps of a group. Groups without steps
 contribute the bytes that the plan gives them and are marked `by_formula`. Cycles (`simulator.model.timing`)
@@ -295,9 +294,9 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator, 
 
 
 def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
-    """The bytes that the plan gives; operators on whole tensors, one transfer for each tensor, transfers and
-    computation fully overlapped.
+    """Tally of a group without steps: the plan's bytes, operators on whole tensors.
 
+    One transfer for each tensor; transfers and computation overlap fully.
     Bytes beyond every tensor once go to what the first operator reads, its first map or its largest weight,
     and to the first map stored.
     """
@@ -380,9 +379,7 @@ def _total_cycles(cycles: Sequence[Cycles]) -> Cycles:
 
 
 def _overlap(groups: Sequence[PlannedGroup], reports: Sequence[GroupReport], accelerator: Accelerator) -> int:
-    """Cycles in which a group runs beside the one before it;
-    where either is not timed step by step, none are known.
-    """
+    """Cycles in which groups run beside the one before; 0 where either is not timed step by step."""
     overlap = 0
     for exact, row in groupby(
         zip(groups, reports, strict=True), lambda pair: pair[1].cycles.timing == "exact"
@@ -423,8 +420,9 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
 
 
 def check_steps(plan: Plan, flow: Dataflow) -> None:
-    """Raise InvalidPlan unless the groups partition the operators, and every step names places,
-    tensors and boxes that exist.
+    """Check that groups partition the operators, and that steps name places, tensors and boxes that exist.
+
+    Raises InvalidPlan otherwise.
     """
     left = {operator.name for operator in flow.operators}
     maps, attentions = {tensor.name for tensor in flow.maps}, attentions_of(flow)
