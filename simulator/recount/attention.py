@@ -1,6 +1,4 @@
-"""Attention as one operator, as the steps of a group claim it:
-its operands, what it keeps between blocks of keys, the keys that are added.
-"""
+"""Attentions as single operators in steps: operands, state between blocks of keys, and the keys added."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from simulator.recount.schedule import Computation, StepBox, describe
 
 
 def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
-    """The network with these attentions as operators, each named as its first part, in the place of its
-    last.
-    """
+    """The network with these attentions as operators, named as their first parts, in place of the last."""
     fused = copy(net)
     fused.reads, fused.makes, fused.constants, fused.calls = (
         dict(net.reads),
@@ -132,9 +128,7 @@ def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
 
 
 def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
-    """Whether an operand is the queries of one head at a time, whose results are no longer:
-    each may be written where its query was.
-    """
+    """Whether an operand is the queries of a single head, and each result fits in place of its query."""
     form = form_of(call)
     if form.uses[index][1] != "queries" or form.mixing.result[-1] > form.product.shape(0)[-1]:
         return False
@@ -146,9 +140,7 @@ def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
 
 
 def key_problems(op: str, computations: Sequence[Computation], call: Call) -> Iterator[str]:
-    """Of every part of the result, each key that is seen is added once,
-    in one row of steps from the first to the last.
-    """
+    """Problems unless, for every part of the result, each key in view is added once, in consecutive steps."""
     form = form_of(call)
     runs: list[tuple[int, Box, Span, Computation]] = []
     for one in computations:

@@ -1,6 +1,4 @@
-"""Operators that compute again what others do: whether they are what the plan says,
-and the network without them.
-"""
+"""Recomputed operators: whether they are the copies that the plan claims, and the network without them."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from lfopt.ir import Copy, Graph, Operator
 
 
 def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
-    """What is wrong with what the plan says of copies:
-    each does what its original does, with operands that are the same or copies of them.
+    """Problems of the copies that a plan claims.
+
+    Each must do what its original does, with operands that are the same or copies of them.
     """
     by_name = {op.name: op for op in graph.operators}
     same: dict[str, str] = {}  # tensor made by a copy -> the one that the original makes

@@ -1,6 +1,4 @@
-"""Flights: elementwise operators that are computed on each element as it is made,
-as the steps of a group claim them.
-"""
+"""Flights in steps: elementwise operators that are computed on each element as it is made."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def _size(dtype: str) -> int:
 
 
 def with_flights(net: RecountNetwork, flights: Iterable[tuple[str, ...]]) -> RecountNetwork:
-    """The network with each of these flights as one operator, named as its first, in the place of its
-    last.
-    """
+    """The network with these flights as single operators, named as their first, in place of the last."""
     fused = copy(net)
     fused.reads, fused.makes, fused.constants = dict(net.reads), dict(net.makes), dict(net.constants)
     fused.maker, fused.position, fused.operators = dict(net.maker), dict(net.position), dict(net.operators)

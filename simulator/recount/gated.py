@@ -1,5 +1,4 @@
-"""Groups around a barrier: what they keep between their two phases, what comes back or is made again, and how
-often the rest is loaded.
+"""Groups around a barrier: spills, recomputation and repeated loads between their two phases.
 
 A *barrier* is a map that is reduced over its rows by operators whose results gate it. By operator: `folds`
 reduce it, `vectors` make one row of what they make, what is `behind` takes the map and those vectors, and the
@@ -151,8 +150,9 @@ def _parts(schedule: GroupSteps, gate: GateBarrier) -> int:
 
 
 def _map(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Iterator[str]:
-    """Of the map that waits: what is stored comes back for every part of the result;
-    of one from outside, what is not kept.
+    """Problems of the gated map's traffic.
+
+    What is stored of it is loaded again for every part of the result; of an input, what is not kept.
     """
     shape = schedule.net.graph.shape(gate.map)
     loads, stores = (
@@ -196,8 +196,9 @@ def _remade(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Fraction | s
 
 
 def _loaded(schedule: GroupSteps, name: str, totals: Sequence[Fraction], parts: int) -> Iterator[str]:
-    """A tensor passes so many times; if that is no whole number, on average:
-    once, and for every part where slices are made again.
+    """Problems of a tensor that must be loaded one of `totals` times.
+
+    A fraction is an average: once, and again for every part where slices are recomputed.
     """
     shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
     grid = times_covered(shape, boxes)
@@ -212,9 +213,7 @@ def _loaded(schedule: GroupSteps, name: str, totals: Sequence[Fraction], parts: 
 
 
 def band_rows(schedule: GroupSteps) -> tuple[int, int]:
-    """The fewest and the most rows of the result that can be made in one band:
-    as many as there are sums of, where it is summed up in steps.
-    """
+    """(fewest, most) rows of the result in one band; where it is summed in steps, the rows of the sums."""
     gate = barrier(schedule.net, schedule.members)
     if gate is None:
         return 1, 1

@@ -71,8 +71,9 @@ def count(net: RecountNetwork, group: Sequence[str], hardware: Hardware) -> Line
 
 
 def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> tuple[int, int]:
-    """(DRAM bytes, bytes on chip) of weights and biases, each constant once;
-    rows that a Gather picks go where its result is.
+    """(DRAM bytes, bytes on chip) of weights and biases, each constant once; gathered rows in DRAM alone.
+
+    Rows that a Gather picks are loaded into the place of its result.
     """
     shared: dict[str, int] = {}
     gathered = 0
@@ -95,8 +96,9 @@ def table_count(net: RecountNetwork, op: str, hardware: Hardware) -> int:
 
 
 def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """Bytes that an operator on quantised maps has in the store beside the buffer:
-    5 for each channel of rows of channels, or tables of 256.
+    """Bytes of parameters of an operator on quantised maps: 5 per channel, or tables of 256.
+
+    They lie in the store beside the buffer; channels are rounded up to rows of `parameter_channels`.
     """
     call, result = net.calls[op], net.tensor(net.makes[op][0])
     if not hardware.parameter_store_bytes or result.quantization is None:
@@ -176,8 +178,9 @@ def may_share(net: RecountNetwork, op: str) -> bool:
 
 
 def least_parameters(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> int:
-    """Bytes of parameters that operators have at the least, whatever follows in flight: of elementwise
-    operators on maps of one shape, linked by what they read of each other, as much as one table.
+    """Lower bound on the bytes of parameters of operators, whatever follows in flight.
+
+    Elementwise operators on maps of one shape, linked by their reads, count as one table together.
     """
     inside = set(members)
     sizes = {op: parameter_bytes(net, op, hardware) for op in inside}
@@ -373,9 +376,7 @@ def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
 
 
 def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
-    """Why the operators are not one operator followed by elementwise ones on its output; empty if they
-    are.
-    """
+    """Why the operators are not an anchor operator with an elementwise epilogue; empty if they are."""
     inside = set(members)
     head, *rest = in_order(net, members)
     if not rest:
@@ -400,10 +401,10 @@ def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
 
 
 def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[str]]:
-    """What today's compilers fuse: in topological order, each elementwise operator joins the group of an
-    operand, the latest that takes it.
+    """Groups of epilogue fusion: anchor operators, each with the elementwise operators that follow.
 
-    A group takes it if it stays an operator with its epilogue, and if no group comes to wait for itself.
+    In topological order, each elementwise operator joins the group of an operand, the latest that takes it. A
+    group takes it if it stays an operator with its epilogue, and there is no cyclic dependency then.
     """
     groups: list[list[str]] = []
     owner: dict[str, int] = {}

@@ -1,5 +1,4 @@
-"""What a plan says of a second level of memory; and the same plan with that level taken for DRAM, which is
-how everything else of it is recounted.
+"""Recount of the second level of memory, and the plan with that level as DRAM, for all other checks.
 
 A map lies in one memory, and is moved between that memory and the buffer: no transfer may say otherwise. The
 bytes of a second level are counted here apart from the plan's own sums, in the classes in which DRAM would

@@ -1,6 +1,4 @@
-"""What a plan says of its memories: everything that moves has a place of its own in DRAM or in the second
-level, and nothing else has.
-"""
+"""Recount of the memory maps: every tensor that moves has an address range in DRAM or the second level."""
 
 from __future__ import annotations
 
@@ -100,8 +98,9 @@ class _Memory:
     def _addresses(
         entries: Sequence[DramTensor], size: int, lives: Mapping[str, tuple[int, int]], groups: int
     ) -> Iterator[str]:
-        """Tensors begin at multiples of DRAM_ALIGN in so many bytes;
-        two may share bytes if one is done with before the other is made.
+        """Problems of addresses in a memory of `size` bytes.
+
+        Tensors begin at multiples of DRAM_ALIGN; two may share bytes only if their live ranges are disjoint.
         """
         # (first group, last group, end, entry) of what reaches the address at hand
         alive: list[tuple[int, int, int, DramTensor]] = []

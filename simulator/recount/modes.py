@@ -1,6 +1,4 @@
-"""What a recount knows of each execution mode: a table of its own, which shares nothing with the
-planner's.
-"""
+"""Properties of execution modes for a recount: a table that shares nothing with the planner's."""
 
 from __future__ import annotations
 

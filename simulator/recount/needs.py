@@ -58,8 +58,9 @@ def constant_rules(call: Call, index: int) -> Rules:
 
 
 def folded(call: Call) -> int:
-    """How much is folded into one output element, and may come in parts: input channels of a contraction,
-    rows of a reduction; 0 of all else.
+    """Extent that is folded into one output element, and may be split: input channels, rows, or keys.
+
+    Input channels of a contraction, rows of a reduction, keys of an attention; 0 of all else.
     """
     if call.attention is not None:
         return call.attention.keys
@@ -115,9 +116,7 @@ def _inputs(result: ResultBoxes) -> AxisSpans:
 
 
 def _grouped(outputs: int, inputs: int, result: ResultBoxes) -> AxisSpans:
-    """Input channels of the groups (of so many output and input channels) that some output channels belong
-    to.
-    """
+    """Input channels of a grouped convolution for a box: `outputs` and `inputs` channels per group."""
     (start, stop), (low, high) = result.axes[1], result.inputs
     return start // outputs * inputs + low, (stop - 1) // outputs * inputs + high
 
@@ -204,8 +203,9 @@ def _pool(call: Call, index: int) -> Rules:
 
 
 def _reduce(call: Call, index: int) -> Rules:
-    """Axes that are folded whole, or rows in parts;
-    of the others what the result has, which has lost the former unless they are kept.
+    """Rules of a reduction: its axes whole, or rows in parts; the others as in the result.
+
+    The result has lost the reduced axes unless keepdims holds.
     """
     shape, axes = call.shape(index), reduced_axes(call)
     if index > 0 or axes is None:

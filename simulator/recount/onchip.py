@@ -1,5 +1,4 @@
-"""What is on chip when it is read: every read of a schedule against everything that is ever written to its
-places.
+"""Check that what is read is on chip: every read of a schedule against all writes to its places.
 
 A place is a ring: what is written last to a slot is there until something else is written to that slot, or to
 a place that has bytes in common with this one. Rows of maps are followed one by one; where slots hold less
@@ -26,9 +25,7 @@ AT_ONCE = 1 << 20  # rows that are looked up
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """All runs of a step that writes rows of a map (or of sums) from slot `number` on,
-    or a block of a constant into it.
-    """
+    """All runs of a step that writes rows of a map or of sums, or a block, from slot `number` on."""
 
     piece: StepBox
     number: Ints  # (runs,)
@@ -100,9 +97,7 @@ class WrittenPlace:
         self.narrow = tuple(axis for axis in axes if axis != self.writes[0].piece.row_axis)
 
     def collects(self, shape: tuple[int, ...], narrow: Sequence[int]) -> int:
-        """The axis along which slots may collect the parts of their rows one by one,
-        if each row has a slot and one axis is cut; else -1.
-        """
+        """Axis along which slots collect parts of rows; -1 unless each row has a slot and one axis is cut."""
         axis = self.writes[0].piece.row_axis
         rows, cut = 1 if axis is None else shape[axis], [k for k in narrow if k != axis]
         return cut[0] if len(cut) == 1 and self.place.slots >= rows else -1
@@ -114,8 +109,9 @@ class WrittenPlace:
         return np.unique(np.concatenate(ends))
 
     def in_turn(self) -> bool:
-        """Whether what is written has the numbers 0, 1, 2 and so on, several parts of a block the same;
-        or just 0 if there is one slot.
+        """Whether writes have the slot numbers 0, 1, 2 and so on; just 0 if there is one slot.
+
+        Several parts of a block have the same number.
         """
         times = _joined([write.piece.leaf.times for write in self.writes])
         numbers = _joined([write.number for write in self.writes])[np.argsort(times, kind="stable")]
@@ -123,8 +119,9 @@ class WrittenPlace:
         return bool(((steps >= 0) & (steps <= min(self.place.slots - 1, 1))).all())
 
     def clock(self, times: Ints) -> Ints:
-        """A number that grows whenever something is written here before a step,
-        or to a place that overlaps this one before a step or by it.
+        """(runs,) int64: count of writes here before a step, and to overlapping places before or by it.
+
+        `times`: (runs,) int64, the steps.
         """
         clocks = np.searchsorted(self.times, times) + self.disturbances(times)
         for twin in self.twins:
@@ -161,8 +158,9 @@ class WrittenPlace:
             )
 
     def untouched(self, slots: Ints, written: Ints, read: Ints, *, in_place: bool) -> Ints:
-        """Whether no twin writes to slots from one step to the other, both included; `in_place`:
-        but for the last.
+        """(runs,) bool: whether no twin writes to `slots` from step `written` to step `read`, both included.
+
+        `in_place`: the last step is not included.
         """
         same = np.ones(len(slots), bool)
         for first, last in zip(
@@ -182,9 +180,7 @@ class WrittenPlace:
         return by_span
 
     def keeps(self, span: tuple[int, int], slots: Ints, written: Ints, read: Ints) -> Ints:
-        """Whether blocks of a constant, written to this part of these slots then,
-        are still here when they are read.
-        """
+        """(runs,) bool: whether constants' blocks, written to a byte span of slots, are intact when read."""
         if span not in self._sorted:
             rivals = [
                 w
@@ -238,9 +234,10 @@ class Rows:
         self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
 
     def _by_part(self, columns: list[Ints], part: AxisSpans) -> tuple[list[Ints], Ints]:
-        """Of rows with parts, one entry for each of the pieces that the place's parts are cut into, as if
-        each were a row in a slot of its own; and how many there are of each. The first column is left as it
-        is, the others are of rows and slots.
+        """(columns with one entry per piece of a row's part, number of pieces per entry).
+
+        The place's parts are cut into pieces, each as if it were a row in a slot of its own. The first column
+        is repeated as it is, the others are of rows and slots.
         """
         cuts = self.ring.cuts
         first, stop = np.searchsorted(cuts, part[0], side="right") - 1, np.searchsorted(cuts, part[1])
@@ -267,9 +264,7 @@ class Rows:
 
     @cached_property
     def _filled(self) -> Ints:
-        """By slot: elements of the row in the slot after each write, from when the first of them came
-        there.
-        """
+        """(writes,) int64, sorted by slot: elements of the current row in the slot after each write."""
         writes = zip(self._elements, self._heights, self.ring.writes, strict=True)
         written = _joined(
             [np.full(height * write.piece.leaf.runs, elements) for elements, height, write in writes]
@@ -382,8 +377,7 @@ class ConstantLoads:
         self.places = [_Place(ring, [write for other, write in loads if other is ring]) for ring in rings]
 
     def missing(self, wanted: Wanted) -> int | None:
-        """The first step that reads the constant when it is not on chip, or another block of it is; None if
-        all are served.
+        """The first step whose block of the constant is not on chip; None if all are served.
 
         A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
         """
@@ -446,9 +440,7 @@ class _Place:
         }
 
     def has(self, wanted: Wanted, cut: dict[int, AxisSpans], runs: Ints) -> Ints:
-        """Whether the block that was loaded last is the one that is wanted, and still there,
-        in each of these runs.
-        """
+        """(runs,) bool: whether the block loaded last is the wanted one, and is intact."""
         last = np.searchsorted(self.times, wanted.times[runs]) - 1
         present = last >= 0
         for axis, part in cut.items():

@@ -1,6 +1,4 @@
-"""The places of a group: where they lie, what is put there,
-and whether everything that a step reads is on chip when it runs.
-"""
+"""Places of a group: addresses, contents, and whether everything that a step reads is on chip then."""
 
 from __future__ import annotations
 
@@ -139,8 +137,9 @@ def _crowded(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> Iterator[str]:
-    """What is wrong with a place, given what is put there:
-    one thing alone (constants: any), in slots of just the size that it needs.
+    """Problems of a place, given its tenants.
+
+    It must hold a single map or its sums, or any constants, in slots of just the size that they need.
     """
     place = ring.place
     if not tenants:
@@ -208,8 +207,9 @@ def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> It
 
 
 def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
-    """What a place may be called: as the map in it, and how it comes there a second time; for what passes
-    through it; as the only constant in it.
+    """Names that a place may have, by what it holds.
+
+    Of a map: its name, and its second use; of sums: their operator; of weights: the only constant.
     """
     if purpose == "map":
         return tuple(
@@ -260,9 +260,7 @@ class _StepRead(NamedTuple):
 
 
 class _StepReads:
-    """Everything that the steps read, looked up in the places:
-    one map or its sums after the other, as rows take a lot of memory.
-    """
+    """Lookup of all reads of the steps in the places, one map or its sums at a time, to save memory."""
 
     def __init__(
         self, schedule: GroupSteps, rings: Sequence[WrittenPlace], tenants: Sequence[set[Tenant]]

@@ -1,6 +1,4 @@
-"""Recount everything that a plan claims: legality, buffer and DRAM bytes of every group, places and steps,
-the DRAM map, baselines, totals, gap.
-"""
+"""Recount of all claims of a plan: legality, bytes, places and steps, DRAM map, baselines, totals and gap."""
 
 from __future__ import annotations
 
@@ -278,10 +276,10 @@ class _Recounting:
     def _in_flight(
         self, group: PlannedGroup, members: list[str]
     ) -> tuple[RecountNetwork, list[str], RecountNetwork]:
-        """The network and the group's operators in which those that follow in flight are part of the one that
-        they follow, as the steps have it.
+        """(network with flights as one operator, the group's operators in it, network without flights).
 
-        And the network with every operator by itself, but with the tables that those in flight share.
+        What follows in flight is part of the operator that it follows, as in the steps. The last network has
+        every operator by itself, but with the tables that those in flight share.
         """
         flown = [*dict.fromkeys(flights_of(group.steps))]
         calls: dict[tuple[str, ...], Call] = {}
@@ -435,10 +433,9 @@ class _Recounting:
     def _line_buffers(
         self, net: RecountNetwork, group: PlannedGroup, members: list[str]
     ) -> dict[str, list[Span]]:
-        """The places are the rings that the group takes when it is run in its bands, and its weights, one
-        beside the other.
+        """Check that places are the rings of the line-buffer schedule in the group's bands, and its weights.
 
-        Gives the rows of every step of every operator then.
+        They lie one beside the other. Returns, by operator, the rows of every step in that schedule.
         """
         claimed = group.band_rows
         if group.unwritten and self.flies:
@@ -500,8 +497,9 @@ class _Recounting:
     def _lines_and_weights(
         self, net: RecountNetwork, members: list[str], rings: dict[str, int], running: set[str]
     ) -> set[tuple[str, int, int]]:
-        """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, weights whole,
-        what reductions keep while they run.
+        """(name, slots, bytes of a slot) of every place that line buffers take.
+
+        Rings of so many rows, whole weights, and the sums of running reductions.
         """
         wanted = {
             (name, rows, self.hardware.row_bytes(net.tensor(name))) for name, rows in rings.items() if rows
@@ -522,9 +520,7 @@ class _Recounting:
         return sum(slots * size for name, slots, size in places if name not in elsewhere)
 
     def _requirement(self, group: PlannedGroup, mode: Mode) -> None:
-        """What runs on any buffer requires nothing of it;
-        whole maps and bands of rows, more than nothing, and less than it has.
-        """
+        """Check the required bytes: 0 of tiled groups, else above 0 and below the buffer's bytes."""
         if group.required_bytes is None:
             return
         if mode.tiles or not mode.executed:

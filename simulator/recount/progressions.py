@@ -1,6 +1,4 @@
-"""Steps in loops as arithmetic progressions: where and when each of them is, in all iterations at once;
-and how often boxes cover a tensor.
-"""
+"""Steps in loops as arithmetic progressions over all iterations; and how often boxes cover a tensor."""
 
 from __future__ import annotations
 
@@ -87,9 +85,7 @@ class Leaf:
         return start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
 
     def starts(self, columns: Sequence[int]) -> tuple[Ints, int]:
-        """(different runs, columns) coordinates of its origin,
-        and how many runs have the same because their loops do not move them.
-        """
+        """(different origins (origins, columns) int64, number of runs that share each of them)."""
         along = [self._along(column) for column in columns]
         moving = [k for k in range(len(self.counts)) if any(move[k] for move in along)]
         counts = tuple(self.counts[k] for k in moving)
@@ -145,8 +141,9 @@ class Boxes(NamedTuple):
 
 
 def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
-    """How often boxes within a tensor cover each of its elements: a grid of cells, cut where a box begins or
-    ends. Empty boxes cover nothing.
+    """(cells along each axis) int64: how often boxes cover each cell of a tensor.
+
+    Cells are cut where a box begins or ends. Empty boxes cover nothing.
 
     >>> times_covered((8,), [Boxes(np.array([[0], [3]]), (4,), 1)])
     array([1, 2, 1, 0])
@@ -183,8 +180,9 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
 
 
 def times_along(shape: tuple[int, ...], boxes: Sequence[Boxes], axis: int) -> Ints:
-    """(extent of the axis, 2): how often boxes cover the elements at each place along an axis,
-    at the least and at the most. Raises TooMuch.
+    """(extent of the axis, 2) int64: least and greatest cover of the elements at each place along an axis.
+
+    Raises TooMuch.
     """
     # of the cells of the grid
     lengths = np.diff(_cuts(axis, shape[axis], [box for box in boxes if all(box.extents)]))

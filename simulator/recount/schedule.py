@@ -1,6 +1,4 @@
-"""The steps of a group, by what they do: loads, stores, gathers, computations,
-each with the box that it moves or makes in all of its runs.
-"""
+"""Steps of a group by kind, loads, stores, gathers and computations, each with its box in all runs."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ class Computation:
 
     @property
     def input_boxes(self) -> tuple[Ints, int]:
-        """(different runs, axes + 1) where the box of its result begins, and what it folds;
-        and how many runs are equal.
-        """
+        """(different starts (starts, axes + 1) int64 of the result's box and the fold, runs of each)."""
         columns = [
             *range(len(self.pieces[0].extents)),
             *([len(self.step.origin) - 1] if self.step.inputs else []),
@@ -289,9 +285,7 @@ def _beyond(leaf: Leaf, limits: Sequence[tuple[int, int]]) -> str:
 
 
 def called(name: str, names: Iterable[str]) -> bool:
-    """Whether a place is called so, but for what sets it apart from a tensor or another place of that
-    name.
-    """
+    """Whether a place has one of these names, up to the "~" that sets it apart from others of that name."""
     return any(name.startswith(name_) and not name[len(name_) :].strip("~") for name_ in names)
 
 

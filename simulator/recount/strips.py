@@ -1,6 +1,4 @@
-"""A group that claims to run in strips of columns:
-what every strip needs is worked out from what it stores, one strip after the other.
-"""
+"""Groups that claim to run in strips of columns: what each strip needs follows from what it stores."""
 
 from __future__ import annotations
 
@@ -87,8 +85,10 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
 
 
 def _once(net: RecountNetwork, members: Sequence[str], rings: Mapping[str, int]) -> Iterator[str]:
-    """A map of one column of which all rows are held is there until the end; what is read for such maps alone
-    is needed for the first strip alone.
+    """Maps that are needed for the first strip alone.
+
+    A map of one column of which all rows are held stays until the end; so what is read for such maps alone is
+    needed once.
     """
     stay = {name for name, rows in rings.items() if columns(net, name) == 1 and rows >= net.tensor(name).rows}
     needed = {name for op in members for name in net.makes[op] if net.needed_outside(name, members)}
@@ -110,9 +110,7 @@ def _spans(piece: StepBox) -> set[Span]:
 
 
 def _needed(net: RecountNetwork, read: MapOperand, span: Span) -> Span:
-    """Columns of a map that an operator reads for a span of columns of its results,
-    by the box rules of the operator table.
-    """
+    """Columns of a map that a read takes for a span of result columns, by the operator table's box rules."""
     call, every = net.calls[read.by], columns(net, read.map)
     if every == 1 or net.graph.shape(read.seen) != net.graph.shape(read.map):
         return 0, every
@@ -127,9 +125,7 @@ def _hull(spans: Sequence[Span]) -> Span:
 
 
 def _without_gaps(spans: Sequence[Span], every: int) -> list[Span]:
-    """What lies between two strips belongs to the later one;
-    the first begins at 0, the last ends with the map.
-    """
+    """Strips extended to cover the map: a gap belongs to the later strip, the last ends with the map."""
     extended: list[Span] = []
     for k, (start, stop) in enumerate(spans):
         before = 0 if k == 0 else spans[k - 1][1]
@@ -156,9 +152,7 @@ def strip_places(schedule: GroupSteps, strips: Strips) -> set[tuple[str, int, in
 
 
 def strip_bytes(schedule: GroupSteps, strips: Strips) -> DramBytes:
-    """DRAM bytes by class: the columns of inputs that every strip has, those of results that it stores,
-    and everything else once.
-    """
+    """DRAM bytes by class: each strip's columns of inputs and of results, and everything else once."""
     net, hardware = schedule.net, schedule.hardware
 
     def moved(name: str, spans: Sequence[Span]) -> int:
@@ -197,9 +191,7 @@ def recomputed_macs(schedule: GroupSteps, strips: Strips) -> Fraction:
 
 
 def strip_problems(schedule: GroupSteps, strips: Strips) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute:
-    of every map just what the strips have, and rows one by one.
-    """
+    """Problems of loads, stores and computations: just the strips' columns of every map, row by row."""
     net = schedule.net
     yield from parameter_problems(schedule)
     for constant in sorted(schedule.constants):
@@ -243,8 +235,9 @@ def _as_wanted(
     what: str,
     rows: int | None = None,
 ) -> Iterator[str]:
-    """Whether pieces of a map cover just its rows (the first few; None: all) on these columns,
-    one strip after the other.
+    """Problems unless pieces of a map cover just these spans of columns, once each.
+
+    `rows`: of the map that count, the first ones; None: all.
     """
     shape = net.graph.shape(name)
     wanted = [_on_columns(shape, span) for span in spans]

@@ -1,5 +1,6 @@
-"""What no schedule avoids that computes nothing twice:
-maps that are gated by a function of their own mean, and contractions of many weights.
+"""Bytes that no schedule without recomputation avoids.
+
+They come from maps that are gated by a function of their own mean, and from contractions of many weights.
 """
 
 from __future__ import annotations
@@ -32,9 +33,7 @@ def gated_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str
 
 
 def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> int:
-    """Bytes beyond the compulsory ones of contractions whose weights do not fit: by the formula of
-    `lfopt.ops.phases`, from what is found here.
-    """
+    """Bytes beyond the compulsory ones of contractions whose weights do not fit, by `lfopt.ops.phases`."""
     return beyond_compulsory(
         _uses(net, hardware, left_out),
         hardware,
@@ -102,10 +101,8 @@ def _is_mean(net: RecountNetwork, op: str) -> bool:
 
 
 def _waiting(net: RecountNetwork, mean: str) -> set[str]:
-    """Maps of which every element depends on all channels of the mean,
-    through elementwise operators and contractions.
-    """
-    # the former: maps of which every element depends on one channel
+    """Maps whose elements all depend on every channel of a mean, through elementwise and contractions."""
+    # `carrying`: maps whose elements each depend on one channel of the mean
     carrying, waiting = set(net.makes[mean]), set[str]()
     channels = net.tensor(net.makes[mean][0]).elements
     for op in islice(net.operators, net.position[mean] + 1, None):
