@@ -1,4 +1,4 @@
-"""The on-chip buffer of an execution: bytes with addresses, and what lies in them."""
+"""The on-chip buffer of an execution: rows of maps and blocks of constants at byte addresses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class HeldBlock:
 
 
 class RowRun(NamedTuple):
-    """Rows in slots, one after the other."""
+    """Consecutive rows in consecutive slots."""
 
     first: int  # row
     slot: int  # of the first row
@@ -58,7 +58,7 @@ class RowRun(NamedTuple):
 
     @property
     def slots(self) -> slice:
-        """All of them."""
+        """The slots."""
         return slice(self.slot, self.slot + self.height)
 
 
@@ -83,7 +83,7 @@ class RingBuffer:
     def empty(
         cls, name: str, frame: Box, axis: int | None, shift: int, row_bytes: int, slots: int, dtype: np.dtype
     ) -> RingBuffer:
-        """One that holds no rows."""
+        """A ring without rows."""
         shape = box_shape(frame)
         size = (slots, *shape) if axis is None else (*shape[:axis], slots, *shape[axis + 1 :])
         return cls(
@@ -91,7 +91,7 @@ class RingBuffer:
         )
 
     def holds(self, run: RowRun) -> bool:
-        """Whether it holds these rows."""
+        """Whether the ring holds these rows."""
         first, slot, count = run
         return (
             self.rows[slot] == first if count == 1 else self.rows[run.slots] == [*range(first, first + count)]
@@ -117,7 +117,7 @@ class RingBuffer:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=self.axis)
 
     def take(self, run: RowRun, part: Box, now: int) -> None:
-        """Hold these rows from now on, of which this part comes first."""
+        """Hold these rows from now on; `part` of them is written next, the rest is invalid until then."""
         rows = range(run.first, run.first + run.height)
         if self.valid is None and part != self.frame:
             self.valid = np.ones(self.values.shape, bool)
@@ -140,17 +140,17 @@ class RingBuffer:
             self.valid[index] = True if valid is None else valid
 
     def join(self, run: RowRun, other: RingBuffer) -> None:
-        """Write what another ring has in the same slots, a part of the same rows."""
+        """Copy the values of another ring: a part of the same rows, in the same slots."""
         index = other._index(other.frame, run)
         self.write(run, other.frame, other.values[index], None if other.valid is None else other.valid[index])
 
     def drop(self, first: int, stop: int) -> bool:
-        """Hold nothing more in these slots. Whether that was the last that it held."""
+        """Drop the rows in these slots; whether the ring is empty then."""
         self.rows[first:stop] = [NOTHING] * (stop - first)
         return self.rows.count(NOTHING) == len(self.rows)
 
     def _index(self, part: Box, run: RowRun) -> Index:
-        """Where a part of rows is in `values`."""
+        """Index of a part of rows in `values`."""
         inside = (slice(None),) * len(part) if part == self.frame else slices(part, self.frame)
         return (run.slot, *inside) if self.axis is None else _along(self.axis, run.slots, inside)
 
@@ -208,12 +208,12 @@ class Buffer:
 
     @property
     def peak_bytes(self) -> int:
-        """End of the highest place of the buffer that held something."""
+        """Bytes up to the end of the highest place of the buffer that held something."""
         return self._peaks["buffer"]
 
     @property
     def weight_peak_bytes(self) -> int:
-        """The same of a weight buffer; 0: there is none."""
+        """Bytes up to the end of the highest place of the weight buffer; 0: there is none."""
         return self._peaks.get("weight buffer", 0)
 
     @property
@@ -222,7 +222,7 @@ class Buffer:
         return int(self._touched[: self.ends["buffer"]].sum())
 
     def knows(self, name: str) -> bool:
-        """Whether anything ever came here under this name."""
+        """Whether rows of a map of this name were ever written."""
         return name in self._by_name
 
     # -- claims ----------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Buffer:
         return self.places[place]
 
     def _occupy(self, place: int, size: int, offset: int = 0, *, constant: bool = False) -> Place:
-        """A place, a slot of which has room for so many bytes."""
+        """The place of this number, checked to have room for `size` bytes at `offset` of a slot."""
         where = self._place(place)
         if offset < 0 or offset + size > where.slot_bytes:
             raise Overrun(
@@ -272,7 +272,7 @@ class Buffer:
                 self._end_rows(rival, begin, end)
 
     def _end_rows(self, place: int, start: int, stop: int, but: RingBuffer | None = None) -> None:
-        """Rows in a place that overlap these bytes are gone, those of one ring excepted."""
+        """Drop the rows in a place that overlap these bytes, but for those of one ring."""
         where = self.places[place]
         for key, ring in [*self._rings[place].items()]:
             # slot whose row ends behind `start`
@@ -287,7 +287,7 @@ class Buffer:
                 self._by_name[ring.name].remove(ring)
 
     def _end_blocks(self, start: int, stop: int) -> None:
-        """Blocks of constants that overlap these bytes are gone."""
+        """Drop the blocks of constants that overlap these bytes."""
         at = max(bisect_left(self._starts, (start, NOTHING)) - 1, 0)
         while at < len(self._starts) and self._starts[at][0] < stop:
             number = self._starts[at][1]
@@ -300,7 +300,7 @@ class Buffer:
     # -- rows of maps ----------------------------------------------------------------------------------------
 
     def _row_bytes(self, part: Box, *, sums: bool) -> int:
-        """Bytes of a part of a row."""
+        """Bytes of a part of a row, as a map or as sums."""
         if (part, sums) not in self._sizes:
             size = self.hardware.row_bytes(Tensor("", box_shape(part), ""))
             self._sizes[part, sums] = self.hardware.sums_bytes(size) if sums else size
@@ -401,7 +401,10 @@ class Buffer:
         ]
 
     def read_rows(self, name: str, box: Box) -> np.ndarray:
-        """A box of a map (or partial sums), of rows that are all here. Not to be written to."""
+        """(extents of the box) values of a map or of partial sums, not to be written to.
+
+        Raises NotOnChip where a row is missing.
+        """
         change = self._changes.get(name, 0)
         when, what, values = self._read.get(name, (NOTHING, (), None))
         if when == change and what == box and values is not None:
@@ -420,7 +423,7 @@ class Buffer:
 
     @staticmethod
     def _read_row(rings: list[RingBuffer], name: str, part: Box, row: int) -> np.ndarray:
-        """A part of a row, where it was written to last."""
+        """A part of a row, from the ring that it came to last."""
         versions = [
             (ring.since[(row + ring.shift) % len(ring.rows)], values)
             for ring in rings

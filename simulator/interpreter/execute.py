@@ -56,12 +56,12 @@ Progress = Callable[[int, int], None]  # groups done, of how many
 
 
 class Violation(InvalidPlan):
-    """A step of the plan does what cannot be done: group, step, what was wrong."""
+    """A step that cannot be executed: the message names group, step and reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupExecution:
-    """What was counted while a group ran."""
+    """Counts of one group's execution."""
 
     id: int
     dram: DramBytes
@@ -75,7 +75,7 @@ class GroupExecution:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Execution:
-    """What an execution gave, and what it counted."""
+    """Outputs and counts of an execution."""
 
     outputs: Mapping[str, np.ndarray]  # by graph output
     groups: tuple[GroupExecution, ...]
@@ -216,7 +216,7 @@ class Machine:
         )
 
     def _parameters(self, group: PlannedGroup) -> dict[str, np.ndarray]:
-        """What the operators of a group need in the store beside the buffer, by operator."""
+        """Parameters of the group's operators in the store beside the buffer: operator -> bytes (size,)."""
         if not self.hardware.parameter_store_bytes:
             return {}
         try:
@@ -272,7 +272,7 @@ class Machine:
         return arrays
 
     def _map(self, name: str, where: Mapping[str, np.ndarray]) -> np.ndarray:
-        """A map in DRAM, under the name and shape of a view of it."""
+        """A map in DRAM, in the shape of the view of this name."""
         return where[self.root[name]].reshape(self.graph.shape(name))
 
     def _constant(self, name: str) -> np.ndarray:
@@ -391,7 +391,7 @@ class Machine:
         by_tensor[name] = by_tensor.get(name, 0) + size
 
     def _moved(self, values: np.ndarray) -> int:
-        """Bytes that rows of a map take on their way, each padded as rows in DRAM are."""
+        """Bytes that move with rows of a map, each row padded as in DRAM."""
         axis = row_axis(values.shape)
         rows = 1 if axis is None else values.shape[axis]
         return rows * round_up(
@@ -412,7 +412,7 @@ class Machine:
         )
 
     def _reach(self, step: Transfer) -> None:
-        """Go to the memory that the step names, for a box of a map, as it lies there."""
+        """Check that the map of a transfer lies in the memory that the step names, and touch it there."""
         name = self.root[step.tensor]
         in_level_2 = name in self.level_2.entries
         if (step.kind == "l2") != in_level_2:
@@ -508,7 +508,7 @@ class Machine:
     def _in_flight(
         self, following: tuple[str, ...], box: Box, names: tuple[str, ...], values: tuple[np.ndarray, ...]
     ) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
-        """Name and values of the last result of operators that follow one of a single result."""
+        """(names, values) of the result of the last of the operators that follow in flight."""
         flying = dict(zip(names, values, strict=True))
         for then in following:
             call = self.calls[then]
@@ -552,7 +552,7 @@ class Machine:
         return Part(self._from_buffer(name, box), box)
 
     def _from_buffer(self, name: str, box: Box) -> np.ndarray:
-        """A box of a map or of a view, wherever it lies: under this name, or as the map behind the view."""
+        """A box of a map or view on chip, under its name or that of the map behind the view."""
         root, shape = self.root[name], self.graph.shape(name)
         root_shape = self.graph.shape(root)
         if box_elements(box) == 0:

@@ -13,7 +13,7 @@ NOBODY = -1
 
 
 class SecondLevelMemory:
-    """Bytes 0 .. l2_bytes - 1, and those maps of a plan's memory that lie there."""
+    """Ownership of the bytes 0 .. l2_bytes - 1 by the maps that a plan places there."""
 
     def __init__(self, graph: Graph, hardware: Hardware, memory: Sequence[DramTensor]) -> None:
         self.graph, self.hardware = graph, hardware
@@ -66,7 +66,7 @@ class SecondLevelMemory:
 
 
 def _without_gaps(entries: Sequence[DramTensor]) -> tuple[dict[str, int], int]:
-    """Per map where it begins, and the end of all, if bytes in which none of them lies are left out."""
+    """(base address per map, bytes in all) with unused bytes left out."""
     bases: dict[str, int] = {}
     end = used = 0  # of what lies below, in the second level and here
     for entry in sorted(entries, key=lambda entry: entry.address):

@@ -11,7 +11,7 @@ from simulator.model.engines import ComputeWork
 
 @dataclass(eq=False)
 class Spending:
-    """What was spent so far."""
+    """Energy spent so far, by kind of event."""
 
     hardware: Hardware
     # pJ, per field of EnergyUse
@@ -29,12 +29,12 @@ class Spending:
         self.spent["buffer_pj"] += self.hardware.on_chip_pj(size - weights, weights)
 
     def from_level_2(self, size: int) -> None:
-        """So many bytes between the second level and the buffer."""
+        """Add `size` bytes between the second level and the buffer."""
         self.spent["l2_pj"] += size * self.hardware.l2_byte_pj
         self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
 
     def compute(self, work: ComputeWork, times: int) -> None:
-        """What one Compute asks, so many times."""
+        """Add the work of a Compute, `times` times."""
         table = self.hardware.energy
         self.spent["buffer_pj"] += self.hardware.on_chip_pj(
             times * work.buffer_bytes, times * work.weight_bytes
@@ -45,5 +45,5 @@ class Spending:
 
     @property
     def use(self) -> EnergyUse:
-        """All of it."""
+        """Energy by kind and in total, in pJ."""
         return EnergyUse(**self.spent, total_pj=sum(self.spent.values()))

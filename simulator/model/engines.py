@@ -77,7 +77,7 @@ FACTOR_CYCLES = 7  # before that, in which its factors come
 
 
 class ComputeWork(NamedTuple):
-    """What one Compute asks of the accelerator, time aside."""
+    """Work of one Compute beside time: products and bytes."""
 
     macs: Fraction = Fraction(0)  # a whole number but for parts of a ConvTranspose
     width: Fraction = Fraction(1)  # bytes of one factor times bytes of the other
@@ -88,7 +88,7 @@ class ComputeWork(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Of a sliding window, what meets the map."""
+    """The part of a sliding window that meets the map."""
 
     rows: int  # somewhere in a box of the result
     columns: int
@@ -160,7 +160,7 @@ class Engines:
         return access(step, self.flow, self._index, self.hardware)
 
     def dram_cycles(self, step: Transfer) -> int:
-        """Cycles that it holds DRAM."""
+        """Cycles that a transfer holds DRAM."""
         access = self.access(step)
         return self.hardware.dram_cycles(access.burst_bytes, access.pages)
 
@@ -332,7 +332,7 @@ class Engines:
         return busy, groups[0], min(busy, late)
 
     def _passes(self, op: int, step: Compute, inner: int | None, kept: Met | None) -> CommandTiming:
-        """A command of what is no contraction."""
+        """Timing of a command that is no contraction."""
         hardware, cycles = self.hardware, COMMAND_CYCLES
         rows, columns, sums = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         if kept is not None:

@@ -51,7 +51,7 @@ class Ran(NamedTuple):
 
 
 class Accelerator(Engines):
-    """The chip, running schedules."""
+    """Timing of schedules on the accelerator."""
 
     def time(self, nodes: Sequence[Node], places: Sequence[Place], walked: int = WALKED) -> Cycles:
         """Cycles of a schedule.
@@ -80,7 +80,7 @@ class Accelerator(Engines):
         return Cycles(dma, compute, max(second + round(rest), dma, compute), "extrapolated")
 
     def timeline(self, nodes: Sequence[Node], places: Sequence[Place]) -> Timeline:
-        """When every command of a schedule runs."""
+        """Start and end of every command of a schedule."""
         return self._queues([(nodes, places)]).line
 
     def commands(self, groups: Iterable[GroupSchedule]) -> Iterator[list[Ran]]:
@@ -137,7 +137,7 @@ class Accelerator(Engines):
     def _walk(
         self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place], computations: int | None = None
     ) -> int:
-        """Let a group run, or so many of its computations; when all of that is done."""
+        """Run a group, or its first `computations` computations; the cycle in which they are done."""
         queues.begin(nodes, places)
         for step in _fetched(queues, nodes):
             deque(self._run(queues, step), maxlen=0)
@@ -150,7 +150,7 @@ class Accelerator(Engines):
         return queues.line.end
 
     def _run(self, queues: Queues, step: Step) -> Iterator[tuple[Step, int]]:
-        """The commands of a step as they enter the queues, and their cycles."""
+        """Issue a step: its commands in order, and the cycles of each."""
         if isinstance(step, Transfer):
             cycles = self.cycles(step)
             queues.transfer(step, cycles)
@@ -184,7 +184,7 @@ class Accelerator(Engines):
         )
 
     def _serial(self, nodes: Sequence[Node]) -> int:
-        """Cycles if every command waited for the one before it."""
+        """Cycles of the schedule without any overlap of commands."""
         hardware, cycles = self.hardware, 0
         for times, step in counted_leaves(nodes):
             if isinstance(step, Transfer):
@@ -198,14 +198,14 @@ class Accelerator(Engines):
 
 
 def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:
-    """The steps of a schedule, turn by turn; the program is fetched before them."""
+    """Steps of a schedule in the order of execution, each part of the program fetched before them."""
     for node in nodes:
         queues.fetch(sum(1 for _ in leaves((node,))))
         yield from unfold((node,))
 
 
 def shortened(nodes: Sequence[Node], iterations: int) -> tuple[Node, ...]:
-    """The schedule with loops of at most so many iterations."""
+    """The schedule with loops of at most `iterations` iterations."""
     return tuple(
         Loop(min(node.count, iterations), shortened(node.body, iterations))
         if isinstance(node, Loop)
