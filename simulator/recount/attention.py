@@ -78,7 +78,7 @@ def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwor
 
 
 def unmasked(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
-    """The network as it is, without the masks that nobody has to load."""
+    """The network without the constants of masks, which attentions need not load."""
     without_masks = copy(net)
     without_masks.constants = dict(net.constants)
     for call in calls:
@@ -95,21 +95,21 @@ def unmasked(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
 
 @dataclass(frozen=True, eq=False)
 class State(StepBox):
-    """What is kept of a box of the result between two blocks of keys, in all runs of a step."""
+    """State that is kept of a box of the result between two blocks of keys, in all runs of a step."""
 
     origin: Ints = None  # type: ignore[assignment]  # (runs, axes) where it begins
 
     def start(self, axis: int) -> Ints:
-        """(runs,) where it begins."""
+        """(runs,) first index along an axis."""
         return self.origin[:, axis]
 
     def covers(self, axis: int, part: AxisSpans) -> bool:
-        """Whether it begins at 0 in all runs, and holds all of such parts."""
+        """Whether the box begins at 0 in all runs and covers these parts along an axis."""
         return not self.origin[:, axis].any() and self.extents[axis] >= part[1].max()
 
 
 def state_of(call: Call, piece: StepBox) -> State:
-    """The same of a piece of the result."""
+    """The state of a box of the result, in all its runs."""
     known: dict[Box, Box] = {}
     starts: list[list[int]] = []
     nothing = np.zeros(piece.leaf.runs, np.int64)
@@ -123,7 +123,7 @@ def state_of(call: Call, piece: StepBox) -> State:
 
 
 def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
-    """Shape of what an operator keeps, if that is not the shape of its result."""
+    """Shape of an attention's state between blocks; None of other operators."""
     return state_shape(calls[op]) if calls[op].attention is not None else None
 
 

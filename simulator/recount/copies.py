@@ -61,7 +61,7 @@ def _alike(one: Operator, other: Operator) -> bool:
 
 
 def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
-    """The network whose operators read what the originals make."""
+    """The network without the copies: their readers read the originals' results."""
     by_name, gone = {op.name: op for op in graph.operators}, {copy.name for copy in copies}
     same: dict[str, str] = {}
     for copy in copies:

@@ -17,14 +17,14 @@ LONGEST = 64  # operators in a flight
 
 
 def flights_of(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
-    """The operators of every step that computes: the first, and what follows it in flight."""
+    """Per computation: its operator, and those that follow in flight."""
     return ((node.operator, *node.then) for node in computations(nodes))
 
 
 def not_flights(
     net: RecountNetwork, members: Iterable[str], flights: Iterable[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Why operators cannot follow in flight as claimed; nothing if they can."""
+    """Problems of flights as claimed: why operators cannot follow in flight."""
     owner: dict[str, tuple[str, ...]] = {}
     inside = set(members)
     for flight in flights:
@@ -77,7 +77,7 @@ def _not_a_flight(net: RecountNetwork, flight: tuple[str, ...]) -> Iterator[str]
 
 
 def is_table(net: RecountNetwork, flight: tuple[str, ...]) -> bool:
-    """Whether what follows in flight is a function of the byte that the first operator makes."""
+    """Whether a flight is a function of the byte that its first operator makes, so a table can hold it."""
     results = {name for op in flight for name in net.makes[op]}
     return (
         all(in_bytes(net.tensor(name)) for name in results)

@@ -28,7 +28,7 @@ from simulator.recount.schedule import GroupSteps, called
 
 @dataclass(frozen=True)
 class GateBarrier:
-    """What the operators of a group are to its barrier."""
+    """Roles of a group's operators around its barrier."""
 
     map: str
     folds: frozenset[str]
@@ -41,7 +41,7 @@ class GateBarrier:
 
 
 def barrier(net: RecountNetwork, members: Sequence[str]) -> GateBarrier | None:
-    """Of a group; None if it has none, or several."""
+    """The barrier of a group; None if it has none, or several."""
     after: dict[str, set[str]] = {}  # per operator: the reductions that it waits for
     folds = [op for op in members if runs(net, op)]
     for op in members:
@@ -77,7 +77,7 @@ def barrier(net: RecountNetwork, members: Sequence[str]) -> GateBarrier | None:
 
 
 def passed(schedule: GroupSteps) -> Iterator[str]:
-    """What is wrong with how often things are loaded and stored."""
+    """Problems of the number of loads and stores of every tensor."""
     net, group = schedule.net, schedule.group
     gate = barrier(net, schedule.members)
     if gate is None:
@@ -123,9 +123,9 @@ def passed(schedule: GroupSteps) -> Iterator[str]:
 
 
 def repeats(schedule: GroupSteps) -> dict[str, set[int]]:
-    """Per map: how often it is computed, where that is more than once.
+    """Per map that is recomputed: the numbers of times that its elements may be computed.
 
-    Each part of the result gates every slice anew, or makes it again before.
+    Each part of the result gates every slice anew, or recomputes it before.
     """
     gate, net = barrier(schedule.net, schedule.members), schedule.net
     if gate is None:
@@ -136,7 +136,7 @@ def repeats(schedule: GroupSteps) -> dict[str, set[int]]:
 
 
 def _parts(schedule: GroupSteps, gate: GateBarrier) -> int:
-    """In how many parts of its channels the result is made, if it is summed up."""
+    """Number of parts of channels in which the result is made; 1 without a tail."""
     if not gate.tail:
         return 1
     axis = CHANNEL_AXIS_OF_RANK[len(schedule.net.graph.shape(gate.result))]
@@ -174,7 +174,7 @@ def _map(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Iterator[str]:
 
 
 def _remade(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Fraction | str:
-    """The share of the channels that are made again, for every part of the result; or why that cannot be."""
+    """Share of the channels that are recomputed for every part of the result; or why there is none."""
     again: np.ndarray | None = None
     for op in reversed(gate.ahead):
         name = schedule.net.makes[op][0]

@@ -1,4 +1,4 @@
-"""What a group must hold and move, worked out from the network alone."""
+"""Buffer and DRAM bytes of groups, and their legality, from the network alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class CompulsoryTraffic:
-    """What a group moves if every tensor moves once."""
+    """DRAM traffic of a group if every tensor moves once."""
 
     dram: DramBytes
     inputs: tuple[str, ...]  # maps loaded
@@ -30,7 +30,7 @@ class CompulsoryTraffic:
 
 @dataclass(frozen=True, slots=True)
 class LineBufferCount:
-    """What was counted of one group in line-buffer depth-first order."""
+    """Counts of one group in line-buffer depth-first order."""
 
     buffer_bytes: int
     dram: DramBytes  # every tensor once
@@ -40,7 +40,7 @@ class LineBufferCount:
 
 
 def in_order(net: RecountNetwork, group: Iterable[str]) -> list[str]:
-    """The operators of a group in the order of the network."""
+    """The operators of a group in topological order."""
     return sorted(set(group), key=net.position.__getitem__)
 
 
@@ -89,7 +89,7 @@ def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware
 
 
 def table_count(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """Tables of an operator in that store."""
+    """Number of tables of an operator in the store beside the buffer."""
     if op not in net.tables and arithmetic(net.calls[op]) is Arithmetic.SUMS:
         return 0
     return parameter_bytes(net, op, hardware) // TABLE_BYTES
@@ -137,10 +137,9 @@ def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
 
 
 def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware) -> dict[str, int]:
-    """Tables by operator of a flight, where they are not those that it has alone.
+    """Number of tables per operator of a flight, where it differs from the operator alone.
 
-    Operators that see nothing but the byte that is made share one table with who makes it: that of the first
-    that does more than clamp.
+    Operators that are functions of one byte share one table: that of the first that does more than clamp.
     """
     tables_of: dict[str, int] = {}
     # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
@@ -168,7 +167,7 @@ def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware
 
 
 def may_share(net: RecountNetwork, op: str) -> bool:
-    """Whether an operator may have a table that it has not alone, or none where alone it has one."""
+    """Whether a flight may change an operator's number of tables."""
     results = net.makes[op]
     return (
         len(results) == 1
@@ -219,7 +218,7 @@ def in_bytes(tensor: Tensor) -> bool:
 
 
 class LineBuffered(NamedTuple):
-    """What became of a group that was run in line-buffer depth-first order."""
+    """Outcome of a group's line-buffer depth-first schedule."""
 
     rings: dict[str, int]  # per map: the largest number of rows held at once
     spans: dict[str, list[Span]]  # per operator: the rows of every step, in order
@@ -239,7 +238,7 @@ def runs(net: RecountNetwork, op: str) -> bool:
 
 
 def sums_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """What such a reduction keeps while it runs: its result, in accumulators."""
+    """Bytes of a running reduction: its result, in accumulators."""
     return (
         hardware.row_bytes(net.tensor(net.makes[op][0]))
         // hardware.element_bytes

@@ -24,11 +24,10 @@ def memory_problems(
     *,
     flies: bool,
 ) -> Iterator[str]:
-    """What is wrong with the map of both memories.
+    """Problems of the maps of both memories.
 
-    `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such.
-
-    `free`: constants that may have a place in DRAM, and need not.
+    `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such; `free`:
+    constants that may have a place in DRAM, and need not.
     """
     return _Memory(net, plan, tables, free, flies=flies).problems(known)
 
@@ -41,7 +40,7 @@ class _Memory:
         self.net, self.plan, self.hardware, self.tables, self.flies = net, plan, plan.hardware, tables, flies
 
     def problems(self, known: Known) -> Iterator[str]:
-        """Everything that moves has a place of its own, and nothing else has.
+        """Problems unless exactly the tensors that move have an entry, in the right memory.
 
         Maps between groups, or spilled by one, may be in the second level.
         """

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class Mode(NamedTuple):
-    """What a group that claims a mode is held to."""
+    """Properties that a group of a mode must have."""
 
     schemes: tuple[str, ...] = ()  # that have it; empty: all
     executed: bool = True  # it has steps, and needs less than the buffer holds

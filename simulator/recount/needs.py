@@ -40,7 +40,7 @@ Rules = list[Rule | None]  # per axis of an operand; None: not known
 
 
 def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bool) -> Rules:
-    """Per axis of a map that an operator reads, as it sees it or as the map behind: what it needs of it."""
+    """Per axis of a map that an operator reads: rule of the span needed; of the view or the map behind."""
     shape = net.graph.shape(read.seen if seen else read.map)
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
@@ -53,7 +53,7 @@ def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bo
 
 
 def constant_rules(call: Call, index: int) -> Rules:
-    """Per axis of a constant that an operator reads: what it needs of it."""
+    """Per axis of a constant that an operator reads: rule of the span needed."""
     return _rules(call, index)
 
 
@@ -122,7 +122,7 @@ def _grouped(outputs: int, inputs: int, result: ResultBoxes) -> AxisSpans:
 
 
 def _shifted(offset: int, extent: int, axis: int, result: ResultBoxes) -> AxisSpans:
-    """What lies `offset` further along, as far as there is anything; it may be nothing."""
+    """Span `offset` further along, clipped to the extent; it may be empty."""
     start, stop = result.axes[axis]
     return np.maximum(start - offset, 0), np.minimum(stop - offset, extent)
 

@@ -126,11 +126,11 @@ class RecountNetwork:
         return self.graph.tensors[name]
 
     def height(self, operator: str) -> int:
-        """Rows in which an operator advances."""
+        """Rows of an operator's results."""
         return self.calls[operator].rows_out
 
     def producers(self, operator: str) -> set[str]:
-        """Operators whose results it reads."""
+        """Operators whose results an operator reads."""
         return {self.maker[read.map] for read in self.reads[operator] if read.map in self.maker}
 
     def needed_outside(self, name: str, group: Iterable[str]) -> bool:
@@ -138,7 +138,7 @@ class RecountNetwork:
         return name in self.stored or any(reader not in group for reader in self.readers[name])
 
     def contracts(self, operator: str) -> bool:
-        """Whether its operand 1 (weights, or a second matrix) meets a feature map."""
+        """Whether an operator contracts a feature map with operand 1: weights, or a second matrix."""
         return self.specs[operator].tiling is Tiling.CONTRACT and any(
             (read.by, read.index) == (operator, 0) for read in self.reads[operator]
         )

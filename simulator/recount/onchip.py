@@ -35,7 +35,7 @@ class Write:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """What all runs of a step read of something on chip."""
+    """Parts of a tensor on chip that all runs of a step read."""
 
     times: Ints  # (runs,)
     parts: tuple[AxisSpans | None, ...]  # per axis; None: not known
@@ -48,7 +48,7 @@ class Wanted:
 
     @property
     def rows(self) -> AxisSpans:
-        """(runs,) first row, and first row after the last; none where nothing is read along another axis."""
+        """(first row (runs,), row after the last (runs,)); empty where another axis is empty."""
         spans = self.parts[self.row_axis] if self.row_axis is not None else None
         start, stop = spans or (np.zeros_like(self.times), np.ones_like(self.times))
         for part in self.parts:
@@ -58,7 +58,7 @@ class Wanted:
 
     @cached_property
     def row_elements(self) -> Ints:
-        """(runs,) elements of each row, as far as they are known."""
+        """(runs,) elements read of each row; 0 where an axis is not known."""
         elements = np.ones_like(self.times)
         for axis, part in enumerate(self.parts):
             if axis != self.row_axis:
@@ -84,12 +84,12 @@ class WrittenPlace:
 
     @cached_property
     def times(self) -> Ints:
-        """When anything is written, in order."""
+        """Times of all writes, ascending."""
         return np.sort(_joined([write.piece.leaf.times for write in self.writes]))
 
     @property
     def rows(self) -> int:
-        """Rows that are ever written."""
+        """Number of rows written, all runs counted."""
         return sum(write.piece.height * write.piece.leaf.runs for write in self.writes)
 
     def narrow_to(self, axes: Iterable[int]) -> None:
@@ -104,7 +104,7 @@ class WrittenPlace:
 
     @cached_property
     def cuts(self) -> Ints:
-        """Along that axis, where parts begin and end."""
+        """Ends of parts along the axis `parted`, ascending."""
         ends = [end for write in self.writes for end in write.piece.part(self.parted)]
         return np.unique(np.concatenate(ends))
 
@@ -129,19 +129,19 @@ class WrittenPlace:
         return clocks
 
     def disturbances(self, times: Ints) -> Ints:
-        """How often something was written to an overlapping place, up to these steps."""
+        """(runs,) number of writes to overlapping places, up to and in these steps."""
         counts = np.zeros(len(times), np.int64)
         for partner in self.partners:
             counts += np.searchsorted(partner.times, times, side="right")
         return counts
 
     def undisturbed(self, written: Ints, read: Ints) -> Ints:
-        """Whether nothing was written to an overlapping place from one step to the other, both included."""
+        """(runs,) bool: whether overlapping places had no writes from `written` to `read`, both included."""
         return self.disturbances(written - 1) == self.disturbances(read)
 
     @cached_property
     def by_slot(self) -> Ints:
-        """All that is written to slots, as slots times steps plus the step, rising."""
+        """Keys of all writes, slot x (steps + 1) + step, ascending."""
         keys: list[Ints] = []
         for write in self.writes:
             for row in range(write.piece.height):
@@ -151,7 +151,7 @@ class WrittenPlace:
         return np.sort(_joined(keys))
 
     def taken(self, slots: Ints, times: Ints, *, before: bool = False) -> Iterator[Ints]:
-        """Per twin: a number for each slot that grows whenever it writes there by a step, or before it."""
+        """Per twin: (slots,) number that grows with its writes to each slot by a step, or before it."""
         for twin in self.twins:
             yield np.searchsorted(
                 twin.by_slot, slots * (self.steps + 1) + times, side="left" if before else "right"
@@ -251,7 +251,7 @@ class Rows:
         return [same, *(column * len(cuts) + cells for column in others)], counts
 
     def _each(self, runs: Iterable[Ints]) -> Ints:
-        """What all runs of every write have, for each row."""
+        """Values of all runs of every write, repeated for each of its rows."""
         return _joined(
             [np.repeat(values, height) for values, height in zip(runs, self._heights, strict=True)]
         )
@@ -320,10 +320,10 @@ class Rows:
 
 
 def close(rings: Sequence[WrittenPlace], *, by_slot: bool) -> None:
-    """Find which places overlap.
+    """Fill in which places overlap.
 
-    `by_slot`: what is written to one slot may leave others as they are, where two places of rows are cut into
-    the same. Blocks are lost in any case.
+    `by_slot`: a write to one slot leaves the other slots intact, where two places of rows have the same
+    slots. Blocks are lost in any case.
     """
     reaching: list[WrittenPlace] = []  # those that go on behind the address at hand
     for ring in sorted(rings, key=lambda ring: ring.place.address):
@@ -370,7 +370,7 @@ def missing_row(places: Sequence[Rows], wanted: Wanted, work: RowBudget) -> tupl
 
 
 class ConstantLoads:
-    """Everything that is loaded of a constant, place by place: some of it may stay while the rest passes."""
+    """All loads of a constant, place by place: some parts may stay while others pass."""
 
     def __init__(self, loads: Sequence[tuple[WrittenPlace, Write]]) -> None:
         rings = list({id(ring): ring for ring, _ in loads}.values())
@@ -402,7 +402,7 @@ class ConstantLoads:
 
 
 class _Place:
-    """What is loaded of a constant into one place."""
+    """Loads of a constant into one place."""
 
     def __init__(self, ring: WrittenPlace, writes: Sequence[Write]) -> None:
         self.ring, self.pieces = ring, [write.piece for write in writes]
@@ -417,7 +417,7 @@ class _Place:
         self._parts: dict[int, AxisSpans] = {}
 
     def part(self, axis: int) -> AxisSpans:
-        """Along one axis, where each load begins and ends."""
+        """Span of each load along one axis, in order of time."""
         if axis not in self._parts:
             first, stop = (
                 _joined([piece.part(axis)[end] for piece in self.pieces])[self._order] for end in (0, 1)
@@ -427,12 +427,12 @@ class _Place:
 
     @cached_property
     def whole(self) -> tuple[int, ...]:
-        """Along every axis, up to where all loads hold everything; 0: not all begin at the start."""
+        """Per axis: extent from 0 that every load covers; 0 where not all begin at the start."""
         axes = range(len(self.pieces[0].extents))
         return tuple(int(self.part(axis)[1].min()) if not self.part(axis)[0].any() else 0 for axis in axes)
 
     def cuts(self, wanted: Wanted) -> dict[int, AxisSpans]:
-        """Axes along which a load may hold less than what is wanted."""
+        """Wanted spans of the axes along which a load may hold less."""
         return {
             axis: part
             for axis, part in enumerate(wanted.parts)
@@ -457,7 +457,7 @@ class _Place:
 
 
 def _by_number(numbers: Ints) -> Ints:
-    """Order of small numbers, equal ones as they are."""
+    """Stable order of small numbers."""
     few = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() <= np.iinfo(np.uint16).max
     # a radix sort, where 16 bits are enough
     return np.argsort(numbers.astype(np.uint16) if few else numbers, kind="stable")
@@ -468,7 +468,7 @@ def _joined(arrays: Sequence[Ints]) -> Ints:
 
 
 def _changes(columns: Sequence[Ints]) -> Ints:
-    """Where any of the columns differs from the entry before."""
+    """(entries,) bool: where any of the columns differs from the entry before."""
     changes = np.zeros(len(columns[0]), bool)
     changes[:1] = True
     for column in columns:

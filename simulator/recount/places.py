@@ -29,14 +29,14 @@ USES = (" as queries", " as keys", " as values", " as scores")  # and those from
 
 
 class Tenant(NamedTuple):
-    """What lies in a place for maps or sums: a map, or the partial sums of one."""
+    """Content of a place for maps or sums: a map, or the partial sums of one."""
 
     tensor: str
     sums: bool = False
 
 
 def place_problems(schedule: GroupSteps) -> Iterator[str]:
-    """What is wrong with the places; if nothing is, what is read that is not on chip."""
+    """Problems of the places; if there are none, reads of what is not on chip."""
     rings = [WrittenPlace(place, schedule.steps) for place in schedule.group.places]
     if bad := [*_where(schedule)]:
         yield from bad
@@ -61,7 +61,7 @@ def place_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _where(schedule: GroupSteps) -> Iterator[str]:
-    """Places have names of their own, begin where an element may, and lie below the end of the buffer."""
+    """Problems unless places have distinct names, aligned addresses, and ends below the buffer's."""
     places, unit = schedule.group.places, _least_unit(schedule.hardware)
     for place in places:
         if not (
@@ -82,7 +82,7 @@ def _where(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _least_unit(hardware: Hardware) -> int:
-    """Bytes of which everything on chip has a whole number."""
+    """Alignment on chip, in bytes: the greatest common divisor of all element sizes."""
     bits = gcd(
         8 * hardware.element_bytes,
         8 * hardware.accumulator_bytes,
@@ -92,7 +92,7 @@ def _least_unit(hardware: Hardware) -> int:
 
 
 def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant]]:
-    """Let the places know what is written to them; what that is."""
+    """Record the writes of every place; the tenants of each."""
     tenants: list[set[Tenant]] = [set() for _ in rings]
     for step, piece in schedule.moves:
         if not step.store and all(piece.extents):
@@ -113,15 +113,15 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
 
 
 def _kept(schedule: GroupSteps, computation: Computation, piece: StepBox) -> StepBox:
-    """What is held of a part of a result while what is folded comes in parts."""
+    """Box that is kept of a part of a result while it is folded in parts."""
     call = schedule.net.calls[computation.step.operator]
     return piece if call.attention is None else state_of(call, piece)
 
 
 def _crowded(schedule: GroupSteps) -> Iterator[str]:
-    """Computations that make more rows at once than there are slots for them.
+    """Problems of computations that make more rows at once than there are slots.
 
-    What is loaded may run through a ring row by row.
+    Loads may run through a ring row by row.
     """
     for computation in schedule.computations:
         step = computation.step
@@ -223,7 +223,7 @@ def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[st
 
 
 def _numbered(schedule: GroupSteps, ring: WrittenPlace) -> Iterator[tuple[StepBox, Ints]]:
-    """What goes to a place and what is stored from there, with the number of the first slot."""
+    """(box, number of the first slot (runs,)) of every write to a place and every store from it."""
     yield from ((write.piece, write.number) for write in ring.writes)
     for step, piece in schedule.moves:
         if step.store and schedule.group.places[step.place] is ring.place:
@@ -231,14 +231,14 @@ def _numbered(schedule: GroupSteps, ring: WrittenPlace) -> Iterator[tuple[StepBo
 
 
 def _row_bytes(schedule: GroupSteps, shape: tuple[int, ...], tenant: Tenant) -> int:
-    """One row of a box, on chip."""
+    """Bytes of one row of a box on chip."""
     hardware = schedule.hardware
     size = hardware.row_bytes(Tensor("", shape, ""))
     return size // hardware.element_bytes * hardware.accumulator_bytes if tenant.sums else size
 
 
 def _collected(schedule: GroupSteps, ring: WrittenPlace, tenant: Tenant) -> int:
-    """One row of all the parts together that come into a place."""
+    """Bytes of one row of the hull of all parts that come into a place."""
     columns = range(len(ring.writes[0].piece.extents))
     reach = [
         [(write.piece.leaf.ends(write.piece.column + k), write.piece.extents[k]) for write in ring.writes]
@@ -252,7 +252,7 @@ def _collected(schedule: GroupSteps, ring: WrittenPlace, tenant: Tenant) -> int:
 
 
 class _StepRead(NamedTuple):
-    """What all runs of a step read of a map, or of sums."""
+    """Read of a map, or of sums, in all runs of a step."""
 
     leaf: Leaf
     wanted: Callable[[], Wanted]
@@ -313,7 +313,7 @@ class _StepReads:
             )
 
     def _maps(self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None) -> None:
-        """Those of these inputs; None: of all, those of what follows in flight too."""
+        """Add the reads of these operands; None: of all, with those of what follows in flight."""
         for read in self.net.reads[op]:
             if inputs is None or (read.by == op and read.index in inputs):
                 seen = read.seen == read.map or Tenant(read.seen) in self.holding
@@ -343,7 +343,7 @@ class _StepReads:
                 self.reads[Tenant(name)].append(_StepRead(leaf, wanted))
 
     def problems(self) -> Iterator[str]:
-        """The first read of every step that is not served."""
+        """Problems: the first read of every step that is not served."""
         for leaf, op, result, inputs in self.operands:
             yield from self._constants(leaf, op, result, inputs)
         for tenant, reads in self.reads.items():

@@ -61,7 +61,7 @@ from simulator.recount.waiting import gated_bytes, phased_bytes
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """What a recount found."""
+    """Result of a recount."""
 
     discrepancies: tuple[str, ...]  # one line each: the group, what the plan says, what was counted
     groups: int
@@ -78,12 +78,12 @@ class Recount:
 
     @property
     def agrees(self) -> bool:
-        """Nothing was found that contradicts the plan."""
+        """Whether nothing contradicts the plan."""
         return not self.discrepancies
 
 
 def recount(graph: Graph, plan: Plan) -> Recount:
-    """Count again what the plan claims of this network."""
+    """Recount the claims of a plan for this network."""
     wrong = tuple(not_copies(graph, plan.copies))
     original = RecountNetwork(without_copies(graph, plan.copies)) if plan.copies and not wrong else None
     return _Recounting(RecountNetwork(graph), original, plan, wrong).run()
@@ -98,7 +98,7 @@ class _Recounting:
     def __init__(
         self, net: RecountNetwork, original: RecountNetwork | None, plan: Plan, wrong: tuple[str, ...]
     ) -> None:
-        """`original`: the network without copies, if it has any; `wrong`: what was found of them."""
+        """`original`: the network without copies, if it has any; `wrong`: problems of the copies."""
         self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
         self.plan, levels = one_level(net, plan)
         self.discrepancies = [*wrong, *levels]
@@ -160,7 +160,7 @@ class _Recounting:
     # -- legality --------------------------------------------------------------------------------------------
 
     def _partition(self) -> list[tuple[PlannedGroup, list[str]]]:
-        """The groups with the operators that exist; every operator must be in exactly one."""
+        """Groups with those of their operators that exist; checks that every operator is in exactly one."""
         owner: dict[str, int] = {}
         known: list[tuple[PlannedGroup, list[str]]] = []
         for position, group in enumerate(self.plan.groups):
@@ -198,7 +198,7 @@ class _Recounting:
                 self._say(group, why)
 
     def _order(self, known: list[tuple[PlannedGroup, list[str]]]) -> None:
-        """Every group after those that it reads from: then the quotient graph has no cycle either."""
+        """Check that every group comes after those that it reads from: no cyclic dependency."""
         executed: set[str] = set()
         for group, members in known:
             executed.update(members)
@@ -365,7 +365,7 @@ class _Recounting:
             self._say(group, str(error))
 
     def _strips(self, schedule: GroupSteps) -> Iterator[str]:
-        """Places, bytes, rows and columns are those of strips."""
+        """Check that places, bytes, rows and columns are those of strips."""
         group, strips = schedule.group, strips_of(schedule)
         if isinstance(strips, str):
             yield strips
@@ -421,7 +421,7 @@ class _Recounting:
             self._say(group, f"mode {name}, but {why}")
 
     def _formula(self, group: PlannedGroup, mode: Mode, once: DramBytes) -> DramBytes | None:
-        """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
+        """DRAM bytes by class where the mode alone determines them; None: they follow from the steps."""
         if mode.strips or mode.slices or mode.spills or (mode.tiles and self.plan.traffic == "tiled"):
             return None
         weight = once.weight * (group.weight_passes if mode.bands else 1)

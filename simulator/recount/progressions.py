@@ -31,7 +31,7 @@ class RowBudget:
         self.left = rows
 
     def spend(self, rows: int) -> None:
-        """Raises TooMuch."""
+        """Follow this many rows. Raises TooMuch."""
         self.left -= rows
         if self.left < 0:
             raise TooMuch(
@@ -40,7 +40,7 @@ class RowBudget:
             )
 
     def hold(self, rows: int) -> None:
-        """Follow rows that are written of one map all at once. Raises TooMuch."""
+        """Follow the rows written of one map, all at once. Raises TooMuch."""
         if rows > MOST_HELD:
             raise TooMuch(f"its steps write rows of one map {rows:,} times; a recount follows {MOST_HELD:,}")
         self.spend(rows)
@@ -48,26 +48,23 @@ class RowBudget:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A step as it is written, and the loops around it.
-
-    It runs once for every combination of their iterations.
-    """
+    """A step in the program, and the loops around it: one run per combination of their iterations."""
 
     step: Step
     counts: tuple[int, ...]  # iterations of the loops, outermost first
-    moves: tuple[tuple[int, ...], ...]  # per loop: how far the step's origin moves in a turn
+    moves: tuple[tuple[int, ...], ...]  # per loop: how far the step's origin moves per iteration
     first: int  # position of its first run among all steps of the group
-    strides: tuple[int, ...]  # per loop: by how much the position moves in a turn
+    strides: tuple[int, ...]  # per loop: by how much the position moves per iteration
     _starts: dict[int, Ints] = field(default_factory=dict[int, Ints])
 
     @property
     def runs(self) -> int:
-        """How often it runs."""
+        """Number of runs."""
         return prod(self.counts)
 
     @cached_property
     def times(self) -> Ints:
-        """(runs,) position of every run among all steps, rising."""
+        """(runs,) position of every run among all steps, ascending."""
         return _spread(self.first, self.counts, self.strides)
 
     def start(self, column: int) -> Ints:
@@ -102,7 +99,7 @@ class Leaf:
 
 
 def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
-    """start + sum of turn * stride, for every combination of iterations, the last loop the fastest."""
+    """start + sum of iteration * stride, for all combinations of iterations, the last loop the fastest."""
     starts = np.full((1,) * len(counts), start, np.int64)
     for k, (count, stride) in enumerate(zip(counts, strides, strict=True)):
         starts = starts + (np.arange(count, dtype=np.int64) * stride).reshape(
@@ -112,7 +109,7 @@ def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> In
 
 
 def leaves(nodes: Sequence[Node]) -> list[Leaf]:
-    """Every step that is written, in order."""
+    """Leaves of the loops, in program order."""
     return list(_leaves(nodes, 0, (), ()))
 
 

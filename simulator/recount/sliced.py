@@ -25,7 +25,7 @@ from simulator.recount.traffic import computed_problems, covered, parameter_prob
 
 
 class Slices(NamedTuple):
-    """How the group runs."""
+    """Slices in which a group runs."""
 
     tail: str  # the contraction that sums over slices; "": there is none
     bands: int  # of rows
@@ -33,7 +33,7 @@ class Slices(NamedTuple):
 
 
 def sliced_problems(schedule: GroupSteps) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute, and how often."""
+    """Problems of loads, stores and computations, and of how often they are done."""
     net, members = schedule.net, schedule.members
     yield from parameter_problems(schedule)
     slices = slices_of(schedule)
@@ -139,7 +139,7 @@ def _maps(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
 
 
 def _times_by_row(schedule: GroupSteps, name: str) -> np.ndarray:
-    """(rows, 2): how often the elements of each row are loaded, at the least and at the most."""
+    """(rows, 2) int64: least and greatest number of loads of the elements of each row."""
     shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
     axis = row_axis(shape)
     if axis is None:
@@ -149,7 +149,7 @@ def _times_by_row(schedule: GroupSteps, name: str) -> np.ndarray:
 
 
 def _prologues(schedule: GroupSteps, slices: Slices) -> set[str]:
-    """Operators that make what heads read; their rows stay as long as heads need them."""
+    """Operators that make the heads' operands; their rows stay as long as heads need them."""
     net = schedule.net
     heads = [op for op in schedule.members if _is_head(schedule, slices, op)]
     read = {read.map for op in heads for read in net.reads[op] if (read.by, read.index) == (op, 0)}

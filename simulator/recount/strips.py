@@ -22,7 +22,7 @@ WITH_COLUMNS = (4, 5)  # ranks of the maps that strips cut, along their last axi
 
 
 class Strips(NamedTuple):
-    """Columns of every map that each strip has, and of results, that it stores."""
+    """Spans of columns per map and strip: those on chip, and those of results stored."""
 
     has: Mapping[str, Sequence[Span]]
     stores: Mapping[str, Sequence[Span]]
@@ -41,7 +41,7 @@ def columns(net: RecountNetwork, name: str) -> int:
 
 
 def strips_of(schedule: GroupSteps) -> Strips | str:
-    """The strips of a group, going by its stores; or why they are none."""
+    """Strips of a group, by its stores; or why there are none."""
     net, members = schedule.net, schedule.members
     stores: dict[str, list[Span]] = {}
     for name in sorted(name for name in schedule.produced if net.needed_outside(name, members)):
@@ -104,7 +104,7 @@ def _once(net: RecountNetwork, members: Sequence[str], rings: Mapping[str, int])
 
 
 def _spans(piece: StepBox) -> set[Span]:
-    """Columns of a piece in its runs."""
+    """Spans of columns of a box in all its runs."""
     start, stop = piece.part(len(piece.extents) - 1)
     return {*zip(np.asarray(start).tolist(), np.asarray(stop).tolist(), strict=True)}
 
@@ -170,7 +170,7 @@ def strip_bytes(schedule: GroupSteps, strips: Strips) -> DramBytes:
 
 
 def _taken(strips: Strips, name: str) -> Sequence[Span]:
-    """Columns of a map that are loaded, or made."""
+    """Spans of columns of a map that are loaded or made, strip by strip."""
     return strips.has[name][:1] if name in strips.once else strips.has[name]
 
 

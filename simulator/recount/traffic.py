@@ -38,7 +38,7 @@ def traffic_problems(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iter
 
 
 def byte_problems(schedule: GroupSteps) -> Iterator[str]:
-    """Bytes of the boxes, against those that the steps and the group claim."""
+    """Problems of bytes: those of the boxes against the claims of steps and group."""
     total: Counter[str] = Counter()
     for step, piece in schedule.transfers:
         rows, row_bytes, kind = moved(schedule, step, piece)
@@ -176,7 +176,7 @@ def _second_operand(schedule: GroupSteps) -> set[str]:
 def covered(
     schedule: GroupSteps, name: str, pieces: Sequence[StepBox], what: str, times: int | None
 ) -> Iterator[str]:
-    """Whether pieces cover all of a tensor so many times; None: at least once."""
+    """Problems unless boxes cover all of a tensor `times` times; None: at least once."""
     grid = times_covered(schedule.net.graph.shape(name), [piece.boxes for piece in pieces])
     least, most = (int(grid.min()), int(grid.max())) if grid.size else (times or 1, times or 1)
     if times is None and least < 1:
@@ -309,7 +309,7 @@ def rows_of_steps(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iterato
 
 
 def _bands(schedule: GroupSteps) -> tuple[int, int]:
-    """The fewest and the most bands that the group can have been run in."""
+    """(fewest, most) bands that the group can have been run in."""
     if schedule.group.weight_passes > 1:
         return schedule.group.weight_passes, schedule.group.weight_passes
     net = schedule.net

@@ -42,7 +42,7 @@ def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[st
 
 
 def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[MapContraction]:
-    """Contractions by weights that nothing else reads, of an operand that has every element of a map once."""
+    """Contractions with weights of their own, of an operand with the elements of a map, each once."""
     readers = Counter(
         name for constants in net.constants.values() for name in {constant.name for constant in constants}
     )
@@ -68,7 +68,7 @@ def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> 
 
 
 def _laid_out(net: RecountNetwork, name: str) -> str | None:
-    """The map whose elements, each once, a map has; None where that is not known."""
+    """The map whose elements, each once, make up a map; None where that is not known."""
     while name in net.maker and (kept := keeps_elements(net.specs[net.maker[name]])) is not False:
         if kept is None:
             return None
@@ -77,7 +77,7 @@ def _laid_out(net: RecountNetwork, name: str) -> str | None:
 
 
 def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
-    """Elementwise operators that read the whole map, of whose results every element waits for all of it."""
+    """Elementwise readers of the whole map whose every result element depends on all of the map."""
     elements = net.tensor(name).elements
     whole = [
         op
@@ -91,7 +91,7 @@ def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
 
 
 def _is_mean(net: RecountNetwork, op: str) -> bool:
-    """Whether it folds the rows of its one operand, and leaves one element of each channel."""
+    """Whether an operator reduces its one operand to one element per channel."""
     reads = net.reads[op]
     return (
         folded_rows(net.calls[op]) > 0
