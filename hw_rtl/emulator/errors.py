@@ -1,4 +1,4 @@
-"""What stops the accelerator, or shows that a program lacks a wait."""
+"""Errors that stop the accelerator, and hazards of programs that lack a wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lfopt.isa.tables import Error, Queue
 
 
 class ProgramError(ValueError):
-    """The accelerator would stop with an error."""
+    """An error with which the accelerator would stop."""
 
     def __init__(self, code: Error, queue: Queue, index: int, text: str) -> None:
         super().__init__(f"{queue.name} command {index}: {code.name}: {text}")
@@ -26,7 +26,7 @@ class Hazard(ValueError):
 
 
 class Fault(Exception):
-    """An error, whose place the caller knows: it makes a ProgramError of it."""
+    """An error without its place; the caller knows it and raises a ProgramError instead."""
 
     def __init__(self, code: Error, text: str) -> None:
         super().__init__(text)

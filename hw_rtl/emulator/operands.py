@@ -57,7 +57,7 @@ def second_operand(memory: EmulatedMemory, d: Mapping[str, int], row: int, count
 
 
 def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
-    """Sums that earlier commands have left: int64 [row][column][channel]."""
+    """(rows, columns, channels) int64: partial sums of earlier commands."""
     width, blocks, lanes = d["o_width"], d["out_blocks"], memory.lanes
     sums = np.empty((count, width, blocks, lanes), np.int64)
     for y in range(count):
@@ -69,14 +69,14 @@ def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int
 
 
 def b_patch(d: Mapping[str, int], row: int, columns: int) -> Patch:
-    """A row of the second operand, or of held sums."""
+    """Words of a row of the second operand, or of partial sums."""
     return Patch(
         d["b_base"] + row % d["b_slots"] * d["b_slot_words"], columns, d["out_blocks"], d["b_block_words"]
     )
 
 
 def byte_type(unsigned: int) -> type[np.uint8] | type[np.int8]:
-    """The type of operands and weights."""
+    """Type of the bytes of an operand or of weights."""
     return np.uint8 if unsigned else np.int8
 
 

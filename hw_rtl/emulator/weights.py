@@ -56,7 +56,7 @@ def weights(
 
 
 def _patch_of_bytes(start: int, size: int, lanes: int) -> Patch:
-    """The words in which those bytes lie."""
+    """Words of the buffer that hold these bytes."""
     first = start // lanes
     return Patch(first, (start + size - 1) // lanes - first + 1)
 
