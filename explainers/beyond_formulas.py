@@ -1,4 +1,4 @@
-"""What a group needs in modes that no paper has, as `explainers.formulas` has it of the others.
+"""Buffer requirement of groups in the modes of no paper, beside `explainers.formulas`.
 
 * `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map.
   Which columns of every map a strip takes follows from its readers, backwards, as in the planner
@@ -100,7 +100,7 @@ class BeyondFormulas(Formulas):
         return StripGroups(self._groups, self.max_recompute).taps
 
     def _in_strips(self, members: np.ndarray) -> np.ndarray:
-        """(groups,): `by_strips` of groups of operators that are able."""
+        """(groups,) float64, bytes: `by_strips` of groups whose operators can all run in strips."""
         count, narrowest = (columns[:, None] for columns in self._narrowest(members))
         grain = np.where(IS_EVEN, np.maximum(count // narrowest, 1), 1)
         width = -(-count // (COUNTS * grain)) * grain  # of a strip, in columns of the results
@@ -147,14 +147,14 @@ class BeyondFormulas(Formulas):
         ends = dict[int, StripEnds]()
 
         def need(m: int, groups: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-            """What some groups, (groups,) bool, need of a map beside what they need already."""
+            """Extend a map's spans in groups (groups,) bool by low and high, (groups, COUNTS, cuts) each."""
             if m not in ends:
                 ends[m] = StripEnds(*(np.full(at.shape, bound, np.int32) for bound in NOTHING))
             np.minimum(ends[m].low, low, out=ends[m].low, where=groups[:, None, None])
             np.maximum(ends[m].high, high, out=ends[m].high, where=groups[:, None, None])
 
         def cover(m: int) -> None:
-            """Strips of a map leave no gap, and end where it does."""
+            """Extend the strips of a map to cover it."""
             low, high = ends[m]
             np.minimum(low, high, out=low)
             low[at == 0] = 0

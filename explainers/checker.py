@@ -1,4 +1,4 @@
-"""The planner as it labels groups: the buffer that they need in one mode."""
+"""Labels of groups by the planner: the buffer that they need in one mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LabelScheme = Literal["lbdf", "brr", "resident", "strips", "sliced", "gated"]
 
 @dataclass(frozen=True, eq=False)
 class Checker:
-    """Groups of one dataflow and chip in one mode, nothing tiled."""
+    """Exact requirement of groups of one dataflow and chip, in one mode, untiled."""
 
     costs: GroupCosts  # of a scheme that has the mode
     mode: LabelScheme
@@ -32,7 +32,7 @@ class Checker:
 
 
 def scheme_with(mode: LabelScheme) -> str:
-    """The first scheme that has a mode: the one that has no other, where there is such."""
+    """The first scheme that has a mode: that of this mode alone, if there is one."""
     return next(name for name, row in SCHEMES.items() if mode in row.modes)
 
 

@@ -22,7 +22,7 @@ NEVER = 1 << 60  # bytes: more than any buffer
 
 
 def random_links(flow: Dataflow, seed: int) -> Explain:
-    """Every link a number from [0, 1), the same whenever the group is asked for."""
+    """Explainer whose scores are uniform in [0, 1), the same whenever a group is asked for."""
 
     def explain(mask: int) -> np.ndarray:
         return np.random.default_rng([seed, mask]).random(links(flow, mask).shape[1])
@@ -31,7 +31,7 @@ def random_links(flow: Dataflow, seed: int) -> Explain:
 
 
 def analytic(costs: GroupCosts) -> Explain:
-    """Bytes of buffer that cutting the group at each link frees.
+    """Explainer whose scores are the bytes of buffer that a cut at each link frees.
 
     In line buffers: by the rings of the group as it stands. Both halves of the cut (of the link's cuts, the
     one that moves the fewest elements) keep their weights and the rings of the maps that they read, and one
@@ -130,7 +130,7 @@ def _every_cut(flow: Dataflow, mask: int) -> set[Cut]:
 
 
 def _scored(flow: Dataflow, mask: int, freed: Callable[[Cut], int]) -> np.ndarray:
-    """What the cheapest cut of every link frees."""
+    """(links,) float64: what the cheapest cut of each link frees."""
     cuts = cheapest(flow, mask, links(flow, mask))
     known = {cut: freed(cut) for cut in dict.fromkeys(cuts)}
     return np.array([known[cut] for cut in cuts], np.float64)

@@ -64,11 +64,11 @@ class GroupCuts:
         return sorted(cuts.values())
 
     def _start(self, u: int, v: int) -> tuple[Cut, int, int]:
-        """The cut of the smallest `first`, operators held back, operator that must stay in `second`."""
+        """(cut with the smallest `first`, mask of operators held back, operator that stays in `second`)."""
         return self._cut(self.flow.ancestors[u] & self.mask | 1 << u, v), 0, v
 
     def _cut(self, first: int, v: int) -> Cut:
-        """`first` and whatever hangs together with v only through it, and the rest."""
+        """The cut whose `second` is the component of v outside `first`."""
         second = component(self.flow.neighbours, self.mask & ~first, 1 << v)
         first = self.mask & ~second
         return Cut(
@@ -78,7 +78,7 @@ class GroupCuts:
         )
 
     def _grown(self, cut: Cut, held: int, v: int) -> Iterator[tuple[Cut, int, int]]:
-        """Cuts with one more operator in `first`, each holding back those made to join before it."""
+        """Cuts with one more operator in `first`, each without the operators that joined in those before."""
         flow = self.flow
         held |= flow.descendants[v] | 1 << v
         for w in bits(cut.second & ~held):

@@ -102,7 +102,7 @@ def fingerprint(flow: Dataflow) -> str:
 
 @dataclass(frozen=True)
 class NetworkSource:
-    """Where the groups of a shard come from, as it stands in the manifest."""
+    """Network of a shard, as the manifest has it."""
 
     name: str
     source: str  # zoo:NAME, or the path of an ONNX file
@@ -120,7 +120,7 @@ class NetworkSource:
 
 @dataclass(frozen=True)
 class ShardRequest:
-    """What a shard is to hold. Equal requests give equal shards."""
+    """Request for a shard; equal requests give equal shards."""
 
     network: NetworkSource
     scheme: LabelScheme
@@ -130,7 +130,7 @@ class ShardRequest:
 
     @property
     def settings(self) -> str:
-        """Everything that the shard follows from, as JSON; where a file lies does not matter."""
+        """All that determines the shard, as JSON; the path of a file does not."""
         hardware = {key: getattr(self.hardware, key) for key in CHIP}
         hardware |= {
             key: spec for key, usual in NEWER.items() if (spec := getattr(self.hardware, key)) != usual
@@ -171,7 +171,7 @@ class Shard:
 
     @classmethod
     def of(cls, drawn: Sample, flow: Dataflow, settings: str) -> Shard:
-        """The groups of a sample."""
+        """Shard of a sample."""
         members = np.array(
             [i for mask in drawn.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32
         )
@@ -194,13 +194,13 @@ class Shard:
         return sum(1 << i for i in self.operators(k))
 
     def save(self, file: BinaryIO) -> None:
-        """Write the archive."""
+        """Write the shard as an .npz archive."""
         arrays = {name: getattr(self, name) for name in ("members", "offsets", "need", "draw", "names")}
         np.savez_compressed(file, allow_pickle=False, **arrays, settings=np.array(self.settings))
 
     @classmethod
     def read(cls, path: Path) -> Shard:
-        """Raises InvalidConfig if the file is not a whole shard."""
+        """Shard of a file. Raises InvalidConfig if it is not a whole one."""
         kinds = {"members": "u", "offsets": "i", "need": "i", "draw": "i", "names": "U"}
         try:
             with np.load(path, allow_pickle=False) as archive:
@@ -227,14 +227,14 @@ def seeds(seed: int, network: NetworkSource) -> Seed:
 
 
 def make(request: ShardRequest, flow: Dataflow, drawer: Callable[[GroupCosts], Draw]) -> Shard:
-    """Draw and label the groups of one network, as its file has it."""
+    """Draw and label the groups of one network; `flow`: as in its file, before `seen`."""
     checker = Checker.of(seen(flow, request.scheme), request.hardware, request.scheme)
     drawn = sample(checker, drawer(checker.costs), request.groups, seeds(request.seed, request.network))
     return Shard.of(drawn, checker.costs.dataflow, request.settings)
 
 
 def outdated(shard: Shard, checker: Checker) -> bool:
-    """Whether labels differ from what the checker says now, as far as a few of them tell."""
+    """Whether any of up to CHECKED labels differs from the checker's now."""
     few = np.linspace(0, len(shard) - 1, min(CHECKED, len(shard))).astype(int).tolist()
     return any(checker.need(shard.mask(k)) != shard.need[k] for k in few)
 
@@ -253,7 +253,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The groups of one scheme, numbered through all networks."""
+    """Groups of one scheme, numbered consecutively over all networks."""
 
     scheme: LabelScheme
     networks: tuple[NetworkSource, ...]
@@ -361,11 +361,11 @@ class Dataset:
         return self._flows[network]
 
     def checker(self, network: int) -> Checker:
-        """What labels the groups of a network."""
+        """Checker that labels the groups of a network."""
         return Checker.of(self.flow(network), self.chip(network), self.scheme)
 
     def chip(self, network: int) -> Hardware:
-        """What the groups of a network were labelled for; its buffer does not count.
+        """Chip that the groups of a network were labelled for; its buffer does not count.
 
         Raises InvalidConfig if its shard names none.
         """
@@ -411,7 +411,7 @@ class Dataset:
         return [graphs[group] for group in wanted.tolist()]
 
     def question(self, group: int, buffer_bytes: float) -> ValidityQuery:
-        """Whether a group runs from a buffer."""
+        """The question whether a group runs from a buffer of this size in bytes."""
         n = int(self.network[group])
         return ValidityQuery(
             self.rules(n), self.shards[n].mask(group - int(np.searchsorted(self.network, n))), buffer_bytes
@@ -432,7 +432,7 @@ def _sha256(path: Path) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """dataset.json of a folder. Raises InvalidConfig if there is none."""
+    """Contents of dataset.json in a folder. Raises InvalidConfig if there is none, or of another schema."""
     path = folder / MANIFEST
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -35,7 +35,7 @@ ReportProgress = Callable[[str, float], None]  # (what is going on, how much of 
 
 
 class Epoch(NamedTuple):
-    """A line of the log."""
+    """One epoch, as the log has it."""
 
     number: int  # from 1
     loss: float  # mean over the steps
@@ -45,7 +45,7 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train."""
+    """Settings of a training."""
 
     epochs: int = 20  # at most
     patience: int = 8  # epochs without a smaller loss on the validation part before training ends
@@ -54,12 +54,12 @@ class TrainingSettings:
     device: str = "cpu"  # or cuda
     rate: float = 1e-3  # largest learning rate of Adam; it rises for a tenth of the steps, then falls
     operators: int = 3000  # per step
-    cut: int = 1  # ways in which every group is shown with links cut or weighted
+    cut: int = 1  # weightings of links with which every group is shown, beside the whole group
 
 
 @dataclass
 class Progress:
-    """Where training has got to: what is stored after every epoch, for a run that goes on."""
+    """State of a training after an epoch, stored to resume from."""
 
     settings: dict[str, Any]  # and the data set: another run does not go on from here
     history: list[Epoch] = field(default_factory=list[Epoch])
@@ -67,7 +67,7 @@ class Progress:
     state: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def stored(self) -> bytes:
-        """As a file."""
+        """Bytes of a file."""
         file = io.BytesIO()
         torch.save(
             {
@@ -81,7 +81,7 @@ class Progress:
 
     @classmethod
     def read(cls, path: Path, settings: dict[str, Any]) -> Progress:
-        """Raises InvalidConfig if the file is none, or of another training."""
+        """Progress of a file. Raises InvalidConfig if it is no checkpoint, or of another training."""
         try:
             stored = torch.load(path, weights_only=True)
             progress = cls(
@@ -103,7 +103,7 @@ class Progress:
 
 
 class Checkpoint(NamedTuple):
-    """How a run can be gone on with."""
+    """Checkpointing of a run."""
 
     begun: Progress | None  # where an earlier one had got to
     keep: Callable[[Progress], None]  # told after every epoch
@@ -194,7 +194,7 @@ def fit(
 def prepared(
     dataset: Dataset, settings: TrainingSettings, report: ReportProgress, groups: np.ndarray | None = None
 ) -> Material:
-    """Groups to learn from (all, if not said which), for any number of trainings."""
+    """Material for any number of trainings; groups: (groups,) int64 in the data set, None: all."""
     report(f"{dataset.scheme}: groups as graphs, whole and in pieces", 0.0)
     return Material.of(
         dataset,
@@ -205,12 +205,12 @@ def prepared(
 
 
 def checked(settings: TrainingSettings, dataset: Dataset) -> dict[str, Any]:
-    """What must be equal for training to go on where it was."""
+    """Settings that must be equal for a training to resume."""
     return {**asdict(settings), "data": dataset.sha256}
 
 
 def _best(history: Sequence[Epoch]) -> int:
-    """Number of the epoch with the smallest loss on the validation part; 0 of none."""
+    """Number of the epoch of least validation loss; 0 without epochs."""
     return min(history, key=lambda epoch: epoch.validation).number if history else 0
 
 

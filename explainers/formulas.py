@@ -37,7 +37,7 @@ STARTS = (True, False)  # whether contractions without another before them in th
 
 
 class RingBytes(NamedTuple):
-    """Rows on chip, per group."""
+    """Bytes of rows on chip, per group."""
 
     # (groups, operators) bytes: of results and inputs, as wide as the widest window that reads them
     window: np.ndarray
@@ -108,12 +108,12 @@ class Formulas:
 
     @cached_property
     def row_bytes(self) -> np.ndarray:
-        """(maps,): of one row on chip."""
+        """(maps,) float64: bytes of one row on chip."""
         return np.array([self.hardware.row_bytes(m) for m in self.flow.maps], np.float64)
 
     @cached_property
     def weight_bytes(self) -> np.ndarray:
-        """(operators,): on chip. A constant that several operators read counts for each of them."""
+        """(operators,) float64: bytes of weights on chip; a shared constant counts once per operator."""
         of = self.hardware.constant_bytes
         return np.array(
             [
@@ -125,7 +125,7 @@ class Formulas:
 
     @cached_property
     def channels(self) -> np.ndarray:
-        """(maps,): along the channel axis; 1 where there is none."""
+        """(maps,) float64: channels; 1 without a channel axis."""
         shapes = (m.shape for m in self.flow.maps)
         return np.array(
             [
@@ -137,12 +137,12 @@ class Formulas:
 
     @cached_property
     def slice_bytes(self) -> np.ndarray:
-        """(maps,): of one row of a slice as narrow as the chip can."""
+        """(maps,) float64: bytes of one row of the narrowest slice, of channel_align channels."""
         return self.row_bytes / self.channels * np.minimum(self.channels, self.hardware.channel_align)
 
     @cached_property
     def block_bytes(self) -> np.ndarray:
-        """(operators,): of the weights of as many output channels."""
+        """(operators,) float64: bytes of the weights of channel_align output channels."""
         result_channels = np.array(
             [self.channels[results[0]] if results else 1.0 for results in self.flow.results]
         )
@@ -193,11 +193,11 @@ class Formulas:
         return change.cumsum(1).max(1, initial=0) + np.minimum(BLOCKS * blocks, members @ self.weight_bytes)
 
     def _operators(self, members: np.ndarray) -> list[int]:
-        """Those in any of the groups, ascending."""
+        """Operators in any of the groups, ascending."""
         return np.flatnonzero(members.any(0)).tolist()
 
     def _maps(self, members: np.ndarray) -> list[int]:
-        """Those that any of the groups touches, ascending."""
+        """Maps that any of the groups makes or reads, ascending."""
         operators = self._operators(members)
         return sorted(
             {m for i in operators for m in self.flow.results[i]}
@@ -361,7 +361,7 @@ class Formulas:
         return Kinds(head, segment, possible)
 
     def _banded(self, members: np.ndarray, reach: np.ndarray, *, sliced: bool) -> np.ndarray:
-        """(groups,): `by_bands` from one start."""
+        """(groups,) float64, bytes: `by_bands` from one start."""
         flow, kinds = self.flow, self.kinds(members, sliced=sliced)
         # rows of each operator in a band: not made before; made
         new, extent = np.zeros(members.shape), np.zeros(members.shape)
@@ -403,7 +403,7 @@ class Formulas:
         return np.where(kinds.possible, full + scratch[:, :-1].max(1, initial=0) + constants, np.inf)
 
     def _coming_in(self, members: np.ndarray, reach: np.ndarray, extent: np.ndarray) -> np.ndarray:
-        """(groups,): bytes of the maps that a group reads and does not make, in bands."""
+        """(groups,) float64: bytes of the inputs of a group, in bands."""
         bytes_in = np.zeros(len(members))
         for m in self._maps(members):
             held = np.zeros(len(members))

@@ -34,7 +34,7 @@ VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph,
 def gnn_explainer(
     rule: SchemeRule, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE
 ) -> Explain:
-    """Bound to one dataflow, chip and scheme.
+    """GNNExplainer for one dataflow, chip and scheme.
 
     The same scores, but for rounding, whatever was asked before. One thread.
     """

@@ -95,7 +95,7 @@ class Batch:
 
     @classmethod
     def of(cls, graphs: Sequence[GroupGraph]) -> Batch:
-        """These graphs, one after the other."""
+        """Batch of graphs, in this order."""
         sizes = np.array([len(graph) for graph in graphs], np.int64)
         starts = np.cumsum(sizes) - sizes
         features = (
@@ -114,7 +114,7 @@ class Batch:
 
     @cached_property
     def group(self) -> np.ndarray:
-        """(operators,) int64: number of the group of each."""
+        """(operators,) int64: number of each operator's group in the batch."""
         return np.repeat(np.arange(len(self)), np.diff(np.append(self.starts, len(self.features))))
 
 
@@ -127,7 +127,7 @@ _OF_MOVE = {"Concat": "concat", "Split": "split", "Slice": "split", "Pad": "pad"
 
 
 def kind(flow: Dataflow, i: int) -> str:
-    """Which of KINDS an operator is."""
+    """Kind of an operator, one of KINDS."""
     row, operands = flow.specs[i], flow.operands[i]
     if row.elementwise:
         return "binary" if len({o.map for o in operands}) > 1 else "unary"
@@ -150,7 +150,7 @@ class GroupGraphs:
     """The groups of one dataflow on one chip as graphs."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rule: Rule | None = None) -> None:
-        """Sizes are shares of what `rule` says; without one, of the buffer."""
+        """`rule`: requirement of a group in bytes, the unit of its sizes; None: the buffer."""
         self.flow, self.hardware, self.rule = flow, hardware, rule or self._buffer
         self._reads = _ReadTable(flow)
 
@@ -165,7 +165,7 @@ class GroupGraphs:
         )
 
     def batch(self, masks: Sequence[int]) -> Batch:
-        """The graphs of many groups at once: far quicker than one by one."""
+        """Graphs of many groups at once, far quicker than one at a time."""
         members = member_table(masks, len(self.flow))
         groups, operators = np.nonzero(members)
         reader, read, inside = self._reads.of(members, groups, operators)
@@ -187,7 +187,7 @@ class GroupGraphs:
 
     @cached_property
     def _map_bytes(self) -> np.ndarray:
-        """(2, maps): bytes of one row, and of all of a map."""
+        """(2, maps) int64: bytes of one row, and of the whole map."""
         return np.array([self._bytes([m]) for m in range(len(self.flow.maps))]).reshape(-1, 2).T
 
     @cached_property
@@ -296,7 +296,7 @@ class _ReadTable:
         read: np.ndarray,
         inside: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(position of the maker, map) of every map that is needed outside its group."""
+        """(position of the producer (maps,), map (maps,)) of every map that is needed outside its group."""
         counts = self.result_counts[operators]
         first = np.cumsum(counts) - counts
         maker = np.repeat(np.arange(operators.size), counts)
@@ -316,7 +316,7 @@ class _ReadTable:
         read: np.ndarray,
         inside: np.ndarray,
     ) -> np.ndarray:
-        """(2, links): what `links` says of each group, as positions in the batch."""
+        """(2, links) int64: `links` of each group, as positions in the batch."""
         place = members.cumsum().reshape(members.shape) - 1
         maker = place[groups[reader[inside]], self.producers[read[inside]]]
         keys = [maker * groups.size + reader[inside]]
@@ -330,7 +330,7 @@ class _ReadTable:
 
 
 def member_table(masks: Sequence[int], operators: int) -> np.ndarray:
-    """(groups, operators) bool."""
+    """(groups, operators) bool: members of each group."""
     width = operators + 7 >> 3
     packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in masks), np.uint8).reshape(
         len(masks), width
@@ -339,7 +339,7 @@ def member_table(masks: Sequence[int], operators: int) -> np.ndarray:
 
 
 def _put_sizes(features: np.ndarray, column: int, sizes: np.ndarray) -> None:
-    """As shares of one byte."""
+    """Write sizes (operators,), in bytes, into a column, as logarithms."""
     features[:, column - SHARES] = np.log2(np.maximum(sizes, LEAST_SHARE)) / 16
 
 
@@ -355,7 +355,10 @@ def resized(features: np.ndarray, factors: np.ndarray) -> np.ndarray:
 
 
 def own_sizes(features: np.ndarray) -> np.ndarray:
-    """(operators,): weights, and rows read for one row of the result, as shares of the unit."""
+    """(operators,) float32: weights plus rows read for one row, as shares of the unit.
+
+    `features`: (operators, FEATURES).
+    """
     shares = features[:, -2 * SHARES : -SHARES]
     return shares[:, SIZES.index("weights")] + shares[:, SIZES.index("rows read for one row")]
 

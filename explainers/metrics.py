@@ -1,4 +1,4 @@
-"""How good predicted probabilities are, and what kinds of mistakes they make.
+"""Metrics of predicted probabilities: confusion, log loss, AUROC and calibration error.
 
 The positive class is *invalid*: the group does not run whole.
 """
@@ -15,7 +15,9 @@ BINS = 15  # of the expected calibration error, equally wide
 
 
 def confusion(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
-    """Counts and ratios at a threshold of one half; a ratio of nothing is NaN.
+    """Confusion of probability (samples,), invalid (samples,) bool, at a threshold of one half.
+
+    Counts, and ratios, which are NaN where there is nothing to count.
 
     >>> judged = confusion(np.array([0.9, 0.2, 0.7, 0.1]), np.array([True, True, False, False]))
     >>> judged["valid_called_invalid"]

@@ -1,4 +1,4 @@
-"""What a predictor is trained with: labelled groups, whole and with links weighted, many at a time."""
+"""Minibatches of labelled groups, whole and with links weighted, to train a predictor with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Labelled(NamedTuple):
     graph: GroupGraph
     weights: np.ndarray  # (links,)
     rule: Requirement  # what the rule says
-    need: Requirement  # what is so; log2_bytes is infinite where never is not 0
+    need: Requirement  # the label; log2_bytes is infinite where never is not 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Minibatch:
 
     @classmethod
     def of(cls, labelled: Sequence[Labelled], device: str = "cpu") -> Minibatch:
-        """These groups."""
+        """Minibatch of these groups."""
         batch = Batch.of([group.graph for group in labelled])
         rule, needed = (
             np.array([getattr(group, name) for group in labelled], np.float32) for name in ("rule", "need")
@@ -122,7 +122,7 @@ def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
 
 
 def _in_pieces(graph: GroupGraph, checker: Checker, rules: SchemeRule, rng: np.random.Generator) -> Labelled:
-    """A group with links cut by chance, or weighted between one cut and the next."""
+    """A group with links cut at random, or weighted between the stages of random cuts."""
     mask = sum(1 << i for i in graph.operators)
     stages = cut_apart(checker.costs.dataflow, mask, rng)
     shares = np.eye(len(stages))[-1] if rng.random() < HARD else rng.dirichlet(np.ones(len(stages)))
@@ -135,13 +135,13 @@ def _in_pieces(graph: GroupGraph, checker: Checker, rules: SchemeRule, rng: np.r
 
 
 def _labels(needs: np.ndarray) -> np.ndarray:
-    """(groups, 2): `Requirement`s of F_beta in bytes (groups,)."""
+    """(groups, 2) float64: `Requirement`s, of F_beta in bytes (groups,)."""
     never = needs >= EDGES[-1]
     return np.stack((np.where(never, np.inf, np.log2(np.maximum(needs, 1))), never), 1)
 
 
 def _mixed(values: np.ndarray, shares: np.ndarray) -> list[float]:
-    """The mean (2,) of stages (stages, 2)."""
+    """Mean (2,) of the values (stages, 2), weighted by shares (stages,)."""
     present = shares > 0
     return (shares[present] @ values[present]).tolist()
 

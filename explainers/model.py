@@ -1,4 +1,4 @@
-"""The network that says how much buffer a group needs: its shape in PyTorch Geometric.
+"""Graph neural network for the buffer requirement of groups, in PyTorch Geometric.
 
 It begins with what a rule without parameters says (`explainers.scheme_rule`), and gives a distribution:
 either the rule is exact, as it mostly is, or the logarithm of F_beta is logistic about the rule's plus a
@@ -134,14 +134,14 @@ class ValidityGNN(nn.Module):
         )
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """(operators, HIDDEN): after the last layer."""
+        """(operators, HIDDEN) float32: embeddings after the last layer; arguments as `forward`."""
         for conv in self.convs:
             x = conv(x, edge_index, edge_weight)
         return x
 
 
 def spread(outputs: Tensor) -> Tensor:
-    """(groups,) doublings, of (groups, OUTPUTS)."""
+    """(groups,) spread in doublings, of outputs (groups, OUTPUTS)."""
     return outputs[:, 1].exp().clamp(SMALLEST_SPREAD, LARGEST_SPREAD)
 
 
@@ -183,7 +183,7 @@ class ValidityClassifier(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[ValidityQuery], scale: Tensor
     ) -> Tensor:
-        """(groups, 2) logits; scale: (groups,)."""
+        """(groups, 2) logits; x, edge_index, batch: as `ValidityGNN`; scale: (groups,)."""
         units = torch.tensor([[np.log2(query.graph.unit), 0.0] for query in questions], dtype=x.dtype)
         buffers = torch.tensor([np.log2(query.buffer_bytes) for query in questions], dtype=x.dtype)
         first = self.network.convs[0]
@@ -198,7 +198,7 @@ class ValidityClassifier(nn.Module):
 
     @staticmethod
     def inputs(questions: Sequence[ValidityQuery], logits: np.ndarray) -> dict[str, Any]:
-        """What it takes, of these groups and their log-odds (groups,)."""
+        """Arguments of `forward` by name, of questions and their log-odds (groups,)."""
         batch = Batch.of([query.graph for query in questions])
         arrays = {"x": batch.features, "edge_index": batch.links, "batch": batch.group}
         return {
@@ -209,7 +209,7 @@ class ValidityClassifier(nn.Module):
 
 
 class _Rule(torch.autograd.Function):
-    """(groups, 2): what the rule says of groups with links weighted, whose gradient it knows."""
+    """(groups, 2) `Requirement`s of the rule with weights (links,), differentiable in them."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, questions: Sequence[ValidityQuery]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,4 +1,4 @@
-"""PGExplainer: what a trained perceptron says of each link, given the embeddings of its two ends.
+"""PGExplainer: a trained perceptron scores each link by the embeddings of its two ends.
 
 In NumPy; `explainers.train_pg` trains it.
 
@@ -20,10 +20,10 @@ NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
 class LinkScores:
-    """The perceptron."""
+    """The perceptron: scores of links by the embeddings of their ends."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
-        """By the names that PyTorch gives them."""
+        """`weights`: the arrays NAMES, in PyTorch's shapes."""
         self._hidden, self._bias, self._out, self._shift = (
             weights[name].astype(np.float32) for name in NAMES
         )
@@ -36,9 +36,9 @@ class LinkScores:
 
 
 def pg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Explain:
-    """Bound to one dataflow, chip and scheme.
+    """PGExplainer for one dataflow, chip and scheme.
 
-    Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+    Its weights lie beside those of the predictor; it is deterministic, so the seed is not used.
     """
     scores = LinkScores(beside(predictor, "pg", NAMES))
 

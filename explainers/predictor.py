@@ -1,4 +1,4 @@
-"""The trained network in NumPy: how much buffer a group needs.
+"""Inference of the buffer requirement of groups, by the trained network in NumPy.
 
 The same numbers as PyTorch Geometric, without it.
 """
@@ -45,7 +45,7 @@ class Forecast(NamedTuple):
     never: np.ndarray  # (groups,) float64: log-odds
 
     def odds(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
-        """(groups,) float64: log-odds that they do not run whole from buffers of so many bytes."""
+        """(groups,) float64: log-odds of being invalid, for buffers of `buffer_bytes`, one or (groups,)."""
         by_rule, learnt = (
             (self.rule - np.log2(buffer_bytes)) / SMALLEST_SPREAD,
             (self.mean - np.log2(buffer_bytes)) / self.spread,
@@ -57,12 +57,12 @@ class Forecast(NamedTuple):
         return both + np.log(np.maximum(-np.expm1(-both), 1e-30))
 
     def invalid(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
-        """(groups,) float64: the probability. It falls as the buffer grows."""
+        """(groups,) float64: probability of being invalid, which falls as the buffer grows."""
         return sigmoid(self.odds(buffer_bytes))
 
 
 class Predictor:
-    """A trained predictor of what groups need."""
+    """A trained predictor of the buffer requirement of groups."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], path: Path | None = None) -> None:
         """`weights`: parameters of `explainers.model.ValidityGNN`, by its names; `path`: their file."""
@@ -103,20 +103,20 @@ class Predictor:
         return cls(weights, path)
 
     def forecast(self, batch: Batch) -> Forecast:
-        """What these groups need. `GroupGraphs.batch` is the quick way to many graphs."""
+        """Distribution of the requirement of each group of a batch, see `GroupGraphs.batch`."""
         outputs = [self._outputs(part) for part in pieces(batch, AT_ONCE)]
         residual, spread, exact, never = np.concatenate([np.empty((0, OUTPUTS)), *outputs]).T
         rule, spread = np.log2(batch.units), np.clip(np.exp(spread), SMALLEST_SPREAD, LARGEST_SPREAD)
         return Forecast(rule, rule + residual, spread, exact, SURE * (2.0 * batch.never - 1) + never)
 
     def odds(self, questions: Sequence[ValidityQuery]) -> np.ndarray:
-        """(groups,) float64: log-odds that they do not run whole, each from its buffer."""
+        """(groups,) float64: log-odds of being invalid, each with its buffer."""
         return self.forecast(Batch.of([query.graph for query in questions])).odds(
             np.array([query.buffer_bytes for query in questions])
         )
 
     def embed(self, query: ValidityQuery) -> np.ndarray:
-        """(operators, EMBEDDED) float32: embeddings after the last layer, and what is `shown` beside them."""
+        """(operators, EMBEDDED) float32: embeddings after the last layer, then the features of `shown`."""
         return np.concatenate((self.embed_batch(Batch.of([query.graph])), shown(query)), 1)
 
     def _outputs(self, batch: Batch) -> np.ndarray:
@@ -193,7 +193,7 @@ def scale(logits: np.ndarray) -> np.ndarray:
 
 
 def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
-    """The batch in parts of whole groups, of about so many operators each."""
+    """Parts of the batch, whole groups of at most about `operators` operators each."""
     ends = np.append(batch.starts, len(batch.features))
     first = 0
     while first < len(batch):

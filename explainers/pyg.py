@@ -68,7 +68,7 @@ def save(dataset: Dataset, file: BinaryIO) -> None:
 
 
 def card(dataset: Dataset, command: str) -> dict[str, Any]:
-    """What the file does not say: `command` made the data set."""
+    """Card beside the file: sources, chips and meaning of its tensors. `command` made the data set."""
     networks = [
         {
             **asdict(source),

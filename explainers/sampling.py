@@ -101,7 +101,7 @@ def _pool(checker: Checker, draw: Draw, count: int, seed: Seed) -> dict[int, _Or
 
 
 def _patience(operators: int) -> int:
-    """Draws at the most: a draw takes longer of a large network, and brings more."""
+    """Most draws, by the network's operators: a draw of a large network takes longer, and brings more."""
     return min(max(300_000 // max(operators, 1), 400), 3000)
 
 
@@ -155,13 +155,13 @@ def quotas(networks: Sequence[tuple[str, int]], total: int) -> list[int]:
 
 
 def batches(groups: GroupGraphs, masks: Sequence[int]) -> Iterator[tuple[int, Batch]]:
-    """(number of the first group, graphs), a few hundred groups at a time."""
+    """(number of the first group, graphs) of a few hundred groups at a time."""
     for start in range(0, len(masks), AT_ONCE):
         yield start, groups.batch(masks[start : start + AT_ONCE])
 
 
 def parts(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(features, links) of each group of a batch; links as positions in the group."""
+    """(features (operators, FEATURES), links (2, links)) of each group; links as positions in the group."""
     ends = [*batch.starts[1:].tolist(), len(batch.features)]
     borders = np.searchsorted(batch.links[0], [*batch.starts, len(batch.features)]).tolist()
     for k, (start, end) in enumerate(zip(batch.starts.tolist(), ends, strict=True)):

@@ -44,7 +44,7 @@ KEPT = 200_000  # pieces whose requirement is remembered before this memory star
 
 
 class Requirement(NamedTuple):
-    """The buffer that one piece needs, or the neediest of several."""
+    """Buffer requirement of a piece, or of the neediest of several."""
 
     log2_bytes: float
     never: float  # 1: no buffer is large enough; 0: some is
@@ -52,7 +52,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ValidityQuery:
-    """Whether a group runs from a buffer: what an explainer is asked about."""
+    """The question whether a group runs from a buffer, which an explainer is asked about."""
 
     rule: SchemeRule
     mask: int
@@ -64,12 +64,12 @@ class ValidityQuery:
         return self.rule.groups.graph(self.mask)
 
     def weighted(self, weights: np.ndarray) -> WeightedRequirement:
-        """What the group needs by the rule with links weighted (links,)."""
+        """Requirement by the rule, with weights (links,)."""
         return weighted(self.rule.flow, self.mask, weights, self.rule.of)
 
 
 class WeightedRequirement(NamedTuple):
-    """What a group needs with links weighted, and what that changes by as a weight does."""
+    """Requirement of a group with links weighted, and its gradient."""
 
     need: Requirement
     slope: np.ndarray  # (2, links): of both
@@ -88,7 +88,7 @@ class SchemeRule:
         scheme: Scheme | LabelScheme,
         max_recompute: float = MAX_RECOMPUTE,
     ) -> None:
-        """`max_recompute`: multiply-accumulates that a group may do, over those of its operators."""
+        """`max_recompute`: limit on a group's multiply-accumulates, as a multiple of its operators'."""
         self.flow, self.hardware, self.scheme = flow, hardware, scheme
         self.modes: list[LabelScheme] = [
             mode
@@ -111,7 +111,7 @@ class SchemeRule:
         return np.maximum(bytes_needed, 1), never
 
     def of(self, masks: Sequence[int]) -> np.ndarray:
-        """(groups, 2) float64: their `Requirement`s."""
+        """(groups, 2) float64: `Requirement`s of groups."""
         if len(self._known) >= KEPT:
             self._known.clear()
         if new := [mask for mask in dict.fromkeys(masks) if mask not in self._known]:
@@ -121,7 +121,7 @@ class SchemeRule:
 
 
 def whole_bytes(flow: Dataflow, operators: Sequence[int]) -> int:
-    """Of all maps that operators touch, and all their weights."""
+    """Bytes of all maps that operators touch, and of all their weights, at WIDEST bytes an element."""
     touched = {m for i in operators for m in flow.results[i]} | {
         o.map for i in operators for o in flow.operands[i]
     }
@@ -132,7 +132,10 @@ def whole_bytes(flow: Dataflow, operators: Sequence[int]) -> int:
 
 
 def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> WeightedRequirement:
-    """A group with links weighted (links,), as `judge` judges its pieces."""
+    """Requirement and gradient of a group with weights (links,), given the requirement of its pieces.
+
+    `judge`: requirement of pieces, see `Judge`; the interpolation is that of the module.
+    """
     operators, order = [*bits(mask)], np.argsort(-weights, kind="stable")
     joined = [*_joined(operators, links(flow, mask)[:, order])]
     pieces = [1 << i for i in operators] + [piece for _, piece, _ in joined]
@@ -157,7 +160,10 @@ def _neediest(pieces: dict[int, np.ndarray]) -> np.ndarray:
 
 
 def _joined(operators: list[int], ordered: np.ndarray) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """(number of the link, piece, the two that it joined) of every link that joins two pieces."""
+    """(number of the link, joined piece, its two parts) of every link that joins two pieces.
+
+    `ordered`: (2, links) int64, positions in `operators`.
+    """
     piece = [1 << i for i in operators]  # of each operator: what it is part of
     for at, (u, v) in enumerate(ordered.T.tolist()):
         a, b = piece[u], piece[v]

@@ -40,7 +40,7 @@ KEPT = 200_000  # groups whose step, and whose outcome, is remembered before the
 
 
 class SplitStep(NamedTuple):
-    """What to do with a group: the first cut, or, if it is not settled, the best of several."""
+    """Next cut of a group, settled, or candidates of which the cheapest outcome is taken."""
 
     cuts: tuple[Cut, ...]  # none: there is nothing to cut
     settled: bool
@@ -112,7 +112,7 @@ class Splitter:
         return tuple(done)
 
     def _both(self, cut: Cut, width: int) -> tuple[int, ...] | None:
-        """Both halves of a cut, neither of them valid, split."""
+        """Valid groups of both halves of a cut, neither of them valid; None if SPLIT finds none."""
         first = self._split(cut.first, width)
         second = self._split(cut.second, width) if first is not None else None
         return None if first is None or second is None else first + second

@@ -39,14 +39,14 @@ Computing = Callable[[int, int], tuple[float, float]]
 
 
 class Estimate(NamedTuple):
-    """What a judge is thought to say of groups: the logarithm of the cost is about normal."""
+    """Estimate of a judge's costs of groups: log2 of the cost is about normal."""
 
     mean: np.ndarray  # (groups,) float64: log2 of the cost
     spread: np.ndarray  # (groups,) float64: standard deviation of that
 
 
 class GroupColumns(NamedTuple):
-    """What a surrogate reads of groups."""
+    """Inputs of a surrogate, per group."""
 
     roof: np.ndarray  # (groups,) float64: log2 of the cycles of the roofline
     columns: np.ndarray  # (groups, len(COLUMNS)) float32
@@ -69,7 +69,7 @@ COLUMNS = (
 
 
 class Rooflines:
-    """The groups of one network on one chip, as a surrogate reads them."""
+    """Rooflines and columns of groups of one network on one chip."""
 
     def __init__(self, costs: GroupCosts, computing: Computing) -> None:
         self.costs, self.computing = costs, computing
@@ -102,7 +102,7 @@ class Rooflines:
         return np.maximum(np.array(self.costs.dataflow.heights, np.float64), 1)
 
     def read(self, masks: Sequence[int]) -> GroupColumns:
-        """Of legal groups."""
+        """Columns of legal groups, given as masks of operators."""
         hardware, flow = self.costs.hardware, self.costs.dataflow
         members = member_table(masks, len(flow)).astype(np.float64)
         sums = members @ self._own
@@ -163,7 +163,7 @@ class Rooflines:
 
 
 class Surrogate:
-    """What was learnt of one judge."""
+    """Surrogate of one judge."""
 
     def __init__(self, mean: Trees, doubt: Trees) -> None:
         """`mean`: log2 of the cost over the roofline; `doubt`: log2 of the spread."""
@@ -173,7 +173,7 @@ class Surrogate:
     def load(cls, source: str | Path) -> Surrogate:
         """The surrogate that ships for a judge (cycles), or one from a .safetensors file.
 
-        Raises InvalidConfig.
+        Raises InvalidConfig where it is unreadable, or has other columns.
         """
         path = WEIGHTS / f"{source}.safetensors" if source in JUDGES else Path(source)
         arrays = read_weights(path, "columns", "mean.base", "doubt.base")
@@ -189,5 +189,5 @@ class Surrogate:
         return {"columns": names, **self.mean.arrays("mean"), **self.doubt.arrays("doubt")}
 
     def estimate(self, read: GroupColumns) -> Estimate:
-        """Of groups, as `Rooflines` reads them."""
+        """Estimate of groups, as `Rooflines` reads them."""
         return Estimate(read.roof + self.mean(read.columns), np.exp2(self.doubt(read.columns)))

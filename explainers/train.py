@@ -40,7 +40,7 @@ FACTORS = np.geomspace(0.25, 16, 121)  # by which all spreads may be multiplied
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
-    """Weights as they are stored, and what is said of them."""
+    """Weights as they are stored, and their model card."""
 
     weights: dict[str, np.ndarray]
     card: dict[str, Any]
@@ -257,7 +257,7 @@ def blamed(
 
 
 def _stored(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """In half precision, unless some are too large for it."""
+    """Weights by name in half precision, unless some are too large for it: then in single."""
     largest = max(float(np.abs(value).max(initial=0)) for value in weights.values())
     return {
         name: value.astype(np.float16 if largest < float(np.finfo(np.float16).max) else np.float32)
@@ -289,12 +289,12 @@ def rescaled(
 
 
 def origin(dataset: Dataset) -> dict[str, Any]:
-    """Which data set it is, and what makes it again."""
+    """Digest of a data set, and the command that makes it again."""
     return {"sha256": dataset.sha256, "command": dataset.command}
 
 
 def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
-    """What of the data set is in which part, network by network."""
+    """Model card's account of the parts: groups per network in each."""
     names = ("train", "validation", "test")
     counts = {
         name: np.bincount(dataset.network[getattr(parts, name)], minlength=len(dataset.networks))
@@ -315,14 +315,14 @@ def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
 
 
 def _verdicts(forecast: Forecast, dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(probability of being invalid, whether invalid): (BETAS, groups) each."""
+    """(probability of being invalid, whether invalid), (betas, groups) each, for groups (groups,)."""
     return np.array([forecast.invalid(beta) for beta in BETAS]), np.array(
         [dataset.needs[groups] >= beta for beta in BETAS]
     )
 
 
 def _factor(predictor: Predictor, dataset: Dataset, groups: np.ndarray) -> float:
-    """What to multiply spreads by for the smallest log loss.
+    """Factor of the spreads with the smallest log loss on these groups.
 
     Source: Guo et al., ICML 2017, section 4.2 (temperature).
     """

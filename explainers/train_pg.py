@@ -1,4 +1,4 @@
-"""Train the perceptron of PGExplainer, for a predictor that stands.
+"""Train the perceptron of PGExplainer for a frozen predictor.
 
 PGExplainer's own objective, masks that keep the verdict, does not rank links by where to cut. Measured under
 lbdf on 300 groups, as Spearman's correlation with the bytes that a cut frees: -0.50 to -0.47 over a network
@@ -30,7 +30,7 @@ from explainers.scheme_rule import ValidityQuery
 
 @dataclass(frozen=True)
 class PGSettings:
-    """How to train."""
+    """Settings of a training."""
 
     epochs: int = 40
     rate: float = 1e-3
@@ -45,7 +45,10 @@ def train(
     seed: int,
     report: ReportProgress,
 ) -> tuple[dict[str, np.ndarray], list[float]]:
-    """(weights, loss of every epoch). `questions`: groups that the predictor calls invalid."""
+    """(weights by name, in PyTorch's shapes; loss of every epoch).
+
+    `questions`: groups that the predictor calls invalid.
+    """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     used = [query for query in questions if query.graph.links.shape[1]]

@@ -29,7 +29,7 @@ from explainers.train_pg import freed, shares
 
 @dataclass(frozen=True)
 class RGSettings:
-    """How to train."""
+    """Settings of a training."""
 
     shown: int = 60  # epochs in which it follows the example
     epochs: int = 15  # of policy gradient
@@ -105,7 +105,7 @@ class Padded:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One explanation per group, as it was drawn."""
+    """One explanation per group, as sampled."""
 
     chosen: Tensor  # (groups, operators) bool
     likelihood: Tensor  # (groups,) logarithm of its probability
@@ -114,7 +114,7 @@ class Drawn:
 
 
 def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Drawn:
-    """Let the agent choose by chance, in all groups at once; or as the examples do."""
+    """Sample explanations of all groups at once; with `examples`, follow those instead."""
     count, most = groups.present.shape
     rows = torch.arange(count)
     mean = groups.embedded.sum(1) / groups.present.sum(1, keepdim=True)
@@ -148,7 +148,7 @@ def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Draw
 
 
 def _choose(scores: Tensor, shown: Iterator[Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(choice, logarithm of its probability, entropy) of every row: by chance, or what is shown next."""
+    """(choice, log-probability, entropy), (rows,) each, of scores (rows, choices): sampled, or as shown."""
     logs = scores.log_softmax(1)
     choice = torch.multinomial(logs.detach().exp(), 1) if shown is None else next(shown)[:, None]
     return (
@@ -159,11 +159,10 @@ def _choose(scores: Tensor, shown: Iterator[Tensor] | None) -> tuple[Tensor, Ten
 
 
 def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> list[int]:
-    """The operators of a group in the order in which they had best be chosen: see the module.
+    """Operators of a group in the order in which they are best chosen, see the module.
 
-    `size` operators, (2, links), (links,).
-
-    Of the first link's ends, it begins at that with fewer links, or at the later one.
+    `size` operators; links: (2, links) int64; worth: (links,). Of the first link's ends, it begins at that
+    with fewer links, or at the later one.
 
     >>> example(4, np.array([[0, 1, 2], [1, 2, 3]]), np.array([0.1, 0.7, 1.0]), price=0.5)
     [3, 2, 1]
@@ -212,7 +211,10 @@ def train(
     seed: int,
     report: ReportProgress,
 ) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
-    """(weights, means of every epoch). `questions`: groups that the predictor calls invalid."""
+    """(weights by name, in PyTorch's shapes; means of every epoch).
+
+    `questions`: groups that the predictor calls invalid.
+    """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     used = [query for query in questions if 1 < len(query.graph) <= settings.largest]
@@ -264,7 +266,10 @@ def _better(reward: Tensor, drawn: Drawn, settings: RGSettings) -> Tensor:
 
 
 def _of_raw(weights: dict[str, np.ndarray], mean: np.ndarray, spread: np.ndarray) -> dict[str, np.ndarray]:
-    """The same perceptrons over embeddings that have not been centred and scaled."""
+    """Weights of the same perceptrons over raw embeddings, neither centred nor scaled.
+
+    `mean`, `spread`: (channels,), of the embeddings.
+    """
     rescaled = dict(weights)
     for part, seen in PARTS.items():
         scaled = weights[f"{part}.0.weight"] / np.tile(spread, seen)
@@ -274,7 +279,7 @@ def _of_raw(weights: dict[str, np.ndarray], mean: np.ndarray, spread: np.ndarray
 
 
 def _alike(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """All numbers in a random order, `count` at a time, groups of like size together."""
+    """Batches (count,) of numbers of groups in random order, groups of like size together."""
     order = rng.permutation(len(sizes))
     order = order[np.argsort(np.array(sizes)[order] // 4, kind="stable")]
     chunks = [order[first : first + count] for first in range(0, len(order), count)]

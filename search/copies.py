@@ -49,7 +49,7 @@ def search_copies(
     late: Callable[[], bool],
     progress: Progress | None = None,
 ) -> Copied:
-    """The network with the copies that let it move the fewest bytes, as far as the descent finds them.
+    """The network with copies, and its plan: the fewest DRAM bytes that coordinate descent finds.
 
     `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster, or
     KeyboardInterrupt; `runs`: whether a network runs as one group. `most_macs`: multiply-accumulates that the
@@ -203,7 +203,7 @@ class _Descent:
         return self.fitting[k]
 
     def _more_bytes(self, k: int, before: Choice, after: Choice) -> int:
-        """What the blocks around a barrier move more with another cone for it."""
+        """DRAM bytes that the blocks around a barrier move more with `after` than with `before`."""
         begins = [
             self.flow.position[cone.operators[0]] for choice in (before, after) if (cone := choice.get(k))
         ]

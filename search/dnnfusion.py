@@ -37,7 +37,7 @@ def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: 
 
 
 class _Blocks:
-    """The blocks so far."""
+    """Blocks so far, by operator."""
 
     def __init__(self, partitions: Partitions, latency: Latency, *, strict: bool) -> None:
         self.partitions, self.flow, self.latency = partitions, partitions.flow, latency
@@ -52,7 +52,7 @@ class _Blocks:
         return sorted(one_to_one, key=lambda i: (sum(flow.maps[m].elements for m in flow.results[i]), i))
 
     def grow(self, seed: int) -> None:
-        """The block of a seed."""
+        """Grow the block of a seed, over successors, then predecessors."""
         kind = self.types[seed]
         for after in (True, False):
             left = list(bits(self.block[seed]))
@@ -77,13 +77,13 @@ class _Blocks:
                     left.append(other)
 
     def judged(self, mask: int, kind: Mapping, other: int, *, after: bool) -> tuple[Mapping, FusionOutcome]:
-        """Table 3 for a block and an operator behind, or before, it."""
+        """(type of the fused block, outcome) by table 3 for a block and an operator after, or before, it."""
         fused, outcome = combined(kind, self.types[other]) if after else combined(self.types[other], kind)
         spared = kind is self.types[other] is Mapping.MANY_TO_MANY and self.rules.allow(mask | 1 << other)
         return fused, FusionOutcome.PROFILE if outcome is FusionOutcome.BREAK and spared else outcome
 
     def may_join(self, mask: int, other: int) -> bool:
-        """Whether no blocks wait for each other then, and the group is legal."""
+        """Whether an operator can join: no cyclic dependency of blocks then, and the group is legal."""
         flow, joined = self.flow, mask | 1 << other
         below = self._reached(joined, flow.descendants)
         above = self._reached(joined, flow.ancestors)

@@ -27,7 +27,7 @@ def solve_by_types(model: CostModel, options: SearchOptions = DEFAULTS, *, stric
 
 
 class _OfTypes(Adapted[Floor]):
-    """A cost model in which no group is legal that rules of mapping types break."""
+    """A cost model in which only the groups that mapping types allow are legal."""
 
     def __init__(self, model: CostModel[Floor], rules: TypeRules) -> None:
         super().__init__(model)
@@ -39,17 +39,17 @@ class _OfTypes(Adapted[Floor]):
 
     @property
     def compatible(self) -> tuple[int, ...]:
-        """Of two operators that no group may both have, neither."""
+        """Per operator: the operators that a group may have beside it, by model and rules."""
         return self._compatible
 
     def price(self, group: int, /) -> Cost | None:
-        """None where the rules break the group."""
+        """The model's cost; None where the rules break the group."""
         return self.model.price(group) if self.allow(group) else None
 
     def may_grow(self, group: int, floor: Floor, /) -> bool:
-        """What a broken group is grown into is broken too."""
+        """Whether the group may grow; a group that the rules break stays broken."""
         return self.allow(group) and self.model.may_grow(group, floor)
 
     def legal_anywhere(self, group: int, /) -> bool:
-        """As far as the rules allow."""
+        """Whether the group is legal on any buffer, by model and rules."""
         return self.allow(group) and self.model.legal_anywhere(group)

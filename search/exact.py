@@ -74,7 +74,7 @@ class _State:
 
 
 class _Search:
-    """The passes over one model."""
+    """Passes of beam search over one model."""
 
     def __init__(self, model: CostModel, options: SearchOptions) -> None:
         self.model, self.options = model, options
@@ -92,7 +92,7 @@ class _Search:
         return total
 
     def begin_with(self, simpler: CostModel) -> None:
-        """Take what one pass over a simpler model finds, in half the time, as the first scheme."""
+        """Begin with the scheme that one pass over a simpler model finds, in at most half the time."""
         limit = self.options.time_limit
         first = _Search(
             simpler,
@@ -106,7 +106,7 @@ class _Search:
                 self.budget.count(first.budget.best, self.dram_bytes(tuple(first.budget.best)))
 
     def walk(self, width: int) -> None:
-        """One pass; improves the best scheme and the bound. Interrupted, the best scheme."""
+        """One pass, which improves the best scheme and the bound; only the scheme if it is interrupted."""
         states = {0: _State(0, self.model.least_bytes, 0)}
         try:
             self._walk(width, states)
@@ -255,5 +255,5 @@ def _last_start(flow: Dataflow, compatible: tuple[int, ...], rest: int) -> int:
 
 
 def _may_join(neighbours: tuple[int, ...], mask: int, extra: int) -> bool:
-    """Whether operators of `extra` can join the parts of the set."""
+    """Whether operators of `extra` can connect the parts of the set."""
     return not mask & ~component(neighbours, mask | extra, mask & -mask)

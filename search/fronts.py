@@ -50,7 +50,7 @@ def efficient(points: Sequence[Sequence[float]]) -> list[bool]:
 
 
 class Hypervolume(NamedTuple):
-    """How much of a box points dominate."""
+    """Share of a box that points dominate."""
 
     share: float  # of the box between the best of each axis and the reference point
     reference: tuple[float, ...]
@@ -131,11 +131,11 @@ class _Hull:
         self.axes = axes
         self.points: list[Vector] = []
         self.asked: set[Vector] = set()
-        # (how little is to be gained, weights, a corner that they were made for)
+        # (minus the largest gain, weights, a corner on their plane)
         self.waiting: list[tuple[float, Vector, Vector | None]] = []
 
     def ask(self, weights: Vector, corner: Vector | None = None, gain: float = 1.0) -> None:
-        """Let these weights be tried, unless they were."""
+        """Queue weights, unless they were queued before; `gain`: the largest gain that they promise."""
         if weights not in self.asked:
             self.asked.add(weights)
             heappush(self.waiting, (-gain, weights, corner))
@@ -152,13 +152,13 @@ class _Hull:
         return None
 
     def _bounded(self, weights: Vector) -> Vector:
-        """The same direction, rounded where weighted sums would be too large."""
+        """Weights of the same direction, rounded where weighted sums would exceed LARGEST."""
         most = LARGEST // (4 * TIE * max((max(point) for point in self.points), default=1))
         over = max(weights) // most + 1
         return (weights[0] // over, weights[1] // over, weights[2] // over)
 
     def add(self, point: Vector) -> None:
-        """A corner, and the weights of the planes through it and others."""
+        """Add a corner, and queue the weights of the planes through it and others."""
         point = (point[0], point[1], point[2])
         if point in self.points:
             return
@@ -172,7 +172,7 @@ class _Hull:
         self.points.append(point)
 
     def _ask(self, normal: Vector, corners: tuple[Vector, ...]) -> None:
-        """Ask for the plane with this normal through some corners, if it is below all others."""
+        """Queue the plane with this normal through some corners, if all other corners are above it."""
         if min(normal) < 0:
             normal = (-normal[0], -normal[1], -normal[2])
         if min(normal) < 0 or not any(normal) or any(normal[k] for k in range(3) if k not in self.axes):
@@ -205,7 +205,7 @@ def _cross(a: Vector, b: Vector) -> Vector:
 
 
 class Bend(NamedTuple):
-    """Where a falling curve bends most."""
+    """Knee of a falling curve."""
 
     at: int  # number of the point
     depth: float  # how far it lies below the chord, as a share of the whole fall

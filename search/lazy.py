@@ -62,7 +62,7 @@ class OptimisticCosts:
         self._estimated: dict[int, Sequence[Figures]] = {}
 
     def __call__(self, group: int) -> Sequence[Figures]:
-        """Of a legal group. Its estimate stands until it is settled."""
+        """Figures of a legal group; an estimate stands until the group is settled."""
         if group not in self._estimated:
             if self.known(group):
                 return self.evaluator(group)
@@ -87,7 +87,7 @@ class OptimisticCosts:
 
 
 def optimistic(model: WeightedModel, optimistic_costs: OptimisticCosts) -> WeightedModel:
-    """The same weighted sum, of optimistic figures."""
+    """A model of the same weights, evaluated by `optimistic_costs`."""
     return WeightedModel(model.model, optimistic_costs, model.least, model.weights)
 
 
@@ -130,5 +130,5 @@ def settling(model: WeightedModel, optimistic_costs: OptimisticCosts) -> Settle:
 
 
 def value(model: CostModel, groups: Sequence[int]) -> int:
-    """The sum over the groups of a plan."""
+    """Value of a plan: the sum over its groups."""
     return sum(cost.dram_bytes for cost in map(model.price, groups) if cost is not None)

@@ -64,7 +64,7 @@ def _fresh(
     rng: Rng,
     policy: RepairPolicy,
 ) -> tuple[Partition, int]:
-    """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes.
+    """(plan one edit away, not seen before if a few tries find one; its DRAM bytes).
 
     Only the groups around the edit are priced.
     """

@@ -130,7 +130,7 @@ def _breed(
     population: int,
     offspring: int,
 ) -> None:
-    """Fill `front` with plans found that no other plan found beats in everything, by what they take.
+    """Run NSGA-II; fill `front` with the non-dominated plans found, by their objectives.
 
     Ctrl-C ends it.
     """
@@ -193,7 +193,7 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
 
 
 def _fronts(points: Sequence[Point]) -> list[list[int]]:
-    """As `fronts`, of any number of figures, each point held against those before it."""
+    """`fronts` for any number of objectives: each point compared with those before it."""
     ranked: list[list[int]] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
         rank = next(
@@ -230,12 +230,12 @@ def by_crowding(front: Sequence[int], points: Sequence[Point]) -> list[int]:
 
 
 def _smaller_index(_: Population, pairs: np.ndarray, **__: object) -> np.ndarray:
-    """Winners of tournaments; `_RankAndCrowding` leaves the population sorted."""
+    """(tournaments, 1) int64: winners of pairs (tournaments, 2); `_RankAndCrowding` sorts the population."""
     return pairs.min(axis=1, keepdims=True)
 
 
 def _keep(front: dict[Point, Individual], point: Point, plan: Individual) -> None:
-    """Add a plan unless one at least as good in everything is there; drop those it dominates."""
+    """Add a plan unless one at least as good in all objectives is there; drop those it dominates."""
     if any(point == other or _beats(other, point) for other in front):
         return
     for other in [other for other in front if _beats(point, other)]:
@@ -258,15 +258,15 @@ class _Code:
         self.start = start
 
     def draw(self) -> np.ndarray:
-        """Genome of a random plan."""
+        """(genes,) uint8: genome of a random plan."""
         return self.encode((tuple(self.partitions.draw(self.rng, self.policy)), ()))
 
     def encode(self, individual: Individual) -> np.ndarray:
-        """Genome of a plan of legal groups."""
+        """(genes,) uint8: genome of a plan of legal groups."""
         return self.partitions.encode(individual[0])
 
     def decode(self, genome: np.ndarray) -> Individual:
-        """The legal plan that a genome stands for."""
+        """The legal plan of a genome (genes,) uint8."""
         return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.rng, self.policy)), ()
 
 

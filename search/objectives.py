@@ -47,7 +47,7 @@ class Caps(NamedTuple):
     energy_pj: int | None = None
 
     def over(self, figures: Figures) -> Figures:
-        """By how much figures are above the caps."""
+        """Excess of figures over the caps."""
         return Figures(
             *(
                 max(figure - cap, 0) if cap is not None else 0
@@ -56,7 +56,7 @@ class Caps(NamedTuple):
         )
 
     def allow(self, figures: Figures) -> bool:
-        """Whether a plan may take so much."""
+        """Whether figures are within the caps."""
         return not any(self.over(figures))
 
 
@@ -65,13 +65,13 @@ NO_CAPS = Caps()
 
 @dataclass(frozen=True)
 class Objective:
-    """What a plan is to have little of."""
+    """Objective of a plan: a figure to minimise, and caps."""
 
     name: ObjectiveName = "bytes"
     caps: Caps = NO_CAPS
 
     def value(self, figures: Figures) -> int:
-        """What is minimised, in B, cycles, pJ, or pJ x cycles."""
+        """Value to minimise, in bytes, cycles, pJ, or pJ x cycles."""
         return (
             figures.energy_pj * figures.cycles if self.name == "edp" else getattr(figures, FIGURE[self.name])
         )
@@ -91,7 +91,7 @@ class Choice(NamedTuple):
 
 
 class SearchOutcome(NamedTuple):
-    """What came of a search."""
+    """Outcome of a search for an objective."""
 
     choice: Choice
     bound: int  # no plan of this space, of these alternatives, has a smaller value; 0: nothing is known
@@ -112,7 +112,7 @@ def best_of(evaluator: Evaluator, groups: Sequence[int], weights: CostWeights) -
 
 
 def first_of(evaluator: Evaluator, plans: Iterable[Sequence[int]], weights: CostWeights) -> Sequence[int]:
-    """Of some plans, that of the least weighted sum."""
+    """The plan of the least weighted sum, among some."""
     return min(
         (best_of(evaluator, groups, weights) for groups in plans),
         key=lambda choice: weights.of(choice.figures),
@@ -145,7 +145,7 @@ def optimise(
 
 
 def _lexical(name: ObjectiveName) -> CostWeights:
-    """The value first (of a product: the energy), then cycles and bytes."""
+    """Weights by which the value (of a product: the energy) counts first, then cycles and bytes."""
     return CostWeights(1, 1, 0)._replace(**{FIGURE.get(name, "energy_pj"): UNIT})
 
 
@@ -175,7 +175,7 @@ class _Search:
 
     @property
     def stopped(self) -> bool:
-        """By Ctrl-C, or since the time is over."""
+        """Whether the search was stopped by Ctrl-C, or its time is over."""
         return self.interrupted or self.over()
 
     @property
@@ -202,9 +202,9 @@ class _Search:
         return choice, weighted
 
     def descended(self) -> Result | None:
-        """With bytes at a multiplier that falls, while there is time, until they are above their cap.
+        """Search with bytes at a falling multiplier, while there is time, until they exceed their cap.
 
-        None where they never are.
+        None where they never do.
         """
         if self.objective.name == "bytes":
             return None
@@ -212,7 +212,7 @@ class _Search:
         return None if light and not self._done else last
 
     def free(self) -> Result:
-        """Without caps."""
+        """Search without caps."""
         name = self.objective.name
         _, result = self.solve(_lexical(name))
         if name != "edp":
@@ -232,7 +232,7 @@ class _Search:
         return result
 
     def capped(self, last: Result) -> Result:
-        """Below the caps: what is capped weighs as little as suffices."""
+        """Search below the caps, each capped figure at the least weight that suffices."""
         caps = self.objective.caps
         for name, cap in zip(Caps._fields, caps, strict=True):
             minimised = FIGURE.get(self.objective.name) == name  # then nothing has less of it

@@ -1,4 +1,4 @@
-"""What a search is given beside a cost model."""
+"""Options of searches."""
 
 from __future__ import annotations
 

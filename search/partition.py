@@ -34,7 +34,7 @@ Screen = Callable[[Sequence[int]], Sequence[bool]]
 
 
 class Price(NamedTuple):
-    """What a legal group adds to a plan."""
+    """Price of a legal group in a plan."""
 
     dram_bytes: int
     # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says
@@ -61,11 +61,11 @@ class RepairPolicy:
 
     @property
     def repairs(self) -> RepairStats:
-        """The counts so far."""
+        """Counts of repairs so far."""
         return RepairStats(self.guided, self.random, self.screened)
 
     def doubted(self, groups: Iterable[int], anywhere: Callable[[int], bool]) -> set[int]:
-        """Those of the groups that are to be broken unchecked; none that is legal `anywhere`."""
+        """The groups to break unchecked, as `screen` says; none that is legal `anywhere`."""
         if self.screen is None:
             return set()
         unsure = [group for group in dict.fromkeys(groups) if group not in self.legal and not anywhere(group)]
@@ -143,7 +143,7 @@ class Partitions:
         return len(self._prices) + len(self._illegal)
 
     def price(self, mask: int) -> Price | None:
-        """What a connected, convex group costs; None if it is not legal."""
+        """Price of a connected, convex group; None if it is not legal."""
         if known := self._prices.get(mask):
             return known
         if mask in self._illegal:
@@ -201,11 +201,11 @@ class Partitions:
         return self._needs[mask]
 
     def before(self, operator: int) -> int:
-        """The operator and all that it depends on."""
+        """Mask of the operator and all that it depends on."""
         return self._upto[operator]
 
     def after(self, operator: int) -> int:
-        """The operator and all that depends on it."""
+        """Mask of the operator and all that depends on it."""
         return self._from[operator]
 
     def beside(self, mask: int) -> int:

@@ -1,4 +1,4 @@
-"""What every search returns, in one sense whichever it was."""
+"""Results of searches, in the same terms for all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Front = tuple[tuple[int, int, tuple[int, ...]], ...]
 
 
 class RepairStats(NamedTuple):
-    """How often a search broke a group that did not fit, or was taken not to."""
+    """Counts of groups that a search broke as they did not fit, or were taken not to."""
 
     guided: int = 0  # where the given split said
     random: int = 0  # at random: no split was given, or it had nothing to say
@@ -72,7 +72,7 @@ class Result:
 
     @cached_property
     def gap(self) -> float:
-        """(bytes - bound) / bound."""
+        """Optimality gap: (bytes - bound) / bound."""
         return (self.dram_bytes - self.lower_bound_bytes) / max(self.lower_bound_bytes, 1)
 
 

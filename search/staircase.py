@@ -20,7 +20,7 @@ MAX_STEPS = 2_000_000  # steps between states that are kept; more would take gig
 
 
 class Stair(NamedTuple):
-    """From this buffer size on, and until the next stair, the optimal plan moves so many bytes."""
+    """Optimal DRAM bytes from this buffer size on, up to the next stair."""
 
     buffer_bytes: int
     dram_bytes: int

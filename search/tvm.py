@@ -73,7 +73,7 @@ class _Fuser:
                 tree[op] = _Node(parent, tree[parent].depth + 1 if parent >= 0 else 1, pattern)
 
     def _meet(self, a: int, b: int) -> tuple[int, Pattern]:
-        """(first common post-dominator, most complex reading on the way there)."""
+        """(first common post-dominator, most complex pattern on the paths to it)."""
         pattern = ELEMENTWISE
         while a != b:
             if a < 0 or b < 0:
@@ -88,7 +88,7 @@ class _Fuser:
     # -- fusing ----------------------------------------------------------------------------------------------
 
     def visit(self, op: int, phase: int) -> None:
-        """What one phase does with an operator."""
+        """Fuse an operator with its post-dominator, as one phase does."""
         node = self.tree[op]
         if self.kinds[op] is OPAQUE or node.parent < 0 or self.group[op] >> node.parent & 1:
             return

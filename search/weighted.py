@@ -20,14 +20,14 @@ Evaluator = Callable[[int], Sequence[Figures]]
 
 
 class CostWeights(NamedTuple):
-    """How much a byte, a cycle and a picojoule count: whole numbers."""
+    """Weights of a byte, a cycle and a picojoule: whole numbers."""
 
     dram_bytes: int
     cycles: int
     energy_pj: int
 
     def of(self, figures: Figures) -> int:
-        """The weighted sum."""
+        """Weighted sum of figures."""
         return (
             self.dram_bytes * figures.dram_bytes
             + self.cycles * figures.cycles
@@ -69,7 +69,7 @@ class WeightedModel(Adapted[Floor]):
         return self._values[group]
 
     def forget(self, group: int) -> None:
-        """Ask for the alternatives of a group anew."""
+        """Drop the value of a group, so that its alternatives are asked for anew."""
         self._values.pop(group, None)
 
     def at_least(self, group: int, /) -> int:
