@@ -277,8 +277,8 @@ class Dataset:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
         if not finished:
             raise InvalidConfig(
-                f"{folder}: holds no finished data for scheme {scheme}; `lfopt dataset -o {folder} --scheme "
-                f"{scheme}` makes it"
+                f"{folder}: holds no finished data for scheme {scheme}; "
+                f"`lfopt dataset -o {folder} --scheme {scheme}` makes it"
             )
         digest = hashlib.sha256()
         for _, path, listed in entries:
@@ -348,14 +348,14 @@ class Dataset:
             flow = self.load(entry.source)
             if fingerprint(flow) != entry.fingerprint:
                 raise InvalidConfig(
-                    f"{entry.source}: is not the network that the data set was made of; make the data set "
-                    "anew"
+                    f"{entry.source}: is not the network that the data set was made of; "
+                    "make the data set anew"
                 )
             flow = seen(flow, self.scheme)
             if outdated(self.shards[network], Checker.of(flow, self.chip(network), self.scheme)):
                 raise InvalidConfig(
-                    f"{entry.source}: the checker labels its groups otherwise than the data set does; make "
-                    "the data set anew"
+                    f"{entry.source}: the checker labels its groups otherwise than the data set does; "
+                    "make the data set anew"
                 )
             self._flows[network] = flow
         return self._flows[network]
@@ -373,8 +373,8 @@ class Dataset:
             return Hardware(BETAS[-1], **json.loads(self.shards[network].settings)["hardware"])
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidConfig(
-                f"shard of {self.networks[network].name}: settings: hardware: not as `lfopt dataset` writes "
-                f"it: {error!r}"
+                f"shard of {self.networks[network].name}: settings: hardware: "
+                f"not as `lfopt dataset` writes it: {error!r}"
             ) from None
 
     def masks(self, network: int) -> list[int]:
@@ -444,8 +444,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InvalidConfig(f"{path}: not JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise InvalidConfig(
-            f"{path}: schema: found {data.get('schema') if isinstance(data, dict) else data!r}; accepted: "
-            f"{SCHEMA!r}"
+            f"{path}: schema: found {data.get('schema') if isinstance(data, dict) else data!r}; "
+            f"accepted: {SCHEMA!r}"
         )
     return data
 
@@ -466,8 +466,8 @@ def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_O
     if not outside.any() or outside.all():
         families = ", ".join(sorted({*dataset.families.tolist()}))
         raise InvalidConfig(
-            f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; the data set has "
-            f"{families}"
+            f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; "
+            f"the data set has {families}"
         )
     train, validation, _ = _cut(rank, ~outside & ~np.isin(keys, keys[outside]), (0.9, 1.0))
     return Split(train, validation, np.flatnonzero(outside))

@@ -89,15 +89,15 @@ class Progress:
             )
         except (OSError, RuntimeError, UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
             raise InvalidConfig(
-                f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; remove it, or leave out "
-                "--resume"
+                f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; "
+                "remove it, or leave out --resume"
             ) from None
         if other := [key for key, value in settings.items() if progress.settings.get(key) != value]:
             key = other[0]
             before = printable(progress.settings.get(key))
             raise InvalidConfig(
-                f"{path}: is of a training with {key} {before}; found {settings[key]}: leave out --resume, "
-                "or go on as it began"
+                f"{path}: is of a training with {key} {before}; "
+                f"found {settings[key]}: leave out --resume, or go on as it began"
             )
         return progress
 
@@ -184,8 +184,8 @@ def fit(
             checkpoint.keep(progress)
         last, least = history[-1], min(epoch.validation for epoch in history)
         report(
-            f"{dataset.scheme}: epoch {last.number}, validation loss {last.validation:.4f} "
-            f"(best {least:.4f})",
+            f"{dataset.scheme}: epoch {last.number}, "
+            f"validation loss {last.validation:.4f} (best {least:.4f})",
             last.number / settings.epochs,
         )
     return {name: value.numpy() for name, value in best.items()}, history

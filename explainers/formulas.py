@@ -47,10 +47,9 @@ class RingBytes(NamedTuple):
 class Kinds(NamedTuple):
     """Full maps and slices, per group."""
 
-    # (groups, operators) int64: the contraction that the segment of each operator's results begins with; FULL
-    # where they are full
+    # (groups, operators) int64: contraction that begins the segment of each operator's results; FULL: none
     head: np.ndarray
-    # (groups, operators) int64: the same of the operator itself, contractions that sum over slices among them
+    # (groups, operators) int64: the same of the operator itself, also if it contracts over slices
     segment: np.ndarray
     possible: np.ndarray  # (groups,) bool: whether the group can run so
 

@@ -24,8 +24,8 @@ from explainers.split import Explain
 
 EPOCHS = 50
 RATE = 0.1
-# what a link in the mask costs. The library's price for undecided masks drives each to the side that it is
-# drawn on, so there is none.
+# price of a link in the mask; the library's price of undecided masks would drive each to the side on which
+# it is drawn, so there is none
 SIZE = 0.05
 # of `ValidityClassifier`
 VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)

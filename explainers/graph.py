@@ -120,8 +120,7 @@ class Batch:
 
 _OF_FAMILY = {
     Family.CONVOLUTION: "contraction", Family.PRODUCT: "contraction", Family.POOL: "pool",
-    Family.NORMALISATION: "normalisation",
-    Family.INTERPOLATION: "resize",
+    Family.NORMALISATION: "normalisation", Family.INTERPOLATION: "resize",
 }  # fmt: skip
 _OF_MOVE = {"Concat": "concat", "Split": "split", "Slice": "split", "Pad": "pad", "Gather": "gather"}
 

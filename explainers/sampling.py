@@ -42,8 +42,7 @@ class Sample:
     """Groups of one network, each with the least buffer that it runs whole from."""
 
     masks: tuple[int, ...]
-    # (groups,) int64: F_beta in bytes, in the mode that was asked about; a group is valid at beta iff it is
-    # less
+    # (groups,) int64: F_beta in bytes, in the mode asked about; a group is valid at beta iff it is less
     needs: np.ndarray
     draws: np.ndarray  # (groups,) int32: number of the draw that first met the group
 

@@ -32,8 +32,8 @@ from lfopt.ops import Dataflow, bits
 # (group) -> (links,) float64: the higher, the better a place to cut; -inf: not part of the explanation
 Explain = Callable[[int], np.ndarray]
 
-# of an explanation that are tried, not counting those that add no cut; of 3 to 12, best on average over seven
-# networks
+# links of an explanation that are tried, those that add no cut aside; of 3 to 12, best on average over
+# seven networks
 LINKS = 8
 WIDTH = 4  # cuts that are followed where none leaves a valid half
 KEPT = 200_000  # groups whose step, and whose outcome, is remembered before these memories start afresh

@@ -56,14 +56,15 @@ class GroupColumns(NamedTuple):
 BUSY = ("contraction", "depthwise", "product", "pool", "other")
 SHARES = (
     *(f"{name} {rows or 'all'}" for rows in HEIGHTS for name in ("cycles", "cycles and starts")),
-    "input", "output", "weight", "parameter", "spill", "loads", "stores", "serial", "longest operator",
-    "largest weights", "port latency",
+    "input", "output", "weight", "parameter", "spill", "loads", "stores",
+    "serial", "longest operator", "largest weights", "port latency",
     *(f"{name} cycles" for name in BUSY),
 )  # fmt: skip
 COLUMNS = (
-    *SHARES, "roof", "operators", "links", "commands 1", "commands all", "rows", "fewest rows", "band rows",
-    "weight passes",
-    "buffer", "need 4 rows", "need all rows", "beta", "macs", *(f"mode {name}" for name in MODES),
+    *SHARES,
+    "roof", "operators", "links", "commands 1", "commands all", "rows", "fewest rows",
+    "band rows", "weight passes", "buffer", "need 4 rows", "need all rows", "beta", "macs",
+    *(f"mode {name}" for name in MODES),
     *(f"kind {name}" for name in KINDS),
 )  # fmt: skip
 
@@ -122,9 +123,8 @@ class Rooflines:
         started = cycles + commands * (hardware.start_cycles + hardware.drain_cycles)
         shares = np.column_stack([
             np.stack([cycles, started], 2).reshape(len(masks), -1), moved, loads, stores,
-            cycles[:, -1] + loads + stores, largest[:, 0],
-            largest[:, 1] / hardware.port_bytes, np.full(len(masks), hardware.port_latency),
-            rest[:, : len(BUSY)],
+            cycles[:, -1] + loads + stores, largest[:, 0], largest[:, 1] / hardware.port_bytes,
+            np.full(len(masks), hardware.port_latency), rest[:, : len(BUSY)],
         ])  # fmt: skip
         heights = np.where(members > 0, self._heights, np.nan)
         chip = np.tile(
@@ -132,8 +132,8 @@ class Rooflines:
             (len(masks), 1),
         )
         scales = np.column_stack([
-            roof, members.sum(1), 1 + planned[:, -1], commands[:, 0], commands[:, -1], np.nanmax(heights, 1),
-            np.nanmin(heights, 1),
+            roof, members.sum(1), 1 + planned[:, -1], commands[:, 0], commands[:, -1],
+            np.nanmax(heights, 1), np.nanmin(heights, 1),
             how[:, :2], np.maximum(how[:, 2:5], 1) / hardware.buffer_bytes, chip,
         ])  # fmt: skip
         columns = (
@@ -156,8 +156,8 @@ class Rooflines:
         ]
         links = sum((preds[i] & mask).bit_count() for i in bits(mask))
         return [
-            dram.input, dram.output, dram.weight, dram.parameter, dram.spill, terms.band_rows,
-            terms.weight_passes, cost.buffer_bytes, *needs,
+            dram.input, dram.output, dram.weight, dram.parameter, dram.spill,
+            terms.band_rows, terms.weight_passes, cost.buffer_bytes, *needs,
             *(cost.mode == name for name in MODES), links,
         ]  # fmt: skip
 

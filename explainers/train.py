@@ -110,8 +110,8 @@ def train_predictor(
             "over a formula, in doublings, and spread",
             "network": (
                 f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation (arXiv 2501.00636, section "
-                f"IV-A); sums and maxima of operators, one layer of {HIDDEN}; residual, spread, whether it "
-                "runs at all"
+                f"IV-A); sums and maxima of operators, one layer of {HIDDEN}; "
+                "residual, spread, whether it runs at all"
             ),
             "features": {"columns": FEATURES, "kinds": list(KINDS)},
             "data": described(dataset, parts, by),

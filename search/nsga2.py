@@ -179,8 +179,7 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
     if points and len(points[0]) != 2:
         return _fronts(points)
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
-        # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come before
-        # those that do not.
+        # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come first.
         k = bisect_left(
             ranked,
             1,

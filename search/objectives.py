@@ -27,8 +27,8 @@ OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 
 # of an objective that is one figure
 FIGURE: dict[ObjectiveName, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}
-# weight of an objective: a plan's other figures, at a weight of 1, are less together; a multiplier of UNIT
-# counts as much as it does
+# weight of an objective: more than a plan's other figures together, at a weight of 1 each; a multiplier
+# of UNIT counts as much as the objective
 UNIT = 1 << 48
 # by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
 FACTOR = 4

@@ -30,8 +30,7 @@ class SearchOptions:
     split: Split | None = None  # where groups that do not fit are broken; None: at random
     screen: Screen | None = None  # which groups are worth the price; None: all
     start: tuple[Partition, ...] = ()  # legal plans to begin with
-    # where prices are optimistic (`search.lazy`): asked about the groups of a promising plan; None: prices
-    # are exact
+    # where prices are optimistic (`search.lazy`): settles a promising plan's groups; None: they are exact
     settle: Settle | None = None
     latency: Latency | None = None  # decides doubtful pairs; None: DRAM bytes do
     passes: int | None = None  # over the network, at most; None: until the plan is proven

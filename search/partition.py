@@ -37,8 +37,8 @@ class Price(NamedTuple):
     """Price of a legal group in a plan."""
 
     dram_bytes: int
-    # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says
-    # nothing of the fusion
+    # F_beta in bytes; 0 for a group that does not run whole from the buffer: a tile takes what there is, and
+    # says nothing of the fusion
     required_bytes: int
     fused: int  # mask of the links inside it
 

@@ -91,8 +91,8 @@ def _lanes_problem(d: Mapping[str, int], lanes: int) -> str:
         alone = d["out_blocks"] == 1 and d["first"] and d["last"] and d["o_lane"] < d["out_tail"]
         if d["o_lane"] and not alone:
             return (
-                f"the first output channel in lane {d['o_lane']}; accepted: of one block, whose sums are "
-                "not held"
+                f"the first output channel in lane {d['o_lane']}; "
+                "accepted: of one block, whose sums are not held"
             )
     return ""
 

@@ -12,8 +12,7 @@ class ProgramError(ValueError):
         super().__init__(f"{queue.name} command {index}: {code.name}: {text}")
         self.code = code
         self.queue = queue
-        # commands of that queue before the one at fault, loops unrolled; of the sequencer: words that it ran
-        # before
+        # commands of that queue before the one at fault, loops unrolled; of the sequencer: words run before
         self.index = index
 
 

@@ -48,8 +48,8 @@ class Hazards:
         # by entry: 1 + index of each queue's last command that names it
         self.named: dict[int, list[int]] = {}
         self.dispatcher: Sequence[int] = NONE  # commands finished whatever is dispatched next
-        # int32, by word: 1 + the last block of its result for which the running computation reads it; 0: it
-        # does not
+        # (words,) int32: 1 + the last block of the result for which the running computation reads the word;
+        # 0: it does not read it
         self.wanted = np.zeros(words, np.int32)
         self.operands: list[Patch] = []  # what the running computation has read
 
@@ -86,8 +86,8 @@ class Hazards:
             ever = written[0] | written[1] | written[2]
             if not ever.all():
                 raise Hazard(
-                    f"{_name(job.queue, job.index)} reads {unit} {patch.first(ever == 0)}, which nothing has "
-                    "written"
+                    f"{_name(job.queue, job.index)} reads {unit} {patch.first(ever == 0)}, "
+                    "which nothing has written"
                 )
         (written[job.queue] if writes else patch.entries(accesses.read[job.queue]))[...] = job.index + 1
 

@@ -238,14 +238,14 @@ class Buffer:
         where = self._place(place)
         if offset < 0 or offset + size > where.slot_bytes:
             raise Overrun(
-                f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place "
-                f"{where.name!r}"
+                f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes "
+                f"in place {where.name!r}"
             )
         store = self.hardware.store_of(where.purpose)
         if self._apart and constant != (store == "weight buffer"):
             raise Overrun(
-                f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, which "
-                f"lies in the {store}"
+                f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, "
+                f"which lies in the {store}"
             )
         self._peaks[store] = max(self._peaks[store], self._given[place].end)
         return where

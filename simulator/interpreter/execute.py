@@ -85,8 +85,8 @@ class Execution:
     def __repr__(self) -> str:
         outputs = ", ".join(f"{name} {list(value.shape)}" for name, value in self.outputs.items())
         return (
-            f"Execution({plural(len(self.groups), 'group')}, {self.dram.total:,} B of DRAM counted; "
-            f"{outputs})"
+            f"Execution({plural(len(self.groups), 'group')}, "
+            f"{self.dram.total:,} B of DRAM counted; {outputs})"
         )
 
     @property
@@ -328,8 +328,8 @@ class Machine:
         """Copy what an operator needs beside its operands into the store."""
         if step.tensor not in inside or step.store or step.gather or step.place >= 0:
             raise NotOnChip(
-                "these are no parameters of a node of the group, on their way to their store: "
-                f"{step.tensor!r}"
+                "these are no parameters of a node of the group, "
+                f"on their way to their store: {step.tensor!r}"
             )
         known = self.parameters.get(step.tensor, np.empty(0, np.uint8))
         ((start, stop),) = step.box if len(step.box) == 1 else ((-1, -1),)

@@ -84,14 +84,14 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     dram = sum((group.dram for group in counted), DramBytes())
     if dram.total != plan.totals.dram_bytes:
         disagreements.append(
-            f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move "
-            f"{dram.total:,} B"
+            f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, "
+            f"its groups move {dram.total:,} B"
         )
     level_2 = sum((group.l2 for group in counted), NO_L2)
     if level_2.total != plan.totals.l2_bytes:
         disagreements.append(
-            f"totals: the plan says {plan.totals.l2_bytes:,} B of the second level, its groups move "
-            f"{level_2.total:,} B"
+            f"totals: the plan says {plan.totals.l2_bytes:,} B of the second level, "
+            f"its groups move {level_2.total:,} B"
         )
     macs = sum(group.macs for group in counted)
     cycles = _total_cycles([group.cycles for group in counted])
@@ -434,8 +434,8 @@ def check_steps(plan: Plan, flow: Dataflow) -> None:
         for name in group.nodes:
             if name not in left:
                 raise InvalidPlan(
-                    f"groups.{k}.nodes: {name!r} is not an operator of the network, or in an earlier group "
-                    "too"
+                    f"groups.{k}.nodes: {name!r} is not an operator of the network, "
+                    "or in an earlier group too"
                 )
             left.remove(name)
         for name in (*group.inputs, *group.outputs):
@@ -575,8 +575,8 @@ class _CheckedGroup:
         results = self.flow.results[self.members[step.then[-1]] if step.then else op]
         if not len(step.boxes) == len(step.places) == len(results):
             raise self._wrong(
-                f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; its results are "
-                f"{len(results)}"
+                f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; "
+                f"its results are {len(results)}"
             )
         reach = self._reach(step, counts)
         for box, place, result in zip(step.boxes, step.places, results, strict=True):

@@ -156,8 +156,8 @@ def key_problems(op: str, computations: Sequence[Computation], call: Call) -> It
         if one.step.first == (at is not None) or (at is not None and at != box):
             yield (
                 f"{describe(one.leaf)}: "
-                f"{'it begins anew' if one.step.first else 'it goes on with another part'} before {op!r} "
-                "is finished"
+                f"{'it begins anew' if one.step.first else 'it goes on with another part'} "
+                f"before {op!r} is finished"
             )
             return
         at, seen = box, [*seen, span]

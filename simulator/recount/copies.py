@@ -28,8 +28,8 @@ def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
             or duplicate is original
         ):
             yield (
-                f"copies: {copy.name!r} of {copy.of!r}: they are not two operators of the network, or one "
-                "is a copy already"
+                f"copies: {copy.name!r} of {copy.of!r}: "
+                "they are not two operators of the network, or one is a copy already"
             )
             return
         known.add(copy.name)

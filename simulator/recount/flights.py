@@ -60,8 +60,8 @@ def _not_a_flight(net: RecountNetwork, flight: tuple[str, ...]) -> Iterator[str]
                 or _size(result.dtype) != _size(first.dtype)
             ):
                 yield (
-                    f"{op!r} cannot follow {head!r} in flight: it is not elementwise, or makes another "
-                    "shape or type"
+                    f"{op!r} cannot follow {head!r} in flight: "
+                    "it is not elementwise, or makes another shape or type"
                 )
             inner = [read for read in net.reads[op] if read.map in makers]
             alike = (

@@ -116,8 +116,8 @@ class _Memory:
             for first, last, _, other in alive:
                 if first <= dies and born <= last:
                     yield (
-                        f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, which is "
-                        "needed meanwhile"
+                        f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, "
+                        "which is needed meanwhile"
                     )
                     break
             if end > entry.address:

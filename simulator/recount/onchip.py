@@ -40,10 +40,10 @@ class Wanted:
     times: Ints  # (runs,)
     parts: tuple[AxisSpans | None, ...]  # per axis; None: not known
     row_axis: int | None  # None: it has one row, or is a constant
-    # row by row, by a step that writes each row of its result, no longer, after it has read that of the same
-    # place
+    # row by row, by a step that writes each row of its result, no longer than it, to the place of the row
+    # that it has read
     replaced: bool = False
-    # element by element, by a step that makes each element after it has read that of the same place
+    # element by element, by a step that writes each element to the place of the one that it has read
     in_place: bool = False
 
     @property
@@ -76,9 +76,8 @@ class WrittenPlace:
     _sorted: dict[tuple[int, int], Ints] = field(default_factory=dict[tuple[int, int], Ints])
     # other places that have bytes in common with this one
     partners: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])
-    twins: list[WrittenPlace] = field(
-        default_factory=list["WrittenPlace"]
-    )  # of those: places that are cut into the same slots, and looked at slot by slot
+    # of those: places that are cut into the same slots, and looked at slot by slot
+    twins: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])
     narrow: tuple[int, ...] = ()  # axes along which a slot holds only a part of a row
     parted: int = -1  # axis along which a slot collects parts of a row, each at a place of its own; -1: none
 

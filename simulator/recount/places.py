@@ -355,8 +355,8 @@ class _StepReads:
                 if missing is not None:
                     what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
                     yield (
-                        f"{describe(leaf)}: at step {missing[0]} row {missing[1]} of {what}, or a part of "
-                        "it, is not on chip"
+                        f"{describe(leaf)}: at step {missing[0]} row {missing[1]} of {what}, "
+                        "or a part of it, is not on chip"
                     )
 
     def _constants(

@@ -117,8 +117,8 @@ class _Recounting:
         self.not_recounted: list[int] = []
         if plan.traffic == "paper" and plan.hardware.weight_buffer_bytes:
             self.discrepancies.append(
-                f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: the paper "
-                "has one buffer"
+                f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: "
+                "the paper has one buffer"
             )
         self.left_out = {  # operators that traffic paper leaves out
             op
@@ -190,8 +190,8 @@ class _Recounting:
         if unknown and len(members) > 1:
             self._say(
                 group,
-                f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) is unknown to lfopt and must be "
-                "alone",
+                f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) "
+                "is unknown to lfopt and must be alone",
             )
         for why in (not_connected(self.net, members), not_convex(self.net, members)):
             if why:
@@ -461,8 +461,8 @@ class _Recounting:
         if claimed not in (range(1, highest + 1) if highest > 1 else (1, whole)):
             self._say(
                 group,
-                f"band rows: the plan says {claimed}, the results that leave the group have {highest} or "
-                "fewer",
+                f"band rows: the plan says {claimed}, "
+                f"the results that leave the group have {highest} or fewer",
             )
             return {}
         ran = run_line_buffered(net, members, group.band_rows, running)

@@ -35,8 +35,8 @@ class RowBudget:
         self.left -= rows
         if self.left < 0:
             raise TooMuch(
-                f"the steps up to here write and read rows more than {MOST_ROWS:,} times; a recount follows "
-                "no more"
+                f"the steps up to here write and read rows more than {MOST_ROWS:,} times; "
+                "a recount follows no more"
             )
 
     def hold(self, rows: int) -> None:
@@ -155,8 +155,8 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     sizes = tuple(len(cuts[axis]) for axis in axes)
     if prod(sizes) > MOST_CELLS:
         raise TooMuch(
-            f"boxes cut a tensor of shape {list(shape)} into {prod(sizes):,} parts; a recount takes "
-            f"{MOST_CELLS:,}"
+            f"boxes cut a tensor of shape {list(shape)} into {prod(sizes):,} parts; "
+            f"a recount takes {MOST_CELLS:,}"
         )
     change = np.zeros(prod(sizes), np.int64)  # at every corner of a box; its sums are the counts
     for starts, extents, weight in boxes:

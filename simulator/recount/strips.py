@@ -49,8 +49,8 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
         ends = [0, *(stop for _, stop in spans)]
         if [start for start, _ in spans] != ends[:-1] or ends[-1] != columns(net, name) or len(spans) < 2:
             return (
-                f"what is stored of {name!r}, columns {spans[:4]} and so on, does not make strips of all "
-                "of it"
+                f"what is stored of {name!r}, columns {spans[:4]} and so on, "
+                "does not make strips of all of it"
             )
         stores[name] = spans
     count = {len(spans) for spans in stores.values()}
@@ -246,8 +246,8 @@ def _as_wanted(
     grid = times_covered(shape, [*(piece.boxes for piece in pieces), *(_box(box) for box in wanted)])
     if grid.any():
         yield (
-            f"{name!r} is not {what} as its strips need it, columns {spans[0][0]} to {spans[0][1] - 1} "
-            "and so on"
+            f"{name!r} is not {what} as its strips need it, "
+            f"columns {spans[0][0]} to {spans[0][1] - 1} and so on"
         )
 
 

@@ -327,8 +327,8 @@ class _ThreadWalk:
                 self.versions[other, lost, ALL] += 1
             if (self.epoch.touched if write else self.epoch.written)[other] & ~threads:
                 raise self._wrong(
-                    f"map {name!r}: a thread meets another one in map {other!r}, which lies in the same "
-                    "memory"
+                    f"map {name!r}: a thread meets another one in map {other!r}, "
+                    "which lies in the same memory"
                 )
         self.epoch.touched[holder] |= threads
         if write:

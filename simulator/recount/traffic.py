@@ -95,8 +95,8 @@ def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
             size = parameter_bytes(schedule.raw, step.tensor, schedule.hardware)
             if step.box != ((0, size),):
                 yield (
-                    f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} "
-                    "bytes of parameters"
+                    f"{describe(piece.leaf)}: "
+                    f"the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
                 )
             if head < piece.leaf.first and not chains:
                 yield f"{describe(piece.leaf)}: it is not at the head of the group"
