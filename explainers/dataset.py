@@ -48,6 +48,7 @@ CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dra
 By = Literal["random", "family"]
 Load = Callable[[str], Dataflow]  # source of a network -> the network
 
+# (part of a name, family) of networks; the first that fits counts
 FAMILIES = (
     ("deeplab", "DeepLab"),
     ("efficientnet", "EfficientNet"),
@@ -71,7 +72,7 @@ FAMILIES = (
     ("gpt", "Transformer"),
     ("vit", "Transformer"),
     ("whisper", "Transformer"),
-)  # what a name contains -> family; the first that fits
+)
 HELD_OUT = ("EfficientNet", "DeepLab")  # families that a split by family keeps for the test
 
 

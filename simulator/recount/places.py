@@ -17,12 +17,8 @@ from simulator.recount.progressions import Ints, Leaf
 from simulator.recount.schedule import LARGEST, Computation, GroupSteps, StepBox, called, describe
 from simulator.recount.traffic import moved
 
-WEIGHTS = (
-    "weights",
-    "weight blocks",
-    "weight blocks of vectors",
-    "weight blocks behind",
-)  # what places are called through which blocks of weights pass
+# names of places for blocks of weights
+WEIGHTS = ("weights", "weight blocks", "weight blocks of vectors", "weight blocks behind")
 
 
 USES = (" as queries", " as keys", " as values", " as scores")  # and those from which attention reads it
