@@ -60,7 +60,7 @@ class BeyondFormulas(Formulas):
         return self._planned("sliced", members)
 
     def by_gates(self, members: np.ndarray) -> np.ndarray:
-        """(groups,) float64, bytes, in mode gated; infinite where the group has no gated block."""
+        """(groups,) float64, bytes, in mode gated; infinite where the group is no gated block."""
         return self._planned("gated", members)
 
     def by_strips(self, members: np.ndarray) -> np.ndarray:

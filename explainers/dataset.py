@@ -223,7 +223,7 @@ class Shard:
 
 
 def seeds(seed: int, network: NetworkSource) -> Seed:
-    """Seed of the draws of a network, by its fingerprint: two exports of one network get other groups."""
+    """Seed of the draws of a network, by its fingerprint: two exports of one network get different groups."""
     return seed, int(network.fingerprint[:8], 16)
 
 

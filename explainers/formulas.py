@@ -47,7 +47,7 @@ class RingBytes(NamedTuple):
 class Kinds(NamedTuple):
     """Full maps and slices, per group."""
 
-    # (groups, operators) int64: contraction that begins the segment of each operator's results; FULL: none
+    # (groups, operators) int64: contraction that begins the segment of each operator's results; FULL: whole
     head: np.ndarray
     # (groups, operators) int64: the same of the operator itself, also if it contracts over slices
     segment: np.ndarray

@@ -43,7 +43,7 @@ Individual = tuple[Partition, tuple[int, ...]]
 def evolve(
     model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10
 ) -> Result:
-    """Non-dominated plans in DRAM and required bytes: two-point crossover, mutation, elitist survival.
+    """NSGA-II for few DRAM bytes and a small buffer: two-point crossover, mutation, non-dominated sorting.
 
     A genome that is not a legal plan is replaced by that of the plan it decodes to. Genomes already in the
     population are not evaluated again. At budgets of a few thousand plans, a population of 20 came nearer to

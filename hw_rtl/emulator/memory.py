@@ -1,4 +1,4 @@
-"""DRAM and the memories on chip: contents, bytes read and written, and the numbers that words stand for."""
+"""DRAM and the memories on chip: contents, bytes read and written, and cached results."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class RingBuffer:
         )
 
     def read(self, part: Box, first: int, stop: int) -> np.ndarray | None:
-        """(extents of the part, of its rows) values in rows `first` to `stop`; None if any is missing.
+        """(extents of `part`, with rows `first` to `stop` - 1) values; None if any of them is missing.
 
         A view where the rows lie one after the other.
         """

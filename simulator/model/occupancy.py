@@ -269,7 +269,7 @@ class _SlotWalk:
         return self.lives + left
 
     def taken(self, steps: int) -> np.ndarray:
-        """(places, steps) int32: live slots of each place at each step."""
+        """(places, steps) int64: live slots of each place at each step."""
         changes = np.zeros((len(self.places), steps + 1), dtype=np.int32)
         places, first, last = np.array(self.all_lives(), dtype=np.int64).reshape(-1, 3).T
         np.add.at(changes, (places, first), 1)
