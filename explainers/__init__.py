@@ -1,4 +1,4 @@
-"""Learned validity, explanations of it, controls that need no learning, and SPLIT.
+"""Learned validity, explanations of it, baselines that need no learning, and SPLIT.
 
 Only training and GNNExplainer need torch.
 """

@@ -1,4 +1,4 @@
-"""What a group needs in modes that no paper has, as `explainers.formulas` has it of the others.
+"""Buffer requirement of groups in the modes of no paper, beside `explainers.formulas`.
 
 * `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map.
   Which columns of every map a strip takes follows from its readers, backwards, as in the planner
@@ -60,9 +60,7 @@ class BeyondFormulas(Formulas):
         return self._planned("sliced", members)
 
     def by_gates(self, members: np.ndarray) -> np.ndarray:
-        """(groups,) float64, bytes, in mode gated; infinite where the group is none of a block around a
-        gate.
-        """
+        """(groups,) float64, bytes, in mode gated; infinite where the group is no gated block."""
         return self._planned("gated", members)
 
     def by_strips(self, members: np.ndarray) -> np.ndarray:
@@ -98,13 +96,11 @@ class BeyondFormulas(Formulas):
 
     @cached_property
     def _taps(self) -> list[tuple[ColumnLookup, ...] | None]:
-        """Per operator: columns that it reads of its maps;
-        None where it cannot be computed a strip at a time.
-        """
+        """Per operator: columns that it reads of its maps; None where it cannot run in strips."""
         return StripGroups(self._groups, self.max_recompute).taps
 
     def _in_strips(self, members: np.ndarray) -> np.ndarray:
-        """(groups,): `by_strips` of groups of operators that are able."""
+        """(groups,) float64, bytes: `by_strips` of groups whose operators can all run in strips."""
         count, narrowest = (columns[:, None] for columns in self._narrowest(members))
         grain = np.where(IS_EVEN, np.maximum(count // narrowest, 1), 1)
         width = -(-count // (COUNTS * grain)) * grain  # of a strip, in columns of the results
@@ -129,9 +125,7 @@ class BeyondFormulas(Formulas):
         return np.where(allowed, held, np.inf).min(1) + members @ self.weight_bytes
 
     def _narrowest(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(groups,) each: columns of the narrowest result that leaves,
-        and of the narrowest map that has several columns.
-        """
+        """(groups,) int64 each: columns of the narrowest output, and of the narrowest map with several."""
         most = self.columns.max(initial=1)
         count, narrowest = np.full(len(members), most), np.full(len(members), most)
         for m in self._maps(members):
@@ -145,20 +139,22 @@ class BeyondFormulas(Formulas):
         return count, narrowest
 
     def _ends(self, members: np.ndarray, at: np.ndarray, count: np.ndarray) -> dict[int, StripEnds]:
-        """Of every map, at cuts `at` (groups, COUNTS, cuts) of results that have `count` (groups, 1, 1)
-        columns; as in `lfopt.planning.strips`.
+        """Ends of the strips of every map, as in `lfopt.planning.strips`.
+
+        `at`: (groups, COUNTS, cuts), columns at which results are cut; `count`: (groups, 1, 1), their
+        columns.
         """
         ends = dict[int, StripEnds]()
 
         def need(m: int, groups: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-            """What some groups, (groups,) bool, need of a map beside what they need already."""
+            """Extend a map's spans in groups (groups,) bool by low and high, (groups, COUNTS, cuts) each."""
             if m not in ends:
                 ends[m] = StripEnds(*(np.full(at.shape, bound, np.int32) for bound in NOTHING))
             np.minimum(ends[m].low, low, out=ends[m].low, where=groups[:, None, None])
             np.maximum(ends[m].high, high, out=ends[m].high, where=groups[:, None, None])
 
         def cover(m: int) -> None:
-            """Strips of a map leave no gap, and end where it does."""
+            """Extend the strips of a map to cover it."""
             low, high = ends[m]
             np.minimum(low, high, out=low)
             low[at == 0] = 0

@@ -1,4 +1,4 @@
-"""The planner as it labels groups: the buffer that they need in one mode."""
+"""Labels of groups by the planner: the buffer that they need in one mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LabelScheme = Literal["lbdf", "brr", "resident", "strips", "sliced", "gated"]
 
 @dataclass(frozen=True, eq=False)
 class Checker:
-    """Groups of one dataflow and chip in one mode, nothing tiled."""
+    """Exact requirement of groups of one dataflow and chip, in one mode, untiled."""
 
     costs: GroupCosts  # of a scheme that has the mode
     mode: LabelScheme
@@ -27,19 +27,18 @@ class Checker:
         return cls(GroupCosts(flow, hardware, scheme=scheme_with(mode), epilogue=False), mode)
 
     def need(self, mask: int) -> int:
-        """F_beta in bytes: the group runs so from a buffer iff it is larger;
-        NEVER where no buffer is large enough.
-        """
+        """F_beta in bytes: the group is valid iff the buffer is larger; NEVER where none is large enough."""
         return self.costs.modes[self.mode].need(mask)
 
 
 def scheme_with(mode: LabelScheme) -> str:
-    """The first scheme that has a mode: the one that has no other, where there is such."""
+    """The first scheme that has a mode: that of this mode alone, if there is one."""
     return next(name for name, row in SCHEMES.items() if mode in row.modes)
 
 
 def seen(flow: Dataflow, mode: LabelScheme) -> Dataflow:
-    """A network as the scheme of a mode sees it: with elementwise operators in flight,
-    and attentions as one operator, where it has such.
+    """A network as the scheme of a mode sees it.
+
+    Where the scheme has them, elementwise operators are in flight, and an attention is one operator.
     """
     return in_flight(attending(flow)) if SCHEMES[scheme_with(mode)].flights else flow

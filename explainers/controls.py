@@ -1,5 +1,4 @@
-"""Explanations without a network, to measure the learned ones against: links at random, bytes from the row
-schedule, and the truth by brute force.
+"""Baselines of explainers, without a network: random links, bytes of the row schedule, and brute force.
 
 Each gives one number per link of a group (see `explainers.graph.links`), the higher, the better a place to
 cut.
@@ -23,7 +22,7 @@ NEVER = 1 << 60  # bytes: more than any buffer
 
 
 def random_links(flow: Dataflow, seed: int) -> Explain:
-    """Every link a number from [0, 1), the same whenever the group is asked for."""
+    """Explainer whose scores are uniform in [0, 1), the same whenever a group is asked for."""
 
     def explain(mask: int) -> np.ndarray:
         return np.random.default_rng([seed, mask]).random(links(flow, mask).shape[1])
@@ -32,7 +31,7 @@ def random_links(flow: Dataflow, seed: int) -> Explain:
 
 
 def analytic(costs: GroupCosts) -> Explain:
-    """Bytes of buffer that cutting the group at each link frees.
+    """Explainer whose scores are the bytes of buffer that a cut at each link frees.
 
     In line buffers: by the rings of the group as it stands. Both halves of the cut (of the link's cuts, the
     one that moves the fewest elements) keep their weights and the rings of the maps that they read, and one
@@ -69,12 +68,11 @@ def analytic(costs: GroupCosts) -> Explain:
 
 
 def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
-    """Bytes that the larger half of each link's cut needs less than the group does; `need` is asked for every
-    half.
+    """Explainer whose scores are the bytes that the larger half of a link's cut needs less than the group.
 
-    A group that needs more than NEVER bytes cannot run, whatever the buffer. It counts with all its maps and
-    weights whole, as elements of 4 bytes: more than any group that can run, and the more, the larger the
-    group.
+    `need`: F_beta of a group in bytes, asked for every half. A group that needs more than NEVER bytes cannot
+    run, whatever the buffer. It counts with all its maps and weights whole, as elements of 4 bytes: more than
+    any group that can run, and the more, the larger the group.
     """
 
     def bytes_or_whole(mask: int) -> int:
@@ -91,11 +89,10 @@ def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
 
 
 def brute(costs: GroupCosts) -> Explain:
-    """The fewest DRAM bytes that any way of splitting the group further and further moves if its first cut
-    holds the link, negated; for small groups.
+    """Exact explainer of small groups: a link's score is minus the fewest DRAM bytes if it is cut first.
 
-    -inf where no such way ends in legal groups. Raises ValueError where there are more than MOST_GROUPS
-    groups to look at.
+    The fewest over all recursive splits whose first cut holds the link; -inf where none ends in legal groups.
+    The explainer raises ValueError where there are more than MOST_GROUPS groups to look at.
     """
     flow = costs.dataflow
     fewest_bytes: dict[int, float] = {}
@@ -133,7 +130,7 @@ def _every_cut(flow: Dataflow, mask: int) -> set[Cut]:
 
 
 def _scored(flow: Dataflow, mask: int, freed: Callable[[Cut], int]) -> np.ndarray:
-    """What the cheapest cut of every link frees."""
+    """(links,) float64: what the cheapest cut of each link frees."""
     cuts = cheapest(flow, mask, links(flow, mask))
     known = {cut: freed(cut) for cut in dict.fromkeys(cuts)}
     return np.array([known[cut] for cut in cuts], np.float64)

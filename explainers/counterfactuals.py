@@ -1,5 +1,4 @@
-"""Groups with links cut or weighted, and their labels: what a network must have seen that will be asked what
-its verdict would be without some links.
+"""Counterfactual training samples: groups with links cut or weighted, and their labels.
 
 An explainer masks links of a group and looks at the verdict. A network that knows whole groups only has never
 seen such a graph, and what it says of one means little (measured: whichever eight links are taken away, four
@@ -31,8 +30,7 @@ TRIED = 4  # cuts of a link, of which one is drawn
 
 
 def cut_apart(flow: Dataflow, mask: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """A connected, convex group cut by chance again and again, MOST_CUTS times at most: its pieces, before
-    and after every cut.
+    """Pieces of a connected, convex group before and after each of up to MOST_CUTS random cuts.
 
     A piece hangs together by links of the whole group. Of three that read one map, two may do so without the
     third as a group, and not here.
@@ -54,9 +52,10 @@ def cut_apart(flow: Dataflow, mask: int, rng: np.random.Generator) -> list[tuple
 def link_weights(
     flow: Dataflow, mask: int, stages: Sequence[tuple[int, ...]], shares: np.ndarray
 ) -> np.ndarray:
-    """(links,) float64: of each link the shares (stages,) of those stages in which it is whole. What the
-    group needs then is as much of what it needs at each of them (see `explainers.scheme_rule`: stages are
-    nested).
+    """(links,) float64, 0 to 1: of each link, the sum of the shares (stages,) of the stages that keep it.
+
+    The group's requirement with these weights is the sum over stages of share x requirement (see
+    `explainers.scheme_rule`: stages are nested).
     """
     where, weights = links(flow, mask), 0.0
     for pieces, share in zip(stages, shares.tolist(), strict=True):

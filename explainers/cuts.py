@@ -44,8 +44,7 @@ class GroupCuts:
         self._touched = [*_touched(flow, mask)]
 
     def through(self, u: int, v: int, most: int = MOST) -> list[Cut]:
-        """Cuts with operator u on one side and v on the other, those of the fewest elements first; at most
-        `most`.
+        """At most `most` cuts with operators u and v on different sides, fewest elements moved first.
 
         Of a producer and its reader, the producer is in `first`; two readers of one map may go either way.
         Where there are more than `most`, those taken are cheap for what the growth has met: it starts from
@@ -65,11 +64,11 @@ class GroupCuts:
         return sorted(cuts.values())
 
     def _start(self, u: int, v: int) -> tuple[Cut, int, int]:
-        """The cut of the smallest `first`, operators held back, operator that must stay in `second`."""
+        """(cut with the smallest `first`, mask of operators held back, operator that stays in `second`)."""
         return self._cut(self.flow.ancestors[u] & self.mask | 1 << u, v), 0, v
 
     def _cut(self, first: int, v: int) -> Cut:
-        """`first` and whatever hangs together with v only through it, and the rest."""
+        """The cut whose `second` is the component of v outside `first`."""
         second = component(self.flow.neighbours, self.mask & ~first, 1 << v)
         first = self.mask & ~second
         return Cut(
@@ -79,7 +78,7 @@ class GroupCuts:
         )
 
     def _grown(self, cut: Cut, held: int, v: int) -> Iterator[tuple[Cut, int, int]]:
-        """Cuts with one more operator in `first`, each holding back those made to join before it."""
+        """Cuts with one more operator in `first`, each without the operators that joined in those before."""
         flow = self.flow
         held |= flow.descendants[v] | 1 << v
         for w in bits(cut.second & ~held):
@@ -92,17 +91,16 @@ class GroupCuts:
 
 
 def cheapest(flow: Dataflow, mask: int, where: np.ndarray) -> list[Cut]:
-    """The cut of each link of a connected, convex group, links as positions in it (2, links),
-    that moves the fewest elements.
+    """The cut through each link of a connected, convex group that moves the fewest elements.
+
+    `where`: (2, links) int64, the links as positions in the group.
     """
     operators, through = [*bits(mask)], GroupCuts(flow, mask)
     return [through.through(operators[u], operators[v], 1)[0] for u, v in where.T.tolist()]
 
 
 def _touched(flow: Dataflow, mask: int) -> Iterator[tuple[int, int]]:
-    """(operators of the group that make or read a map, elements that move if they are on both sides) for
-    every map.
-    """
+    """Per map: (mask of the group's operators that make or read it, elements moved if a cut parts them)."""
     results: set[int] = {m for i in bits(mask) for m in flow.results[i]}
     for m in results | {o.map for i in bits(mask) for o in flow.operands[i]}:
         touched = flow.readers[m] & mask | (1 << flow.producer[m] if m in results else 0)

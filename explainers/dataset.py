@@ -48,6 +48,7 @@ CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dra
 By = Literal["random", "family"]
 Load = Callable[[str], Dataflow]  # source of a network -> the network
 
+# (part of a name, family) of networks; the first that fits counts
 FAMILIES = (
     ("deeplab", "DeepLab"),
     ("efficientnet", "EfficientNet"),
@@ -71,13 +72,12 @@ FAMILIES = (
     ("gpt", "Transformer"),
     ("vit", "Transformer"),
     ("whisper", "Transformer"),
-)  # what a name contains -> family; the first that fits
+)
 HELD_OUT = ("EfficientNet", "DeepLab")  # families that a split by family keeps for the test
 
 
 def family(name: str) -> str:
-    """Family of a network by its name, drawn networks by their cells; a name that says nothing is a family of
-    its own.
+    """Family of a network by its name, drawn networks by their cells; other names are families of their own.
 
     >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost")
     ('DeepLab', 'SSD')
@@ -88,9 +88,7 @@ def family(name: str) -> str:
 
 
 def fingerprint(flow: Dataflow) -> str:
-    """SHA-256 over names, kinds, shapes and row dependences of the operators:
-    equal for equal networks, whatever their weights.
-    """
+    """SHA-256, in hex, of the operators' names, kinds, shapes and row dependences; weights do not count."""
     digest = hashlib.sha256()
     for operator, call, operands, results in zip(
         flow.operators, flow.calls, flow.operands, flow.results, strict=True
@@ -105,7 +103,7 @@ def fingerprint(flow: Dataflow) -> str:
 
 @dataclass(frozen=True)
 class NetworkSource:
-    """Where the groups of a shard come from, as it stands in the manifest."""
+    """Network of a shard, as the manifest has it."""
 
     name: str
     source: str  # zoo:NAME, or the path of an ONNX file
@@ -123,7 +121,7 @@ class NetworkSource:
 
 @dataclass(frozen=True)
 class ShardRequest:
-    """What a shard is to hold. Equal requests give equal shards."""
+    """Request for a shard; equal requests give equal shards."""
 
     network: NetworkSource
     scheme: LabelScheme
@@ -133,7 +131,7 @@ class ShardRequest:
 
     @property
     def settings(self) -> str:
-        """Everything that the shard follows from, as JSON; where a file lies does not matter."""
+        """All that determines the shard, as JSON; the path of a file does not."""
         hardware = {key: getattr(self.hardware, key) for key in CHIP}
         hardware |= {
             key: spec for key, usual in NEWER.items() if (spec := getattr(self.hardware, key)) != usual
@@ -174,7 +172,7 @@ class Shard:
 
     @classmethod
     def of(cls, drawn: Sample, flow: Dataflow, settings: str) -> Shard:
-        """The groups of a sample."""
+        """Shard of a sample."""
         members = np.array(
             [i for mask in drawn.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32
         )
@@ -197,13 +195,13 @@ class Shard:
         return sum(1 << i for i in self.operators(k))
 
     def save(self, file: BinaryIO) -> None:
-        """Write the archive."""
+        """Write the shard as an .npz archive."""
         arrays = {name: getattr(self, name) for name in ("members", "offsets", "need", "draw", "names")}
         np.savez_compressed(file, allow_pickle=False, **arrays, settings=np.array(self.settings))
 
     @classmethod
     def read(cls, path: Path) -> Shard:
-        """Raises InvalidConfig if the file is not a whole shard."""
+        """Shard of a file. Raises InvalidConfig if it is not a whole one."""
         kinds = {"members": "u", "offsets": "i", "need": "i", "draw": "i", "names": "U"}
         try:
             with np.load(path, allow_pickle=False) as archive:
@@ -225,21 +223,19 @@ class Shard:
 
 
 def seeds(seed: int, network: NetworkSource) -> Seed:
-    """Of the draws of a network: networks that are almost equal, such as two exports of one,
-    get groups of their own.
-    """
+    """Seed of the draws of a network, by its fingerprint: two exports of one network get different groups."""
     return seed, int(network.fingerprint[:8], 16)
 
 
 def make(request: ShardRequest, flow: Dataflow, drawer: Callable[[GroupCosts], Draw]) -> Shard:
-    """Draw and label the groups of one network, as its file has it."""
+    """Draw and label the groups of one network; `flow`: as in its file, before `seen`."""
     checker = Checker.of(seen(flow, request.scheme), request.hardware, request.scheme)
     drawn = sample(checker, drawer(checker.costs), request.groups, seeds(request.seed, request.network))
     return Shard.of(drawn, checker.costs.dataflow, request.settings)
 
 
 def outdated(shard: Shard, checker: Checker) -> bool:
-    """Whether labels differ from what the checker says now, as far as a few of them tell."""
+    """Whether any of up to CHECKED labels differs from the checker's now."""
     few = np.linspace(0, len(shard) - 1, min(CHECKED, len(shard))).astype(int).tolist()
     return any(checker.need(shard.mask(k)) != shard.need[k] for k in few)
 
@@ -258,7 +254,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The groups of one scheme, numbered through all networks."""
+    """Groups of one scheme, numbered consecutively over all networks."""
 
     scheme: LabelScheme
     networks: tuple[NetworkSource, ...]
@@ -282,8 +278,8 @@ class Dataset:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
         if not finished:
             raise InvalidConfig(
-                f"{folder}: holds no finished data for scheme {scheme}; `lfopt dataset -o {folder} --scheme "
-                f"{scheme}` makes it"
+                f"{folder}: holds no finished data for scheme {scheme}; "
+                f"`lfopt dataset -o {folder} --scheme {scheme}` makes it"
             )
         digest = hashlib.sha256()
         for _, path, listed in entries:
@@ -353,24 +349,24 @@ class Dataset:
             flow = self.load(entry.source)
             if fingerprint(flow) != entry.fingerprint:
                 raise InvalidConfig(
-                    f"{entry.source}: is not the network that the data set was made of; make the data set "
-                    "anew"
+                    f"{entry.source}: is not the network that the data set was made of; "
+                    "make the data set anew"
                 )
             flow = seen(flow, self.scheme)
             if outdated(self.shards[network], Checker.of(flow, self.chip(network), self.scheme)):
                 raise InvalidConfig(
-                    f"{entry.source}: the checker labels its groups otherwise than the data set does; make "
-                    "the data set anew"
+                    f"{entry.source}: the checker labels its groups otherwise than the data set does; "
+                    "make the data set anew"
                 )
             self._flows[network] = flow
         return self._flows[network]
 
     def checker(self, network: int) -> Checker:
-        """What labels the groups of a network."""
+        """Checker that labels the groups of a network."""
         return Checker.of(self.flow(network), self.chip(network), self.scheme)
 
     def chip(self, network: int) -> Hardware:
-        """What the groups of a network were labelled for; its buffer does not count.
+        """Chip that the groups of a network were labelled for; its buffer does not count.
 
         Raises InvalidConfig if its shard names none.
         """
@@ -378,8 +374,8 @@ class Dataset:
             return Hardware(BETAS[-1], **json.loads(self.shards[network].settings)["hardware"])
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidConfig(
-                f"shard of {self.networks[network].name}: settings: hardware: not as `lfopt dataset` writes "
-                f"it: {error!r}"
+                f"shard of {self.networks[network].name}: settings: hardware: "
+                f"not as `lfopt dataset` writes it: {error!r}"
             ) from None
 
     def masks(self, network: int) -> list[int]:
@@ -396,8 +392,9 @@ class Dataset:
         return {**asdict(self.networks[n]), "scheme": self.scheme, "seed": seed, "nodes": nodes}
 
     def graphs(self, groups: Sequence[int] | np.ndarray | None = None) -> list[GroupGraph]:
-        """Graphs of some groups (of all, if not said which), in the order given, as the network reads
-        them.
+        """Graphs of groups, in the order given, as the network reads them.
+
+        `groups`: (groups,) int64, their numbers in the data set; None: all.
         """
         wanted = np.arange(len(self)) if groups is None else np.asarray(groups, np.int64)
         graphs: dict[int, GroupGraph] = {}
@@ -415,7 +412,7 @@ class Dataset:
         return [graphs[group] for group in wanted.tolist()]
 
     def question(self, group: int, buffer_bytes: float) -> ValidityQuery:
-        """Whether a group runs from a buffer."""
+        """The question whether a group runs from a buffer of this size in bytes."""
         n = int(self.network[group])
         return ValidityQuery(
             self.rules(n), self.shards[n].mask(group - int(np.searchsorted(self.network, n))), buffer_bytes
@@ -436,7 +433,7 @@ def _sha256(path: Path) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """dataset.json of a folder. Raises InvalidConfig if there is none."""
+    """Contents of dataset.json in a folder. Raises InvalidConfig if there is none, or of another schema."""
     path = folder / MANIFEST
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -448,18 +445,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InvalidConfig(f"{path}: not JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise InvalidConfig(
-            f"{path}: schema: found {data.get('schema') if isinstance(data, dict) else data!r}; accepted: "
-            f"{SCHEMA!r}"
+            f"{path}: schema: found {data.get('schema') if isinstance(data, dict) else data!r}; "
+            f"accepted: {SCHEMA!r}"
         )
     return data
 
 
 def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_OUT) -> Split:
-    """Training, validation and test: 80, 10 and 10 % of the groups at random, or whole families for the test
-    and the others 90 and 10 %.
+    """Training, validation and test parts: 80, 10, 10 % of the groups at random, or families held out.
 
-    Groups with equal graphs stay together. By family, those outside the held-out families that equal one
-    inside are in no part.
+    By family, the test part has the held-out families, and the others are 90 and 10 %; groups outside that
+    equal one inside are in no part. Groups with equal graphs stay together. Raises InvalidConfig where the
+    held-out families are none or all of the data set.
     """
     keys = np.unique(dataset.structure_hashes, return_inverse=True)[1]
     order = np.random.default_rng(seed).permutation(keys.max(initial=-1) + 1)
@@ -470,16 +467,17 @@ def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_O
     if not outside.any() or outside.all():
         families = ", ".join(sorted({*dataset.families.tolist()}))
         raise InvalidConfig(
-            f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; the data set has "
-            f"{families}"
+            f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; "
+            f"the data set has {families}"
         )
     train, validation, _ = _cut(rank, ~outside & ~np.isin(keys, keys[outside]), (0.9, 1.0))
     return Split(train, validation, np.flatnonzero(outside))
 
 
 def _cut(rank: np.ndarray, among: np.ndarray, shares: tuple[float, float]) -> list[np.ndarray]:
-    """Three parts of the groups, in the order of their structures,
-    that hold these shares of them as nearly as structures can be kept whole.
+    """Numbers (part,) int64 of the groups in three parts, cut at cumulative shares; structures stay whole.
+
+    `rank`: (groups,) int64, order of their structures; `among`: (groups,) bool, the groups to part.
     """
     counts = np.bincount(rank[among], minlength=rank.max(initial=-1) + 1)
     before = np.cumsum(counts) - counts

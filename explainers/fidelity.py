@@ -1,5 +1,4 @@
-"""How well explanations stand for the predictor's verdict: the library's metrics on the links that an
-explainer blames most.
+"""Fidelity of explanations to the predictor's verdict: PyTorch Geometric's metrics on the most blamed links.
 
 * fidelity+ : share of groups whose verdict changes when the blamed links are removed (1 is best); fidelity- :
   when only they are kept (0 is best).
@@ -33,8 +32,9 @@ from explainers.split import LINKS
 def measures(
     explained: Iterable[tuple[ValidityQuery, np.ndarray]], predictor: Predictor, kept: int = LINKS
 ) -> dict[str, float]:
-    """Means over groups with their scores, of those that have more links than are `kept`:
-    the most that an explanation has.
+    """Means over explained groups: (query, scores (links,) float64) each, the higher the more to blame.
+
+    `kept`: links of an explanation, at most; groups that have no more links do not count.
     """
     verdict = ValidityClassifier(ValidityGNN.of(predictor.weights)).eval()
     explainer = Explainer(

@@ -1,5 +1,4 @@
-"""Fit the network that says how much buffer a group needs, epoch by epoch; go on where a run that was ended
-had got to.
+"""Training loop of the network that predicts a group's buffer requirement, with checkpoints to resume from.
 
 The loss is the negative logarithm of the probability density that the network gives to F_beta, and that of
 the probability it gives to running at all. Groups are shown whole, and with links cut or weighted for the
@@ -36,7 +35,7 @@ ReportProgress = Callable[[str, float], None]  # (what is going on, how much of 
 
 
 class Epoch(NamedTuple):
-    """A line of the log."""
+    """One epoch, as the log has it."""
 
     number: int  # from 1
     loss: float  # mean over the steps
@@ -46,7 +45,7 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train."""
+    """Settings of a training."""
 
     epochs: int = 20  # at most
     patience: int = 8  # epochs without a smaller loss on the validation part before training ends
@@ -55,12 +54,12 @@ class TrainingSettings:
     device: str = "cpu"  # or cuda
     rate: float = 1e-3  # largest learning rate of Adam; it rises for a tenth of the steps, then falls
     operators: int = 3000  # per step
-    cut: int = 1  # ways in which every group is shown with links cut or weighted
+    cut: int = 1  # weightings of links with which every group is shown, beside the whole group
 
 
 @dataclass
 class Progress:
-    """Where training has got to: what is stored after every epoch, for a run that goes on."""
+    """State of a training after an epoch, stored to resume from."""
 
     settings: dict[str, Any]  # and the data set: another run does not go on from here
     history: list[Epoch] = field(default_factory=list[Epoch])
@@ -68,7 +67,7 @@ class Progress:
     state: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def stored(self) -> bytes:
-        """As a file."""
+        """Bytes of a file."""
         file = io.BytesIO()
         torch.save(
             {
@@ -82,7 +81,7 @@ class Progress:
 
     @classmethod
     def read(cls, path: Path, settings: dict[str, Any]) -> Progress:
-        """Raises InvalidConfig if the file is none, or of another training."""
+        """Progress of a file. Raises InvalidConfig if it is no checkpoint, or of another training."""
         try:
             stored = torch.load(path, weights_only=True)
             progress = cls(
@@ -90,21 +89,21 @@ class Progress:
             )
         except (OSError, RuntimeError, UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
             raise InvalidConfig(
-                f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; remove it, or leave out "
-                "--resume"
+                f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; "
+                "remove it, or leave out --resume"
             ) from None
         if other := [key for key, value in settings.items() if progress.settings.get(key) != value]:
             key = other[0]
             before = printable(progress.settings.get(key))
             raise InvalidConfig(
-                f"{path}: is of a training with {key} {before}; found {settings[key]}: leave out --resume, "
-                "or go on as it began"
+                f"{path}: is of a training with {key} {before}; "
+                f"found {settings[key]}: leave out --resume, or go on as it began"
             )
         return progress
 
 
 class Checkpoint(NamedTuple):
-    """How a run can be gone on with."""
+    """Checkpointing of a run."""
 
     begun: Progress | None  # where an earlier one had got to
     keep: Callable[[Progress], None]  # told after every epoch
@@ -118,9 +117,9 @@ def fit(
     checkpoint: Checkpoint | None = None,
     material: Material | None = None,
 ) -> tuple[dict[str, np.ndarray], list[Epoch]]:
-    """The weights of the epoch with the smallest loss on the validation part, and all epochs.
+    """(weights of the epoch of least validation loss, by name, in the shapes of `ValidityGNN`; all epochs).
 
-    `material`: where the groups are made ready already.
+    `material`: the prepared groups, if there are already.
 
     Raises InvalidConfig where there is nothing to learn from, or no such device.
     """
@@ -185,8 +184,8 @@ def fit(
             checkpoint.keep(progress)
         last, least = history[-1], min(epoch.validation for epoch in history)
         report(
-            f"{dataset.scheme}: epoch {last.number}, validation loss {last.validation:.4f} "
-            f"(best {least:.4f})",
+            f"{dataset.scheme}: epoch {last.number}, "
+            f"validation loss {last.validation:.4f} (best {least:.4f})",
             last.number / settings.epochs,
         )
     return {name: value.numpy() for name, value in best.items()}, history
@@ -195,7 +194,7 @@ def fit(
 def prepared(
     dataset: Dataset, settings: TrainingSettings, report: ReportProgress, groups: np.ndarray | None = None
 ) -> Material:
-    """Groups to learn from (all, if not said which), for any number of trainings."""
+    """Material for any number of trainings; groups: (groups,) int64 in the data set, None: all."""
     report(f"{dataset.scheme}: groups as graphs, whole and in pieces", 0.0)
     return Material.of(
         dataset,
@@ -206,18 +205,20 @@ def prepared(
 
 
 def checked(settings: TrainingSettings, dataset: Dataset) -> dict[str, Any]:
-    """What must be equal for training to go on where it was."""
+    """Settings that must be equal for a training to resume."""
     return {**asdict(settings), "data": dataset.sha256}
 
 
 def _best(history: Sequence[Epoch]) -> int:
-    """Number of the epoch with the smallest loss on the validation part; 0 of none."""
+    """Number of the epoch of least validation loss; 0 without epochs."""
     return min(history, key=lambda epoch: epoch.validation).number if history else 0
 
 
 def _losses(outputs: Tensor, batch: Minibatch) -> Tensor:
-    """(groups,): of whether the rule is exact, of the logistic distribution of F_beta where it is not,
-    and of whether the group runs at all.
+    """(groups,) negative log-likelihood, the sum of three terms.
+
+    Of whether the rule is exact, of the logistic distribution of log2 F_beta where it is not, and of whether
+    the group never runs.
     """
     finite = batch.residual.isfinite() & (batch.never == 0)
     exact, wide = batch.residual.abs() < EXACT, spread(outputs)

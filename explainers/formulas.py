@@ -1,5 +1,4 @@
-"""What a group needs by formulas without parameters: how much buffer, told from windows, strides and sizes
-alone, without running the schedule.
+"""Buffer requirement of groups by closed formulas of windows, strides and sizes, without a schedule.
 
 Four of them, for many groups of one network at once:
 
@@ -38,10 +37,9 @@ STARTS = (True, False)  # whether contractions without another before them in th
 
 
 class RingBytes(NamedTuple):
-    """Rows on chip, per group."""
+    """Bytes of rows on chip, per group."""
 
-    # (groups, operators) bytes: of results and of maps that come in, as wide as the widest window that reads
-    # them
+    # (groups, operators) bytes: of results and inputs, as wide as the widest window that reads them
     window: np.ndarray
     kept: np.ndarray  # (groups, operators) bytes: beyond that, for readers that are behind others
 
@@ -49,10 +47,9 @@ class RingBytes(NamedTuple):
 class Kinds(NamedTuple):
     """Full maps and slices, per group."""
 
-    # (groups, operators) int64: the contraction that the segment of each operator's results begins with; FULL
-    # where they are full
+    # (groups, operators) int64: contraction that begins the segment of each operator's results; FULL: whole
     head: np.ndarray
-    # (groups, operators) int64: the same of the operator itself, contractions that sum over slices among them
+    # (groups, operators) int64: the same of the operator itself, also if it contracts over slices
     segment: np.ndarray
     possible: np.ndarray  # (groups,) bool: whether the group can run so
 
@@ -110,12 +107,12 @@ class Formulas:
 
     @cached_property
     def row_bytes(self) -> np.ndarray:
-        """(maps,): of one row on chip."""
+        """(maps,) float64: bytes of one row on chip."""
         return np.array([self.hardware.row_bytes(m) for m in self.flow.maps], np.float64)
 
     @cached_property
     def weight_bytes(self) -> np.ndarray:
-        """(operators,): on chip. A constant that several operators read counts for each of them."""
+        """(operators,) float64: bytes of weights on chip; a shared constant counts once per operator."""
         of = self.hardware.constant_bytes
         return np.array(
             [
@@ -127,7 +124,7 @@ class Formulas:
 
     @cached_property
     def channels(self) -> np.ndarray:
-        """(maps,): along the channel axis; 1 where there is none."""
+        """(maps,) float64: channels; 1 without a channel axis."""
         shapes = (m.shape for m in self.flow.maps)
         return np.array(
             [
@@ -139,12 +136,12 @@ class Formulas:
 
     @cached_property
     def slice_bytes(self) -> np.ndarray:
-        """(maps,): of one row of a slice as narrow as the chip can."""
+        """(maps,) float64: bytes of one row of the narrowest slice, of channel_align channels."""
         return self.row_bytes / self.channels * np.minimum(self.channels, self.hardware.channel_align)
 
     @cached_property
     def block_bytes(self) -> np.ndarray:
-        """(operators,): of the weights of as many output channels."""
+        """(operators,) float64: bytes of the weights of channel_align output channels."""
         result_channels = np.array(
             [self.channels[results[0]] if results else 1.0 for results in self.flow.results]
         )
@@ -195,11 +192,11 @@ class Formulas:
         return change.cumsum(1).max(1, initial=0) + np.minimum(BLOCKS * blocks, members @ self.weight_bytes)
 
     def _operators(self, members: np.ndarray) -> list[int]:
-        """Those in any of the groups, ascending."""
+        """Operators in any of the groups, ascending."""
         return np.flatnonzero(members.any(0)).tolist()
 
     def _maps(self, members: np.ndarray) -> list[int]:
-        """Those that any of the groups touches, ascending."""
+        """Maps that any of the groups makes or reads, ascending."""
         operators = self._operators(members)
         return sorted(
             {m for i in operators for m in self.flow.results[i]}
@@ -209,9 +206,7 @@ class Formulas:
     # -- rows ------------------------------------------------------------------------------------------------
 
     def reach(self, members: np.ndarray) -> np.ndarray:
-        """(groups, operators) int64: rows that each has made when the sinks of its group have made their
-        first.
-        """
+        """(groups, operators) int64: rows each has made when the group's sinks have made their first."""
         reached = np.zeros(members.shape, np.int64)
         for i in reversed(self._operators(members)):
             rows = np.zeros(len(members), np.int64)
@@ -223,8 +218,9 @@ class Formulas:
         return reached
 
     def ring_rows(self, members: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(map, rows of the widest window that reads it, rows held), (groups,) int64 each, of mode lbdf;
-        0 in groups without the map.
+        """(map, rows of its widest window (groups,) int64, rows of its ring (groups,) int64) in mode lbdf.
+
+        Both are 0 in groups without the map.
         """
         reach = self.reach(members)
         for m in self._maps(members):
@@ -244,7 +240,10 @@ class Formulas:
             yield m, window, rows
 
     def rings(self, members: np.ndarray) -> RingBytes:
-        """Rings of mode lbdf. A map that comes in is its first reader's."""
+        """Bytes of the rings of mode lbdf, given members (groups, operators) bool.
+
+        The ring of an input belongs to its first reader.
+        """
         ring = RingBytes(np.zeros(members.shape), np.zeros(members.shape))
         for m, window, rows in self.ring_rows(members):
             owner = self._owner(members, m, self._makes(members, m))
@@ -254,9 +253,7 @@ class Formulas:
         return ring
 
     def _owner(self, members: np.ndarray, m: int, made_inside: np.ndarray) -> np.ndarray:
-        """(groups,): the operator that makes the map, or the first of the group that reads it;
-        -1 where the group does not touch it.
-        """
+        """(groups,) int64: the map's producer, else its first reader in the group; -1 if there is none."""
         owner = np.full(len(members), -1)
         for read in sorted(self.readers[m], key=lambda read: -read.reader):
             owner[members[:, read.reader]] = read.reader
@@ -301,9 +298,7 @@ class Formulas:
 
     @cached_property
     def takes_slices(self) -> np.ndarray:
-        """(operators,) bool: makes channels of its results from the same channels of what it reads; or sums
-        over them, where no view is between.
-        """
+        """(operators,) bool: computes channel by channel, or contracts over channels; no view between."""
         flow, takes = self.flow, np.zeros(len(self.flow), bool)
         for i, (row, call) in enumerate(zip(flow.specs, flow.calls, strict=True)):
             own = self.own_maps[i] if self.contracts[i] else {o.map for o in flow.operands[i]}
@@ -322,9 +317,9 @@ class Formulas:
         return takes
 
     def kinds(self, members: np.ndarray, *, sliced: bool) -> Kinds:
-        """Which maps are full and which are sliced.
+        """Which maps are full and which are sliced, given members (groups, operators) bool.
 
-        `sliced`: what contractions make that have none before them in the group.
+        `sliced`: whether the results of contractions that have none before them in the group are sliced.
         """
         flow, contracts, takes = self.flow, self.contracts, self.takes_slices
         head, segment, deep = (
@@ -365,7 +360,7 @@ class Formulas:
         return Kinds(head, segment, possible)
 
     def _banded(self, members: np.ndarray, reach: np.ndarray, *, sliced: bool) -> np.ndarray:
-        """(groups,): `by_bands` from one start."""
+        """(groups,) float64, bytes: `by_bands` from one start."""
         flow, kinds = self.flow, self.kinds(members, sliced=sliced)
         # rows of each operator in a band: not made before; made
         new, extent = np.zeros(members.shape), np.zeros(members.shape)
@@ -407,7 +402,7 @@ class Formulas:
         return np.where(kinds.possible, full + scratch[:, :-1].max(1, initial=0) + constants, np.inf)
 
     def _coming_in(self, members: np.ndarray, reach: np.ndarray, extent: np.ndarray) -> np.ndarray:
-        """(groups,): bytes of the maps that a group reads and does not make, in bands."""
+        """(groups,) float64: bytes of the inputs of a group, in bands."""
         bytes_in = np.zeros(len(members))
         for m in self._maps(members):
             held = np.zeros(len(members))

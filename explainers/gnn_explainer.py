@@ -1,5 +1,4 @@
-"""GNNExplainer: a mask over the links of one group, fitted afresh for each group so that the predictor says
-*valid* without the links that it holds.
+"""GNNExplainer: a mask of links, fitted per group, without which the predictor calls the group *valid*.
 
 Source: Ying et al., NeurIPS 2019, as PyTorch Geometric implements it; that a mask holds what goes, Lucic et
 al., AISTATS 2022 (CF-GNNExplainer).
@@ -25,8 +24,8 @@ from explainers.split import Explain
 
 EPOCHS = 50
 RATE = 0.1
-# what a link in the mask costs. The library's price for undecided masks drives each to the side that it is
-# drawn on, so there is none.
+# price of a link in the mask; the library's price of undecided masks would drive each to the side on which
+# it is drawn, so there is none
 SIZE = 0.05
 # of `ValidityClassifier`
 VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)
@@ -35,7 +34,7 @@ VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph,
 def gnn_explainer(
     rule: SchemeRule, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE
 ) -> Explain:
-    """Bound to one dataflow, chip and scheme.
+    """GNNExplainer for one dataflow, chip and scheme.
 
     The same scores, but for rounding, whatever was asked before. One thread.
     """

@@ -1,5 +1,4 @@
-"""A fusion group as a graph that a network reads: a row of numbers per operator, and the links between
-operators.
+"""Fusion groups as graphs for a neural network: features per operator, and links between operators.
 
 Nothing here knows the answer. The numbers are those of the paper (type of operator, input and output shape,
 weight size), in a form that does not change with the scale: sizes are shares of a unit, which is what a rule
@@ -47,8 +46,7 @@ Rule = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def columns() -> tuple[str, ...]:
-    """(FEATURES,) what each column of `GroupGraph.features` is: 0 or 1 up to "all rows", the others without a
-    unit.
+    """Names (FEATURES,) of the columns of `GroupGraph.features`: 0 or 1 up to "all rows", then ratios.
 
     >>> len(columns()) == FEATURES
     True
@@ -97,7 +95,7 @@ class Batch:
 
     @classmethod
     def of(cls, graphs: Sequence[GroupGraph]) -> Batch:
-        """These graphs, one after the other."""
+        """Batch of graphs, in this order."""
         sizes = np.array([len(graph) for graph in graphs], np.int64)
         starts = np.cumsum(sizes) - sizes
         features = (
@@ -116,20 +114,19 @@ class Batch:
 
     @cached_property
     def group(self) -> np.ndarray:
-        """(operators,) int64: number of the group of each."""
+        """(operators,) int64: number of each operator's group in the batch."""
         return np.repeat(np.arange(len(self)), np.diff(np.append(self.starts, len(self.features))))
 
 
 _OF_FAMILY = {
     Family.CONVOLUTION: "contraction", Family.PRODUCT: "contraction", Family.POOL: "pool",
-    Family.NORMALISATION: "normalisation",
-    Family.INTERPOLATION: "resize",
+    Family.NORMALISATION: "normalisation", Family.INTERPOLATION: "resize",
 }  # fmt: skip
 _OF_MOVE = {"Concat": "concat", "Split": "split", "Slice": "split", "Pad": "pad", "Gather": "gather"}
 
 
 def kind(flow: Dataflow, i: int) -> str:
-    """Which of KINDS an operator is."""
+    """Kind of an operator, one of KINDS."""
     row, operands = flow.specs[i], flow.operands[i]
     if row.elementwise:
         return "binary" if len({o.map for o in operands}) > 1 else "unary"
@@ -152,7 +149,7 @@ class GroupGraphs:
     """The groups of one dataflow on one chip as graphs."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rule: Rule | None = None) -> None:
-        """Sizes are shares of what `rule` says; without one, of the buffer."""
+        """`rule`: requirement of a group in bytes, the unit of its sizes; None: the buffer."""
         self.flow, self.hardware, self.rule = flow, hardware, rule or self._buffer
         self._reads = _ReadTable(flow)
 
@@ -167,7 +164,7 @@ class GroupGraphs:
         )
 
     def batch(self, masks: Sequence[int]) -> Batch:
-        """The graphs of many groups at once: far quicker than one by one."""
+        """Graphs of many groups at once, far quicker than one at a time."""
         members = member_table(masks, len(self.flow))
         groups, operators = np.nonzero(members)
         reader, read, inside = self._reads.of(members, groups, operators)
@@ -189,13 +186,14 @@ class GroupGraphs:
 
     @cached_property
     def _map_bytes(self) -> np.ndarray:
-        """(2, maps): bytes of one row, and of all of a map."""
+        """(2, maps) int64: bytes of one row, and of the whole map."""
         return np.array([self._bytes([m]) for m in range(len(self.flow.maps))]).reshape(-1, 2).T
 
     @cached_property
     def _own(self) -> np.ndarray:
-        """(operators, FEATURES): what does not depend on the group, sizes in bytes; the first four sizes
-        do.
+        """(operators, FEATURES) float32: what is the same in all groups, sizes in bytes.
+
+        The first four sizes depend on the group, and are left 0.
         """
         features = np.zeros((len(self.flow), FEATURES), np.float32)
         for i, operands in enumerate(self.flow.operands):
@@ -213,8 +211,10 @@ class GroupGraphs:
         return features
 
     def _ratios(self, i: int) -> list[float]:
-        """Logarithms: channels, rows and elements of a row of the result over those of the first operand;
-        rows read for one row of the result.
+        """Four ratios, as log2 / 16.
+
+        Channels, rows and elements of a row of the result over those of the first operand; rows read for one
+        row of the result.
         """
         flow, call = self.flow, self.flow.calls[i]
         read = flow.maps[flow.operands[i][0].map].shape if flow.operands[i] else call.result
@@ -226,8 +226,10 @@ class GroupGraphs:
         return [log2(max(ratio, 2**-16)) / 16 for ratio in ratios]
 
     def _held(self, i: int) -> list[float]:
-        """Bytes of the weights, all and per channel of the result; of the first operand, and of all results:
-        one row, all, one channel of one row; of the rows that are read for one row of the result.
+        """Sizes of an operator in bytes.
+
+        Of the weights: all, and per channel of the result; of the first operand, and of all results: one row,
+        all rows, one channel of one row; of the rows that are read for one row of the result.
         """
         flow, hardware = self.flow, self.hardware
         weights = sum(
@@ -271,8 +273,10 @@ class _ReadTable:
     def of(
         self, members: np.ndarray, groups: np.ndarray, operators: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Per read of an operator of a group: position of the reader, number of the read,
-        whether the group makes what is read.
+        """(position of the reader (reads,), number of the read (reads,), made in the group (reads,) bool).
+
+        One entry per read of an operator of a group. `members`: (groups, all operators) bool; `groups` and
+        `operators`: (operators of all groups,) int64.
         """
         counts = self.counts[operators]
         reader = np.repeat(np.arange(operators.size), counts)
@@ -291,7 +295,7 @@ class _ReadTable:
         read: np.ndarray,
         inside: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(position of the maker, map) of every map that is needed outside its group."""
+        """(position of the producer (maps,), map (maps,)) of every map that is needed outside its group."""
         counts = self.result_counts[operators]
         first = np.cumsum(counts) - counts
         maker = np.repeat(np.arange(operators.size), counts)
@@ -311,7 +315,7 @@ class _ReadTable:
         read: np.ndarray,
         inside: np.ndarray,
     ) -> np.ndarray:
-        """(2, links): what `links` says of each group, as positions in the batch."""
+        """(2, links) int64: `links` of each group, as positions in the batch."""
         place = members.cumsum().reshape(members.shape) - 1
         maker = place[groups[reader[inside]], self.producers[read[inside]]]
         keys = [maker * groups.size + reader[inside]]
@@ -325,7 +329,7 @@ class _ReadTable:
 
 
 def member_table(masks: Sequence[int], operators: int) -> np.ndarray:
-    """(groups, operators) bool."""
+    """(groups, operators) bool: members of each group."""
     width = operators + 7 >> 3
     packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in masks), np.uint8).reshape(
         len(masks), width
@@ -334,12 +338,12 @@ def member_table(masks: Sequence[int], operators: int) -> np.ndarray:
 
 
 def _put_sizes(features: np.ndarray, column: int, sizes: np.ndarray) -> None:
-    """As shares of one byte."""
+    """Write sizes (operators,), in bytes, into a column, as logarithms."""
     features[:, column - SHARES] = np.log2(np.maximum(sizes, LEAST_SHARE)) / 16
 
 
 def resized(features: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Features with a unit so many times as large, one per row."""
+    """(operators, features) float32: features in units that are larger by factors (operators,)."""
     scaled = features.copy()
     logarithms = np.maximum(
         features[:, -SHARES:] * 16 - np.log2(factors).astype(np.float32)[:, None], log2(LEAST_SHARE)
@@ -350,7 +354,10 @@ def resized(features: np.ndarray, factors: np.ndarray) -> np.ndarray:
 
 
 def own_sizes(features: np.ndarray) -> np.ndarray:
-    """(operators,): weights, and rows read for one row of the result, as shares of the unit."""
+    """(operators,) float32: weights plus rows read for one row, as shares of the unit.
+
+    `features`: (operators, FEATURES).
+    """
     shares = features[:, -2 * SHARES : -SHARES]
     return shares[:, SIZES.index("weights")] + shares[:, SIZES.index("rows read for one row")]
 

@@ -1,4 +1,4 @@
-"""How good predicted probabilities are, and what kinds of mistakes they make.
+"""Metrics of predicted probabilities: confusion, log loss, AUROC and calibration error.
 
 The positive class is *invalid*: the group does not run whole.
 """
@@ -15,7 +15,9 @@ BINS = 15  # of the expected calibration error, equally wide
 
 
 def confusion(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
-    """Counts and ratios at a threshold of one half; a ratio of nothing is NaN.
+    """Confusion of probability (samples,), invalid (samples,) bool, at a threshold of one half.
+
+    Counts, and ratios, which are NaN where there is nothing to count.
 
     >>> judged = confusion(np.array([0.9, 0.2, 0.7, 0.1]), np.array([True, True, False, False]))
     >>> judged["valid_called_invalid"]
@@ -38,7 +40,10 @@ def confusion(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
 
 
 def measured(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
-    """As `confusion`, with the log loss, the area under the ROC curve, and the expected calibration error."""
+    """`confusion` of probability (samples,), invalid (samples,) bool, with log loss, AUROC and ECE.
+
+    The area under the ROC curve, and the expected calibration error.
+    """
     return {
         **confusion(probability, invalid),
         "log_loss": log_loss(probability, invalid),
@@ -50,7 +55,7 @@ def measured(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
 def by(
     labels: Sequence[Any] | np.ndarray, probability: np.ndarray, invalid: np.ndarray
 ) -> dict[str, dict[str, Any]]:
-    """`confusion` of the samples of each label."""
+    """Per label: `confusion` of its samples; labels, probability and invalid are (samples,) each."""
     keys = np.asarray(labels)
     return {
         str(label): confusion(probability[keys == label], invalid[keys == label])
@@ -59,14 +64,15 @@ def by(
 
 
 def log_loss(probability: np.ndarray, invalid: np.ndarray) -> float:
-    """Mean negative logarithm of the probability given to what is true."""
+    """Mean negative log-likelihood in nats of probability (samples,), given invalid (samples,) bool."""
     given = np.clip(np.where(invalid, probability, 1 - probability), 1e-12, 1)
     return float(-np.log(given).mean()) if given.size else math.nan
 
 
 def auroc(probability: np.ndarray, invalid: np.ndarray) -> float:
-    """Chance that an invalid group is given a higher probability than a valid one; NaN if there is but one
-    kind.
+    """Area under the ROC curve of probability (samples,), given invalid (samples,) bool; NaN for one class.
+
+    The chance that an invalid group is given a higher probability than a valid one.
 
     >>> auroc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True]))
     0.875
@@ -79,8 +85,10 @@ def auroc(probability: np.ndarray, invalid: np.ndarray) -> float:
 
 
 def calibration_error(probability: np.ndarray, invalid: np.ndarray) -> float:
-    """Expected calibration error: how far, on average, the probability given is from the share that is
-    invalid. Source: Guo et al., ICML 2017.
+    """Expected calibration error of probability (samples,), given invalid (samples,) bool.
+
+    How far, on average over BINS bins, the probability is from the share that is invalid. Source: Guo et al.,
+    ICML 2017.
     """
     where = np.minimum((probability * BINS).astype(int), BINS - 1)
     gaps = np.bincount(where, probability, BINS) - np.bincount(where, invalid, BINS)

@@ -1,4 +1,4 @@
-"""What a predictor is trained with: labelled groups, whole and with links weighted, many at a time."""
+"""Minibatches of labelled groups, whole and with links weighted, to train a predictor with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Labelled(NamedTuple):
     graph: GroupGraph
     weights: np.ndarray  # (links,)
     rule: Requirement  # what the rule says
-    need: Requirement  # what is so; log2_bytes is infinite where never is not 0
+    need: Requirement  # the label; log2_bytes is infinite where never is not 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Minibatch:
 
     @classmethod
     def of(cls, labelled: Sequence[Labelled], device: str = "cpu") -> Minibatch:
-        """These groups."""
+        """Minibatch of these groups."""
         batch = Batch.of([group.graph for group in labelled])
         rule, needed = (
             np.array([getattr(group, name) for group in labelled], np.float32) for name in ("rule", "need")
@@ -66,7 +66,7 @@ class Minibatch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What the network takes."""
+        """Arguments of the network's `forward`."""
         return self.features, self.adjacent, self.group, self.given
 
 
@@ -82,7 +82,7 @@ class Material:
 
     @classmethod
     def of(cls, dataset: Dataset, groups: np.ndarray, cut: int, rng: np.random.Generator) -> Material:
-        """Of these groups, with links weighted in so many ways."""
+        """Material of groups (groups,) int64, by number in the data set, with `cut` weightings of each."""
         labelled = dict(zip(groups.tolist(), whole(dataset, groups), strict=True))
         checkers = {n: dataset.checker(n) for n in np.unique(dataset.network[groups]).tolist()}
         weighted: dict[int, tuple[Labelled, ...]] = {}
@@ -94,8 +94,9 @@ class Material:
         return cls(labelled, weighted)
 
     def minibatches(self, groups: np.ndarray, operators: int, least: int, device: str) -> list[Minibatch]:
-        """All of these groups, in the order given, first as they are,
-        then in every way that they are weighted.
+        """Minibatches of groups (groups,) int64, in the order given: first whole, then by each weighting.
+
+        `operators`, `least`, `device`: as `collate`.
         """
         ways = max((len(self.weighted[group]) for group in groups.tolist()), default=0)
         minibatches = collate([self.whole[group] for group in groups.tolist()], operators, least, device)
@@ -110,7 +111,7 @@ class Material:
 
 
 def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
-    """Groups as they are, in the order given."""
+    """Whole groups with their labels; groups: (groups,) int64, numbers in the data set."""
     labelled: list[Labelled] = []
     for graph, bytes_ in zip(dataset.graphs(groups), dataset.needs[groups].tolist(), strict=True):
         rule = Requirement(float(np.log2(graph.unit)), float(graph.never))
@@ -121,7 +122,7 @@ def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
 
 
 def _in_pieces(graph: GroupGraph, checker: Checker, rules: SchemeRule, rng: np.random.Generator) -> Labelled:
-    """A group with links cut by chance, or weighted between one cut and the next."""
+    """A group with links cut at random, or weighted between the stages of random cuts."""
     mask = sum(1 << i for i in graph.operators)
     stages = cut_apart(checker.costs.dataflow, mask, rng)
     shares = np.eye(len(stages))[-1] if rng.random() < HARD else rng.dirichlet(np.ones(len(stages)))
@@ -134,13 +135,13 @@ def _in_pieces(graph: GroupGraph, checker: Checker, rules: SchemeRule, rng: np.r
 
 
 def _labels(needs: np.ndarray) -> np.ndarray:
-    """(groups, 2): `Requirement`s of F_beta in bytes (groups,)."""
+    """(groups, 2) float64: `Requirement`s, of F_beta in bytes (groups,)."""
     never = needs >= EDGES[-1]
     return np.stack((np.where(never, np.inf, np.log2(np.maximum(needs, 1))), never), 1)
 
 
 def _mixed(values: np.ndarray, shares: np.ndarray) -> list[float]:
-    """The mean (2,) of stages (stages, 2)."""
+    """Mean (2,) of the values (stages, 2), weighted by shares (stages,)."""
     present = shares > 0
     return (shares[present] @ values[present]).tolist()
 
@@ -148,9 +149,7 @@ def _mixed(values: np.ndarray, shares: np.ndarray) -> list[float]:
 def collate(
     labelled: Sequence[Labelled], operators: int, least: int = 1, device: str = "cpu"
 ) -> list[Minibatch]:
-    """Minibatches of about so many operators, in order;
-    of fewer, if that makes less than `least` minibatches.
-    """
+    """Minibatches of about `operators` operators, in order; smaller, to make at least `least` of them."""
     operators = min(operators, sum(len(group.graph) for group in labelled) // least)
     minibatches: list[Minibatch] = []
     first = size = 0

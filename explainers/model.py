@@ -1,4 +1,4 @@
-"""The network that says how much buffer a group needs: its shape in PyTorch Geometric.
+"""Graph neural network for the buffer requirement of groups, in PyTorch Geometric.
 
 It begins with what a rule without parameters says (`explainers.scheme_rule`), and gives a distribution:
 either the rule is exact, as it mostly is, or the logarithm of F_beta is logistic about the rule's plus a
@@ -35,8 +35,9 @@ class LinkConv(GraphConv):
     removing = False  # whether masks of explainers say what goes, not what stays
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """x: (operators, channels); edge_index: (2, links),
-        or the symmetric matrix of neighbours; edge_weight: (links,).
+        """x: (operators, channels), edge_index: (2, links), edge_weight: (links,) -> (operators, channels).
+
+        edge_index may also be the symmetric sparse matrix of `neighbours`.
         """
         if edge_index.layout == torch.sparse_csr:  # the quick way in training
             return (self.lin_rel(_Neighbours.apply(edge_index, x)) + self.lin_root(x)).relu()
@@ -75,8 +76,9 @@ class _Neighbours(torch.autograd.Function):
 
 
 def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = None) -> Tensor:
-    """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links),
-    weighted (links,).
+    """(operators, operators) float32 sparse: symmetric adjacency of links (2, links), weights (links,).
+
+    `LinkConv` takes it in place of links.
     """
     values = np.ones(links.shape[1], np.float32) if weights is None else weights.astype(np.float32)
     adjacency = csr_array(
@@ -93,8 +95,10 @@ def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = N
 
 
 class ValidityGNN(nn.Module):
-    """Of each group: residual, logarithm of the spread, log-odds that the rule is exact,
-    and what is added to the log-odds that it never runs.
+    """Graph neural network of OUTPUTS per group.
+
+    Residual, logarithm of the spread, log-odds that the rule is exact, and what is added to the log-odds that
+    the group never runs.
     """
 
     def __init__(self, features: int = FEATURES) -> None:
@@ -106,7 +110,7 @@ class ValidityGNN(nn.Module):
 
     @classmethod
     def of(cls, weights: Mapping[str, np.ndarray]) -> ValidityGNN:
-        """The network of a `Predictor`, which does not train any further."""
+        """The network of a `Predictor` with frozen weights: name -> array in the shape of the parameter."""
         network = cls(weights["convs.0.lin_rel.weight"].shape[1])
         network.load_state_dict(
             {name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()}
@@ -116,11 +120,11 @@ class ValidityGNN(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, batch: Tensor, given: Tensor, edge_weight: Tensor | None = None
     ) -> Tensor:
-        """x: (operators, features); edge_index: as `LinkConv`; batch: (operators,) group of each; given:
-        (groups, GIVEN) -> (groups, OUTPUTS).
+        """x: (operators, features), batch: (operators,), given: (groups, GIVEN) -> (groups, OUTPUTS).
 
-        What is given of a group: by how many doublings the rule says less than the unit of its features, as
-        it does of a group in pieces; and whether it says that the group never runs, from 0 to 1.
+        edge_index, edge_weight: as `LinkConv`; batch: group of each operator. What is given of a group: by
+        how many doublings the rule says less than the unit of its features, as it does of a group in pieces;
+        and whether it says that the group never runs, from 0 to 1.
         """
         embedded, groups = self.embed(x, edge_index, edge_weight), len(given)
         return self.head(
@@ -130,20 +134,21 @@ class ValidityGNN(nn.Module):
         )
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """(operators, HIDDEN): after the last layer."""
+        """(operators, HIDDEN) float32: embeddings after the last layer; arguments as `forward`."""
         for conv in self.convs:
             x = conv(x, edge_index, edge_weight)
         return x
 
 
 def spread(outputs: Tensor) -> Tensor:
-    """(groups,) doublings, of (groups, OUTPUTS)."""
+    """(groups,) spread in doublings, of outputs (groups, OUTPUTS)."""
     return outputs[:, 1].exp().clamp(SMALLEST_SPREAD, LARGEST_SPREAD)
 
 
 def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
-    """(groups,) log-odds of being invalid; rule: (groups, 2), `Requirement` of each; buffers:
-    (groups,) logarithms of bytes.
+    """(groups,) log-odds of being invalid.
+
+    outputs: (groups, OUTPUTS); rule: (groups, 2), `Requirement` of each; buffers: (groups,), log2 of bytes.
     """
     over, certain, log_sigmoid = rule[:, 0] - buffers, outputs[:, 2], nn.functional.logsigmoid
     by_rule, learnt = over / SMALLEST_SPREAD, (over + outputs[:, 0]) / spread(outputs)
@@ -155,17 +160,19 @@ def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
 
 
 class ValidityClassifier(nn.Module):
-    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the
-    log-odds, scaled where they are large.
+    """The network as explainers see it: logits of two classes, 0 = valid and 1 = invalid.
 
-    Groups that are far too large have log-odds of hundreds. A probability of 1 has no gradient, and
-    explainers would learn nothing from it. When an explainer weighs links, the network's messages are
-    weighted, and the rule looks at the group with these links too.
+    The logits differ by the log-odds, scaled where they are large. Groups that are far too large have
+    log-odds of hundreds. A probability of 1 has no gradient, and explainers would learn nothing from it. When
+    an explainer weighs links, the network's messages are weighted, and the rule looks at the group with these
+    links too.
     """
 
     def __init__(self, network: ValidityGNN, *, removing: bool = False) -> None:
-        """`removing`: masks of explainers say which links go, so that what they look for is what must go for
-        the group to fit (counterfactuals, as in Lucic et al., AISTATS 2022); else which stay.
+        """`removing`: explainers' masks say which links go (counterfactuals), else which stay.
+
+        With `removing`, explainers look for the links that must go for the group to fit, as in Lucic et al.,
+        AISTATS 2022.
         """
         super().__init__()
         self.network = network
@@ -176,7 +183,7 @@ class ValidityClassifier(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[ValidityQuery], scale: Tensor
     ) -> Tensor:
-        """(groups, 2) logits; scale: (groups,)."""
+        """(groups, 2) logits; x, edge_index, batch: as `ValidityGNN`; scale: (groups,)."""
         units = torch.tensor([[np.log2(query.graph.unit), 0.0] for query in questions], dtype=x.dtype)
         buffers = torch.tensor([np.log2(query.buffer_bytes) for query in questions], dtype=x.dtype)
         first = self.network.convs[0]
@@ -191,7 +198,7 @@ class ValidityClassifier(nn.Module):
 
     @staticmethod
     def inputs(questions: Sequence[ValidityQuery], logits: np.ndarray) -> dict[str, Any]:
-        """What it takes, of these groups and their log-odds (groups,)."""
+        """Arguments of `forward` by name, of questions and their log-odds (groups,)."""
         batch = Batch.of([query.graph for query in questions])
         arrays = {"x": batch.features, "edge_index": batch.links, "batch": batch.group}
         return {
@@ -202,7 +209,7 @@ class ValidityClassifier(nn.Module):
 
 
 class _Rule(torch.autograd.Function):
-    """(groups, 2): what the rule says of groups with links weighted, whose gradient it knows."""
+    """(groups, 2) `Requirement`s of the rule with weights (links,), differentiable in them."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, questions: Sequence[ValidityQuery]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,4 +1,4 @@
-"""PGExplainer: what a trained perceptron says of each link, given the embeddings of its two ends.
+"""PGExplainer: a trained perceptron scores each link by the embeddings of its two ends.
 
 In NumPy; `explainers.train_pg` trains it.
 
@@ -20,27 +20,25 @@ NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
 class LinkScores:
-    """The perceptron."""
+    """The perceptron: scores of links by the embeddings of their ends."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
-        """By the names that PyTorch gives them."""
+        """`weights`: the arrays NAMES, in PyTorch's shapes."""
         self._hidden, self._bias, self._out, self._shift = (
             weights[name].astype(np.float32) for name in NAMES
         )
 
     def __call__(self, embedded: np.ndarray, links: np.ndarray) -> np.ndarray:
-        """(links,) float64: the mask over links (2, links),
-        given the embeddings of operators (operators, 128).
-        """
+        """(links,) float64: mask of links (2, links), given embeddings (operators, 128)."""
         with one_thread():
             hidden = np.concatenate((embedded[links[0]], embedded[links[1]]), 1) @ self._hidden.T + self._bias
             return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
 
 
 def pg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Explain:
-    """Bound to one dataflow, chip and scheme.
+    """PGExplainer for one dataflow, chip and scheme.
 
-    Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+    Its weights lie beside those of the predictor; it is deterministic, so the seed is not used.
     """
     scores = LinkScores(beside(predictor, "pg", NAMES))
 
@@ -52,7 +50,11 @@ def pg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Expla
 
 
 def beside(predictor: Predictor, name: str, arrays: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Weights of an explainer that was trained for a predictor. Raises InvalidConfig."""
+    """Weights of an explainer from beside its predictor's file: name -> array in the shape that was stored.
+
+    `arrays`: names that must be there. Raises InvalidConfig where the predictor is in no file, or where
+    `read_weights` does.
+    """
     if predictor.path is None:
         raise InvalidConfig(
             f"explainer {name}: found a predictor that is in no file; accepted: one that was loaded, with "

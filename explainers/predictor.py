@@ -1,4 +1,4 @@
-"""The trained network in NumPy: how much buffer a group needs.
+"""Inference of the buffer requirement of groups, by the trained network in NumPy.
 
 The same numbers as PyTorch Geometric, without it.
 """
@@ -36,9 +36,7 @@ SMALLEST_SPREAD, LARGEST_SPREAD = 2.0**-6, 4.0  # doublings
 
 
 class Forecast(NamedTuple):
-    """What groups need: the logarithm to base 2 of F_beta is as the rule says, or else logistic,
-    unless they never run.
-    """
+    """Distribution of log2 F_beta per group: the rule's value, or else logistic, unless it never runs."""
 
     rule: np.ndarray  # (groups,) float64: doublings of a byte
     mean: np.ndarray  # (groups,) float64: where the rule is not exact
@@ -47,7 +45,7 @@ class Forecast(NamedTuple):
     never: np.ndarray  # (groups,) float64: log-odds
 
     def odds(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
-        """(groups,) float64: log-odds that they do not run whole from buffers of so many bytes."""
+        """(groups,) float64: log-odds of being invalid, for buffers of `buffer_bytes`, one or (groups,)."""
         by_rule, learnt = (
             (self.rule - np.log2(buffer_bytes)) / SMALLEST_SPREAD,
             (self.mean - np.log2(buffer_bytes)) / self.spread,
@@ -59,17 +57,15 @@ class Forecast(NamedTuple):
         return both + np.log(np.maximum(-np.expm1(-both), 1e-30))
 
     def invalid(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
-        """(groups,) float64: the probability. It falls as the buffer grows."""
+        """(groups,) float64: probability of being invalid, which falls as the buffer grows."""
         return sigmoid(self.odds(buffer_bytes))
 
 
 class Predictor:
-    """A trained predictor of what groups need."""
+    """A trained predictor of the buffer requirement of groups."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], path: Path | None = None) -> None:
-        """`weights` are those of `explainers.model.ValidityGNN`, by its names; `path`:
-        the file that they come from.
-        """
+        """`weights`: parameters of `explainers.model.ValidityGNN`, by its names; `path`: their file."""
         self.weights, self.path = dict(weights), path
         # (2 x channels in, channels out): of neighbours, then of the operator itself; bias
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
@@ -107,20 +103,20 @@ class Predictor:
         return cls(weights, path)
 
     def forecast(self, batch: Batch) -> Forecast:
-        """What these groups need. `GroupGraphs.batch` is the quick way to many graphs."""
+        """Distribution of the requirement of each group of a batch, see `GroupGraphs.batch`."""
         outputs = [self._outputs(part) for part in pieces(batch, AT_ONCE)]
         residual, spread, exact, never = np.concatenate([np.empty((0, OUTPUTS)), *outputs]).T
         rule, spread = np.log2(batch.units), np.clip(np.exp(spread), SMALLEST_SPREAD, LARGEST_SPREAD)
         return Forecast(rule, rule + residual, spread, exact, SURE * (2.0 * batch.never - 1) + never)
 
     def odds(self, questions: Sequence[ValidityQuery]) -> np.ndarray:
-        """(groups,) float64: log-odds that they do not run whole, each from its buffer."""
+        """(groups,) float64: log-odds of being invalid, each with its buffer."""
         return self.forecast(Batch.of([query.graph for query in questions])).odds(
             np.array([query.buffer_bytes for query in questions])
         )
 
     def embed(self, query: ValidityQuery) -> np.ndarray:
-        """(operators, EMBEDDED) float32: embeddings after the last layer, and what is `shown` beside them."""
+        """(operators, EMBEDDED) float32: embeddings after the last layer, then the features of `shown`."""
         return np.concatenate((self.embed_batch(Batch.of([query.graph])), shown(query)), 1)
 
     def _outputs(self, batch: Batch) -> np.ndarray:
@@ -152,9 +148,11 @@ class Predictor:
 
 
 def shown(query: ValidityQuery) -> np.ndarray:
-    """(operators, SHOWN) float32: what an explainer must know beside embeddings, which see four links far and
-    no buffer: how far the rule is from the buffer, the same for all; an operator's share of the weights and
-    of the rows read for one row; and that of all operators up to it, in their order.
+    """(operators, SHOWN) float32: features of an explainer beside embeddings.
+
+    Embeddings see four links far and no buffer. The features: how far the rule is from the buffer, the same
+    for all; an operator's share of the weights and of the rows read for one row; and that of all operators up
+    to it, in their order.
     """
     graph = query.graph
     over = np.clip(np.log2(graph.unit / query.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
@@ -164,8 +162,9 @@ def shown(query: ValidityQuery) -> np.ndarray:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """For products of small matrices: threads would wait for one another for longer than they work,
-    by far where cores are shared.
+    """Limit BLAS to one thread, for products of small matrices.
+
+    More threads would wait for one another for longer than they work, by far where cores are shared.
     """
     return _blas().limit(limits=1)
 
@@ -186,14 +185,15 @@ def softplus(x: np.ndarray) -> np.ndarray:
 
 
 def scale(logits: np.ndarray) -> np.ndarray:
-    """(groups,): what brings log-odds of whole groups down to LARGEST, for explainers:
-    those of hundreds would tell them nothing.
+    """(groups,) float64: factor that brings logits (groups,), log-odds of whole groups, down to LARGEST.
+
+    It is for explainers: log-odds of hundreds would tell them nothing.
     """
     return LARGEST / np.maximum(np.abs(logits), LARGEST)
 
 
 def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
-    """The batch in parts of whole groups, of about so many operators each."""
+    """Parts of the batch, whole groups of at most about `operators` operators each."""
     ends = np.append(batch.starts, len(batch.features))
     first = 0
     while first < len(batch):
@@ -211,7 +211,10 @@ def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
 
 
 def read_weights(path: Path, *names: str) -> dict[str, np.ndarray]:
-    """Arrays of a .safetensors file, these among them. Raises InvalidConfig."""
+    """Arrays of a .safetensors file by name, in the shapes that were stored.
+
+    `names`: arrays that must be there. Raises InvalidConfig where one is missing or the file is unreadable.
+    """
     try:
         arrays = load_file(path)
     except (OSError, SafetensorError) as error:

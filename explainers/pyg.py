@@ -25,16 +25,16 @@ from explainers.sampling import BETAS
 
 SCHEMA = "lfopt.pyg/1"
 FIELDS = {
-    "x": "(operators, columns) float32: an operator a row, in topological order; sizes as shares of the "
-    "unit; see `columns`",
+    "x": "(operators, columns) float32: an operator a row, in topological order; "
+    "sizes as shares of the unit; see `columns`",
     "edge_index": "(2, links) int64: where operators meet, the earlier first, each pair once; messages go "
     "both ways with ToUndirected()",
     "unit": "(1,) float64: bytes that a rule without parameters says the group needs",
     "never": "(1,) int64: 1 if it says that the group never runs",
     "need": "(1,) int64: F_beta in bytes; 2**62 where no buffer is large enough",
     "y": "(1, betas) int64: whether the group runs whole from each buffer of `betas`, which is need < beta",
-    "structure": "(1,) int64: equal for groups whose graphs are equal: such groups must not be in two parts "
-    "of a split",
+    "structure": "(1,) int64: equal for groups whose graphs are equal: "
+    "such groups must not be in two parts of a split",
     "network": "(1,) int64: position in `networks`",
     "family": "(1,) int64: position in `families`",
     "operators": "(operators,) int64: position in the names of the network, networks[network].names",
@@ -68,7 +68,7 @@ def save(dataset: Dataset, file: BinaryIO) -> None:
 
 
 def card(dataset: Dataset, command: str) -> dict[str, Any]:
-    """What the file does not say: `command` made the data set."""
+    """Card beside the file: sources, chips and meaning of its tensors. `command` made the data set."""
     networks = [
         {
             **asdict(source),

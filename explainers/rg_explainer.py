@@ -34,8 +34,8 @@ class Agent:
     def order(self, embedded: np.ndarray, links: np.ndarray) -> tuple[list[int], int]:
         """(operators in the order in which they are chosen, how many of them are the explanation).
 
-        It goes on after the stop, so that what is left has an order too; what cannot be reached from the seed
-        is missing.
+        embedded: (operators, channels); links: (2, links). It goes on after the stop, so that what is left
+        has an order too; what cannot be reached from the seed is missing.
         """
         size, group = len(embedded), embedded.mean(0)
         beside: list[set[int]] = [set() for _ in range(size)]
@@ -62,7 +62,7 @@ class Agent:
         return self._finish(part, self._of_operator(part, first) + self._of_rest(part, *rest))
 
     def _of_operator(self, part: str, first: np.ndarray) -> np.ndarray:
-        """What the first of the embeddings adds to the hidden layer."""
+        """Part of the hidden layer that the first of the embeddings adds."""
         return first @ self._weights[f"{part}.0.weight"][:, : first.shape[-1]].T
 
     def _of_rest(self, part: str, *rest: np.ndarray) -> np.ndarray:
@@ -78,9 +78,9 @@ class Agent:
 
 
 def rg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Explain:
-    """Bound to one dataflow, chip and scheme.
+    """RG-Explainer for one dataflow, chip and scheme.
 
-    Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+    Its weights lie beside those of the predictor; it is deterministic, so the seed is not used.
 
     Scores: links whose ends are both in the explanation are above 1, others below; of either, the earlier
     both ends were chosen, the higher.
@@ -97,8 +97,9 @@ def rg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Expla
 
 
 def link_scores(order: list[int], explained: int, links: np.ndarray, size: int) -> np.ndarray:
-    """(links,) float64 from the order in which operators were chosen; `explained` of them are the
-    explanation.
+    """(links,) float64: scores of links (2, links) by the order in which operators were chosen.
+
+    The first `explained` of `order` are the explanation; `size`: operators of the group.
 
     >>> link_scores([1, 0, 2], 2, np.array([[0, 1], [1, 2]]), 3)
     array([1.75, 0.5 ])

@@ -1,5 +1,4 @@
-"""Groups drawn as a random search draws them, thinned so that every buffer size has groups on either side of
-its border.
+"""Groups sampled from random searches, stratified by F_beta: valid and invalid ones at every buffer size.
 
 Left as drawn, most groups are far too large or far too small for whatever buffer. So of all that were drawn,
 about equally many are taken from each doubling of F_beta, as far as they go round. That gives the shares that
@@ -43,16 +42,13 @@ class Sample:
     """Groups of one network, each with the least buffer that it runs whole from."""
 
     masks: tuple[int, ...]
-    # (groups,) int64: F_beta in bytes, in the mode that was asked about; a group is valid at beta iff it is
-    # less
+    # (groups,) int64: F_beta in bytes, in the mode asked about; a group is valid at beta iff it is less
     needs: np.ndarray
     draws: np.ndarray  # (groups,) int32: number of the draw that first met the group
 
 
 def sample(checker: Checker, draw: Draw, count: int, seed: Seed) -> Sample:
-    """Up to `count` different groups, spread over the strata of F_beta; fewer where so many do not turn
-    up.
-    """
+    """Up to `count` different groups, spread over the strata of F_beta; fewer where no more turn up."""
     pool = _pool(checker, draw, count, seed)
     masks = list(pool)
     needs = np.array([checker.need(mask) for mask in masks], np.int64)
@@ -80,9 +76,7 @@ class _Origin(NamedTuple):
 
 
 def _pool(checker: Checker, draw: Draw, count: int, seed: Seed) -> dict[int, _Origin]:
-    """All groups of so many draws that every stratum can be filled with different structures,
-    as far as patience goes.
-    """
+    """Groups of draws, until every stratum has enough different structures or patience is at its end."""
     pool: dict[int, _Origin] = {}
     structures: set[int] = set()
     filled = np.zeros(STRATA, np.int64)
@@ -106,7 +100,7 @@ def _pool(checker: Checker, draw: Draw, count: int, seed: Seed) -> dict[int, _Or
 
 
 def _patience(operators: int) -> int:
-    """Draws at the most: a draw takes longer of a large network, and brings more."""
+    """Most draws, by the network's operators: a draw of a large network takes longer, and brings more."""
     return min(max(300_000 // max(operators, 1), 400), 3000)
 
 
@@ -115,7 +109,7 @@ def _fits(checker: Checker, beta: int) -> Fits:
 
 
 def strata(needs: np.ndarray) -> np.ndarray:
-    """Per F_beta: how many of EDGES are at or below it.
+    """(groups,) int64: stratum of needs (groups,) int64, F_beta in bytes: how many EDGES are at or below it.
 
     Every beta is an edge, so in a stratum all groups are valid at a beta, or none is.
     """
@@ -160,13 +154,13 @@ def quotas(networks: Sequence[tuple[str, int]], total: int) -> list[int]:
 
 
 def batches(groups: GroupGraphs, masks: Sequence[int]) -> Iterator[tuple[int, Batch]]:
-    """(number of the first group, graphs), a few hundred groups at a time."""
+    """(number of the first group, graphs) of a few hundred groups at a time."""
     for start in range(0, len(masks), AT_ONCE):
         yield start, groups.batch(masks[start : start + AT_ONCE])
 
 
 def parts(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(features, links) of each group of a batch; links as positions in the group."""
+    """(features (operators, FEATURES), links (2, links)) of each group; links as positions in the group."""
     ends = [*batch.starts[1:].tolist(), len(batch.features)]
     borders = np.searchsorted(batch.links[0], [*batch.starts, len(batch.features)]).tolist()
     for k, (start, end) in enumerate(zip(batch.starts.tolist(), ends, strict=True)):
@@ -174,9 +168,7 @@ def parts(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def structure_hashes(groups: GroupGraphs, masks: Sequence[int]) -> np.ndarray:
-    """(groups,) uint64: equal for groups with the same features and links, such as those of repeated
-    blocks.
-    """
+    """(groups,) uint64: hashes of features and links, equal for the groups of repeated blocks."""
     hashes = np.empty(len(masks), np.uint64)
     for first, batch in batches(groups, masks):
         for k, (features, links) in enumerate(parts(batch), first):
@@ -186,8 +178,9 @@ def structure_hashes(groups: GroupGraphs, masks: Sequence[int]) -> np.ndarray:
 
 
 def gated(flow: Dataflow) -> bool:
-    """Whether a map is scaled channel by channel by what is computed from itself,
-    as in squeeze-and-excite: mode brr is not for such networks.
+    """Whether a map is scaled per channel by a function of itself, as in squeeze-and-excite.
+
+    Mode brr is not for such networks.
     """
     for i, operator in enumerate(flow.operators):
         operands = flow.operands[i]

@@ -1,9 +1,9 @@
-"""What the groups of one network need by a rule without parameters: where a network that learns begins, and
-what an explainer sees change.
+"""Rule without parameters for the buffer requirement of groups of one network, under one scheme.
 
-The rule of a mode is its formula (`explainers.formulas`, `explainers.beyond_formulas`), that of a scheme the
-least over its modes. A group that never runs by the rule counts with all its maps and weights whole: more
-than any group that can run, and the more, the larger the group.
+A network that learns begins with it, and an explainer sees it change as links go. The rule of a mode is its
+formula (`explainers.formulas`, `explainers.beyond_formulas`), that of a scheme the least over its modes. A
+group that never runs by the rule counts with all its maps and weights whole: more than any group that can
+run, and the more, the larger the group.
 
 An explainer takes links away, or weighs them. Without some links, a group is in pieces, and needs what the
 neediest piece needs, each with rows of its own at the border. Between links that are there and links that are
@@ -44,7 +44,7 @@ KEPT = 200_000  # pieces whose requirement is remembered before this memory star
 
 
 class Requirement(NamedTuple):
-    """The buffer that one piece needs, or the neediest of several."""
+    """Buffer requirement of a piece, or of the neediest of several."""
 
     log2_bytes: float
     never: float  # 1: no buffer is large enough; 0: some is
@@ -52,7 +52,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ValidityQuery:
-    """Whether a group runs from a buffer: what an explainer is asked about."""
+    """The question whether a group runs from a buffer, which an explainer is asked about."""
 
     rule: SchemeRule
     mask: int
@@ -64,12 +64,12 @@ class ValidityQuery:
         return self.rule.groups.graph(self.mask)
 
     def weighted(self, weights: np.ndarray) -> WeightedRequirement:
-        """What the group needs by the rule with links weighted (links,)."""
+        """Requirement by the rule, with weights (links,)."""
         return weighted(self.rule.flow, self.mask, weights, self.rule.of)
 
 
 class WeightedRequirement(NamedTuple):
-    """What a group needs with links weighted, and what that changes by as a weight does."""
+    """Requirement of a group with links weighted, and its gradient."""
 
     need: Requirement
     slope: np.ndarray  # (2, links): of both
@@ -88,7 +88,7 @@ class SchemeRule:
         scheme: Scheme | LabelScheme,
         max_recompute: float = MAX_RECOMPUTE,
     ) -> None:
-        """`max_recompute`: multiply-accumulates that a group may do, over those of its operators."""
+        """`max_recompute`: limit on a group's multiply-accumulates, as a multiple of its operators'."""
         self.flow, self.hardware, self.scheme = flow, hardware, scheme
         self.modes: list[LabelScheme] = [
             mode
@@ -100,8 +100,9 @@ class SchemeRule:
         self._known: dict[int, np.ndarray] = {}
 
     def evaluate(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(groups, operators) bool -> (groups,) float64: bytes, at least 1; (groups,) bool:
-        whether they never run.
+        """(bytes (groups,) float64, at least 1; whether they never run (groups,) bool).
+
+        `members`: (groups, operators) bool.
         """
         bytes_needed = np.min([FORMULAS[mode](self._formulas, members) for mode in self.modes], 0)
         never = ~np.isfinite(bytes_needed)
@@ -110,7 +111,7 @@ class SchemeRule:
         return np.maximum(bytes_needed, 1), never
 
     def of(self, masks: Sequence[int]) -> np.ndarray:
-        """(groups, 2) float64: their `Requirement`s."""
+        """(groups, 2) float64: `Requirement`s of groups."""
         if len(self._known) >= KEPT:
             self._known.clear()
         if new := [mask for mask in dict.fromkeys(masks) if mask not in self._known]:
@@ -120,7 +121,7 @@ class SchemeRule:
 
 
 def whole_bytes(flow: Dataflow, operators: Sequence[int]) -> int:
-    """Of all maps that operators touch, and all their weights."""
+    """Bytes of all maps that operators touch, and of all their weights, at WIDEST bytes an element."""
     touched = {m for i in operators for m in flow.results[i]} | {
         o.map for i in operators for o in flow.operands[i]
     }
@@ -131,7 +132,10 @@ def whole_bytes(flow: Dataflow, operators: Sequence[int]) -> int:
 
 
 def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> WeightedRequirement:
-    """A group with links weighted (links,), as `judge` judges its pieces."""
+    """Requirement and gradient of a group with weights (links,), given the requirement of its pieces.
+
+    `judge`: requirement of pieces, see `Judge`; the interpolation is that of the module.
+    """
     operators, order = [*bits(mask)], np.argsort(-weights, kind="stable")
     joined = [*_joined(operators, links(flow, mask)[:, order])]
     pieces = [1 << i for i in operators] + [piece for _, piece, _ in joined]
@@ -156,7 +160,10 @@ def _neediest(pieces: dict[int, np.ndarray]) -> np.ndarray:
 
 
 def _joined(operators: list[int], ordered: np.ndarray) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """(number of the link, piece, the two that it joined) of every link that joins two pieces."""
+    """(number of the link, joined piece, its two parts) of every link that joins two pieces.
+
+    `ordered`: (2, links) int64, positions in `operators`.
+    """
     piece = [1 << i for i in operators]  # of each operator: what it is part of
     for at, (u, v) in enumerate(ordered.T.tolist()):
         a, b = piece[u], piece[v]

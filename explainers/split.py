@@ -1,5 +1,4 @@
-"""SPLIT: a group that does not fit, broken into groups that do, where an explanation says that it should be
-cut.
+"""SPLIT: break a group that does not fit into groups that do, where an explanation says to cut.
 
 One *step* takes the `links` links of a group that the explanation blames most (a link whose cuts are there
 already does not count), completes each to cuts, and judges both halves of every cut:
@@ -33,24 +32,22 @@ from lfopt.ops import Dataflow, bits
 # (group) -> (links,) float64: the higher, the better a place to cut; -inf: not part of the explanation
 Explain = Callable[[int], np.ndarray]
 
-# of an explanation that are tried, not counting those that add no cut; of 3 to 12, best on average over seven
-# networks
+# links of an explanation that are tried, those that add no cut aside; of 3 to 12, best on average over
+# seven networks
 LINKS = 8
 WIDTH = 4  # cuts that are followed where none leaves a valid half
 KEPT = 200_000  # groups whose step, and whose outcome, is remembered before these memories start afresh
 
 
 class SplitStep(NamedTuple):
-    """What to do with a group: the first cut, or, if it is not settled, the best of several."""
+    """Next cut of a group, settled, or candidates of which the cheapest outcome is taken."""
 
     cuts: tuple[Cut, ...]  # none: there is nothing to cut
     settled: bool
 
 
 class Splitter:
-    """SPLIT on the groups of one dataflow: a callable that breaks a group into valid ones,
-    in an executable order, or gives None.
-    """
+    """SPLIT on the groups of one dataflow, memoised: a callable from a group to valid groups."""
 
     def __init__(
         self,
@@ -75,9 +72,7 @@ class Splitter:
         self._outcomes: dict[tuple[int, int], tuple[int, ...] | None] = {}
 
     def __call__(self, mask: int) -> tuple[int, ...] | None:
-        """Valid groups in place of one that is not, in an executable order;
-        None if explanations lead to none.
-        """
+        """Valid groups in place of an invalid one, in an executable order; None if SPLIT finds none."""
         groups: list[int] = []
         for part in without(self.flow, mask, self.alone):
             whole = part != mask and self.valid(part)
@@ -117,7 +112,7 @@ class Splitter:
         return tuple(done)
 
     def _both(self, cut: Cut, width: int) -> tuple[int, ...] | None:
-        """Both halves of a cut, neither of them valid, split."""
+        """Valid groups of both halves of a cut, neither of them valid; None if SPLIT finds none."""
         first = self._split(cut.first, width)
         second = self._split(cut.second, width) if first is not None else None
         return None if first is None or second is None else first + second
@@ -130,9 +125,7 @@ class Splitter:
         return self._steps[mask]
 
     def candidates(self, mask: int) -> list[Cut]:
-        """Cuts through the links that the explanation blames most, each once;
-        those that move the fewest elements first.
-        """
+        """Distinct cuts through the links that the explanation blames most, fewest elements moved first."""
         where = links_of(self.flow, mask)
         if not where.size:
             return []
@@ -169,8 +162,9 @@ class Splitter:
 
 
 def without(flow: Dataflow, mask: int, alone: int) -> list[int]:
-    """A group with some operators taken out, in an executable order:
-    what each of them waits for goes before it, everything else after.
+    """Parts of a group, in an executable order, with the operators of `alone` as groups of their own.
+
+    The ancestors of each such operator go before it, everything else after.
     """
     if mask & (mask - 1) == 0 or not mask & alone:
         return [mask]

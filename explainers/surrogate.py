@@ -1,5 +1,4 @@
-"""What an expensive judge would say of groups, told without asking it: how much each costs, and how far that
-may be off.
+"""Surrogate of an expensive cost model of groups: an estimate of the cost, and of its error.
 
 A judge takes milliseconds to seconds a group: cycles take a schedule and its timing. The estimate begins with
 a roofline, what the compute engine takes on whole maps or the port takes to move the group's bytes, whichever
@@ -40,14 +39,14 @@ Computing = Callable[[int, int], tuple[float, float]]
 
 
 class Estimate(NamedTuple):
-    """What a judge is thought to say of groups: the logarithm of the cost is about normal."""
+    """Estimate of a judge's costs of groups: log2 of the cost is about normal."""
 
     mean: np.ndarray  # (groups,) float64: log2 of the cost
     spread: np.ndarray  # (groups,) float64: standard deviation of that
 
 
 class GroupColumns(NamedTuple):
-    """What a surrogate reads of groups."""
+    """Inputs of a surrogate, per group."""
 
     roof: np.ndarray  # (groups,) float64: log2 of the cycles of the roofline
     columns: np.ndarray  # (groups, len(COLUMNS)) float32
@@ -57,28 +56,30 @@ class GroupColumns(NamedTuple):
 BUSY = ("contraction", "depthwise", "product", "pool", "other")
 SHARES = (
     *(f"{name} {rows or 'all'}" for rows in HEIGHTS for name in ("cycles", "cycles and starts")),
-    "input", "output", "weight", "parameter", "spill", "loads", "stores", "serial", "longest operator",
-    "largest weights", "port latency",
+    "input", "output", "weight", "parameter", "spill", "loads", "stores",
+    "serial", "longest operator", "largest weights", "port latency",
     *(f"{name} cycles" for name in BUSY),
 )  # fmt: skip
 COLUMNS = (
-    *SHARES, "roof", "operators", "links", "commands 1", "commands all", "rows", "fewest rows", "band rows",
-    "weight passes",
-    "buffer", "need 4 rows", "need all rows", "beta", "macs", *(f"mode {name}" for name in MODES),
+    *SHARES,
+    "roof", "operators", "links", "commands 1", "commands all", "rows", "fewest rows",
+    "band rows", "weight passes", "buffer", "need 4 rows", "need all rows", "beta", "macs",
+    *(f"mode {name}" for name in MODES),
     *(f"kind {name}" for name in KINDS),
 )  # fmt: skip
 
 
 class Rooflines:
-    """The groups of one network on one chip, as a surrogate reads them."""
+    """Rooflines and columns of groups of one network on one chip."""
 
     def __init__(self, costs: GroupCosts, computing: Computing) -> None:
         self.costs, self.computing = costs, computing
 
     @cached_property
     def _own(self) -> np.ndarray:
-        """(operators, figures): cycles and commands at each of HEIGHTS, bytes of weights,
-        cycles of each of BUSY, kinds.
+        """(operators, figures) float64.
+
+        Cycles and commands at each of HEIGHTS, bytes of weights, cycles of each of BUSY, kinds.
         """
         flow, of = self.costs.dataflow, self.costs.hardware.constant_bytes
         rows: list[list[float]] = []
@@ -102,7 +103,7 @@ class Rooflines:
         return np.maximum(np.array(self.costs.dataflow.heights, np.float64), 1)
 
     def read(self, masks: Sequence[int]) -> GroupColumns:
-        """Of legal groups."""
+        """Columns of legal groups, given as masks of operators."""
         hardware, flow = self.costs.hardware, self.costs.dataflow
         members = member_table(masks, len(flow)).astype(np.float64)
         sums = members @ self._own
@@ -122,9 +123,8 @@ class Rooflines:
         started = cycles + commands * (hardware.start_cycles + hardware.drain_cycles)
         shares = np.column_stack([
             np.stack([cycles, started], 2).reshape(len(masks), -1), moved, loads, stores,
-            cycles[:, -1] + loads + stores, largest[:, 0],
-            largest[:, 1] / hardware.port_bytes, np.full(len(masks), hardware.port_latency),
-            rest[:, : len(BUSY)],
+            cycles[:, -1] + loads + stores, largest[:, 0], largest[:, 1] / hardware.port_bytes,
+            np.full(len(masks), hardware.port_latency), rest[:, : len(BUSY)],
         ])  # fmt: skip
         heights = np.where(members > 0, self._heights, np.nan)
         chip = np.tile(
@@ -132,8 +132,8 @@ class Rooflines:
             (len(masks), 1),
         )
         scales = np.column_stack([
-            roof, members.sum(1), 1 + planned[:, -1], commands[:, 0], commands[:, -1], np.nanmax(heights, 1),
-            np.nanmin(heights, 1),
+            roof, members.sum(1), 1 + planned[:, -1], commands[:, 0], commands[:, -1],
+            np.nanmax(heights, 1), np.nanmin(heights, 1),
             how[:, :2], np.maximum(how[:, 2:5], 1) / hardware.buffer_bytes, chip,
         ])  # fmt: skip
         columns = (
@@ -156,14 +156,14 @@ class Rooflines:
         ]
         links = sum((preds[i] & mask).bit_count() for i in bits(mask))
         return [
-            dram.input, dram.output, dram.weight, dram.parameter, dram.spill, terms.band_rows,
-            terms.weight_passes, cost.buffer_bytes, *needs,
+            dram.input, dram.output, dram.weight, dram.parameter, dram.spill,
+            terms.band_rows, terms.weight_passes, cost.buffer_bytes, *needs,
             *(cost.mode == name for name in MODES), links,
         ]  # fmt: skip
 
 
 class Surrogate:
-    """What was learnt of one judge."""
+    """Surrogate of one judge."""
 
     def __init__(self, mean: Trees, doubt: Trees) -> None:
         """`mean`: log2 of the cost over the roofline; `doubt`: log2 of the spread."""
@@ -173,7 +173,7 @@ class Surrogate:
     def load(cls, source: str | Path) -> Surrogate:
         """The surrogate that ships for a judge (cycles), or one from a .safetensors file.
 
-        Raises InvalidConfig.
+        Raises InvalidConfig where it is unreadable, or has other columns.
         """
         path = WEIGHTS / f"{source}.safetensors" if source in JUDGES else Path(source)
         arrays = read_weights(path, "columns", "mean.base", "doubt.base")
@@ -184,10 +184,10 @@ class Surrogate:
         return cls(Trees.of(arrays, "mean"), Trees.of(arrays, "doubt"))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a file holds."""
+        """Arrays of a file by name: the fields of both `Trees`, and names of columns (bytes,) uint8."""
         names = np.frombuffer("\n".join(COLUMNS).encode(), np.uint8)
         return {"columns": names, **self.mean.arrays("mean"), **self.doubt.arrays("doubt")}
 
     def estimate(self, read: GroupColumns) -> Estimate:
-        """Of groups, as `Rooflines` reads them."""
+        """Estimate of groups, as `Rooflines` reads them."""
         return Estimate(read.roof + self.mean(read.columns), np.exp2(self.doubt(read.columns)))

@@ -40,7 +40,7 @@ FACTORS = np.geomspace(0.25, 16, 121)  # by which all spreads may be multiplied
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
-    """Weights as they are stored, and what is said of them."""
+    """Weights as they are stored, and their model card."""
 
     weights: dict[str, np.ndarray]
     card: dict[str, Any]
@@ -54,8 +54,9 @@ def train_once(
     checkpoint: Checkpoint | None = None,
     material: Material | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Weights as they are stored, with spreads that suit the validation part,
-    and what a card says of how they came about.
+    """(weights as stored, by name, in the shapes of `ValidityGNN`; what the model card says of the training).
+
+    Spreads are rescaled to suit the validation part.
     """
     weights, history = fit(dataset, parts, settings, report, checkpoint, material)
     factor = _factor(Predictor(weights), dataset, parts.validation)
@@ -80,9 +81,9 @@ def train_predictor(
     checkpoint: Callable[[int], Checkpoint] | None = None,
     material: Material | None = None,
 ) -> TrainedNetwork:
-    """A predictor for the scheme of the data set: of so many trainings, with seeds one after the other, the
-    one with the least loss on the validation part. `checkpoint`: of the training with a seed; `material`:
-    groups that are made ready already.
+    """A predictor for the scheme of the data set: the best of `seeds` trainings by validation loss.
+
+    `checkpoint`: of the training with a seed; `material`: prepared groups.
     """
     start = time.perf_counter()
     parts = splits(dataset, by, settings.seed)
@@ -109,8 +110,8 @@ def train_predictor(
             "over a formula, in doublings, and spread",
             "network": (
                 f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation (arXiv 2501.00636, section "
-                f"IV-A); sums and maxima of operators, one layer of {HIDDEN}; residual, spread, whether it "
-                "runs at all"
+                f"IV-A); sums and maxima of operators, one layer of {HIDDEN}; "
+                "residual, spread, whether it runs at all"
             ),
             "features": {"columns": FEATURES, "kinds": list(KINDS)},
             "data": described(dataset, parts, by),
@@ -137,7 +138,8 @@ def train_explainers(
     """PGExplainer and RG-Explainer for a predictor, by the names pg and rg.
 
     They learn from `count` samples (a group at a buffer size) of the training part of the random split, as
-    `blamed` picks them, and are measured on up to MEASURED others of the test part.
+    `blamed` picks them, and are measured on up to MEASURED others of the test part. Raises InvalidConfig
+    where there is no sample to learn from.
     """
     torch.set_num_threads(settings.threads)
     parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
@@ -232,9 +234,10 @@ def _analytic(query: ValidityQuery) -> Explain:
 def blamed(
     dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator
 ) -> list[ValidityQuery]:
-    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid,
-    that have links, and whose operators each fit alone: where one does not, there is nothing to explain, and
-    SPLIT takes it out beforehand.
+    """Up to `count` samples to explain, of groups (groups,) int64: each a group at a buffer size.
+
+    The predictor calls them invalid, they have links, and each of their operators fits alone: where one does
+    not, there is nothing to explain, and SPLIT takes it out beforehand.
     """
     candidates: list[tuple[int, int]] = []
     for few in np.array_split(rng.permutation(groups), max(len(groups) // 500, 1)):
@@ -254,7 +257,7 @@ def blamed(
 
 
 def _stored(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """In half precision, unless some are too large for it."""
+    """Weights by name in half precision, unless some are too large for it: then in single."""
     largest = max(float(np.abs(value).max(initial=0)) for value in weights.values())
     return {
         name: value.astype(np.float16 if largest < float(np.finfo(np.float16).max) else np.float32)
@@ -269,11 +272,10 @@ def _versions() -> dict[str, str]:
 def rescaled(
     weights: dict[str, np.ndarray], factor: float, graphs: Sequence[GroupGraph]
 ) -> dict[str, np.ndarray]:
-    """The same network with spreads multiplied by a factor, and embeddings of these graphs with a mean square
-    of one in most channels.
+    """Weights, by name in the same shapes, with spreads times a factor, and embeddings normalised.
 
-    Explainers see the embeddings. A channel of the last layer can be scaled, as the head undoes it; those
-    that are hardly used stay small.
+    Embeddings of these graphs have a mean square of one in most channels. Explainers see the embeddings. A
+    channel of the last layer can be scaled, as the head undoes it; those that are hardly used stay small.
     """
     embedded = Predictor(weights).embed_batch(Batch.of(graphs))
     size = np.sqrt(np.square(embedded, dtype=np.float64).mean(0))
@@ -287,12 +289,12 @@ def rescaled(
 
 
 def origin(dataset: Dataset) -> dict[str, Any]:
-    """Which data set it is, and what makes it again."""
+    """Digest of a data set, and the command that makes it again."""
     return {"sha256": dataset.sha256, "command": dataset.command}
 
 
 def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
-    """What of the data set is in which part, network by network."""
+    """Model card's account of the parts: groups per network in each."""
     names = ("train", "validation", "test")
     counts = {
         name: np.bincount(dataset.network[getattr(parts, name)], minlength=len(dataset.networks))
@@ -313,14 +315,14 @@ def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
 
 
 def _verdicts(forecast: Forecast, dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(probability of being invalid, whether invalid): (BETAS, groups) each."""
+    """(probability of being invalid, whether invalid), (betas, groups) each, for groups (groups,)."""
     return np.array([forecast.invalid(beta) for beta in BETAS]), np.array(
         [dataset.needs[groups] >= beta for beta in BETAS]
     )
 
 
 def _factor(predictor: Predictor, dataset: Dataset, groups: np.ndarray) -> float:
-    """What to multiply spreads by for the smallest log loss.
+    """Factor of the spreads with the smallest log loss on these groups.
 
     Source: Guo et al., ICML 2017, section 4.2 (temperature).
     """
@@ -335,9 +337,7 @@ def _factor(predictor: Predictor, dataset: Dataset, groups: np.ndarray) -> float
 
 
 def _figures(predictor: Predictor | None, dataset: Dataset, groups: np.ndarray) -> dict[str, Any]:
-    """All figures of one part of the data set;
-    without a predictor, of the rule, which is sure of what it says.
-    """
+    """All metrics of groups (groups,) int64; without a predictor, of the rule, taken for certain."""
     batch = Batch.of(dataset.graphs(groups))
     forecast = predictor.forecast(batch) if predictor else _certain(batch)
     probability, invalid = (array.ravel() for array in _verdicts(forecast, dataset, groups))

@@ -1,4 +1,4 @@
-"""Train the perceptron of PGExplainer, for a predictor that stands.
+"""Train the perceptron of PGExplainer for a frozen predictor.
 
 PGExplainer's own objective, masks that keep the verdict, does not rank links by where to cut. Measured under
 lbdf on 300 groups, as Spearman's correlation with the bytes that a cut frees: -0.50 to -0.47 over a network
@@ -30,7 +30,7 @@ from explainers.scheme_rule import ValidityQuery
 
 @dataclass(frozen=True)
 class PGSettings:
-    """How to train."""
+    """Settings of a training."""
 
     epochs: int = 40
     rate: float = 1e-3
@@ -45,7 +45,10 @@ def train(
     seed: int,
     report: ReportProgress,
 ) -> tuple[dict[str, np.ndarray], list[float]]:
-    """(weights, loss of every epoch). `questions`: groups that the predictor calls invalid."""
+    """(weights by name, in PyTorch's shapes; loss of every epoch).
+
+    `questions`: groups that the predictor calls invalid.
+    """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     used = [query for query in questions if query.graph.links.shape[1]]
@@ -84,8 +87,9 @@ def train(
 
 
 def freed(predictor: Predictor, questions: Sequence[ValidityQuery]) -> list[np.ndarray]:
-    """(links,) float64 of every group: doublings that the needier half of a link's cheapest cut needs less
-    than the group, as the predictor says.
+    """Per group, (links,) float64, doublings: what a link's cheapest cut saves, by the predictor.
+
+    The needier half of the cut needs so much less than the group.
     """
     per_group: list[np.ndarray] = []
     for query in questions:
@@ -101,14 +105,15 @@ def freed(predictor: Predictor, questions: Sequence[ValidityQuery]) -> list[np.n
 
 
 def _needed(predictor: Predictor, query: ValidityQuery, masks: Sequence[int]) -> np.ndarray:
-    """(groups,) doublings of a byte: where the rule is thought exact, what it says;
-    what never runs counts as the rule counts it.
+    """(groups,) float64, log2 of bytes: the rule's requirement where it is likely exact, else the mean.
+
+    What never runs counts as the rule counts it.
     """
     forecast = predictor.forecast(query.rule.groups.batch(masks))
     return np.where(forecast.exact > 0, forecast.rule, forecast.mean)
 
 
 def shares(freed_bytes: np.ndarray) -> np.ndarray:
-    """As shares of the most that any link of the group frees, from 0 to 1."""
+    """(links,) float32, 0 to 1: freed_bytes (links,) as shares of the most that a link of the group frees."""
     most = max(float(freed_bytes.max(initial=0)), 1e-6)
     return np.clip(freed_bytes / most, 0, 1).astype(np.float32)

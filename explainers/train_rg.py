@@ -1,5 +1,4 @@
-"""Train RG-Explainer's agent for a predictor that stands: first to follow an example, then by policy
-gradient.
+"""Train RG-Explainer's agent for a frozen predictor: first by imitation, then by policy gradient.
 
 The example begins at an end of the link that is worth the most, and goes on along the link that is worth the
 most of those that lead on, as long as one is worth an operator's price. A link is worth how much less the
@@ -30,7 +29,7 @@ from explainers.train_pg import freed, shares
 
 @dataclass(frozen=True)
 class RGSettings:
-    """How to train."""
+    """Settings of a training."""
 
     shown: int = 60  # epochs in which it follows the example
     epochs: int = 15  # of policy gradient
@@ -69,8 +68,7 @@ class Padded:
 
     questions: Sequence[ValidityQuery]
     worth: Sequence[np.ndarray]  # (links,) of each: what a cut frees, as a share of the most that one does
-    # (groups, choices) int64: the operators that the example chooses, then stops, which are as many as
-    # operators
+    # (groups, choices) int64: operators that the example chooses, then stops, each the number of operators
     examples: Tensor
     embedded: Tensor  # (groups, operators, channels)
     present: Tensor  # (groups, operators) bool
@@ -84,9 +82,7 @@ class Padded:
         examples: Sequence[list[int]],
         embedded: Sequence[np.ndarray],
     ) -> Padded:
-        """These groups, with what their links are worth, what the example chooses,
-        and the embeddings of their operators.
-        """
+        """These groups: worth (links,), examples in order, embedded (operators, channels), of each."""
         count, most = len(questions), max(map(len, embedded))
         shown = np.full((count, max(map(len, examples)) + 1), most)
         for k, example in enumerate(examples):
@@ -109,7 +105,7 @@ class Padded:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One explanation per group, as it was drawn."""
+    """One explanation per group, as sampled."""
 
     chosen: Tensor  # (groups, operators) bool
     likelihood: Tensor  # (groups,) logarithm of its probability
@@ -118,7 +114,7 @@ class Drawn:
 
 
 def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Drawn:
-    """Let the agent choose by chance, in all groups at once; or as the examples do."""
+    """Sample explanations of all groups at once; with `examples`, follow those instead."""
     count, most = groups.present.shape
     rows = torch.arange(count)
     mean = groups.embedded.sum(1) / groups.present.sum(1, keepdim=True)
@@ -152,7 +148,7 @@ def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Draw
 
 
 def _choose(scores: Tensor, shown: Iterator[Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(choice, logarithm of its probability, entropy) of every row: by chance, or what is shown next."""
+    """(choice, log-probability, entropy), (rows,) each, of scores (rows, choices): sampled, or as shown."""
     logs = scores.log_softmax(1)
     choice = torch.multinomial(logs.detach().exp(), 1) if shown is None else next(shown)[:, None]
     return (
@@ -163,11 +159,10 @@ def _choose(scores: Tensor, shown: Iterator[Tensor] | None) -> tuple[Tensor, Ten
 
 
 def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> list[int]:
-    """The operators of a group in the order in which they had best be chosen: see the module.
+    """Operators of a group in the order in which they are best chosen, see the module.
 
-    `size` operators, (2, links), (links,).
-
-    Of the first link's ends, it begins at that with fewer links, or at the later one.
+    `size` operators; links: (2, links) int64; worth: (links,). Of the first link's ends, it begins at that
+    with fewer links, or at the later one.
 
     >>> example(4, np.array([[0, 1, 2], [1, 2, 3]]), np.array([0.1, 0.7, 1.0]), price=0.5)
     [3, 2, 1]
@@ -188,15 +183,14 @@ def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> li
 
 
 def part_of(query: ValidityQuery, chosen: Iterable[int]) -> ValidityQuery:
-    """Whether the chosen operators, positions in the group, run as a group of their own from the same
-    buffer.
-    """
+    """The question whether the chosen operators, by position, run as a group from the same buffer."""
     return replace(query, mask=sum(1 << query.graph.operators[k] for k in chosen))
 
 
 def rewards(groups: Padded, drawn: Drawn, settings: RGSettings) -> Tensor:
-    """(groups,): for every operator but the first, the share of the best link that takes it in,
-    less its price, the later the less.
+    """(groups,) float32: discounted sum over the chosen operators but the first.
+
+    Of each, the worth of the best link that takes it in, less its price.
     """
     chosen, order = drawn.chosen.numpy(), drawn.order.numpy()
     totals = np.zeros(len(chosen))
@@ -217,7 +211,10 @@ def train(
     seed: int,
     report: ReportProgress,
 ) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
-    """(weights, means of every epoch). `questions`: groups that the predictor calls invalid."""
+    """(weights by name, in PyTorch's shapes; means of every epoch).
+
+    `questions`: groups that the predictor calls invalid.
+    """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     used = [query for query in questions if 1 < len(query.graph) <= settings.largest]
@@ -252,8 +249,8 @@ def train(
         history.append(sums)
         done = (epoch + 1) / (settings.shown + settings.epochs)
         report(
-            f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a "
-            "group",
+            f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, "
+            f"{100 * sums['share']:.0f} % of a group",
             done,
         )
     return _of_raw(
@@ -262,16 +259,17 @@ def train(
 
 
 def _better(reward: Tensor, drawn: Drawn, settings: RGSettings) -> Tensor:
-    """What policy gradient makes larger: explanations that are better than the others of their group,
-    and not being sure.
-    """
+    """Objective of policy gradient: likelihood weighted by advantage over the group's mean, plus entropy."""
     each = reward.view(-1, settings.drawn)
     better = (each - each.mean(1, keepdim=True)).flatten()
     return (better / (better.std() + 1e-6) * drawn.likelihood + settings.entropy * drawn.entropy).mean()
 
 
 def _of_raw(weights: dict[str, np.ndarray], mean: np.ndarray, spread: np.ndarray) -> dict[str, np.ndarray]:
-    """The same perceptrons over embeddings that have not been centred and scaled."""
+    """Weights of the same perceptrons over raw embeddings, neither centred nor scaled.
+
+    `mean`, `spread`: (channels,), of the embeddings.
+    """
     rescaled = dict(weights)
     for part, seen in PARTS.items():
         scaled = weights[f"{part}.0.weight"] / np.tile(spread, seen)
@@ -281,7 +279,7 @@ def _of_raw(weights: dict[str, np.ndarray], mean: np.ndarray, spread: np.ndarray
 
 
 def _alike(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """All numbers in a random order, `count` at a time, groups of like size together."""
+    """Batches (count,) of numbers of groups in random order, groups of like size together."""
     order = rng.permutation(len(sizes))
     order = order[np.argsort(np.array(sizes)[order] // 4, kind="stable")]
     chunks = [order[first : first + count] for first in range(0, len(order), count)]

@@ -1,4 +1,4 @@
-"""Fit a surrogate to what its judge said of groups of several networks.
+"""Fit a surrogate to a judge's costs of groups of several networks.
 
 Needs scikit-learn; what it makes does not.
 
@@ -32,8 +32,9 @@ ROUNDS, DOUBT_ROUNDS = 300, 60  # trees: of the mean, of the spread
 
 
 def fit(columns: np.ndarray, above: np.ndarray, families: Sequence[str]) -> Surrogate:
-    """`columns`: (groups, columns); `above`: (groups,) log2 of the cost over the roofline; `families`:
-    per group, of its network.
+    """Boosted trees of columns (groups, columns) -> above (groups,), log2 of the cost over the roofline.
+
+    `families`: per group, the family of its network. Errors are fitted on families left out.
     """
     of = np.asarray(families)
     names = np.unique(of)
@@ -46,7 +47,7 @@ def fit(columns: np.ndarray, above: np.ndarray, families: Sequence[str]) -> Surr
 
 
 def trees(columns: np.ndarray, wanted: np.ndarray, rounds: int) -> Trees:
-    """Boosted trees, so many, that say what is wanted of (groups, columns)."""
+    """Boosted trees, `rounds` of them, of columns (groups, columns) -> wanted (groups,)."""
     with threadpool_limits(1):  # threads that wait for one another are slow where cores are shared
         model = HistGradientBoostingRegressor(max_iter=rounds, **SETTINGS).fit(columns, wanted)
     fitted = exported(model)
@@ -58,7 +59,7 @@ def trees(columns: np.ndarray, wanted: np.ndarray, rounds: int) -> Trees:
 
 
 def exported(model: HistGradientBoostingRegressor) -> Trees:
-    """The trees of a fitted model, of columns without missing values."""
+    """Trees of a fitted model, for columns without missing values."""
     forest = [trees[0].nodes for trees in model._predictors]  # noqa: SLF001  (there is no public way; `trees` compares what comes of it)
     size = max(map(len, forest))
     column, left, right = (np.zeros((len(forest), size), np.int16) for _ in range(3))

@@ -31,10 +31,10 @@ class Trees:
         return self.value[trees, at].sum(0, dtype=np.float64) + float(self.base[0])
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """By name, for a file."""
+        """Arrays of a file: prefix.field -> the field, in its shape."""
         return {f"{prefix}.{field.name}": getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], prefix: str) -> Trees:
-        """From a file. Raises KeyError for an array that is not there."""
+        """Trees of a file's arrays, in the shapes of the fields. Raises KeyError for one that is missing."""
         return cls(**{field.name: arrays[f"{prefix}.{field.name}"] for field in fields(cls)})

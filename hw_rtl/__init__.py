@@ -1,1 +1,1 @@
-"""The accelerator in SystemVerilog and its test benches. Nothing lives here yet."""
+"""The accelerator in SystemVerilog: its simulation, an emulator of its commands, and its area."""

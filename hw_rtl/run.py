@@ -26,7 +26,7 @@ class SimulationFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the accelerator stopped before HALT."""
+    """Error with which the accelerator stopped before HALT."""
 
     code: Error
     queue: Queue  # who found it
@@ -35,7 +35,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Dram:
-    """How the simulated memory behaves."""
+    """Behaviour of the simulated DRAM."""
 
     latency_cycles: int = 40  # of every request
     stall: int = 0  # cycles of 256, on average, in which each channel holds back
@@ -46,7 +46,7 @@ class Dram:
 
 
 class CommandTime(NamedTuple):
-    """One command of a run, in cycles of it."""
+    """Times of one command of a run, in cycles."""
 
     queue: Queue
     start: int
@@ -55,7 +55,7 @@ class CommandTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a program has done."""
+    """Outcome of a run."""
 
     memory: np.ndarray  # DRAM afterwards, uint8; as long as the image
     counters: Mapping[Counter, int]
@@ -82,14 +82,15 @@ def run(
     timed: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Run a program on a DRAM of these bytes (uint8), which stay as they are; the result has its own.
+    """Run a program on a DRAM image, memory (bytes,) uint8, which stays as it is; the result has its own.
 
     The program lies at `program_address` of the memory; None puts it behind the image, where the result does
     not show it. Regions are (first byte, first byte behind) that may be read, or written: all of the image
     unless said; a program behind it may be read in any case. The hardware stops the program after
     `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `unknown`: seed of the bits with
     which registers begin, of a model that has Parameters.unknown. `timed`: the result says when each command
-    ran. `progress` is told the cycles that have passed, now and then. Raises SimulationFailed.
+    ran. `progress` is told the cycles that have passed, now and then. Raises SimulationFailed, and ValueError
+    where the memory is not (bytes,) uint8 or the program is not in whole words.
     """
     if memory.dtype != np.uint8 or memory.ndim != 1 or len(program) % WORD_BYTES:
         raise ValueError(
@@ -142,7 +143,10 @@ def run(
 
 
 def _simulated(command: list[str], progress: Callable[[int], None] | None) -> str:
-    """What the harness prints on stdout; its stderr has lines `cycle N`, and whatever went wrong."""
+    """Output of the harness on stdout; its stderr has lines `cycle N`, and errors.
+
+    Raises SimulationFailed where it ends with an error.
+    """
     lines: list[str] = []
     with tempfile.TemporaryFile("w+") as printed:  # no pipe, which could fill while stderr is read
         with subprocess.Popen(command, stdout=printed, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 (our own program)
@@ -163,7 +167,7 @@ def _simulated(command: list[str], progress: Callable[[int], None] | None) -> st
 
 
 def _ran(times: Path) -> Iterator[CommandTime]:
-    """Lines of lf_trace.sv."""
+    """Times of commands, from the lines of lf_trace.sv."""
     with times.open() as lines:
         for line in lines:
             queue, start, end = map(int, line.split())
@@ -171,7 +175,7 @@ def _ran(times: Path) -> Iterator[CommandTime]:
 
 
 def _result(output: str, memory: np.ndarray, commands: tuple[CommandTime, ...]) -> RunResult:
-    """What the harness printed, by name."""
+    """RunResult of the harness's output, a line of JSON."""
     summary = json.loads(output.strip().splitlines()[-1])
     status, error = (
         Register.STATUS.layout.unpack(summary["status"]),

@@ -1,6 +1,4 @@
-"""What all searches count alike: plans, groups, time, the best so far;
-and whether they are over, or were interrupted.
-"""
+"""Budgets of searches: plans, groups and time spent, the best plan so far, and when to stop."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ NOTHING = 1 << 128  # more bytes than any plan, and more of whatever else is min
 
 
 class SearchBudget:
-    """The counts of one search against its limits, and its best plan."""
+    """Counts of one search, its limits, and its best plan so far."""
 
     def __init__(self, model: CostModel, options: SearchOptions, asked: Callable[[], int]) -> None:
-        """`asked`: how often the cost model was asked for a price so far, by this search or others."""
+        """`asked`: count of prices asked of the cost model so far, by this search or others."""
         self._start = time.perf_counter()
         self._deadline = None if options.time_limit is None else self._start + options.time_limit
         self.options = options
@@ -33,7 +31,7 @@ class SearchBudget:
 
     @property
     def groups_evaluated(self) -> int:
-        """See `Result`."""
+        """Groups whose price this search asked for, see `Result`."""
         return self._asked() - self._before
 
     def over(self) -> bool:
@@ -44,7 +42,7 @@ class SearchBudget:
         return self._deadline is not None and time.perf_counter() >= self._deadline
 
     def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
-        """One more legal plan was evaluated. Returns whether it is the best so far."""
+        """Count one more evaluated legal plan; whether it is the best so far."""
         self.plans_evaluated += 1
         if better := dram_bytes < self.best_bytes:
             self.best, self.best_bytes = plan, dram_bytes
@@ -61,7 +59,7 @@ class SearchBudget:
         front: Front = (),
         repairs: RepairStats | None = None,
     ) -> Result:
-        """What the search returns: these groups, in an executable order."""
+        """Result of the search; `groups`: in an executable order."""
         seconds, counts = time.perf_counter() - self._start, (self.plans_evaluated, self.groups_evaluated)
         history = tuple(self.history)
         return Result(
@@ -83,7 +81,7 @@ class PlanBudget(SearchBudget):
     """The budget of a search that samples plans, with its partitions, random numbers and repair policy."""
 
     def __init__(self, model: CostModel, options: SearchOptions, rng: Rng | None = None) -> None:
-        """`rng`: those of the seed if not given."""
+        """`rng`: random numbers; None: those of the seed."""
         self.partitions = partitions = options.partitions or Partitions(model)
         self.rng = rng or Rng(options.seed)
         self.policy = RepairPolicy(options.split, options.screen)
@@ -95,10 +93,10 @@ class PlanBudget(SearchBudget):
         return 0 if self.over() else self.options.budget - self.plans_evaluated
 
     def settled(self, plan: Sequence[int], dram_bytes: int, below: int) -> int | None:
-        """What a plan moves, given what its prices say; where these are optimistic, the evaluator is asked,
-        group by group, the largest first.
+        """DRAM bytes of a plan by exact prices; None as soon as optimistic ones are not less than `below`.
 
-        None as soon as the plan cannot move less than `below`, where that is known of optimistic prices.
+        `dram_bytes`: the sum by the prices so far. Where these are optimistic, the evaluator is asked, group
+        by group, the largest first.
         """
         settle, price = self.options.settle, self.partitions.bytes_of
         if settle is None:
@@ -113,7 +111,7 @@ class PlanBudget(SearchBudget):
         return dram_bytes if dram_bytes < below else None
 
     def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
-        """As `SearchBudget.count`; tells of the best plans, of every hundredth, and of the last."""
+        """As `SearchBudget.count`; reports the best plans, every hundredth, and the last."""
         better, plans = super().count(plan, dram_bytes), self.options.budget
         if self.options.progress is not None and (
             better or self.plans_evaluated % 100 == 0 or self.plans_evaluated == plans
@@ -122,7 +120,7 @@ class PlanBudget(SearchBudget):
         return better
 
     def sampled(self, method: str, front: Front = ()) -> Result:
-        """The best plan so far; every operator alone if none was evaluated."""
+        """Result with the best plan so far; every operator unfused if none was evaluated."""
         plan = self.partitions.in_order(self.best or self.partitions.fit(self.partitions.singles, Rng(0)))
         dram_bytes = self.partitions.dram_bytes(plan)
         return self.result(
@@ -131,7 +129,7 @@ class PlanBudget(SearchBudget):
 
 
 def one_scheme(method: str, partitions: Partitions, budget: SearchBudget, groups: Iterable[int]) -> Result:
-    """The result of a method that makes a single scheme, of legal groups.
+    """Result of a method that makes a single scheme, of legal groups.
 
     Of groups that overlap, the larger is taken: Ctrl-C came while operators were being moved to it.
     """

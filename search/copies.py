@@ -1,5 +1,4 @@
-"""Which barriers get a copy of the cone before them, and from where on: coordinate descent, with exact
-searches of parts of the network.
+"""Recomputation: coordinate descent over which barriers get a copy of which cone of operators before them.
 
 Copies change what their neighbourhood moves, so one choice after the other is judged by the blocks around it
 alone: an interval of the network in topological order, which is convex, planned by itself. The networks as a
@@ -50,7 +49,7 @@ def search_copies(
     late: Callable[[], bool],
     progress: Progress | None = None,
 ) -> Copied:
-    """The network with the copies that let it move the fewest bytes, as far as the descent finds them.
+    """The network with copies, and its plan: the fewest DRAM bytes that coordinate descent finds.
 
     `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster, or
     KeyboardInterrupt; `runs`: whether a network runs as one group. `most_macs`: multiply-accumulates that the
@@ -117,8 +116,10 @@ class _Descent:
             self.whole(choice)
 
     def whole(self, choice: Choice) -> Copied:
-        """The best plan so far, once all of the network is planned with these cones copied,
-        by number of the barrier. Raises KeyboardInterrupt.
+        """Plan the whole network with these cones copied, and return the best plan so far.
+
+        `choice`: cones by the number of their barrier. Raises KeyboardInterrupt where the search was
+        interrupted.
         """
         graph, copies = with_copies(
             self.graph, {self.barriers[k].reduction: cone for k, cone in choice.items()}
@@ -134,9 +135,7 @@ class _Descent:
         return self.best
 
     def smallest(self) -> dict[int, Cone]:
-        """The smallest cone of every barrier, as many as the multiply-accumulates allow:
-        those first that cost the fewest.
-        """
+        """Smallest cones of the barriers, those of the fewest multiply-accumulates first, up to the limit."""
         chosen: dict[int, Cone] = {}
         for k in sorted(range(len(self.barriers)), key=lambda k: self.barriers[k].cones[0].macs):
             if self._allowed(chosen | {k: self.barriers[k].cones[0]}):
@@ -147,11 +146,10 @@ class _Descent:
         return self.macs + _macs(choice) <= self.most_macs
 
     def improved(self, k: int, choice: Choice) -> Choice:
-        """With the cone of one barrier, or none, with which the blocks around move the fewest bytes; of
-        equals, the fewest multiply-accumulates.
+        """The choice with the best cone of one barrier, or none: fewest bytes of the blocks around it.
 
-        How many there are in all is seen to later. Larger cones are tried until one is no better than the
-        best before it.
+        Of equal ones, that of the fewest multiply-accumulates, whose limit in all is enforced later. Larger
+        cones are tried until one is no better than the best before it.
         """
         cheapest, least = choice, (0, 0)
         for cone in (None, *self.cones(k)):
@@ -168,9 +166,7 @@ class _Descent:
         return cheapest
 
     def smaller(self, choice: Choice) -> Choice:
-        """With a smaller cone of one barrier, or none:
-        where that costs the fewest bytes per multiply-accumulate that it saves.
-        """
+        """The choice with one cone smaller or gone: fewest more bytes per multiply-accumulate saved."""
         cheapest, least = choice, inf
         for k, chosen in choice.items():
             for cone in (None, *self.cones(k)):
@@ -184,10 +180,10 @@ class _Descent:
         return cheapest
 
     def cones(self, k: int) -> Sequence[Cone]:
-        """Of a barrier, with few enough multiply-accumulates: the smallest cone, and those larger ones whose
-        copy runs as one group.
+        """A barrier's smallest cone, and those larger ones whose copy runs as one group.
 
-        What a copy stores on its way could be loaded as it is.
+        All within the limit of multiply-accumulates. A copy that stores an intermediate map could load the
+        original map instead.
         """
         if k not in self.fitting:
             barrier, position = self.barriers[k], self.flow.position
@@ -207,7 +203,7 @@ class _Descent:
         return self.fitting[k]
 
     def _more_bytes(self, k: int, before: Choice, after: Choice) -> int:
-        """What the blocks around a barrier move more with another cone for it."""
+        """DRAM bytes that the blocks around a barrier move more with `after` than with `before`."""
         begins = [
             self.flow.position[cone.operators[0]] for choice in (before, after) if (cone := choice.get(k))
         ]
@@ -215,15 +211,11 @@ class _Descent:
         return self._bytes(first, stop, after) - self._bytes(first, stop, before)
 
     def _start(self, k: int) -> int:
-        """The first operator of a barrier's block;
-        those of barriers before and after all are the ends of the network.
-        """
+        """Position of the first operator of a barrier's block, clamped to the ends of the network."""
         return 0 if k <= 0 else len(self.flow) if k >= len(self.starts) else self.starts[k]
 
     def _bytes(self, first: int, stop: int, choice: Choice) -> int:
-        """What the operators of an interval move, planned by themselves,
-        with those of the copies that lie in it.
-        """
+        """DRAM bytes of the operators `first` to `stop`, planned by themselves with the copies among them."""
         position = self.flow.position
         inside: dict[str, Cone] = {}
         for k, cone in choice.items():

@@ -1,6 +1,4 @@
-"""DNNFusion's planner: blocks grown from one-to-one operators, as mapping types allow;
-doubtful pairs as a latency decides.
-"""
+"""DNNFusion's planner: blocks grown from one-to-one operators by the table of mapping types."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from search.result import Result
 
 
 def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
-    """One block after the other: from the unfused one-to-one operator of the smallest result, over its
-    successors, then its predecessors.
+    """Grow blocks from seeds: the unfused one-to-one operators, that of the smallest result first.
 
-    Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last
-    operator, as its figure 3 has it; an operator joins only if no two blocks wait for each other then, and
-    the block stays legal. Doubtful pairs (yellow in table 3) are fused if the larger block takes no longer
-    than its parts by `options.latency`; without one, if it moves no more DRAM bytes. With `strict`, no block
-    has two many-to-many operators, as table 3 has it; without, pools, reductions, softmax and normalisation
-    may stand beside another (doubtful), as the paper's table 5 counts.
+    A block grows over its successors, then its predecessors. Source: DNNFusion (arXiv 2108.13342), listing 1,
+    with the type of the block in place of that of its last operator, as its figure 3 has it; an operator
+    joins only if there is no cyclic dependency between blocks then, and the block stays legal. Doubtful pairs
+    (yellow in table 3) are fused if the larger block takes no longer than its parts by `options.latency`;
+    without one, if it moves no more DRAM bytes. With `strict`, no block has two many-to-many operators, as
+    table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful),
+    as the paper's table 5 counts.
     """
     partitions = options.partitions or Partitions(model)
     budget = SearchBudget(model, options, lambda: partitions.asked)
@@ -39,7 +37,7 @@ def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: 
 
 
 class _Blocks:
-    """The blocks so far."""
+    """Blocks so far, by operator."""
 
     def __init__(self, partitions: Partitions, latency: Latency, *, strict: bool) -> None:
         self.partitions, self.flow, self.latency = partitions, partitions.flow, latency
@@ -54,7 +52,7 @@ class _Blocks:
         return sorted(one_to_one, key=lambda i: (sum(flow.maps[m].elements for m in flow.results[i]), i))
 
     def grow(self, seed: int) -> None:
-        """The block of a seed."""
+        """Grow the block of a seed, over successors, then predecessors."""
         kind = self.types[seed]
         for after in (True, False):
             left = list(bits(self.block[seed]))
@@ -79,13 +77,13 @@ class _Blocks:
                     left.append(other)
 
     def judged(self, mask: int, kind: Mapping, other: int, *, after: bool) -> tuple[Mapping, FusionOutcome]:
-        """Table 3 for a block and an operator behind, or before, it."""
+        """(type of the fused block, outcome) by table 3 for a block and an operator after, or before, it."""
         fused, outcome = combined(kind, self.types[other]) if after else combined(self.types[other], kind)
         spared = kind is self.types[other] is Mapping.MANY_TO_MANY and self.rules.allow(mask | 1 << other)
         return fused, FusionOutcome.PROFILE if outcome is FusionOutcome.BREAK and spared else outcome
 
     def may_join(self, mask: int, other: int) -> bool:
-        """Whether no blocks wait for each other then, and the group is legal."""
+        """Whether an operator can join: no cyclic dependency of blocks then, and the group is legal."""
         flow, joined = self.flow, mask | 1 << other
         below = self._reached(joined, flow.descendants)
         above = self._reached(joined, flow.ancestors)

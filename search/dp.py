@@ -1,6 +1,4 @@
-"""Dynamic programming over the groups that mapping types allow: the scheme of least cost among those that a
-rule-based compiler may choose from.
-"""
+"""Dynamic programming over the groups that mapping types allow: the best of a rule-based compiler."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from search.result import Result
 
 
 def solve_by_types(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
-    """The scheme of fewest DRAM bytes without groups that table 3 of DNNFusion (arXiv 2108.13342) breaks; the
-    best found when the time is over.
+    """The scheme of fewest DRAM bytes whose groups DNNFusion's table of mapping types allows.
 
-    Gao et al. (Computer Science 52(5), 2025; its abstract) put rules of mapping types, a dynamic program over
-    a cost model, and pruning together; the program here is that of `search.exact`: states are the operators
+    The table is number 3 of arXiv 2108.13342. When the time is over, the best scheme found is returned. Gao
+    et al. (Computer Science 52(5), 2025; its abstract) put rules of mapping types, a dynamic program over a
+    cost model, and pruning together; the program here is that of `search.exact`: states are the operators
     executed so far, and a group is given up as soon as the table breaks it, because whatever it is grown into
     is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions, softmax
     and normalisation may join.
@@ -29,7 +27,7 @@ def solve_by_types(model: CostModel, options: SearchOptions = DEFAULTS, *, stric
 
 
 class _OfTypes(Adapted[Floor]):
-    """A cost model in which no group is legal that rules of mapping types break."""
+    """A cost model in which only the groups that mapping types allow are legal."""
 
     def __init__(self, model: CostModel[Floor], rules: TypeRules) -> None:
         super().__init__(model)
@@ -41,17 +39,17 @@ class _OfTypes(Adapted[Floor]):
 
     @property
     def compatible(self) -> tuple[int, ...]:
-        """Of two operators that no group may both have, neither."""
+        """Per operator: the operators that a group may have beside it, by model and rules."""
         return self._compatible
 
     def price(self, group: int, /) -> Cost | None:
-        """None where the rules break the group."""
+        """The model's cost; None where the rules break the group."""
         return self.model.price(group) if self.allow(group) else None
 
     def may_grow(self, group: int, floor: Floor, /) -> bool:
-        """What a broken group is grown into is broken too."""
+        """Whether the group may grow; a group that the rules break stays broken."""
         return self.allow(group) and self.model.may_grow(group, floor)
 
     def legal_anywhere(self, group: int, /) -> bool:
-        """As far as the rules allow."""
+        """Whether the group is legal on any buffer, by model and rules."""
         return self.allow(group) and self.model.legal_anywhere(group)

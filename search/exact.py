@@ -74,7 +74,7 @@ class _State:
 
 
 class _Search:
-    """The passes over one model."""
+    """Passes of beam search over one model."""
 
     def __init__(self, model: CostModel, options: SearchOptions) -> None:
         self.model, self.options = model, options
@@ -92,7 +92,7 @@ class _Search:
         return total
 
     def begin_with(self, simpler: CostModel) -> None:
-        """Take what one pass over a simpler model finds, in half the time, as the first scheme."""
+        """Begin with the scheme that one pass over a simpler model finds, in at most half the time."""
         limit = self.options.time_limit
         first = _Search(
             simpler,
@@ -106,7 +106,7 @@ class _Search:
                 self.budget.count(first.budget.best, self.dram_bytes(tuple(first.budget.best)))
 
     def walk(self, width: int) -> None:
-        """One pass; improves the best scheme and the bound. Interrupted, the best scheme."""
+        """One pass, which improves the best scheme and the bound; only the scheme if it is interrupted."""
         states = {0: _State(0, self.model.least_bytes, 0)}
         try:
             self._walk(width, states)
@@ -144,9 +144,7 @@ class _Search:
         budget.bound = max(budget.bound, min(dropped, budget.best_bytes))
 
     def _settle(self, states: dict[int, _State]) -> None:
-        """Of a pass that was not finished: the way to the best of the states that got furthest,
-        and every other operator alone.
-        """
+        """Count the plan of an unfinished pass: the path to its best furthest state, the rest unfused."""
         furthest = max(mask.bit_count() for mask in states)
         reached = min(
             (mask for mask in states if mask.bit_count() == furthest),
@@ -195,8 +193,7 @@ def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
 
 
 def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[tuple[int, int]]:
-    """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every
-    tensor moves once.
+    """(group, DRAM bytes if every tensor moves once) of what may be executed next in the canonical order.
 
     After growing `most` sets of operators it ends with the empty group.
     """
@@ -249,9 +246,7 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
 
 
 def _last_start(flow: Dataflow, compatible: tuple[int, ...], rest: int) -> int:
-    """Highest operator that may be the lowest of the next group:
-    the first one whose own group waits for nothing.
-    """
+    """Highest operator that may be the lowest of the next group: the first whose group needs no other."""
     for i in bits(rest):
         others = rest & ~(flow.descendants[i] | 1 << i)
         if not any(flow.ancestors[joining] & others for joining in bits(compatible[i] & rest)):
@@ -260,5 +255,5 @@ def _last_start(flow: Dataflow, compatible: tuple[int, ...], rest: int) -> int:
 
 
 def _may_join(neighbours: tuple[int, ...], mask: int, extra: int) -> bool:
-    """Whether operators of `extra` can join the parts of the set."""
+    """Whether operators of `extra` can connect the parts of the set."""
     return not mask & ~component(neighbours, mask | extra, mask & -mask)

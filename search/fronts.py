@@ -1,5 +1,4 @@
-"""Fronts: of plans that differ in several figures, those that no other beats in all of them; what they
-enclose, and where they bend.
+"""Pareto fronts of plans: dominance, hypervolume, supported plans and knees.
 
 The *supported* plans of a front are the corners of its convex hull: each has the least weighted sum for some
 weights, so an exact search finds it, and where no weights are left that could give another, all of them are
@@ -20,7 +19,7 @@ import numpy as np
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.objectives import Choice, best_of, first_of
-from search.weighted import CostWeights, Run, Ways, WeightedModel
+from search.weighted import CostWeights, Evaluator, Run, WeightedModel
 
 Vector = tuple[int, int, int]  # of bytes, cycles and pJ, or weights of them
 AXES = {name: k for k, name in enumerate(Figures._fields)}
@@ -51,15 +50,17 @@ def efficient(points: Sequence[Sequence[float]]) -> list[bool]:
 
 
 class Hypervolume(NamedTuple):
-    """How much of a box points dominate."""
+    """Share of a box that points dominate."""
 
     share: float  # of the box between the best of each axis and the reference point
     reference: tuple[float, ...]
 
 
 def hypervolume(points: Sequence[Sequence[float]], among: Sequence[Sequence[float]]) -> Hypervolume:
-    """Of some points, in a box around others: from the best of each axis to a tenth of its range behind the
-    worst. Axes without a range do not count.
+    """Hypervolume of points, as a share of a box around `among`.
+
+    The box goes from the best of each axis to a tenth of its range behind the worst. Axes without a range do
+    not count.
 
     >>> hypervolume([(0, 10), (10, 0)], [(0, 10), (10, 0)]).reference
     (11.0, 11.0)
@@ -85,26 +86,25 @@ class Supported(NamedTuple):
     # of bytes, cycles and energy; one of them is 1 and the others 0 where it is the least of a figure
     weights: Vector
     value: int  # the weighted sum
-    bound: int  # no plan of these modes and ways has a smaller one
+    bound: int  # no plan of these modes and alternatives has a smaller one
 
 
 def supported(
     model: CostModel,
-    ways: Ways,
+    evaluator: Evaluator,
     least: Sequence[Figures],
     run: Run,
     start: Sequence[int],
     axes: Sequence[str],
     most: int | None = None,
 ) -> Iterator[Supported]:
-    """Plans on the convex hull of all plans' figures, first the least of each figure; all corners, unless
-    `most` or an interrupt ends it.
+    """Plans at the corners of the convex hull of all plans' figures, first the least of each figure.
 
-    `run`: an exact search; `start`: a legal plan; `axes`: names of the figures that count. The same plan may
-    come again, with other weights. A search of the weights that fit three plans found, or two and the figures
-    that weigh nothing, either finds a plan below them or proves that there is none; once all are proven, no
-    corner is missing. (The dual of the outer approximation of Benson 1998; with two figures, dichotomic
-    search.)
+    All corners, unless `most` or an interrupt ends it. `run`: an exact search; `start`: a legal plan; `axes`:
+    names of the figures that count. The same plan may come again, with other weights. A search of the weights
+    that fit three plans found, or two and the figures that weigh nothing, either finds a plan below them or
+    proves that there is none; once all are proven, no corner is missing. (The dual of the outer approximation
+    of Benson 1998; with two figures, dichotomic search.)
     """
     wanted = [AXES[name] for name in axes]
     hull = _Hull(wanted)
@@ -114,8 +114,8 @@ def supported(
     while (weights := hull.next()) is not None and (most is None or count < most):
         count += 1
         scaled = CostWeights(*(TIE * weight + 1 for weight in weights))  # the others break ties
-        result = run(WeightedModel(model, ways, least, scaled), first_of(ways, known, scaled))
-        choice = best_of(ways, result.groups, scaled)
+        result = run(WeightedModel(model, evaluator, least, scaled), first_of(evaluator, known, scaled))
+        choice = best_of(evaluator, result.groups, scaled)
         known.append(choice.groups)
         if result.interrupted:
             return
@@ -131,18 +131,19 @@ class _Hull:
         self.axes = axes
         self.points: list[Vector] = []
         self.asked: set[Vector] = set()
-        # (how little is to be gained, weights, a corner that they were made for)
+        # (minus the largest gain, weights, a corner on their plane)
         self.waiting: list[tuple[float, Vector, Vector | None]] = []
 
     def ask(self, weights: Vector, corner: Vector | None = None, gain: float = 1.0) -> None:
-        """Let these weights be tried, unless they were."""
+        """Queue weights, unless they were queued before; `gain`: the largest gain that they promise."""
         if weights not in self.asked:
             self.asked.add(weights)
             heappush(self.waiting, (-gain, weights, corner))
 
     def next(self) -> Vector | None:
-        """The weights by which most may be gained;
-        those below which a corner was found since are passed over.
+        """The weights that promise the largest gain; None if none are left.
+
+        Weights below which a corner was found since they were queued are skipped.
         """
         while self.waiting:
             _, weights, corner = heappop(self.waiting)
@@ -151,13 +152,13 @@ class _Hull:
         return None
 
     def _bounded(self, weights: Vector) -> Vector:
-        """The same direction, rounded where weighted sums would be too large."""
+        """Weights of the same direction, rounded where weighted sums would exceed LARGEST."""
         most = LARGEST // (4 * TIE * max((max(point) for point in self.points), default=1))
         over = max(weights) // most + 1
         return (weights[0] // over, weights[1] // over, weights[2] // over)
 
     def add(self, point: Vector) -> None:
-        """A corner, and the weights of the planes through it and others."""
+        """Add a corner, and queue the weights of the planes through it and others."""
         point = (point[0], point[1], point[2])
         if point in self.points:
             return
@@ -171,7 +172,7 @@ class _Hull:
         self.points.append(point)
 
     def _ask(self, normal: Vector, corners: tuple[Vector, ...]) -> None:
-        """Ask for the plane with this normal through some corners, if it is below all others."""
+        """Queue the plane with this normal through some corners, if all other corners are above it."""
         if min(normal) < 0:
             normal = (-normal[0], -normal[1], -normal[2])
         if min(normal) < 0 or not any(normal) or any(normal[k] for k in range(3) if k not in self.axes):
@@ -204,7 +205,7 @@ def _cross(a: Vector, b: Vector) -> Vector:
 
 
 class Bend(NamedTuple):
-    """Where a falling curve bends most."""
+    """Knee of a falling curve."""
 
     at: int  # number of the point
     depth: float  # how far it lies below the chord, as a share of the whole fall
@@ -214,11 +215,10 @@ class Bend(NamedTuple):
 
 
 def knee(sizes: Sequence[float], values: Sequence[float]) -> Bend | None:
-    """The point farthest below the chord from the first point to the least one: sizes count in doublings,
-    values as they are.
+    """Knee of a falling curve: the point farthest below the chord from its first point to its least one.
 
-    None where there is no bend: fewer than three sizes up to the least value, or all of them nearly on the
-    chord.
+    Sizes count by their logarithm to base 2, values as they are. None where there is no bend: fewer than
+    three sizes up to the least value, or all of them nearly on the chord.
 
     >>> knee([1, 2, 4, 8, 16], [100, 60, 20, 15, 10])
     Bend(at=2, depth=0.38..., before=0.4, behind=0.05, end=4)

@@ -1,5 +1,6 @@
-"""The scheme of least bytes whose groups are intervals of the order of the operators, or the parts of one: a
-plan to begin with, found fast.
+"""Shortest path over the operators' order: the best scheme whose groups are intervals of it, or their parts.
+
+It is found fast, and other searches begin with it.
 
 An interval of a topological order is convex, and so are its connected parts; groups in the order of their
 intervals are executable. So the best such scheme is a shortest path over the positions in that order.
@@ -17,9 +18,9 @@ LONGEST = 64  # operators of an interval
 
 
 def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
-    """Groups in an executable order.
+    """Groups of the best scheme of intervals, in an executable order.
 
-    `over`: whether the time is; then the operators that were not reached are alone.
+    `over`: whether the time is over; then the operators that were not reached are unfused.
     """
     flow = model.dataflow
     least = [0] + [NOTHING] * len(flow)  # per position: bytes of the operators before it
@@ -51,7 +52,7 @@ def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
 
 
 def _bytes(model: CostModel, groups: Partition) -> int | None:
-    """Of groups; None where one is not legal."""
+    """DRAM bytes of groups; None where one is not legal."""
     total = 0
     for group in groups:
         if (cost := model.price(group)) is None:

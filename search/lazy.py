@@ -1,5 +1,4 @@
-"""Lazy evaluation: searches that ask an expensive evaluator about few groups; until it is asked about one, an
-optimistic estimate stands in.
+"""Lazy evaluation: searches that ask an expensive evaluator about few groups and estimate the others.
 
 A search goes by exact figures where the evaluator has been asked, and by optimistic ones elsewhere: as few
 cycles as an estimate thinks likely. Before a plan may count as one of the best, the evaluator is asked about
@@ -28,7 +27,7 @@ from lfopt.ops import bits
 from search.exact import solve
 from search.options import SearchOptions, Settle
 from search.result import Result
-from search.weighted import Ways, WeightedModel
+from search.weighted import Evaluator, WeightedModel
 
 # legal groups -> (mean, spread) of log2 of their cycles
 Estimate = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]
@@ -36,25 +35,24 @@ DOUBT = 0.5  # spreads below the mean at which the optimistic estimate lies
 
 
 class OptimisticCosts:
-    """`Ways` of groups: those of the evaluator where it was asked,
-    elsewhere one with the optimistic number of cycles.
-    """
+    """An `Evaluator` that estimates: exact where the real one was asked, optimistic elsewhere."""
 
     def __init__(
         self,
         model: CostModel,
-        ways: Ways,
+        evaluator: Evaluator,
         least: Sequence[Figures],
         known: Callable[[int], bool],
         estimate: Estimate,
         doubt: float = DOUBT,
     ) -> None:
-        """`ways`: the evaluator; `least`: per operator, what it takes in any group, its bytes aside;
-        `known`: whether asking costs nothing.
+        """`known`: whether the evaluator has the figures of a group already, so that asking costs nothing.
+
+        `least`: per operator, what it takes in any group, its bytes aside. `estimate`: see `Estimate`.
         """
-        self.model, self.ways, self.least, self.known, self.estimate, self.doubt = (
+        self.model, self.evaluator, self.least, self.known, self.estimate, self.doubt = (
             model,
-            ways,
+            evaluator,
             least,
             known,
             estimate,
@@ -64,10 +62,10 @@ class OptimisticCosts:
         self._estimated: dict[int, Sequence[Figures]] = {}
 
     def __call__(self, group: int) -> Sequence[Figures]:
-        """Of a legal group. Its estimate stands until it is settled."""
+        """Figures of a legal group; an estimate stands until the group is settled."""
         if group not in self._estimated:
             if self.known(group):
-                return self.ways(group)
+                return self.evaluator(group)
             self._estimated[group] = self._optimistic_figures(group)
         return self._estimated[group]
 
@@ -75,7 +73,7 @@ class OptimisticCosts:
         """Ask the evaluator about a group; whether that changes its figures."""
         if not self.known(group):
             self.evaluated += 1
-        self.ways(group)
+        self.evaluator(group)
         return self._estimated.pop(group, None) is not None
 
     def _optimistic_figures(self, group: int) -> Sequence[Figures]:
@@ -89,16 +87,15 @@ class OptimisticCosts:
 
 
 def optimistic(model: WeightedModel, optimistic_costs: OptimisticCosts) -> WeightedModel:
-    """The same weighted sum, of optimistic figures."""
+    """A model of the same weights, evaluated by `optimistic_costs`."""
     return WeightedModel(model.model, optimistic_costs, model.least, model.weights)
 
 
 def solve_lazily(model: WeightedModel, optimistic_costs: OptimisticCosts, options: SearchOptions) -> Result:
-    """As `solve`, of a model whose ways are `optimistic_costs`: the evaluator is asked about the groups of
-    what is found, until it knows them all.
+    """Exact search repeated until the real evaluator knows all groups of the plan that it finds.
 
-    `options.start` has a plan to begin with. That no estimate is better proves nothing, so the bound is what
-    the model knows.
+    `model`: evaluated by `optimistic_costs`. `options.start` has a plan to begin with. That no estimate is
+    better proves nothing, so the bound is the model's `least_bytes`.
     """
     assert options.start, "the first plan whose groups are evaluated"
     settle, clock, limit = settling(model, optimistic_costs), time.perf_counter(), options.time_limit
@@ -121,9 +118,7 @@ def solve_lazily(model: WeightedModel, optimistic_costs: OptimisticCosts, option
 
 
 def settling(model: WeightedModel, optimistic_costs: OptimisticCosts) -> Settle:
-    """What local search and NSGA-II are given (`SearchOptions.settle`),
-    beside a model whose ways are `optimistic_costs`.
-    """
+    """`SearchOptions.settle` of local search and NSGA-II, for a model evaluated by `optimistic_costs`."""
 
     def settle(group: int) -> bool:
         changed = optimistic_costs.settle(group)
@@ -135,5 +130,5 @@ def settling(model: WeightedModel, optimistic_costs: OptimisticCosts) -> Settle:
 
 
 def value(model: CostModel, groups: Sequence[int]) -> int:
-    """The sum over the groups of a plan."""
+    """Value of a plan: the sum over its groups."""
     return sum(cost.dram_bytes for cost in map(model.price, groups) if cost is not None)

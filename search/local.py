@@ -12,8 +12,9 @@ TRIES = 20  # edits drawn for one plan before a repeat is accepted
 
 
 def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 3) -> Result:
-    """Begin with `options.start`, and as many random plans as make `keep`; each iteration edits every plan
-    kept once, then keeps the best `keep`.
+    """Local search: each iteration edits every plan of a beam once, then keeps the best `keep`.
+
+    The beam begins with `options.start`, filled up by random plans.
 
     An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits
     is split, as `options.split` says or else at random. An edit that changes nothing, or leads to a plan seen
@@ -63,7 +64,7 @@ def _fresh(
     rng: Rng,
     policy: RepairPolicy,
 ) -> tuple[Partition, int]:
-    """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes.
+    """(plan one edit away, not seen before if a few tries find one; its DRAM bytes).
 
     Only the groups around the edit are priced.
     """

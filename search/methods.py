@@ -1,4 +1,4 @@
-"""All searches, by name: what configurations, the command line and the documentation offer is this table.
+"""Table of all searches by name, which configurations, command line and documentation offer.
 
 A new search is a module and a row.
 """
@@ -22,7 +22,7 @@ SAMPLES = ("budget", "seed", "split", "screen")
 
 
 class Method(NamedTuple):
-    """A search."""
+    """Row of the table: a search and its properties."""
 
     run: Callable[[CostModel, SearchOptions], Result]
     summary: str  # for help and documentation
@@ -59,5 +59,5 @@ METHODS: dict[str, Method] = {
 
 
 def taking(option: str) -> tuple[str, ...]:
-    """The methods that read this field of `SearchOptions`, in the order of the table."""
+    """Names of the methods that read this field of `SearchOptions`, in the order of the table."""
     return tuple(name for name, method in METHODS.items() if option in method.takes)

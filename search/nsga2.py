@@ -1,5 +1,4 @@
-"""NSGA-II: plans as genomes, bred for few DRAM bytes and a small buffer at once, or for little of several
-figures.
+"""NSGA-II over plans as genomes: fewest DRAM bytes and smallest buffer, or several figures at once.
 
 pymoo runs the loop; the operators are ours. Its own survival sorts floats by an unstable sort, so that ties
 fall differently from machine to machine; here ranks and crowding are exact integers.
@@ -34,17 +33,17 @@ from search.objectives import Choice, total
 from search.options import DEFAULTS, SearchOptions
 from search.partition import Partition, Partitions, RepairPolicy, Rng
 from search.result import Front, Result
-from search.weighted import Ways
+from search.weighted import Evaluator
 
 Point = tuple[int, ...]  # what is to be small: (DRAM bytes, required bytes), or some of the figures of a plan
-Individual = tuple[Partition, tuple[int, ...]]  # groups, and the way of each, where plans differ in those
+# groups, and the alternative of each, where plans differ in those
+Individual = tuple[Partition, tuple[int, ...]]
 
 
 def evolve(
     model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10
 ) -> Result:
-    """Breed plans by two-point crossover and mutation of their genomes, keep the best of old and new by
-    non-dominated sorting.
+    """NSGA-II for few DRAM bytes and a small buffer: two-point crossover, mutation, non-dominated sorting.
 
     A genome that is not a legal plan is replaced by that of the plan it decodes to. Genomes already in the
     population are not evaluated again. At budgets of a few thousand plans, a population of 20 came nearer to
@@ -74,28 +73,31 @@ def evolve(
 
 def evolve_figures(
     model: CostModel,
-    ways: Ways,
+    evaluator: Evaluator,
     axes: Sequence[int],
     start: Sequence[Choice],
     options: SearchOptions = DEFAULTS,
     *,
     population: int = 40,
 ) -> tuple[list[Choice], bool]:
-    """(plans found, of which none beats another in the figures that count, fewest bytes first; whether it was
-    interrupted).
+    """(non-dominated plans, fewest bytes first; whether the search was interrupted).
 
-    `axes`: positions in `Figures`. A genome says which links are fused, and in which way each group runs; the
-    first population has the plans of `start` among neighbours of theirs, so that what lies inside the convex
-    hull of the plans that exact searches find is looked for around them.
+    `axes`: positions in `Figures` of the objectives. A genome says which links are fused, and which
+    alternative each group takes; the first population has the plans of `start` among neighbours of theirs, so
+    that what lies inside the convex hull of the plans that exact searches find is looked for around them.
     """
     budget = PlanBudget(model, options, Rng((options.seed, 2)))
-    code = _CodeOfWays(
-        budget.partitions, budget.rng, budget.policy, [(choice.groups, choice.ways) for choice in start], ways
+    code = _AlternativesCode(
+        budget.partitions,
+        budget.rng,
+        budget.policy,
+        [(choice.groups, choice.alternatives) for choice in start],
+        evaluator,
     )
     known: dict[Individual, Figures] = {}
 
     def point(individual: Individual) -> Point:
-        figures = known[individual] = total(ways, *individual)
+        figures = known[individual] = total(evaluator, *individual)
         budget.count(individual[0], figures.dram_bytes)
         return tuple(figures[k] for k in axes)
 
@@ -112,9 +114,9 @@ def evolve_figures(
     )
     choices: list[Choice] = []
     for _, individual in sorted(bred.items()):
-        way = dict(zip(*individual, strict=True))
+        taken = dict(zip(*individual, strict=True))
         groups = budget.partitions.in_order(individual[0])
-        choices.append(Choice(known[individual], groups, tuple(way[group] for group in groups)))
+        choices.append(Choice(known[individual], groups, tuple(taken[group] for group in groups)))
     return sorted(choices), budget.interrupted
 
 
@@ -128,7 +130,7 @@ def _breed(
     population: int,
     offspring: int,
 ) -> None:
-    """Fill `front` with plans found that no other plan found beats in everything, by what they take.
+    """Run NSGA-II; fill `front` with the non-dominated plans found, by their objectives.
 
     Ctrl-C ends it.
     """
@@ -168,8 +170,7 @@ def _breed(
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:
-    """Indices of the points that nothing dominates, then of those that only the first dominate, and so on;
-    each by DRAM bytes.
+    """Non-dominated sorting: indices of the points, front by front, each front by DRAM bytes.
 
     >>> fronts([(1, 5), (2, 2), (3, 3), (5, 1), (2, 2)])
     [[0, 1, 4, 3], [2]]
@@ -178,8 +179,7 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
     if points and len(points[0]) != 2:
         return _fronts(points)
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
-        # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come before
-        # those that do not.
+        # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come first.
         k = bisect_left(
             ranked,
             1,
@@ -192,7 +192,7 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
 
 
 def _fronts(points: Sequence[Point]) -> list[list[int]]:
-    """As `fronts`, of any number of figures, each point held against those before it."""
+    """`fronts` for any number of objectives: each point compared with those before it."""
     ranked: list[list[int]] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
         rank = next(
@@ -210,9 +210,7 @@ def _beats(a: Point, b: Point) -> bool:
 
 
 def by_crowding(front: Sequence[int], points: Sequence[Point]) -> list[int]:
-    """A front sorted by crowding, the loneliest first: both ends, then by the size of the gap that each
-    leaves. Copies of a point come last.
-    """
+    """Indices of a front by crowding distance: both ends, then the largest gaps, copies of a point last."""
     distinct: dict[Point, int] = {}
     for i in front:
         distinct.setdefault(points[i], i)
@@ -231,12 +229,12 @@ def by_crowding(front: Sequence[int], points: Sequence[Point]) -> list[int]:
 
 
 def _smaller_index(_: Population, pairs: np.ndarray, **__: object) -> np.ndarray:
-    """Winners of tournaments; `_RankAndCrowding` leaves the population sorted."""
+    """(tournaments, 1) int64: winners of pairs (tournaments, 2); `_RankAndCrowding` sorts the population."""
     return pairs.min(axis=1, keepdims=True)
 
 
 def _keep(front: dict[Point, Individual], point: Point, plan: Individual) -> None:
-    """Add a plan unless one at least as good in everything is there; drop those it dominates."""
+    """Add a plan unless one at least as good in all objectives is there; drop those it dominates."""
     if any(point == other or _beats(other, point) for other in front):
         return
     for other in [other for other in front if _beats(point, other)]:
@@ -259,61 +257,67 @@ class _Code:
         self.start = start
 
     def draw(self) -> np.ndarray:
-        """Genome of a random plan."""
+        """(genes,) uint8: genome of a random plan."""
         return self.encode((tuple(self.partitions.draw(self.rng, self.policy)), ()))
 
     def encode(self, individual: Individual) -> np.ndarray:
-        """Genome of a plan of legal groups."""
+        """(genes,) uint8: genome of a plan of legal groups."""
         return self.partitions.encode(individual[0])
 
     def decode(self, genome: np.ndarray) -> Individual:
-        """The legal plan that a genome stands for."""
+        """The legal plan of a genome (genes,) uint8."""
         return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.rng, self.policy)), ()
 
 
-class _CodeOfWays(_Code):
-    """Genomes of plans whose groups run in different ways: per operator its links, then a gene, of which that
-    of a group's first operator counts.
+class _AlternativesCode(_Code):
+    """Genomes of plans whose groups take different alternatives: per operator its links, then one gene more.
 
-    So a stretch of genes is a part of the network.
+    That gene of a group's first operator is the group's alternative. A stretch of genes is a part of the
+    network.
     """
 
     largest = 255
 
     def __init__(
-        self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual], ways: Ways
+        self,
+        partitions: Partitions,
+        rng: Rng,
+        policy: RepairPolicy,
+        start: Sequence[Individual],
+        evaluator: Evaluator,
     ) -> None:
         super().__init__(partitions, rng, policy, start)
-        self.ways = ways
+        self.evaluator = evaluator
         links = [0] * len(partitions.flow)
         for _, later in partitions.links:
             links[later] += 1
         # positions, per operator
-        self.of_ways = np.array([end + i for i, end in enumerate(accumulate(links))])
+        self.alternative_genes = np.array([end + i for i, end in enumerate(accumulate(links))])
         self.genes += len(links)
-        self.of_links = np.setdiff1d(np.arange(self.genes), self.of_ways)
+        self.link_genes = np.setdiff1d(np.arange(self.genes), self.alternative_genes)
 
     def draw(self) -> np.ndarray:
         """A plan of the start with a few of its genes changed, so that not everything is timed anew."""
         genome = self.encode(self.start[self.rng.below(len(self.start))])
         for _ in range(1 + self.rng.below(3)):
             at = self.rng.below(self.genes)
-            genome[at] = self.rng.below(256) if at in self.of_ways else 1 - genome[at]
+            genome[at] = self.rng.below(256) if at in self.alternative_genes else 1 - genome[at]
         return self.encode(self.decode(genome))
 
     def encode(self, individual: Individual) -> np.ndarray:
         """See `_Code`."""
         genome = np.zeros(self.genes, np.uint8)
-        genome[self.of_links] = super().encode(individual)
-        for group, way in zip(*individual, strict=True):
-            genome[self.of_ways[next(bits(group))]] = way
+        genome[self.link_genes] = super().encode(individual)
+        for group, taken in zip(*individual, strict=True):
+            genome[self.alternative_genes[next(bits(group))]] = taken
         return genome
 
     def decode(self, genome: np.ndarray) -> Individual:
-        """See `_Code`. A gene that is larger than there are ways counts from the first one on again."""
-        plan, _ = super().decode(genome[self.of_links])
+        """See `_Code`. The gene of an alternative counts modulo the number of alternatives."""
+        plan, _ = super().decode(genome[self.link_genes])
         return plan, tuple(
-            int(genome[self.of_ways[next(bits(group))]]) % len(self.ways(group)) for group in plan
+            int(genome[self.alternative_genes[next(bits(group))]]) % len(self.evaluator(group))
+            for group in plan
         )
 
 
@@ -413,9 +417,9 @@ class _Flip(Mutation):
 
 
 class _Turn(_Flip):
-    """As `_Flip` of the links; and of half of the plans, one group runs in another way."""
+    """`_Flip` of the links of half of the plans; in the others, one group takes another alternative."""
 
-    def __init__(self, code: _CodeOfWays) -> None:
+    def __init__(self, code: _AlternativesCode) -> None:
         super().__init__()
         self.code = code
 
@@ -429,13 +433,13 @@ class _Turn(_Flip):
     ) -> Any:
         changed, code = X.copy(), self.code
         turned = random_state.integers(0, 2, size=len(X)) > 0
-        sites = code.of_ways[random_state.integers(0, len(code.of_ways), size=len(X))]
+        sites = code.alternative_genes[random_state.integers(0, len(code.alternative_genes), size=len(X))]
         values = random_state.integers(0, code.largest + 1, size=len(X))
         changed[turned, sites[turned]] = values[turned]
-        if len(code.of_links):
-            links = Genomes(n_var=len(code.of_links), xl=0, xu=1, vtype=np.uint8)
-            flipped = super()._do(links, X[:, code.of_links], random_state=random_state)
-            changed[np.ix_(~turned, code.of_links)] = flipped[~turned]
+        if len(code.link_genes):
+            links = Genomes(n_var=len(code.link_genes), xl=0, xu=1, vtype=np.uint8)
+            flipped = super()._do(links, X[:, code.link_genes], random_state=random_state)
+            changed[np.ix_(~turned, code.link_genes)] = flipped[~turned]
         return changed
 
 

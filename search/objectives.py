@@ -1,11 +1,10 @@
-"""Plans of few bytes, few cycles, little energy, or a small product of energy and delay; with caps on any of
-them.
+"""Plans of the fewest bytes or cycles, the least energy or energy-delay product, with caps on any of them.
 
 Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a
 `WeightedModel`, finds plans on the convex hull of all figures; a cap becomes a weight (a Lagrange
-multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on ways of
-single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap:
-the bound says by how much at most.
+multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on
+alternatives of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be
+missed under a cap: the bound says by how much at most.
 
 Where something else than bytes is minimised, bytes weigh much at first and then ever less: few groups are of
 interest then, and each plan is the first one of the next search, which drops whatever is no better. So a
@@ -21,15 +20,15 @@ from typing import Literal, NamedTuple, get_args
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.result import Result
-from search.weighted import CostWeights, Run, Ways, WeightedModel
+from search.weighted import CostWeights, Evaluator, Run, WeightedModel
 
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 
 # of an objective that is one figure
 FIGURE: dict[ObjectiveName, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}
-# weight of an objective: a plan's other figures, at a weight of 1, are less together; a multiplier of UNIT
-# counts as much as it does
+# weight of an objective: more than a plan's other figures together, at a weight of 1 each; a multiplier
+# of UNIT counts as much as the objective
 UNIT = 1 << 48
 # by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
 FACTOR = 4
@@ -48,7 +47,7 @@ class Caps(NamedTuple):
     energy_pj: int | None = None
 
     def over(self, figures: Figures) -> Figures:
-        """By how much figures are above the caps."""
+        """Excess of figures over the caps."""
         return Figures(
             *(
                 max(figure - cap, 0) if cap is not None else 0
@@ -57,7 +56,7 @@ class Caps(NamedTuple):
         )
 
     def allow(self, figures: Figures) -> bool:
-        """Whether a plan may take so much."""
+        """Whether figures are within the caps."""
         return not any(self.over(figures))
 
 
@@ -66,62 +65,63 @@ NO_CAPS = Caps()
 
 @dataclass(frozen=True)
 class Objective:
-    """What a plan is to have little of."""
+    """Objective of a plan: a figure to minimise, and caps."""
 
     name: ObjectiveName = "bytes"
     caps: Caps = NO_CAPS
 
     def value(self, figures: Figures) -> int:
-        """What is minimised, in B, cycles, pJ, or pJ x cycles."""
+        """Value to minimise, in bytes, cycles, pJ, or pJ x cycles."""
         return (
             figures.energy_pj * figures.cycles if self.name == "edp" else getattr(figures, FIGURE[self.name])
         )
 
     def order(self, figures: Figures) -> tuple[bool, int, int, int]:
-        """By which plans are compared: below the caps first; of equal values fewer cycles, then fewer
-        bytes.
-        """
+        """Sort key of plans: below the caps first, then by value, cycles and bytes."""
         over = self.caps.over(figures)
         return any(over), sum(over) if any(over) else self.value(figures), figures.cycles, figures.dram_bytes
 
 
 class Choice(NamedTuple):
-    """A plan, and the way of each of its groups."""
+    """A plan, and the alternative of each of its groups."""
 
     figures: Figures
     groups: tuple[int, ...]  # in an executable order
-    ways: tuple[int, ...]  # position in what `Ways` gives
+    alternatives: tuple[int, ...]  # per group: position in what the `Evaluator` returns
 
 
 class SearchOutcome(NamedTuple):
-    """What came of a search."""
+    """Outcome of a search for an objective."""
 
     choice: Choice
-    bound: int  # no plan of this space, of these ways, has a smaller value; 0: nothing is known
+    bound: int  # no plan of this space, of these alternatives, has a smaller value; 0: nothing is known
     last: Result  # of the last search
 
 
-def total(ways: Ways, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
+def total(evaluator: Evaluator, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
     """Figures of a plan."""
-    return sum((ways(group)[k] for group, k in zip(groups, chosen, strict=True)), Figures(0, 0, 0))
+    return sum((evaluator(group)[k] for group, k in zip(groups, chosen, strict=True)), Figures(0, 0, 0))
 
 
-def best_of(ways: Ways, groups: Sequence[int], weights: CostWeights) -> Choice:
-    """A plan of these groups, each in its best way."""
-    chosen = tuple(min(range(len(known)), key=lambda k: weights.of(known[k])) for known in map(ways, groups))
-    return Choice(total(ways, groups, chosen), tuple(groups), chosen)
+def best_of(evaluator: Evaluator, groups: Sequence[int], weights: CostWeights) -> Choice:
+    """A plan of these groups, each in its best alternative."""
+    chosen = tuple(
+        min(range(len(known)), key=lambda k: weights.of(known[k])) for known in map(evaluator, groups)
+    )
+    return Choice(total(evaluator, groups, chosen), tuple(groups), chosen)
 
 
-def first_of(ways: Ways, plans: Iterable[Sequence[int]], weights: CostWeights) -> Sequence[int]:
-    """Of some plans, that of the least weighted sum."""
+def first_of(evaluator: Evaluator, plans: Iterable[Sequence[int]], weights: CostWeights) -> Sequence[int]:
+    """The plan of the least weighted sum, among some."""
     return min(
-        (best_of(ways, groups, weights) for groups in plans), key=lambda choice: weights.of(choice.figures)
+        (best_of(evaluator, groups, weights) for groups in plans),
+        key=lambda choice: weights.of(choice.figures),
     ).groups
 
 
 def optimise(
     model: CostModel,
-    ways: Ways,
+    evaluator: Evaluator,
     least: Sequence[Figures],
     objective: Objective,
     run: Run,
@@ -136,16 +136,16 @@ def optimise(
     `near`: share of its value by which a plan may be above its bound where that ends the search. See
     `WeightedModel` for the others.
     """
-    search = _Search(model, ways, least, objective, run, over, near)
-    search.known.append(best_of(ways, start, _lexical(objective.name)))
+    search = _Search(model, evaluator, least, objective, run, over, near)
+    search.known.append(best_of(evaluator, start, _lexical(objective.name)))
     last = search.descended()
     if last is None or not objective.caps.allow(search.best.figures):
         last = search.capped(last or search.free())
-    return SearchOutcome(spend(ways, objective, search.best), search.bound, last)
+    return SearchOutcome(spend(evaluator, objective, search.best), search.bound, last)
 
 
 def _lexical(name: ObjectiveName) -> CostWeights:
-    """The value first (of a product: the energy), then cycles and bytes."""
+    """Weights by which the value (of a product: the energy) counts first, then cycles and bytes."""
     return CostWeights(1, 1, 0)._replace(**{FIGURE.get(name, "energy_pj"): UNIT})
 
 
@@ -153,16 +153,16 @@ class _Search:
     def __init__(
         self,
         model: CostModel,
-        ways: Ways,
+        evaluator: Evaluator,
         least: Sequence[Figures],
         objective: Objective,
         run: Run,
         over: Callable[[], bool],
         near: float,
     ) -> None:
-        self.model, self.ways, self.least, self.objective, self.run, self.over, self.near = (
+        self.model, self.evaluator, self.least, self.objective, self.run, self.over, self.near = (
             model,
-            ways,
+            evaluator,
             least,
             objective,
             run,
@@ -175,7 +175,7 @@ class _Search:
 
     @property
     def stopped(self) -> bool:
-        """By Ctrl-C, or since the time is over."""
+        """Whether the search was stopped by Ctrl-C, or its time is over."""
         return self.interrupted or self.over()
 
     @property
@@ -193,18 +193,18 @@ class _Search:
     def solve(self, weights: CostWeights) -> tuple[Choice, Result]:
         """The plan of the least weighted sum that the search finds."""
         weighted = self.run(
-            WeightedModel(self.model, self.ways, self.least, weights),
-            first_of(self.ways, [known.groups for known in self.known], weights),
+            WeightedModel(self.model, self.evaluator, self.least, weights),
+            first_of(self.evaluator, [known.groups for known in self.known], weights),
         )
         self.interrupted = self.interrupted or weighted.interrupted
-        choice = best_of(self.ways, weighted.groups, weights)
+        choice = best_of(self.evaluator, weighted.groups, weights)
         self.known.append(choice)
         return choice, weighted
 
     def descended(self) -> Result | None:
-        """With bytes at a multiplier that falls, while there is time, until they are above their cap.
+        """Search with bytes at a falling multiplier, while there is time, until they exceed their cap.
 
-        None where they never are.
+        None where they never do.
         """
         if self.objective.name == "bytes":
             return None
@@ -212,7 +212,7 @@ class _Search:
         return None if light and not self._done else last
 
     def free(self) -> Result:
-        """Without caps."""
+        """Search without caps."""
         name = self.objective.name
         _, result = self.solve(_lexical(name))
         if name != "edp":
@@ -232,7 +232,7 @@ class _Search:
         return result
 
     def capped(self, last: Result) -> Result:
-        """Below the caps: what is capped weighs as little as suffices."""
+        """Search below the caps, each capped figure at the least weight that suffices."""
         caps = self.objective.caps
         for name, cap in zip(Caps._fields, caps, strict=True):
             minimised = FIGURE.get(self.objective.name) == name  # then nothing has less of it
@@ -242,8 +242,9 @@ class _Search:
         return last
 
     def _squeezed(self, name: str, cap: int | None, multiplier: int, least: int) -> tuple[Result, bool]:
-        """Below a cap, with a multiplier that is lowered to the least that suffices, or raised to it;
-        whether even `least` does.
+        """(last result, whether even the multiplier `least` keeps the plan below the cap).
+
+        The multiplier is lowered to the least that suffices, or raised to it.
         """
         last, reached = self._weighed(name, cap, multiplier)
         low = high = multiplier
@@ -265,9 +266,9 @@ class _Search:
         return last, False
 
     def _weighed(self, name: str, cap: int | None, multiplier: int) -> tuple[Result, bool]:
-        """The search with a capped figure at a multiplier, of which UNIT counts as much as the value; whether
-        the plan is below the cap.
+        """(result of the search with a capped figure at a multiplier, whether the plan is below the cap).
 
+        A multiplier of UNIT counts as much as the value.
         The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
         """
         weights = _lexical(self.objective.name)
@@ -284,15 +285,16 @@ class _Search:
         return self.objective.caps.allow(min(self.known, key=lambda choice: value(choice.figures)).figures)
 
 
-def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
-    """The same groups, each in another way where that lowers the value and the caps allow it:
-    what saves most for what it takes first.
+def spend(evaluator: Evaluator, objective: Objective, choice: Choice) -> Choice:
+    """The same groups, in other alternatives where that lowers the value and the caps allow it.
+
+    Greedy: first the change that saves most for what it takes of the room under the caps.
     """
     chosen = choice
     while True:
         better = [
             other
-            for other in _turns(ways, chosen)
+            for other in _turns(evaluator, chosen)
             if objective.order(other.figures) < objective.order(chosen.figures)
         ]
         if not better:
@@ -300,14 +302,16 @@ def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
         chosen = max(better, key=lambda other: _ratio(objective, chosen.figures, other.figures))
 
 
-def _turns(ways: Ways, choice: Choice) -> Iterator[Choice]:
-    """Every plan that differs in the way of one group."""
-    for k, (group, way) in enumerate(zip(choice.groups, choice.ways, strict=True)):
-        before = ways(group)[way]
-        for other, after in enumerate(ways(group)):
-            if other != way:
+def _turns(evaluator: Evaluator, choice: Choice) -> Iterator[Choice]:
+    """Every plan that differs in the alternative of one group."""
+    for k, (group, taken) in enumerate(zip(choice.groups, choice.alternatives, strict=True)):
+        before = evaluator(group)[taken]
+        for other, after in enumerate(evaluator(group)):
+            if other != taken:
                 figures = Figures(*(a - b + c for a, b, c in zip(choice.figures, before, after, strict=True)))
-                yield Choice(figures, choice.groups, (*choice.ways[:k], other, *choice.ways[k + 1 :]))
+                yield Choice(
+                    figures, choice.groups, (*choice.alternatives[:k], other, *choice.alternatives[k + 1 :])
+                )
 
 
 def _ratio(objective: Objective, before: Figures, after: Figures) -> float:

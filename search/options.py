@@ -1,4 +1,4 @@
-"""What a search is given beside a cost model."""
+"""Options of searches."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ Latency = Callable[[int], float]  # (group) -> what running it takes, in any uni
 
 @dataclass(frozen=True, eq=False)
 class SearchOptions:
-    """Options of any search; those behind `partitions` are read by the methods whose row of `METHODS` names
-    them.
-    """
+    """Options of any search; those after `partitions` are for methods whose row of `METHODS` names them."""
 
     time_limit: float | None = None  # seconds, after which the best so far is the result; None: until done
     # asked now and then: once it says so, the search ends as it does by Ctrl-C; it may not change its mind
@@ -32,8 +30,7 @@ class SearchOptions:
     split: Split | None = None  # where groups that do not fit are broken; None: at random
     screen: Screen | None = None  # which groups are worth the price; None: all
     start: tuple[Partition, ...] = ()  # legal plans to begin with
-    # where prices are optimistic (`search.lazy`): asked about the groups of a promising plan; None: prices
-    # are exact
+    # where prices are optimistic (`search.lazy`): settles a promising plan's groups; None: they are exact
     settle: Settle | None = None
     latency: Latency | None = None  # decides doubtful pairs; None: DRAM bytes do
     passes: int | None = None  # over the network, at most; None: until the plan is proven

@@ -1,5 +1,4 @@
-"""Fusion schemes as the randomised searches handle them: drawn, decoded from bits, repaired, priced; legal
-whenever they leave here.
+"""Fusion schemes of the randomised searches: drawn, decoded from genomes, priced, and repaired until legal.
 
 A *link* joins two operators that may be fused directly: a producer and a reader of its map, or two readers of
 one map. A *genome* has one byte per link, 1 = fused and 0 = cut; links are sorted by their later operator. A
@@ -35,19 +34,18 @@ Screen = Callable[[Sequence[int]], Sequence[bool]]
 
 
 class Price(NamedTuple):
-    """What a legal group adds to a plan."""
+    """Price of a legal group in a plan."""
 
     dram_bytes: int
-    # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says
-    # nothing of the fusion
+    # F_beta in bytes; 0 for a group that does not run whole from the buffer: a tile takes what there is, and
+    # says nothing of the fusion
     required_bytes: int
     fused: int  # mask of the links inside it
 
 
 @dataclass
 class RepairPolicy:
-    """How one search breaks groups that do not fit: where `split` says, at random where it says nothing; and
-    how often it did.
+    """How one search breaks groups that do not fit, and how often it did: by `split`, else at random.
 
     A group that `screen` takes for illegal is broken unchecked, unless this search has found it legal before.
     `split` is given illegal groups, and those taken for illegal; the groups that it returns are not screened.
@@ -63,11 +61,11 @@ class RepairPolicy:
 
     @property
     def repairs(self) -> RepairStats:
-        """The counts so far."""
+        """Counts of repairs so far."""
         return RepairStats(self.guided, self.random, self.screened)
 
     def doubted(self, groups: Iterable[int], anywhere: Callable[[int], bool]) -> set[int]:
-        """Those of the groups that are to be broken unchecked; none that is legal `anywhere`."""
+        """The groups to break unchecked, as `screen` says; none that is legal `anywhere`."""
         if self.screen is None:
             return set()
         unsure = [group for group in dict.fromkeys(groups) if group not in self.legal and not anywhere(group)]
@@ -145,7 +143,7 @@ class Partitions:
         return len(self._prices) + len(self._illegal)
 
     def price(self, mask: int) -> Price | None:
-        """What a connected, convex group costs; None if it is not legal."""
+        """Price of a connected, convex group; None if it is not legal."""
         if known := self._prices.get(mask):
             return known
         if mask in self._illegal:
@@ -171,9 +169,7 @@ class Partitions:
         return Price(cost.dram_bytes, cost.required_bytes, fused)
 
     def _may_fit(self, mask: int) -> bool:
-        """False if bounds that never fall as a group grows rule it out:
-        much cheaper than to evaluate a large group.
-        """
+        """False if a monotone lower bound rules the group out: much cheaper than to evaluate it."""
         if mask & (mask - 1) == 0:
             return True
         if mask & ~self.model.compatible[mask.bit_length() - 1]:
@@ -205,11 +201,11 @@ class Partitions:
         return self._needs[mask]
 
     def before(self, operator: int) -> int:
-        """The operator and all that it depends on."""
+        """Mask of the operator and all that it depends on."""
         return self._upto[operator]
 
     def after(self, operator: int) -> int:
-        """The operator and all that depends on it."""
+        """Mask of the operator and all that depends on it."""
         return self._from[operator]
 
     def beside(self, mask: int) -> int:
@@ -228,8 +224,7 @@ class Partitions:
                 return self.parts(first) + self.parts(mask ^ first)
 
     def fit(self, groups: Iterable[int], rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
-        """The same groups, with every illegal one broken into legal ones in its place: as the policy says,
-        else at random.
+        """The groups, each illegal one split in its place into legal ones: as the policy says or at random.
 
         Convex, connected groups in an executable order stay so. A single operator is always legal, so this
         ends.
@@ -343,11 +338,10 @@ class Partitions:
         return [group for group in members if group]
 
     def draw(self, rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
-        """A random legal plan: every link is fused with a probability that is itself drawn, between a half
-        and one.
+        """A random legal plan.
 
-        Below a half, plans are little better than every operator alone; at one, everything is fused and then
-        cut at random.
+        Every link is fused with a probability that is itself drawn, between a half and one. Below a half,
+        plans are little better than every operator alone; at one, everything is fused and then cut at random.
         """
         genome = (rng.bytes(len(self.links)) <= 127 + rng.below(129)).tobytes()
         return self.fit(self.decode(genome), rng, policy)
@@ -359,8 +353,7 @@ class Partitions:
         return price.dram_bytes
 
     def executable(self, groups: Iterable[int]) -> Partition | None:
-        """The groups in an executable order, those with early operators first; None if some wait for one
-        another.
+        """The groups in an executable order, early operators first; None if there is a cyclic dependency.
 
         Whatever is in none of these groups counts as executed before them.
         """

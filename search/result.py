@@ -1,4 +1,4 @@
-"""What every search returns, in one sense whichever it was."""
+"""Results of searches, in the same terms for all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Front = tuple[tuple[int, int, tuple[int, ...]], ...]
 
 
 class RepairStats(NamedTuple):
-    """How often a search broke a group that did not fit, or was taken not to."""
+    """Counts of groups that a search broke as they did not fit, or were taken not to."""
 
     guided: int = 0  # where the given split said
     random: int = 0  # at random: no split was given, or it had nothing to say
@@ -57,8 +57,10 @@ class Result:
 
     @property
     def proof(self) -> Proof:
-        """optimal: no scheme of this space moves less; bound: none moves less than the lower bound;
-        none: there is no bound.
+        """What is proven of the bytes.
+
+        optimal: no scheme of this space moves less; bound: none moves less than the lower bound; none: there
+        is no bound.
         """
         return (
             "optimal"
@@ -70,14 +72,12 @@ class Result:
 
     @cached_property
     def gap(self) -> float:
-        """(bytes - bound) / bound."""
+        """Optimality gap: (bytes - bound) / bound."""
         return (self.dram_bytes - self.lower_bound_bytes) / max(self.lower_bound_bytes, 1)
 
 
 def unfused(model: CostModel, method: str) -> Result:
-    """Every operator alone, which is always legal: what an interrupted search has before it found
-    anything.
-    """
+    """Every operator unfused, which is always legal: the result of a search interrupted before any other."""
     groups = tuple(1 << i for i in range(len(model.dataflow)))
     dram_bytes = sum(cost.dram_bytes for cost in map(model.price, groups) if cost is not None)
     return Result(method, groups, dram_bytes, model.least_bytes, 0, len(groups), 0.0, interrupted=True)

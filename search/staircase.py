@@ -20,7 +20,7 @@ MAX_STEPS = 2_000_000  # steps between states that are kept; more would take gig
 
 
 class Stair(NamedTuple):
-    """From this buffer size on, and until the next stair, the optimal plan moves so many bytes."""
+    """Optimal DRAM bytes from this buffer size on, up to the next stair."""
 
     buffer_bytes: int
     dram_bytes: int
@@ -76,8 +76,9 @@ def staircase(
 def _enumerate(
     model: CostModel, buffer_need: Callable[[int], int], deadline: float
 ) -> tuple[list[int], dict[int, list[_Step]]]:
-    """All states in order of size, and the legal groups that lead on from each,
-    those that need the least buffer first.
+    """(states in order of size, per state: steps by legal groups, smallest buffer first).
+
+    Raises TooMany beyond MAX_STEPS steps, or when the time is over.
     """
     flow = model.dataflow
     levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]

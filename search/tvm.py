@@ -1,6 +1,4 @@
-"""TVM's fusion rules: an operator joins the one that all paths from it lead to,
-if the kinds on the way allow it.
-"""
+"""TVM's fusion rules: an operator joins its post-dominator, if the patterns between them allow it."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ class _Fuser:
                 tree[op] = _Node(parent, tree[parent].depth + 1 if parent >= 0 else 1, pattern)
 
     def _meet(self, a: int, b: int) -> tuple[int, Pattern]:
-        """(first common post-dominator, most complex reading on the way there)."""
+        """(first common post-dominator, most complex pattern on the paths to it)."""
         pattern = ELEMENTWISE
         while a != b:
             if a < 0 or b < 0:
@@ -90,7 +88,7 @@ class _Fuser:
     # -- fusing ----------------------------------------------------------------------------------------------
 
     def visit(self, op: int, phase: int) -> None:
-        """What one phase does with an operator."""
+        """Fuse an operator with its post-dominator, as one phase does."""
         node = self.tree[op]
         if self.kinds[op] is OPAQUE or node.parent < 0 or self.group[op] >> node.parent & 1:
             return
@@ -105,9 +103,7 @@ class _Fuser:
             self._fuse(op, node.parent, INJECTIVE, INJECTIVE)
 
     def _fuse(self, op: int, sink: int, between_at_most: Pattern, sink_at_most: Pattern) -> None:
-        """Fuse an operator, and all between, with its post-dominator,
-        if the groups on the way are so simple, and the whole is legal.
-        """
+        """Fuse an operator, and all between, with its post-dominator, if patterns and legality allow it."""
         between = self.flow.descendants[op] & self.flow.ancestors[sink]
         if self.pattern[sink] > sink_at_most or any(self.pattern[i] > between_at_most for i in bits(between)):
             return

@@ -1,5 +1,4 @@
-"""A cost model in which searches minimise a weighted sum of bytes, cycles and energy, each group in the way
-that gives the least.
+"""A cost model whose value is a weighted sum of bytes, cycles and energy, by each group's best alternative.
 
 Weighted sums find what lies on the convex hull of all plans' figures: the fewest of each, ties broken by
 another, and what a cap on one of them costs in another (`search.objectives`). A product of two, such as
@@ -16,19 +15,19 @@ from lfopt.ir import Cost, Figures
 from lfopt.ops import bits
 from search.result import Result
 
-# (legal group) -> what it takes in each of the ways in which it may run; at least one
-Ways = Callable[[int], Sequence[Figures]]
+# (legal group) -> figures of each alternative that it may run as; at least one
+Evaluator = Callable[[int], Sequence[Figures]]
 
 
 class CostWeights(NamedTuple):
-    """How much a byte, a cycle and a picojoule count: whole numbers."""
+    """Weights of a byte, a cycle and a picojoule: whole numbers."""
 
     dram_bytes: int
     cycles: int
     energy_pj: int
 
     def of(self, figures: Figures) -> int:
-        """The weighted sum."""
+        """Weighted sum of figures."""
         return (
             self.dram_bytes * figures.dram_bytes
             + self.cycles * figures.cycles
@@ -43,7 +42,7 @@ class WeightedModel(Adapted[Floor]):
     """
 
     def __init__(
-        self, model: CostModel[Floor], ways: Ways, least: Sequence[Figures], weights: CostWeights
+        self, model: CostModel[Floor], evaluator: Evaluator, least: Sequence[Figures], weights: CostWeights
     ) -> None:
         """`least`: per operator, what it takes in any group, its bytes aside.
 
@@ -51,7 +50,7 @@ class WeightedModel(Adapted[Floor]):
         """
         assert weights.dram_bytes > 0, weights
         super().__init__(model)
-        self.ways, self.least, self.weights = ways, least, weights
+        self.evaluator, self.least, self.weights = evaluator, least, weights
         self._least = [weights.of(figures) for figures in least]
         # per set of executed operators: bytes that the others move at the least
         self._rest: dict[int, int] = {0: model.least_bytes}
@@ -59,23 +58,24 @@ class WeightedModel(Adapted[Floor]):
         self.least_bytes = weights.dram_bytes * model.least_bytes + sum(self._least)
 
     def price(self, group: int, /) -> Cost | None:
-        """With the value of the best way in place of bytes."""
+        """The model's cost, with the weighted sum of the best alternative in place of its bytes."""
         if group not in self._values:
             cost = self.model.price(group)
             self._values[group] = (
                 None
                 if cost is None
-                else cost._replace(dram_bytes=min(map(self.weights.of, self.ways(group))))
+                else cost._replace(dram_bytes=min(map(self.weights.of, self.evaluator(group))))
             )
         return self._values[group]
 
     def forget(self, group: int) -> None:
-        """Ask for the ways of a group anew."""
+        """Drop the value of a group, so that its alternatives are asked for anew."""
         self._values.pop(group, None)
 
     def at_least(self, group: int, /) -> int:
-        """The value of as many bytes as the group moves in any way,
-        and of what its operators take in any group: no way is looked at.
+        """Lower bound on the weighted sum, without a look at any alternative.
+
+        The value of the fewest bytes that the group can move, and of what its operators take in any group.
         """
         cost = self.model.price(group)
         return 0 if cost is None else self.weights.dram_bytes * cost.dram_bytes + self._own(group)

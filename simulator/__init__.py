@@ -1,3 +1,1 @@
-"""What becomes of a plan: a model of what it costs, an interpreter that carries it out,
-a recount that believes nothing of it.
-"""
+"""Checks of a plan: a cost model, an interpreter of its steps, and an independent recount of its claims."""

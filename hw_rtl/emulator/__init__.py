@@ -1,5 +1,6 @@
-"""Run a program of the accelerator command by command, without cycles: the same bytes in DRAM, the same bytes
-counted, the same errors.
+"""Emulate a program of the accelerator command by command, without cycles.
+
+The bytes in DRAM, the bytes counted and the errors are those of the hardware.
 
 The emulator knows the three queues and what their commands wait for, and can run them in orders that are as
 unfortunate as the waits allow (`QueueOrder`): a program that lacks a wait then gives wrong results. With

@@ -1,4 +1,4 @@
-"""The descriptor table, and what each command does."""
+"""The descriptor table, and the execution of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lfopt.isa.tables import DESCRIPTORS, Error, Opcode, Queue, Space
 
 
 class EmulatedChip:
-    """Runs commands, one by one, on the memory."""
+    """Execution of commands, one by one, on the memory."""
 
     def __init__(self, memory: EmulatedMemory) -> None:
         self.memory = memory
@@ -33,8 +33,9 @@ class EmulatedChip:
             self.memory.hazards.describe(command.descriptor)
 
     def run(self, job: DispatchedJob) -> Writes:
-        """Do all of a load or a store; of a computation, everything but to write the result, which is
-        returned. Raises ProgramError, Hazard.
+        """Run a command; of a computation, return the writes of its result, which are still to be done.
+
+        Raises ProgramError and Hazard. A Fault of the command is raised as a ProgramError.
         """
         d = job.entry.values
         with self._running(job):
@@ -56,7 +57,7 @@ class EmulatedChip:
 
     @contextmanager
     def _running(self, job: DispatchedJob) -> Iterator[None]:
-        """What happens here is a part of that job."""
+        """Context of a running job: hazards are noted for it, a Fault becomes its ProgramError."""
         self.memory.clock += 1
         if self.memory.hazards is not None:
             self.memory.hazards.job = job

@@ -19,7 +19,7 @@ LEAST = -(1 << 31)  # where MAX begins
 
 
 def compute(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> Writes:
-    """All of EXEC but the writing, for rows `row` .. `row + count - 1`.
+    """Execute EXEC for rows `row` .. `row + count - 1`, but for the writes, which are returned.
 
     Raises Fault FIELD, BUFFER; Hazard.
     """
@@ -33,7 +33,7 @@ def compute(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) 
 
 
 def _sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
-    """Finished sums: int64 [row][column][channel], in the range of int32."""
+    """(rows, columns, channels) int64, in the range of int32: finished sums."""
     held = None if d["first"] else held_sums(memory, d, row, count)
     window = OperandWindow.of(d, row, count)
     sums = _of_padding(memory, d, count) if window is None else _of_windows(memory, d, window)
@@ -50,13 +50,13 @@ def _sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) ->
 
 
 def _of_padding(memory: EmulatedMemory, d: Mapping[str, int], count: int) -> np.ndarray:
-    """Sums over windows that see nothing of the operand; ADD, MUL: the first operand."""
+    """(rows, columns, channels) int64: sums over windows in padding alone; ADD, MUL: first operand."""
     start = {Operation.MAX: LEAST, Operation.COPY: d["a_zero"]}.get(Operation(d["operation"]), 0)
     return np.full((count, d["o_width"], result_channels(d, memory.lanes)), start, np.int64)
 
 
 def _of_windows(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
-    """Sums over windows; ADD, MUL: the first operand."""
+    """(rows, columns, channels) int64: sums over windows; ADD, MUL: first operand."""
     operation, zero = Operation(d["operation"]), d["a_zero"]
     if operation is Operation.CONV:
         return _convolved(memory, d, window)
@@ -74,7 +74,7 @@ def _of_windows(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWin
 
 
 def _copied(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
-    """Lanes of each block, from others of the operand's."""
+    """(rows, columns, channels) int64: COPY of lanes within each block."""
     operand = first_operand(memory, d, window, d["out_blocks"], np.int64, d["a_zero"])
     each = window.over(operand)[:, :, 0, 0]
     blocks = each.reshape(*each.shape[:2], d["out_blocks"], memory.lanes)
@@ -100,7 +100,7 @@ def _depthwise(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWind
     matrix, _ = weights(memory, d, window, 1)
     operand = _by_channel(memory, d, window, np.int32, d["a_zero"])
     operand -= d["a_zero"]
-    windows = window.over(operand)  # [row][column][kernel row][kernel column][channel]
+    windows = window.over(operand)  # (rows, columns, kernel rows, kernel columns, channels)
     rows, columns, kernel_rows, kernel_columns, channels = windows.shape
     sums = np.zeros((rows, columns, channels), np.int32)
     product = np.empty_like(sums)
@@ -114,7 +114,7 @@ def _depthwise(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWind
 def _by_channel(
     memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, dtype: type[np.generic], padding: int
 ) -> np.ndarray:
-    """The operand of what takes each channel by itself."""
+    """(rows, columns, channels) of `dtype`: first operand of a channelwise operation."""
     return first_operand(memory, d, window, d["out_blocks"], dtype, padding)[
         ..., : result_channels(d, memory.lanes)
     ]

@@ -1,4 +1,4 @@
-"""Entries of the descriptor table: what is wrong with them, and what they say to a command."""
+"""Entries of the descriptor table: their checks, and their use by commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DescriptorEntry(NamedTuple):
 
 
 def entry_of(command: Command, lanes: int) -> DescriptorEntry:
-    """The entry that a DESCRIBE command makes."""
+    """Entry of a DESCRIBE command."""
     assert command.kind is not None
     values = {name: command.values.get(name, 0) for name in command.layout.by_name}
     problem = (
@@ -34,7 +34,7 @@ def entry_of(command: Command, lanes: int) -> DescriptorEntry:
 
 
 def _transfer_problem(d: Mapping[str, int], lanes: int) -> str:
-    """Why a transfer raises FIELD, or nothing."""
+    """Why a transfer raises FIELD; empty if it does not."""
     if zero := [name for name in ("columns", "blocks", "tail", "slots") if not d[name]]:
         return f"{zero[0]} is 0"
     if d["tail"] > lanes:
@@ -47,7 +47,7 @@ def _transfer_problem(d: Mapping[str, int], lanes: int) -> str:
 
 
 def _computation_problem(d: Mapping[str, int], lanes: int) -> str:
-    """Why a computation raises FIELD whatever its rows, or nothing."""
+    """Why a computation raises FIELD whatever its rows; empty if it does not."""
     if d["operation"] not in list(Operation) or d["scale"] not in list(Scale):
         return f"operation {d['operation']}, scale {d['scale']}"
     operation, whole = Operation(d["operation"]), d["first"] and d["last"]
@@ -77,7 +77,7 @@ def _computation_problem(d: Mapping[str, int], lanes: int) -> str:
 
 
 def _lanes_problem(d: Mapping[str, int], lanes: int) -> str:
-    """What is wrong with the lanes that a computation reads and writes, or nothing."""
+    """Why the lanes that a computation reads and writes raise FIELD; empty if they do not."""
     if d["operation"] == Operation.COPY and d["lanes"]:
         steps = d["lanes"] - 1
         if any(d[f"{letter}_lane"] + d[f"{letter}_lane_step"] * steps >= lanes for letter in "ao"):
@@ -91,8 +91,8 @@ def _lanes_problem(d: Mapping[str, int], lanes: int) -> str:
         alone = d["out_blocks"] == 1 and d["first"] and d["last"] and d["o_lane"] < d["out_tail"]
         if d["o_lane"] and not alone:
             return (
-                f"the first output channel in lane {d['o_lane']}; accepted: of one block, whose sums are "
-                "not held"
+                f"the first output channel in lane {d['o_lane']}; "
+                "accepted: of one block, whose sums are not held"
             )
     return ""
 

@@ -1,6 +1,4 @@
-"""What the sequencer hands out: commands with the numbers of their turn, the entry they name,
-and what they wait for.
-"""
+"""Jobs that the sequencer dispatches: commands with their values, the entry they name, and their waits."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from lfopt.isa.tables import MOVING, NO_WAIT, RUN, Error, Kind, Queue
 
 
 def dispatched(chip: EmulatedChip, commands: Sequence[Command]) -> Iterator[DispatchedJob | Command]:
-    """Jobs, and DESCRIBE commands, which take effect when the next one is asked for.
+    """Jobs and DESCRIBE commands in program order; a DESCRIBE takes effect when the next is asked for.
 
     Raises ProgramError DESCRIPTOR.
     """
@@ -42,5 +40,5 @@ def dispatched(chip: EmulatedChip, commands: Sequence[Command]) -> Iterator[Disp
 
 
 def _numbers(values: Mapping[str, int]) -> Mapping[str, int]:
-    """The numbers of a command in this turn, cut to the bits of their fields as hardware does."""
+    """Values of a command in this iteration, truncated to the bits of their fields as in hardware."""
     return {"count": values["count"], **{name: values[name] & RUN.by_name[name].most for name in MOVING}}

@@ -16,7 +16,10 @@ from lfopt.isa.tables import FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale
 
 
 def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
-    """The result of these sums, int64 [row][column][channel], row by row. Raises Fault BUFFER, Hazard."""
+    """Writes of the result, row by row, of sums (rows, columns, channels) int64.
+
+    Raises Fault BUFFER, Hazard.
+    """
     count, width, channels = sums.shape
     blocks, lanes = d["out_blocks"], memory.lanes
     results = np.zeros((count, width, blocks * lanes), np.uint8)
@@ -33,7 +36,7 @@ def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: 
 
 
 def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:
-    """Which lanes of each block are written: bool [block][lane]. The others stay as they are."""
+    """(blocks, lanes) bool: lanes that are written; the others stay as they are."""
     enabled = np.ones((d["out_blocks"], lanes), bool)
     if d["operation"] == Operation.COPY and d["lanes"]:
         enabled[:] = False
@@ -45,7 +48,7 @@ def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:
 
 
 def held_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
-    """These sums, int64 [row][column][channel], as they are held: int32, row by row."""
+    """Writes of partial sums as int32, row by row, of sums (rows, columns, channels) int64."""
     count, width, channels = sums.shape
     blocks, lanes = d["out_blocks"], memory.lanes
     padded = np.empty((count, width, blocks * lanes), "<i4")
@@ -57,7 +60,7 @@ def held_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np
 
 
 def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarray:
-    """Sums as the bytes that are written."""
+    """(rows, columns, channels) uint8: sums after bias, scale, clamp and table."""
     channels = sums.shape[2]
     if d["has_bias"]:
         patch = Patch(d["bias"], -(-4 * channels // memory.lanes))
@@ -81,7 +84,7 @@ def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> n
 def _factors(
     memory: EmulatedMemory, row: int, blocks: int, channels: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(multipliers, shifts, what rounds) of all channels: int64.
+    """(multipliers, shifts, rounding terms), (channels,) int64 each.
 
     Shifts of 0 and 63 are done, not refused, as in hardware.
     """
@@ -102,5 +105,5 @@ def _factors(
 
 
 def wrapped(sums: np.ndarray) -> np.ndarray:
-    """Sums cut to int32, as hardware does: int64."""
+    """int64, same shape as sums: sums wrapped to int32, as in hardware."""
     return sums.astype(np.int32).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Run a program on a DRAM, and say what it has done."""
+"""Emulation of a program on a DRAM image: contents afterwards, bytes and commands counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lfopt.isa.tables import BEAT_BYTES, TABLE_BYTES, WINDOW, WORD_BYTES, Class,
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """What a program has done."""
+    """Outcome of an emulation."""
 
     memory: np.ndarray  # DRAM afterwards, uint8
     # bytes that crossed the memory port; of INSTRUCTION, every word up to HALT once
@@ -42,7 +42,7 @@ def emulate(
     check: bool = False,
     queue_depth: int | None = None,
 ) -> Emulation:
-    """Run a program on a DRAM of these bytes, which stay as they are; the result has its own.
+    """Run a program on a DRAM image, memory (bytes,) uint8, which stays as it is; the result has its own.
 
     Regions are (first byte, first byte behind) that may be read, or written: all of the memory unless said.
     `rng` makes the garbage on chip and the order RANDOM (default: seed 0). `queue_depth` bounds the commands
@@ -50,7 +50,7 @@ def emulate(
     farther than hardware does.
 
     Raises ProgramError for what stops the accelerator, Hazard (with `check`), and ValueError for arguments
-    that make no sense.
+    that make no sense: the shape or type of `memory`, lanes, the size of the buffer.
     """
     if (
         lanes <= 0

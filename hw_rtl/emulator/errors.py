@@ -1,4 +1,4 @@
-"""What stops the accelerator, or shows that a program lacks a wait."""
+"""Errors that stop the accelerator, and hazards of programs that lack a wait."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from lfopt.isa.tables import Error, Queue
 
 
 class ProgramError(ValueError):
-    """The accelerator would stop with an error."""
+    """An error with which the accelerator would stop."""
 
     def __init__(self, code: Error, queue: Queue, index: int, text: str) -> None:
         super().__init__(f"{queue.name} command {index}: {code.name}: {text}")
         self.code = code
         self.queue = queue
-        # commands of that queue before the one at fault, loops unrolled; of the sequencer: words that it ran
-        # before
+        # commands of that queue before the one at fault, loops unrolled; of the sequencer: words run before
         self.index = index
 
 
 class Hazard(ValueError):
-    """Two commands touch the same word, one of them writes it, and no wait orders them;
-    or a word is read that nothing has written.
+    """Data race or uninitialised read.
+
+    Two commands touch the same word, one of them writes it, and no wait orders them; or a word is read that
+    nothing has written.
     """
 
 
 class Fault(Exception):
-    """An error, whose place the caller knows: it makes a ProgramError of it."""
+    """An error without its place; the caller knows it and raises a ProgramError instead."""
 
     def __init__(self, code: Error, text: str) -> None:
         super().__init__(text)

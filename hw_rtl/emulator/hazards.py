@@ -19,13 +19,13 @@ class Accesses(NamedTuple):
     """The last commands that touched each unit of a memory."""
 
     unit: str  # what the memory consists of
-    read: np.ndarray  # int32 [queue][unit]: 1 + index of the last command that read it
+    read: np.ndarray  # (queues, units) int32: 1 + index of the last command that read it
     written: np.ndarray  # the same, of commands that wrote it
     random: bool  # it begins as random bytes, that nobody may read
 
     @classmethod
     def none(cls, unit: str, size: int, random: bool) -> Accesses:
-        """Those of a memory that nothing has touched."""
+        """Accesses of a memory that no command has touched."""
         return cls(unit, np.zeros((3, size), np.int32), np.zeros((3, size), np.int32), random)
 
 
@@ -48,13 +48,13 @@ class Hazards:
         # by entry: 1 + index of each queue's last command that names it
         self.named: dict[int, list[int]] = {}
         self.dispatcher: Sequence[int] = NONE  # commands finished whatever is dispatched next
-        # int32, by word: 1 + the last block of its result for which the running computation reads it; 0: it
-        # does not
+        # (words,) int32: 1 + the last block of the result for which the running computation reads the word;
+        # 0: it does not read it
         self.wanted = np.zeros(words, np.int32)
         self.operands: list[Patch] = []  # what the running computation has read
 
     def dispatch(self, queue: int, targets: Sequence[int], descriptor: int) -> tuple[int, ...]:
-        """Commands of each queue that are finished when this one starts."""
+        """Commands per queue that are finished when this one starts."""
         known = self.known[queue]
         finished = self._closed(_most(self.dispatcher, known[-1] if known else NONE, targets))
         known.append(finished)
@@ -66,7 +66,7 @@ class Hazards:
         self.dispatcher = self._closed(_most(self.dispatcher, self.named.get(descriptor, NONE)))
 
     def _closed(self, counts: Sequence[int]) -> tuple[int, ...]:
-        """What is finished if so many commands of each queue are."""
+        """Transitive closure: commands per queue that are finished if `counts` of each are."""
         return _most(counts, *(self.known[queue][count - 1] for queue, count in enumerate(counts) if count))
 
     def touch(self, accesses: Accesses, patch: Patch, *, writes: bool) -> None:
@@ -86,8 +86,8 @@ class Hazards:
             ever = written[0] | written[1] | written[2]
             if not ever.all():
                 raise Hazard(
-                    f"{_name(job.queue, job.index)} reads {unit} {patch.first(ever == 0)}, which nothing has "
-                    "written"
+                    f"{_name(job.queue, job.index)} reads {unit} {patch.first(ever == 0)}, "
+                    "which nothing has written"
                 )
         (written[job.queue] if writes else patch.entries(accesses.read[job.queue]))[...] = job.index + 1
 
@@ -99,15 +99,16 @@ class Hazards:
             raise Hazard(f"{this} {does[0]} a {unit} that {that} {does[1]}, and no wait orders them: {where}")
 
     def read_operand(self, patch: Patch, *, by_block: bool) -> None:
-        """Note that the running computation reads words, block by block of its result or up to its end."""
+        """Note that the running computation reads words: for the block of that number, or up to its end."""
         seen = patch.entries(self.wanted)
         np.maximum(seen, _numbers(patch) if by_block else ALL_BLOCKS, out=seen)
         self.operands.append(patch)
 
     def write_result(self, patches: Sequence[Patch], end: int) -> None:
-        """Note where the running computation puts its result.
+        """Note where the running computation writes its result.
 
-        Its first blocks are written while it reads for the next. Raises Hazard.
+        Its first blocks are written while it reads for the next. Raises Hazard where it overwrites an
+        operand.
         """
         for patch in patches:
             if patch.last < end:
@@ -122,12 +123,12 @@ class Hazards:
 
 
 def _most(*counts: Sequence[int]) -> tuple[int, ...]:
-    """The greatest of several counts, by queue."""
+    """Per queue: the greatest of several counts."""
     return tuple(map(max, zip(*counts, strict=True)))
 
 
 def _numbers(patch: Patch) -> np.ndarray:
-    """1 + the number of the block: [block][1]."""
+    """(blocks, 1) int64: 1 + the number of the block."""
     return np.arange(1, patch.blocks + 1)[:, None]
 
 

@@ -1,4 +1,4 @@
-"""Commands of the three queues, with all that they need to run."""
+"""Jobs: dispatched commands of the three queues, with all that they need to run."""
 
 from __future__ import annotations
 

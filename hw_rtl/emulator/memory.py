@@ -1,6 +1,4 @@
-"""DRAM and the words on chip: what they hold, what has been read and written, and what has been made of
-it.
-"""
+"""DRAM and the memories on chip: contents, bytes read and written, and cached results."""
 
 from __future__ import annotations
 
@@ -74,21 +72,22 @@ class EmulatedMemory:
                 self.hazards.read_operand(patch, by_block=by_block)
 
     def get(self, patch: Patch, space: Space, *, by_block: bool = False) -> np.ndarray:
-        """Read words: uint8 [block][column][lane], no copy. Raises Fault BUFFER, Hazard."""
+        """(blocks, columns, lanes) uint8: the words of a patch, no copy. Raises Fault BUFFER, Hazard."""
         self.touch(patch, space, writes=False, by_block=by_block)
         return patch.words(self.bytes, self.lanes)
 
     def put(self, patch: Patch, space: Space, values: np.ndarray, lanes: np.ndarray | None = None) -> None:
-        """Write words, or some of their lanes: uint8, and bool, [block][column][lane].
+        """Write words of a patch: values (blocks, columns, lanes) uint8.
 
-        Raises Fault BUFFER, Hazard.
+        `lanes`: bool, broadcast to that shape, the lanes that are written; None: all. Raises Fault BUFFER,
+        Hazard.
         """
         self.touch(patch, space, writes=True)
         np.copyto(patch.words(self.bytes, self.lanes), values, where=True if lanes is None else lanes)
         patch.entries(self.changed)[...] = self.clock
 
     def cached(self, key: tuple[object, ...], patches: Sequence[Patch], compute: Callable[[], T]) -> T:
-        """What `compute` makes of those words, computed anew only if they have changed."""
+        """The result of `compute` on the words of patches, computed anew only if they have changed."""
         known = self.cache.pop(key, None)
         if known is None or any(int(patch.entries(self.changed).max()) > known[0] for patch in patches):
             known = (self.clock, compute())

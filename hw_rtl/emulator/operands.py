@@ -1,6 +1,4 @@
-"""What a computation reads from the buffer row by row:
-its operands, and the sums that earlier ones have left.
-"""
+"""Operands of a computation, read from the buffer row by row, and partial sums of earlier ones."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ def first_operand(
     dtype: type[np.generic],
     padding: int,
 ) -> np.ndarray:
-    """The part of the operand that a command needs:
-    [row][column][channel of whole blocks], raw values, padding where there is none.
-    """
+    """(rows, columns, channels of whole blocks) of `dtype`: raw values of a window, `padding` outside."""
     rows, columns = window.rows, window.columns
     operand = np.empty((rows.size, columns.size, blocks, memory.lanes), dtype)
     if rows.padded(d["a_height"]) or columns.padded(d["a_width"]):
@@ -50,9 +46,7 @@ def first_operand(
 
 
 def second_operand(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
-    """The second operand of ADD and MUL, for these rows: int64 [row][column][channel], zero point
-    subtracted.
-    """
+    """(rows, columns, channels) int64: second operand of ADD and MUL, zero point subtracted."""
     columns = 1 if d["b_vector"] else d["o_width"]
     stored = byte_type(d["b_unsigned"])
     operand = np.empty((count, columns, d["out_blocks"], memory.lanes), np.int64)
@@ -63,7 +57,7 @@ def second_operand(memory: EmulatedMemory, d: Mapping[str, int], row: int, count
 
 
 def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
-    """Sums that earlier commands have left: int64 [row][column][channel]."""
+    """(rows, columns, channels) int64: partial sums of earlier commands."""
     width, blocks, lanes = d["o_width"], d["out_blocks"], memory.lanes
     sums = np.empty((count, width, blocks, lanes), np.int64)
     for y in range(count):
@@ -75,14 +69,14 @@ def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int
 
 
 def b_patch(d: Mapping[str, int], row: int, columns: int) -> Patch:
-    """A row of the second operand, or of held sums."""
+    """Words of a row of the second operand, or of partial sums."""
     return Patch(
         d["b_base"] + row % d["b_slots"] * d["b_slot_words"], columns, d["out_blocks"], d["b_block_words"]
     )
 
 
 def byte_type(unsigned: int) -> type[np.uint8] | type[np.int8]:
-    """The type of operands and weights."""
+    """Type of the bytes of an operand or of weights."""
     return np.uint8 if unsigned else np.int8
 
 

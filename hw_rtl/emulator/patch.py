@@ -1,4 +1,4 @@
-"""Say which words of a memory something touches."""
+"""Patches: the words of a memory that an access touches."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class Patch(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Greatest word."""
+        """Number of the last word."""
         return self.start + (self.blocks - 1) * self.block_words + (self.columns - 1) * self.step
 
     def entries(self, table: np.ndarray) -> np.ndarray:
-        """What a table, int32 [word], says of these words: [block][column], no copy."""
+        """(blocks, columns) int32: entries of these words in a table (words,) int32, no copy."""
         start, columns, blocks, block_words, step = self
         return np.ndarray((blocks, columns), np.int32, table, start * 4, (block_words * 4, step * 4))
 
     def words(self, content: np.ndarray, lanes: int) -> np.ndarray:
-        """These words of a memory, uint8 [word * lanes + lane]: [block][column][lane], no copy."""
+        """(blocks, columns, lanes) uint8: these words of content (words x lanes,) uint8, no copy."""
         start, columns, blocks, block_words, step = self
         return np.ndarray(
             (blocks, columns, lanes), np.uint8, content, start * lanes, (block_words * lanes, step * lanes, 1)
         )
 
     def first(self, marked: np.ndarray) -> int:
-        """The first of these words that is marked: bool [block][column]."""
+        """Number of the first of these words that is marked, by marked (blocks, columns) bool."""
         block, column = (int(places[0]) for places in np.nonzero(marked))
         return self.start + block * self.block_words + column * self.step
 
 
-# words, what they get: uint8 [block][column][lane], and which lanes; None: all
+# words, their values (blocks, columns, lanes) uint8, and the lanes that are written; None: all
 Writes = Sequence[tuple[Patch, np.ndarray, np.ndarray | None]]

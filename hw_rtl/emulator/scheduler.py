@@ -18,7 +18,7 @@ STRETCH = 8  # steps for which order RANDOM keeps to a preference, on average
 
 
 class QueueOrder(Enum):
-    """In which order the commands of different queues run. All but PROGRAM keep to the waits alone."""
+    """Order between commands of different queues; all but PROGRAM keep to the waits alone."""
 
     PROGRAM = "program"  # one after the other, as they stand
     EAGER_LOADS = "eager loads"  # loads as early as they may, then computations; stores last
@@ -59,7 +59,7 @@ class Scheduler:
         )
 
     def run(self, commands: Sequence[Command]) -> None:
-        """Run everything. Raises ProgramError, Hazard."""
+        """Run all commands in this order. Raises ProgramError, Hazard."""
         rng = self.chip.memory.rng
         coming = dispatched(self.chip, commands)
         what = next(coming, None)

@@ -36,7 +36,7 @@ def source_of(program: bytes) -> ProgramSource:
     """The commands up to HALT or to the first word at fault.
 
     All faults of words and loops stand at fixed places. A fault inside a loop is met in the loop's first
-    turn: what is before it runs once, and the loops that are still open then are left out.
+    iteration: what is before it runs once, and the loops that are still open then are left out.
     """
     commands, fault = _decoded(program)
     kept: list[Command] = []
@@ -70,8 +70,9 @@ def source_of(program: bytes) -> ProgramSource:
 
 
 def _loop_fault(command: Command, first_words: Sequence[int], end: int) -> Fault | None:
-    """What is wrong with the loops at this command, whose last word is `end` - 1,
-    inside loops that begin at those words.
+    """Fault of the loops at this command, or None.
+
+    `first_words`: where the loops begin that it is in, outermost first; `end`: the word after the command.
     """
     if first_words and end - first_words[0] > LOOP_WORDS:
         return Fault(Error.LOOP, f"the loop at word {first_words[0]} has more than {LOOP_WORDS} words")
@@ -89,7 +90,7 @@ def _loop_fault(command: Command, first_words: Sequence[int], end: int) -> Fault
 
 
 def _decoded(program: bytes) -> tuple[list[Command], Fault | None]:
-    """The commands up to the first word that is none, and what is wrong with that."""
+    """(commands up to the first malformed word, its fault or None)."""
     try:
         return decode(program), None
     except BadProgram:
@@ -113,7 +114,7 @@ def _decoded(program: bytes) -> tuple[list[Command], Fault | None]:
 
 
 def _word_error(words: bytes, opcode: int, size: int) -> Error:
-    """What is wrong with the words of one command."""
+    """Error of the malformed words of one command."""
     if opcode not in list(Opcode):
         return Error.OPCODE
     head_bytes = WORDS[Opcode(opcode)].bits // 8
@@ -130,7 +131,7 @@ def _word_error(words: bytes, opcode: int, size: int) -> Error:
 
 
 def _size(opcode: int) -> int:
-    """Words of a command; 1 for what is no opcode."""
+    """Words of a command; 1 for an unknown opcode."""
     if opcode not in list(Opcode):
         return 1
     return WORDS[Opcode(opcode)].bits // WORD_BITS + PAYLOAD_WORDS * (opcode == Opcode.DESCRIBE)

@@ -78,7 +78,7 @@ def _copy_row(
 def _pieces(
     memory: EmulatedMemory, d: Mapping[str, int], address: int, blocks: int, piece_bytes: int, store: bool
 ) -> np.ndarray:
-    """Pieces of DRAM, one a block, counted: uint8 [block][byte], no copy.
+    """(blocks, bytes) uint8: pieces of DRAM, one a block, counted, no copy.
 
     Raises Fault REGION, BUS; Hazard.
     """

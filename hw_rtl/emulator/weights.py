@@ -20,9 +20,9 @@ KEY = "operation w_base w_block_bytes out_blocks out_tail o_lane b_zero b_unsign
 def weights(
     memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, depth: int
 ) -> tuple[np.ndarray, type[np.generic]]:
-    """Weights of the kernel rows that are not skipped: ([kernel row, kernel column, input channel][output
-    channel], their type).
+    """(weights (kernel rows x kernel columns x input channels, output channels), their dtype).
 
+    Of the kernel rows that are not skipped, in that order.
     The zero point is subtracted. The type is the shortest of floats in which no sum of products with this
     operand is rounded; DEPTHWISE: int32.
     """
@@ -56,7 +56,7 @@ def weights(
 
 
 def _patch_of_bytes(start: int, size: int, lanes: int) -> Patch:
-    """The words in which those bytes lie."""
+    """Words of the buffer that hold these bytes."""
     first = start // lanes
     return Patch(first, (start + size - 1) // lanes - first + 1)
 

@@ -23,7 +23,7 @@ class WindowAxis(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether the array is a stretch of the operand."""
+        """Whether the array is a contiguous part of the operand, which windows share."""
         return self.dilation == 1 and self.stride <= self.kernel
 
     @property
@@ -48,7 +48,7 @@ class WindowAxis(NamedTuple):
                 yield k, self.kernel, self.first + k * self.dilation, self.stride, self.outputs
 
     def inside(self, length: int) -> Iterator[tuple[slice, range]]:
-        """(entries, places) that are no padding."""
+        """(entries of the array, places in the operand) of each sequence that is no padding."""
         for entry, entry_step, place, place_step, number in self._pieces():
             begin = max(0, -(place // place_step))
             end = min(number, -((place - length) // place_step))
@@ -60,7 +60,7 @@ class WindowAxis(NamedTuple):
                 )
 
     def padded(self, length: int) -> bool:
-        """Whether there is any padding."""
+        """Whether any window reaches into padding."""
         return (
             self.first < 0
             or self.first + (self.outputs - 1) * self.stride + (self.kernel - 1) * self.dilation >= length
@@ -92,7 +92,10 @@ class OperandWindow(NamedTuple):
         return cls(rows, columns, first, end - first)
 
     def over(self, operand: np.ndarray) -> np.ndarray:
-        """What every window sees: [row][column][kernel row][kernel column][channel], no copy."""
+        """(rows, columns, kernel rows, kernel columns, channels): the windows, no copy.
+
+        `operand`: (entries of rows, entries of columns, channels).
+        """
         by_row, by_column, by_channel = operand.strides
         shape = (
             self.rows.outputs,

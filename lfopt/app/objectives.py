@@ -185,5 +185,5 @@ def _figures(
 
 
 def _take(ways: GroupFigures, choice: Choice) -> None:
-    for group, k in zip(choice.groups, choice.ways, strict=True):
+    for group, k in zip(choice.groups, choice.alternatives, strict=True):
         ways.take(group, k)

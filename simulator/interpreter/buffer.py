@@ -1,4 +1,4 @@
-"""The on-chip buffer of an execution: bytes with addresses, and what lies in them."""
+"""The on-chip buffer of an execution: rows of maps and blocks of constants at byte addresses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class HeldBlock:
 
 
 class RowRun(NamedTuple):
-    """Rows in slots, one after the other."""
+    """Consecutive rows in consecutive slots."""
 
     first: int  # row
     slot: int  # of the first row
@@ -58,15 +58,13 @@ class RowRun(NamedTuple):
 
     @property
     def slots(self) -> slice:
-        """All of them."""
+        """The slots."""
         return slice(self.slot, self.slot + self.height)
 
 
 @dataclass(eq=False, slots=True)
 class RingBuffer:
-    """The same part of every row of a map, in the slots of a place:
-    row r in slot (r + shift) modulo their number.
-    """
+    """Rows of a map, the same part of each, in a place: row r in slot (r + shift) modulo their number."""
 
     name: str
     frame: Box  # the part of a row; (0, 1) along the axis of rows
@@ -85,7 +83,7 @@ class RingBuffer:
     def empty(
         cls, name: str, frame: Box, axis: int | None, shift: int, row_bytes: int, slots: int, dtype: np.dtype
     ) -> RingBuffer:
-        """One that holds no rows."""
+        """A ring without rows."""
         shape = box_shape(frame)
         size = (slots, *shape) if axis is None else (*shape[:axis], slots, *shape[axis + 1 :])
         return cls(
@@ -93,14 +91,17 @@ class RingBuffer:
         )
 
     def holds(self, run: RowRun) -> bool:
-        """Whether it holds these rows."""
+        """Whether the ring holds these rows."""
         first, slot, count = run
         return (
             self.rows[slot] == first if count == 1 else self.rows[run.slots] == [*range(first, first + count)]
         )
 
     def read(self, part: Box, first: int, stop: int) -> np.ndarray | None:
-        """A part of rows, a view where they lie one after the other; None if not all of it is here."""
+        """(extents of `part`, with rows `first` to `stop` - 1) values; None if any of them is missing.
+
+        A view where the rows lie one after the other.
+        """
         slots = len(self.rows)
         if stop - first > slots or not (part == self.frame or within(part, self.frame)):
             return None
@@ -116,7 +117,7 @@ class RingBuffer:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=self.axis)
 
     def take(self, run: RowRun, part: Box, now: int) -> None:
-        """Hold these rows from now on, of which this part comes first."""
+        """Hold these rows from now on; `part` of them is written next, the rest is invalid until then."""
         rows = range(run.first, run.first + run.height)
         if self.valid is None and part != self.frame:
             self.valid = np.ones(self.values.shape, bool)
@@ -132,24 +133,24 @@ class RingBuffer:
         self.rows[run.slots] = rows
 
     def write(self, run: RowRun, part: Box, values: np.ndarray, valid: np.ndarray | None = None) -> None:
-        """Write a part of rows that it holds; `valid`: which elements of it, if not all."""
+        """Write values (extents of the part) of rows that it holds; `valid`: same shape, bool; None: all."""
         index = self._index(part, run)
         self.values[index] = values
         if self.valid is not None:
             self.valid[index] = True if valid is None else valid
 
     def join(self, run: RowRun, other: RingBuffer) -> None:
-        """Write what another ring has in the same slots, a part of the same rows."""
+        """Copy the values of another ring: a part of the same rows, in the same slots."""
         index = other._index(other.frame, run)
         self.write(run, other.frame, other.values[index], None if other.valid is None else other.valid[index])
 
     def drop(self, first: int, stop: int) -> bool:
-        """Hold nothing more in these slots. Whether that was the last that it held."""
+        """Drop the rows in these slots; whether the ring is empty then."""
         self.rows[first:stop] = [NOTHING] * (stop - first)
         return self.rows.count(NOTHING) == len(self.rows)
 
     def _index(self, part: Box, run: RowRun) -> Index:
-        """Where a part of rows is in `values`."""
+        """Index of a part of rows in `values`."""
         inside = (slice(None),) * len(part) if part == self.frame else slices(part, self.frame)
         return (run.slot, *inside) if self.axis is None else _along(self.axis, run.slots, inside)
 
@@ -207,12 +208,12 @@ class Buffer:
 
     @property
     def peak_bytes(self) -> int:
-        """End of the highest place of the buffer that held something."""
+        """Bytes up to the end of the highest place of the buffer that held something."""
         return self._peaks["buffer"]
 
     @property
     def weight_peak_bytes(self) -> int:
-        """The same of a weight buffer; 0: there is none."""
+        """Bytes up to the end of the highest place of the weight buffer; 0: there is none."""
         return self._peaks.get("weight buffer", 0)
 
     @property
@@ -221,7 +222,7 @@ class Buffer:
         return int(self._touched[: self.ends["buffer"]].sum())
 
     def knows(self, name: str) -> bool:
-        """Whether anything ever came here under this name."""
+        """Whether rows of a map of this name were ever written."""
         return name in self._by_name
 
     # -- claims ----------------------------------------------------------------------------------------------
@@ -233,18 +234,18 @@ class Buffer:
         return self.places[place]
 
     def _occupy(self, place: int, size: int, offset: int = 0, *, constant: bool = False) -> Place:
-        """A place, a slot of which has room for so many bytes."""
+        """The place of this number, checked to have room for `size` bytes at `offset` of a slot."""
         where = self._place(place)
         if offset < 0 or offset + size > where.slot_bytes:
             raise Overrun(
-                f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place "
-                f"{where.name!r}"
+                f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes "
+                f"in place {where.name!r}"
             )
         store = self.hardware.store_of(where.purpose)
         if self._apart and constant != (store == "weight buffer"):
             raise Overrun(
-                f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, which "
-                f"lies in the {store}"
+                f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, "
+                f"which lies in the {store}"
             )
         self._peaks[store] = max(self._peaks[store], self._given[place].end)
         return where
@@ -271,7 +272,7 @@ class Buffer:
                 self._end_rows(rival, begin, end)
 
     def _end_rows(self, place: int, start: int, stop: int, but: RingBuffer | None = None) -> None:
-        """Rows in a place that overlap these bytes are gone, those of one ring excepted."""
+        """Drop the rows in a place that overlap these bytes, but for those of one ring."""
         where = self.places[place]
         for key, ring in [*self._rings[place].items()]:
             # slot whose row ends behind `start`
@@ -286,7 +287,7 @@ class Buffer:
                 self._by_name[ring.name].remove(ring)
 
     def _end_blocks(self, start: int, stop: int) -> None:
-        """Blocks of constants that overlap these bytes are gone."""
+        """Drop the blocks of constants that overlap these bytes."""
         at = max(bisect_left(self._starts, (start, NOTHING)) - 1, 0)
         while at < len(self._starts) and self._starts[at][0] < stop:
             number = self._starts[at][1]
@@ -299,7 +300,7 @@ class Buffer:
     # -- rows of maps ----------------------------------------------------------------------------------------
 
     def _row_bytes(self, part: Box, *, sums: bool) -> int:
-        """Bytes of a part of a row."""
+        """Bytes of a part of a row, as a map or as sums."""
         if (part, sums) not in self._sizes:
             size = self.hardware.row_bytes(Tensor("", box_shape(part), ""))
             self._sizes[part, sums] = self.hardware.sums_bytes(size) if sums else size
@@ -317,12 +318,13 @@ class Buffer:
         sums: bool = False,
         together: bool = False,
     ) -> None:
-        """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take
-        the bytes of accumulators.
+        """Write a box of a map, row by row, into the slots from `number` on.
 
-        A slot that has room for whole rows takes every part of one where it belongs. Else a part joins what
-        the slot holds of its row, if there is room for both, or takes its place. `together`: no row may take
-        the slot of another.
+        `values`: (extents of the box); `shape`: of the map. Partial sums (`sums`) take the bytes of
+        accumulators. A slot that has room for whole rows takes every part of one where it belongs. Else a
+        part joins what the slot holds of its row, if there is room for both, or takes its place. `together`:
+        no row may take the slot of another. Raises Overrun for more rows than slots then, or bytes that do
+        not fit.
         """
         axis = row_axis(shape)
         first, stop = (0, 1) if axis is None else box[axis]
@@ -399,7 +401,10 @@ class Buffer:
         ]
 
     def read_rows(self, name: str, box: Box) -> np.ndarray:
-        """A box of a map (or partial sums), of rows that are all here. Not to be written to."""
+        """(extents of the box) values of a map or of partial sums, not to be written to.
+
+        Raises NotOnChip where a row is missing.
+        """
         change = self._changes.get(name, 0)
         when, what, values = self._read.get(name, (NOTHING, (), None))
         if when == change and what == box and values is not None:
@@ -418,7 +423,7 @@ class Buffer:
 
     @staticmethod
     def _read_row(rings: list[RingBuffer], name: str, part: Box, row: int) -> np.ndarray:
-        """A part of a row, where it was written to last."""
+        """A part of a row, from the ring that it came to last."""
         versions = [
             (ring.since[(row + ring.shift) % len(ring.rows)], values)
             for ring in rings
@@ -433,7 +438,7 @@ class Buffer:
     def write_block(
         self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int
     ) -> None:
-        """Write a block of a constant into a slot."""
+        """Write a block of a constant, values (extents of the box), into a slot; `size`, `offset`: bytes."""
         where = self._occupy(place, size, offset, constant=True)
         start = where.address + number % where.slots * where.slot_bytes + offset
         self._claim(place, start, size)
@@ -445,7 +450,7 @@ class Buffer:
         self._blocks[name] = [*(other for other in self._blocks.get(name, ()) if other.alive), block]
 
     def read_block(self, name: str, box: Box) -> np.ndarray:
-        """A part of a constant that is here."""
+        """(extents of the box) values of a constant on chip. Raises NotOnChip if no block has all of them."""
         for block in reversed(self._blocks.get(name, [])):
             if block.alive and within(box, block.frame):
                 return block.values[slices(box, block.frame)]

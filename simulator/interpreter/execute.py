@@ -1,5 +1,4 @@
-"""Execute a Plan step by step, holding no more than the plan says is on chip, and count the bytes that cross
-the memory port.
+"""Execute a plan step by step within the buffer that it claims, and count the bytes that cross the DRAM port.
 
 Every number that comes out of here is counted: elements that were really copied, addresses that were really
 written. What an operator reads is worked out from the operator, not from the plan. A row that is not on chip,
@@ -57,12 +56,12 @@ Progress = Callable[[int, int], None]  # groups done, of how many
 
 
 class Violation(InvalidPlan):
-    """A step of the plan does what cannot be done: group, step, what was wrong."""
+    """A step that cannot be executed: the message names group, step and reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupExecution:
-    """What was counted while a group ran."""
+    """Counts of one group's execution."""
 
     id: int
     dram: DramBytes
@@ -76,7 +75,7 @@ class GroupExecution:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Execution:
-    """What an execution gave, and what it counted."""
+    """Outputs and counts of an execution."""
 
     outputs: Mapping[str, np.ndarray]  # by graph output
     groups: tuple[GroupExecution, ...]
@@ -86,8 +85,8 @@ class Execution:
     def __repr__(self) -> str:
         outputs = ", ".join(f"{name} {list(value.shape)}" for name, value in self.outputs.items())
         return (
-            f"Execution({plural(len(self.groups), 'group')}, {self.dram.total:,} B of DRAM counted; "
-            f"{outputs})"
+            f"Execution({plural(len(self.groups), 'group')}, "
+            f"{self.dram.total:,} B of DRAM counted; {outputs})"
         )
 
     @property
@@ -107,8 +106,7 @@ class Execution:
 def execute(
     plan: Plan, graph: Graph, inputs: Mapping[str, np.ndarray], progress: Progress | None = None
 ) -> Execution:
-    """Run the plan of this graph on these inputs (by graph input, whole tensors of the type that the graph
-    has).
+    """Run the plan of this graph on inputs: name of a graph input -> array in its shape and dtype.
 
     Raises Violation if the plan cannot be carried out, MissingValues if the model has no weights, InvalidPlan
     if it is not a plan of this graph.
@@ -173,7 +171,10 @@ class Machine:
     # -- groups ----------------------------------------------------------------------------------------------
 
     def run(self, group: PlannedGroup) -> GroupExecution:
-        """Run one group."""
+        """Run one group.
+
+        Raises InvalidPlan for a node that is not in the model, Violation where a step cannot be carried out.
+        """
         if unknown := [name for name in group.nodes if name not in self.calls]:
             raise InvalidPlan(f"group {group.id}: node {unknown[0]!r} is not in the model")
         for name in (n for node in group.nodes for n in self.results[node]):
@@ -215,7 +216,7 @@ class Machine:
         )
 
     def _parameters(self, group: PlannedGroup) -> dict[str, np.ndarray]:
-        """What the operators of a group need in the store beside the buffer, by operator."""
+        """Parameters of the group's operators in the store beside the buffer: operator -> bytes (size,)."""
         if not self.hardware.parameter_store_bytes:
             return {}
         try:
@@ -253,7 +254,10 @@ class Machine:
         )
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """The graph's outputs. Raises Violation if an element of one was never stored."""
+        """The graph's outputs: name -> array in its shape and dtype.
+
+        Raises Violation if an element of one was never stored.
+        """
         arrays: dict[str, np.ndarray] = {}
         for name in self.graph.outputs:
             if name in self.graph.constants:
@@ -268,7 +272,7 @@ class Machine:
         return arrays
 
     def _map(self, name: str, where: Mapping[str, np.ndarray]) -> np.ndarray:
-        """A map in DRAM, under the name and shape of a view of it."""
+        """A map in DRAM, in the shape of the view of this name."""
         return where[self.root[name]].reshape(self.graph.shape(name))
 
     def _constant(self, name: str) -> np.ndarray:
@@ -324,8 +328,8 @@ class Machine:
         """Copy what an operator needs beside its operands into the store."""
         if step.tensor not in inside or step.store or step.gather or step.place >= 0:
             raise NotOnChip(
-                "these are no parameters of a node of the group, on their way to their store: "
-                f"{step.tensor!r}"
+                "these are no parameters of a node of the group, "
+                f"on their way to their store: {step.tensor!r}"
             )
         known = self.parameters.get(step.tensor, np.empty(0, np.uint8))
         ((start, stop),) = step.box if len(step.box) == 1 else ((-1, -1),)
@@ -379,9 +383,7 @@ class Machine:
             raise IndexError(f"box {_text(box)} is not in {name!r} of shape {list(shape)}")
 
     def _count(self, step: Transfer, size: int, source: str = "") -> None:
-        """Count bytes under their class and under the tensor in memory:
-        `source`, or the map behind the step's tensor.
-        """
+        """Count bytes by class, and by tensor in memory: `source`, or the root map of the step's tensor."""
         kind = ("l2 written" if step.store else "l2 read") if step.kind == "l2" else step.kind
         self.counted[kind] = self.counted.get(kind, 0) + size
         by_tensor = self.stored if step.store else self.loaded
@@ -389,7 +391,7 @@ class Machine:
         by_tensor[name] = by_tensor.get(name, 0) + size
 
     def _moved(self, values: np.ndarray) -> int:
-        """Bytes that rows of a map take on their way, each padded as rows in DRAM are."""
+        """Bytes that move with rows of a map, each row padded as in DRAM."""
         axis = row_axis(values.shape)
         rows = 1 if axis is None else values.shape[axis]
         return rows * round_up(
@@ -410,7 +412,7 @@ class Machine:
         )
 
     def _reach(self, step: Transfer) -> None:
-        """Go to the memory that the step names, for a box of a map, as it lies there."""
+        """Check that the map of a transfer lies in the memory that the step names, and touch it there."""
         name = self.root[step.tensor]
         in_level_2 = name in self.level_2.entries
         if (step.kind == "l2") != in_level_2:
@@ -496,8 +498,9 @@ class Machine:
                 )
 
     def _called(self, step: Compute) -> tuple[Call, tuple[str, ...]]:
-        """The operator that a step computes, an attention where it names all its parts,
-        and those that follow in flight.
+        """(operator that a step computes, names of those that follow in flight).
+
+        An attention is one operator where the step names all its parts.
         """
         attention, then = self.attentions.named(step)
         return self.calls[step.operator] if attention is None else attention.call, then
@@ -505,7 +508,7 @@ class Machine:
     def _in_flight(
         self, following: tuple[str, ...], box: Box, names: tuple[str, ...], values: tuple[np.ndarray, ...]
     ) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
-        """Name and values of the last result of operators that follow one of a single result."""
+        """(names, values) of the result of the last of the operators that follow in flight."""
         flying = dict(zip(names, values, strict=True))
         for then in following:
             call = self.calls[then]
@@ -533,8 +536,9 @@ class Machine:
     def _operand(
         self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None
     ) -> Part:
-        """What an operator reads of one operand, from the buffer;
-        shapes, axes and scalars come with the command.
+        """Part of one operand that an operator reads, from the buffer.
+
+        Shapes, axes and scalars come with the command.
         """
         if name in self.graph.constants:
             if (call.operator.name, name) not in self.weights:
@@ -548,7 +552,7 @@ class Machine:
         return Part(self._from_buffer(name, box), box)
 
     def _from_buffer(self, name: str, box: Box) -> np.ndarray:
-        """A box of a map or of a view, wherever it lies: under this name, or as the map behind the view."""
+        """A box of a map or view on chip, under its name or that of the map behind the view."""
         root, shape = self.root[name], self.graph.shape(name)
         root_shape = self.graph.shape(root)
         if box_elements(box) == 0:

@@ -1,6 +1,4 @@
-"""A second level of memory in an execution: bytes with addresses,
-each of which belongs to the map that was last written there.
-"""
+"""Second level of memory in an execution: each byte belongs to the map that was last written there."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ NOBODY = -1
 
 
 class SecondLevelMemory:
-    """Bytes 0 .. l2_bytes - 1, and those maps of a plan's memory that lie there."""
+    """Ownership of the bytes 0 .. l2_bytes - 1 by the maps that a plan places there."""
 
     def __init__(self, graph: Graph, hardware: Hardware, memory: Sequence[DramTensor]) -> None:
         self.graph, self.hardware = graph, hardware
@@ -54,8 +52,9 @@ class SecondLevelMemory:
             )
 
     def _addresses(self, name: str) -> np.ndarray:
-        """Of every element its first byte: rows lie one after the other,
-        and in a row the other axes in order.
+        """(shape of the map) int64: address of every element, in bytes; rows one after the other.
+
+        In a row, the other axes are in order.
         """
         entry, shape = self.entries[name], self.graph.shape(name)
         axis = row_axis(shape)
@@ -67,7 +66,7 @@ class SecondLevelMemory:
 
 
 def _without_gaps(entries: Sequence[DramTensor]) -> tuple[dict[str, int], int]:
-    """Per map where it begins, and the end of all, if bytes in which none of them lies are left out."""
+    """(base address per map, bytes in all) with unused bytes left out."""
     bases: dict[str, int] = {}
     end = used = 0  # of what lies below, in the second level and here
     for entry in sorted(entries, key=lambda entry: entry.address):

@@ -24,7 +24,10 @@ from lfopt.ops.dataflow import gathered_pieces
 
 
 def access(step: Transfer, flow: Dataflow, operators: dict[str, int], hardware: Hardware) -> DramAccess:
-    """Of one transfer; none of one that a second level serves. `operators`: their numbers, by name."""
+    """DRAM bursts and pages of one transfer; none where a second level serves it.
+
+    `operators`: their numbers, by name.
+    """
     if step.kind == "l2":
         return DramAccess()
     if hardware.plain_dram or not step.bytes:
@@ -50,7 +53,7 @@ def in_runs(runs: int, size: int, hardware: Hardware, reach: int = 0) -> DramAcc
 
 
 def _runs(step: Transfer, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Of a box of a map: (runs, bytes that it reaches over in DRAM)."""
+    """(contiguous runs, bytes from first to last) of a box of a map in DRAM."""
     axis, extents = row_axis(shape), box_shape(step.box)
     across = [(part, whole) for k, (part, whole) in enumerate(zip(extents, shape, strict=True)) if k != axis]
     if all(part == whole for part, whole in across):

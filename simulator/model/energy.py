@@ -11,15 +11,16 @@ from simulator.model.engines import ComputeWork
 
 @dataclass(eq=False)
 class Spending:
-    """What was spent so far."""
+    """Energy spent so far, by kind of event."""
 
     hardware: Hardware
     # pJ, per field of EnergyUse
     spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
 
     def transfer(self, size: int, access: DramAccess, weights: int = 0) -> None:
-        """So many bytes between DRAM and the chip, in so many bursts and pages; `weights`:
-        those of them that go where weights lie.
+        """Add a transfer of `size` bytes between DRAM and the chip, `weights` of them of weights.
+
+        `access`: its bursts and pages in DRAM.
         """
         table = self.hardware.energy
         self.spent["dram_pj"] += (
@@ -28,12 +29,12 @@ class Spending:
         self.spent["buffer_pj"] += self.hardware.on_chip_pj(size - weights, weights)
 
     def from_level_2(self, size: int) -> None:
-        """So many bytes between the second level and the buffer."""
+        """Add `size` bytes between the second level and the buffer."""
         self.spent["l2_pj"] += size * self.hardware.l2_byte_pj
         self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
 
     def compute(self, work: ComputeWork, times: int) -> None:
-        """What one Compute asks, so many times."""
+        """Add the work of a Compute, `times` times."""
         table = self.hardware.energy
         self.spent["buffer_pj"] += self.hardware.on_chip_pj(
             times * work.buffer_bytes, times * work.weight_bytes
@@ -44,5 +45,5 @@ class Spending:
 
     @property
     def use(self) -> EnergyUse:
-        """All of it."""
+        """Energy by kind and in total, in pJ."""
         return EnergyUse(**self.spent, total_pj=sum(self.spent.values()))

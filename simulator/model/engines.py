@@ -1,5 +1,4 @@
-"""What single steps take on the accelerator that a Hardware describes: the commands that they become, and the
-cycles of each.
+"""Timing of single steps on the accelerator of a Hardware: the commands that they become, and their cycles.
 
 Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_256k.yaml are fitted to the
 RTL in hw_rtl. In cycles:
@@ -78,7 +77,7 @@ FACTOR_CYCLES = 7  # before that, in which its factors come
 
 
 class ComputeWork(NamedTuple):
-    """What one Compute asks of the accelerator, time aside."""
+    """Work of one Compute beside time: products and bytes."""
 
     macs: Fraction = Fraction(0)  # a whole number but for parts of a ConvTranspose
     width: Fraction = Fraction(1)  # bytes of one factor times bytes of the other
@@ -89,7 +88,7 @@ class ComputeWork(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Of a sliding window, what meets the map."""
+    """The part of a sliding window that meets the map."""
 
     rows: int  # somewhere in a box of the result
     columns: int
@@ -140,9 +139,7 @@ class Engines:
         self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
     def work(self, step: Compute) -> ComputeWork:
-        """What a Compute asks beside time; it depends on the sizes of its boxes alone,
-        and of what it folds, not on where they are.
-        """
+        """Work of a Compute beside time; it depends on the extents of boxes and of the fold alone."""
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
         key = (step.operator, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last)
         if key not in self._works:
@@ -163,14 +160,12 @@ class Engines:
         return access(step, self.flow, self._index, self.hardware)
 
     def dram_cycles(self, step: Transfer) -> int:
-        """Cycles that it holds DRAM."""
+        """Cycles that a transfer holds DRAM."""
         access = self.access(step)
         return self.hardware.dram_cycles(access.burst_bytes, access.pages)
 
     def split(self, step: Compute) -> Sequence[Compute]:
-        """The commands of a step, each of one operator and the table behind it,
-        and of as many rows as the accumulators hold.
-        """
+        """Commands of a step: one operator and its table each, and as many rows as the accumulators hold."""
         return [part for one in self.passes(step) for part in self._bands(one)]
 
     def issued(self, step: Compute) -> Iterator[tuple[Compute, CommandTiming]]:
@@ -181,9 +176,7 @@ class Engines:
                 yield part, one
 
     def passes(self, step: Compute) -> Sequence[Compute]:
-        """What a step computes one after the other:
-        of quantised maps its stages, with what a table does in flight; else its operators.
-        """
+        """Passes of a step, in order: one per operator; of quantised maps, one per stage with its table."""
         if not step.then:
             return (step,)
         attention, then = self._attentions.named(step)
@@ -213,9 +206,7 @@ class Engines:
         )
 
     def _parts(self, step: Compute) -> Sequence[tuple[Span, ...]]:
-        """Rows and columns of the commands that a computation is cut into;
-        of maps that have none, of one command.
-        """
+        """Rows and columns of each command of a computation; one empty tuple for maps that have none."""
         if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
             return ((),)
         return bands(*step.boxes[0][2:], self.hardware.accumulator_columns)
@@ -229,9 +220,7 @@ class Engines:
         )
 
     def command(self, step: Compute) -> CommandTiming:
-        """One of the commands of a step; what it takes depends on where it is only by what of its window lies
-        in the padding.
-        """
+        """Timing of one command; it depends on extents, and on the part of the window that is padding."""
         i = self._index[step.operator]
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
         kept = self._kernel(i, step.boxes[0])
@@ -244,9 +233,7 @@ class Engines:
         return self._commands[key]
 
     def _kernel(self, op: int, out: Box) -> Met | None:
-        """What of a sliding window meets the map in a box of the result; None where there is no such
-        window.
-        """
+        """Part of the sliding window that meets the map, for a box of the result; None without a window."""
         call = self.flow.calls[op]
         if len(out) != 4 or not self.flow.specs[op].slides:
             return None
@@ -299,11 +286,10 @@ class Engines:
         )
 
     def _conflicts(self, idle: int) -> Fraction:
-        """In how many of the passes that read no pixel in so many cycles, as they wait for weights, both
-        begin in the same bank of the buffer.
+        """Share of the passes that wait for weights whose pixels and weights begin in the same buffer bank.
 
-        Pixels come first: weights wait a cycle. From pass to pass the one moves on by so many banks against
-        the other.
+        `idle`: cycles of a pass in which no pixel is read. Pixels come first: weights wait a cycle. From pass
+        to pass the one moves on by so many banks against the other.
         """
         banks = self.hardware.window_columns
         return Fraction(gcd(idle, banks), banks) if idle > 0 and idle % banks else Fraction(0)
@@ -311,9 +297,9 @@ class Engines:
     def _depthwise(
         self, call: Call, step: Compute, c: ContractionLoops, kept: Met | None
     ) -> tuple[int, int, int]:
-        """Of a depthwise convolution: (cycles of all passes over a block of channels, rows of weights of the
-        first pass, cycles after the last pass).
+        """(cycles of all passes over a block, rows of weights of the first pass, cycles after the last pass).
 
+        Of a depthwise convolution and one block of channels.
         While neighbouring pixels grow, the banks of the accumulators that they lie in are not drained.
         """
         hardware, box = self.hardware, step.boxes[0]
@@ -346,7 +332,7 @@ class Engines:
         return busy, groups[0], min(busy, late)
 
     def _passes(self, op: int, step: Compute, inner: int | None, kept: Met | None) -> CommandTiming:
-        """A command of what is no contraction."""
+        """Timing of a command that is no contraction."""
         hardware, cycles = self.hardware, COMMAND_CYCLES
         rows, columns, sums = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         if kept is not None:
@@ -371,9 +357,7 @@ class Engines:
         return CommandTiming(cycles)
 
     def _moved(self, op: int, step: Compute) -> list[int] | None:
-        """Cycles of what moves channels alone, copy by copy: of a pass for every block that it makes;
-        None of anything else.
-        """
+        """Cycles per copy of an operator that only moves channels, one pass per block; None of others."""
         call, cycles = self.flow.calls[op], list[int]()
         if call.operator.kind not in MOVES:
             return None

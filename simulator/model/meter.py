@@ -1,5 +1,4 @@
-"""What a group would take on the chip: DRAM bytes, cycles and energy of its steps, and what no steps could
-take less than.
+"""Figures of groups on the chip: DRAM bytes, cycles and energy of their steps, and lower bounds.
 
 For searches: bounds first, for many groups; then the model (`simulator.model.timing`), for those that may be
 worth it.
@@ -42,15 +41,16 @@ class Meter:
     """Figures of groups of one dataflow, in which operators may be in flight; steps name them one by one."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, known: Meter | None = None) -> None:
-        """`known`: of the same dataflow and chip, but for the size of the buffer, on which cycles do not
-        depend; what it timed is not timed again.
+        """`known`: a meter of the same dataflow and chip, whose cycles are reused.
+
+        Its buffer may have another size, on which the cycles of steps do not depend.
         """
         self.flow, self.hardware = flow, hardware
         self.accelerator = Accelerator(Dataflow.of(flow.graph), hardware)
         self._cycles: dict[Hashable, int] = {} if known is None else known._cycles  # noqa: SLF001  (of the same class)
 
     def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
-        """Of a schedule. Of more than a few thousand steps, cycles are extrapolated."""
+        """Bytes, cycles and energy of a schedule; beyond WALKED steps, cycles are extrapolated."""
         moved, spending = dram_bytes(steps), Spending(self.hardware)
         weights = 0
         for times, step in counted_leaves(steps):
@@ -66,7 +66,7 @@ class Meter:
         return Figures(moved.total, self._cycles[key], round(spending.use.total_pj))
 
     def without_steps(self, mask: int, dram: DramBytes) -> Figures:
-        """Of a group that has none: its bytes through the port, its operators on whole maps, both at once."""
+        """Figures of a group without steps: its bytes through the port beside operators on whole maps."""
         spending, compute = Spending(self.hardware), 0
         spending.transfer(dram.total, in_runs(1, dram.total, self.hardware), dram.weight)
         for i in bits(mask):
@@ -103,7 +103,7 @@ class Meter:
         return times * sum(self.accelerator.command(part).cycles for part in parts), times * len(parts)
 
     def _whole(self, op: int) -> Compute:
-        """An operator, and what is in flight behind it, on whole maps."""
+        """A Compute of an operator, with what follows in flight, on whole maps."""
         results = self.flow.results[op]
         boxes = tuple(whole(self.flow.maps[m].shape) for m in results)
         return Compute(
@@ -111,7 +111,7 @@ class Meter:
         )
 
     def _access(self, steps: Sequence[Node], moved: DramBytes) -> DramAccess:
-        """Bursts and pages of DRAM."""
+        """DRAM bursts and pages of all transfers."""
         if self.hardware.plain_dram:
             return DramAccess(moved.total)
         loose = (
@@ -122,11 +122,11 @@ class Meter:
         return sum(loose, DramAccess())
 
     def computing(self, steps: Sequence[Node]) -> int:
-        """Cycles that the steps keep the compute engine busy: a bound on all of them."""
+        """Cycles of the compute engine: a lower bound on those of the steps."""
         return self.accelerator.busy(steps)[1]
 
     def port_cycles(self, dram: DramBytes) -> int:
-        """Cycles in which the busier of the channels to DRAM moves these bytes, and DRAM both."""
+        """Cycles of these bytes: the larger of the busier channel to DRAM, and of DRAM itself."""
         stores = dram.output + dram.spill // 2
         shared = 0 if self.hardware.dram_bytes_per_second is None else self.hardware.dram_cycles(dram.total)
         return max(-(-max(dram.total - stores, stores) // self.hardware.port_bytes), shared)

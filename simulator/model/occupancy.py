@@ -1,5 +1,4 @@
-"""How full the buffer is while a group runs: for every place, the slots whose content will still be read,
-step by step.
+"""Occupancy of the buffer while a group runs: live slots of every place, step by step.
 
 A slot is taken from the step that writes it to the last step that reads what was written. What a step reads
 follows from the operator table, as for whoever executes the plan; the schedule itself does not say when a
@@ -80,8 +79,9 @@ def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: i
 
 
 def lives(group: PlannedGroup, flow: Dataflow, commands: Sequence[Step]) -> Sequence[tuple[int, int, int]]:
-    """(place, number of the command that writes one of its slots, number of the last one that needs what it
-    wrote). `commands`: of all steps.
+    """Live ranges of slots: (place, number of the writing command, number of the last command that reads).
+
+    `commands`: of all steps, in order.
     """
     walk = _SlotWalk(group, flow)
     for number, command in enumerate(commands):
@@ -104,7 +104,10 @@ def _done(group: PlannedGroup, flow: Dataflow) -> _SlotWalk:
 
 
 def step_at(nodes: Sequence[Node], number: int) -> Step:
-    """One step of those that `unfold` walks, found without walking."""
+    """The step of this number among those that `unfold` walks, found without walking.
+
+    Raises IndexError where there are fewer.
+    """
     iterations: list[int] = []
     while True:
         for node in nodes:
@@ -125,9 +128,9 @@ def step_at(nodes: Sequence[Node], number: int) -> Step:
 
 
 def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
-    """A key that groups share which differ in names alone: the buffer fills in the same way.
+    """Key of a group up to names: groups with equal keys have the same occupancy.
 
-    Repeated blocks of a network are walked once.
+    So repeated blocks of a network are walked once.
     """
     known: dict[str, int] = {}
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
@@ -171,9 +174,9 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
 
 
 def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
-    """As `unfold`, but the steps are not moved: beside each stands how far it is to be moved.
+    """(step, offset of its origin) in the order of `unfold`, without moved steps.
 
-    Half the time of walking goes into moving.
+    Half the time of a walk would go into moving them.
     """
     iterations: list[int] = []  # of every loop around
 
@@ -208,7 +211,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, step: Compute, flow: Dataflow, i: int) -> _Rows:
-        """Look up the row axes once."""
+        """Rows of a computation, with the axes of its results looked up."""
         at: list[int] = []
         first: list[Span] = []
         columns = 0
@@ -229,7 +232,7 @@ class _Rows(NamedTuple):
 
 @dataclass(slots=True)
 class _Content:
-    """What was written into one slot."""
+    """Content of one slot, with its live range."""
 
     number: int  # of the row, or of the weight block
     first: int  # step that wrote it
@@ -237,7 +240,7 @@ class _Content:
 
 
 class _SlotWalk:
-    """The slots of a group while its steps go by."""
+    """State of all slots during a walk over the steps of a group."""
 
     def __init__(self, group: PlannedGroup, flow: Dataflow) -> None:
         self.places = group.places
@@ -266,7 +269,7 @@ class _SlotWalk:
         return self.lives + left
 
     def taken(self, steps: int) -> np.ndarray:
-        """Slots taken, (places, steps)."""
+        """(places, steps) int64: live slots of each place at each step."""
         changes = np.zeros((len(self.places), steps + 1), dtype=np.int32)
         places, first, last = np.array(self.all_lives(), dtype=np.int64).reshape(-1, 3).T
         np.add.at(changes, (places, first), 1)
@@ -274,7 +277,7 @@ class _SlotWalk:
         return np.cumsum(changes, axis=1)[:, :steps]
 
     def transfer(self, step: Transfer, by: Stride, now: int) -> None:
-        """Load or store; what goes to the store for parameters takes no room here."""
+        """Load or store at step `now`; parameters have a store of their own."""
         if step.kind == "parameter":
             return
         m, slot = self.map_of.get(step.tensor), step.slot + (by[-1] if by else 0)
@@ -294,7 +297,7 @@ class _SlotWalk:
             )
 
     def compute(self, step: Compute, by: Stride, now: int) -> None:
-        """Read operands, write results or partial sums."""
+        """Compute at step `now`: read operands, write results or partial sums."""
         attention, _ = self.attentions.named(step)
         if attention is not None:
             self._attend(attention, step, by, now)
@@ -335,9 +338,7 @@ class _SlotWalk:
                     )
 
     def _attend(self, attention: RecognisedAttention, step: Compute, by: Stride, now: int) -> None:
-        """One block of keys of an attention: everything that lies here of what it reads, the sums,
-        and at last the result.
-        """
+        """Touch what one block of keys of an attention uses: operands on chip, sums, at last the result."""
         names = {*attention.call.operator.inputs}
         for m in {self.map_of[name] for name in names if name in self.map_of} & self.place_of.keys():
             self._touch_all(self.place_of[m], now)
@@ -357,7 +358,7 @@ class _SlotWalk:
             self._write(step.places[0], range(first, stop), now)
 
     def _inputs(self, i: int, operand: MapRead, step: Compute, by: Stride) -> Span | None:
-        """Rows of an operand that the step reads, where it folds some of them."""
+        """Rows of an operand that the step folds; None where it folds none."""
         call = self.flow.calls[i]
         if (
             step.inputs is None
@@ -378,7 +379,7 @@ class _SlotWalk:
                     content.last = now
 
     def _needed(self, i: int, name: str, step: Compute, by: Stride) -> Box:
-        """What a step reads of a constant: of weights, what its output channels need, whatever their rows."""
+        """Box of a constant that a step reads; of weights, by its output channels alone."""
         moved = step.moved(by) if by else step
         call = self.flow.calls[i]
         key: object = moved.boxes
@@ -405,7 +406,7 @@ class _SlotWalk:
             content.last = now
 
     def _write(self, place: int, numbers: range, now: int) -> None:
-        """Fill slots. What they held is over; what is written in pieces is one content."""
+        """Write rows or blocks into their slots, which ends what they held; pieces make one content."""
         slots, count = self.slots[place], self.places[place].slots
         for number in numbers:
             content = slots.get(number % count)

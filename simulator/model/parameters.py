@@ -1,6 +1,4 @@
-"""Factors and tables of quantised operators in their stores beside the buffer:
-when they are there, and when others may overwrite them.
-"""
+"""Residency of factors and tables of quantised operators in their stores beside the buffer."""
 
 from __future__ import annotations
 
@@ -15,8 +13,9 @@ from lfopt.planning.parameter_store import ParameterStore, parameter_space
 
 
 class ParameterResidency:
-    """Of every operator that has parameters in a store: where they lie, and when they were loaded and last
-    used. Groups overwrite those before.
+    """Where an operator's parameters lie in their store, when they were loaded and last used, in cycles.
+
+    Groups overwrite the parameters of those before.
     """
 
     def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
@@ -32,7 +31,7 @@ class ParameterResidency:
         self._used: dict[int, int] = {}  # when the last command that reads them is done
 
     def ahead(self) -> ParameterResidency:
-        """The same moment; these stay as they are."""
+        """A copy of the residency as it is now."""
         fork = ParameterResidency(self.flow, self.index, self.hardware)
         for space, store in self.stores.items():
             fork.stores[space].free = store.free
@@ -40,11 +39,11 @@ class ParameterResidency:
         return fork
 
     def begin(self, nodes: Sequence[Node]) -> None:
-        """The next group has these steps."""
+        """Begin the next group, which has these steps."""
         self._together = {id(run[0]): run for run in parameter_runs(nodes)}
 
     def load(self, transfer: Transfer) -> int:
-        """When nobody uses the bytes any more that a load overwrites."""
+        """Allocate a load; the cycle from which the bytes that it overwrites are free."""
         needed = Counter[Space]()
         for one in self._together.get(id(transfer), ()):
             needed[self._space(one)] += one.bytes
@@ -64,15 +63,15 @@ class ParameterResidency:
         return free
 
     def loaded(self, transfer: Transfer, done: int) -> None:
-        """The load is done."""
+        """Note the cycle in which a load is done."""
         self._loaded[self.index[transfer.tensor]] = done
 
     def there(self, ops: Sequence[int]) -> int:
-        """When the parameters of all these operators are there."""
+        """Cycle in which the parameters of all these operators are loaded."""
         return self._loaded.get(ops[0], 0) if len(ops) == 1 else max([self._loaded.get(op, 0) for op in ops])
 
     def read(self, ops: Sequence[int], done: int) -> None:
-        """A command that uses those of these operators is done."""
+        """Note the cycle in which a command that uses these operators' parameters is done."""
         for op in ops:
             self._used[op] = done
 

@@ -1,5 +1,4 @@
-"""Commands of the accelerator in their three queues: loads, stores, computations; what each waits for, and
-when it runs.
+"""The accelerator's three command queues, loads, stores and computations: waits and start times.
 
 `simulator.model.engines` says what a command takes. Every parameter is a field of `Hardware`.
 """
@@ -18,7 +17,7 @@ BEGIN_CYCLES = 4  # from when a command is set up, and may start, until its firs
 
 
 class CommandTiming(NamedTuple):
-    """How one command goes through the compute engine."""
+    """Cycles of one command in the compute engine."""
 
     cycles: int  # from its first pixel to its last
     fill: int = 0  # in which the weights of its first pass arrive
@@ -28,7 +27,7 @@ class CommandTiming(NamedTuple):
 
 
 class RegionHistory(NamedTuple):
-    """Bytes of the buffer, and when the last commands of groups before are done that used them."""
+    """A byte range of the buffer, and the cycles in which earlier groups' last uses of it are done."""
 
     start: int
     end: int
@@ -39,10 +38,10 @@ class RegionHistory(NamedTuple):
 
 
 class Users:
-    """Of every slot of a place: when the last command of each queue that used it is done; 0 for none."""
+    """Per slot of a place: cycle in which the last command of each queue that used it is done; 0: none."""
 
     def __init__(self, place: Place, others: tuple[int, ...], traces: Sequence[RegionHistory] = ()) -> None:
-        """`traces`: of the groups before."""
+        """`traces`: uses by earlier groups."""
         self.place = place
         self.rows = place.purpose == "map"  # a number per row; else one per block
         self.slots = place.slots
@@ -64,7 +63,7 @@ class Users:
                 times[first:stop] = [max(time, known) for known in times[first:stop]]
 
     def traces(self, since: int) -> Iterator[RegionHistory]:
-        """Of its slots, where anything is done after `since`."""
+        """Histories of the slots with uses that are done after the cycle `since`."""
         sums = self.latest[0] if self.place.purpose == "sum" else 0  # whose slots are not told apart
         for k, times in enumerate(zip(self.computed, self.used, self.loaded, self.stored, strict=True)):
             if max(*times, sums) > since:
@@ -75,7 +74,7 @@ class Users:
                 )
 
     def spans(self, number: int, count: int) -> Sequence[Span]:
-        """Slots of so many numbers from the given one on."""
+        """Spans of slots of `count` rows or blocks from `number` on."""
         if count >= self.slots:
             return ((0, self.slots),)
         low = number % self.slots
@@ -143,9 +142,7 @@ class Queues:
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
 
     def ahead(self) -> Queues:
-        """The same moment, to see what would come of a group that begins now; these queues stay as they
-        are.
-        """
+        """A copy of the queues as they are now, to time a group that begins now."""
         fork = Queues(self.flow, self.index, self.hardware)
         fork._spans = self._spans
         fork.users, fork.traces, fork.parameters, fork.sent = (
@@ -161,9 +158,7 @@ class Queues:
         return fork
 
     def begin(self, nodes: Sequence[Node], places: Sequence[Place]) -> None:
-        """The next group begins: it finds nothing on chip,
-        but waits for those who still use the bytes of its places.
-        """
+        """Begin the next group, which finds nothing on chip and waits for earlier users of its bytes."""
         self.parameters.begin(nodes)
         self.traces = [trace for trace in self.traces if max(trace[2:]) > self.entered]
         self.traces += [trace for users in self.users for trace in users.traces(self.entered)]
@@ -181,7 +176,7 @@ class Queues:
         self.homes, self.pieces, self.blocks = {}, {}, {}
 
     def _enter(self, queue: int) -> int:
-        """When the next command enters a queue: 0 loads, 1 stores, 2 computes."""
+        """Cycle in which the next command enters a queue: 0 loads, 1 stores, 2 computes."""
         self.entered += self.hardware.dispatch_cycles
         before = self.line[queue]
         if len(before) >= self.hardware.queue_depth:
@@ -189,14 +184,14 @@ class Queues:
         return self.entered if self.hardware.overlap else max(self.entered, self.line.end)
 
     def fetch(self, steps: int) -> None:
-        """The program goes on with so many steps as they are written: part of a loop, or one."""
+        """Fetch the program of the next `steps` steps as written: part of a loop, or one."""
         size = steps * self.hardware.instruction_bytes
         cycles = max(-(-size // self.hardware.port_bytes), self.hardware.dram_cycles(size))
         self.fetching += cycles
         self.entered += max(cycles - steps * self.hardware.dispatch_cycles, 0)
 
     def transfer(self, transfer: Transfer, cycles: int) -> None:
-        """The next command of the program, a transfer of so many cycles."""
+        """Issue the next command, a transfer that holds its channel for `cycles`."""
         wait = self._store(transfer) if transfer.store else self._load(transfer)
         queue, ahead, level_2 = int(transfer.store), self.hardware.transfers_in_flight, transfer.kind == "l2"
         before = self.done.get((level_2, transfer.store), ())
@@ -217,7 +212,7 @@ class Queues:
         users.latest[1 + queue] = done
 
     def compute(self, step: Compute, command: CommandTiming) -> None:
-        """The next command of the program, part of a computation."""
+        """Issue the next command, part of a computation."""
         op, hardware = self.index[step.operator], self.hardware
         reads, writes = list(self._operands(op, step)), list(self._results(op, step))
         entered, flight = self._enter(2), (op, *[self.index[name] for name in step.then])
@@ -261,7 +256,7 @@ class Queues:
         return users.spans(transfer.slot, transfer.rows if users.rows else 1)
 
     def _load(self, load: Transfer) -> int:
-        """When the slots of a load are free; note what comes there."""
+        """Cycle in which the slots of a load are free; note what comes there."""
         if load.kind == "parameter":
             return self.parameters.load(load)
         users, spans = self.users[load.place], self._numbers(load)
@@ -283,11 +278,11 @@ class Queues:
         return wait
 
     def _in_dram(self, transfer: Transfer) -> str:
-        """The map that is loaded or stored, as DRAM has it."""
+        """Name in DRAM of the map that is loaded or stored."""
         return self.flow.behind.get(transfer.tensor, transfer.tensor)
 
     def _put(self, new: BlockPart, slot: int) -> None:
-        """Note where a piece is, and forget what it overwrites."""
+        """Note where a piece lies, and drop what it overwrites."""
         parts = self.blocks.setdefault((new.place, slot), [])
         for old in list(parts):
             if old.number != new.number or (old.offset < new.end and new.offset < old.end):
@@ -297,12 +292,12 @@ class Queues:
         self.pieces.setdefault(new.tensor, []).append(new)
 
     def _store(self, store: Transfer) -> int:
-        """When the slots of a store are made."""
+        """Cycle in which the contents of a store are complete."""
         users, spans = self.users[store.place], self._numbers(store)
         return max(_last(users.computed, spans), _last(users.loaded, spans))
 
     def _results(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
-        """(place, slots) of everything that a step makes; note what comes there."""
+        """(place, slots) of every result of a step; note what comes there."""
         last = self.index[step.then[-1]] if step.then else op
         for name, box, place in zip(self.flow.results[last], step.boxes, step.places, strict=False):
             if place >= 0:
@@ -312,7 +307,7 @@ class Queues:
                 self.homes[self.flow.maps[name].name] = (place, 0)
 
     def _operands(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
-        """(place, slots) of everything that a step reads, and that the steps before it have put somewhere."""
+        """(place, slots) of every operand of a step that earlier steps have put on chip."""
         flow = self.flow
         call, maps = flow.calls[op], {o.input: o for o in flow.operands[op]}
         for index, name in enumerate(call.operator.inputs):
@@ -335,7 +330,7 @@ class Queues:
                 yield from self._read_pieces(call, index, step, pieces)
 
     def _rows(self, op: int, index: int, step: Compute, reads: RowReads) -> tuple[int, int]:
-        """Rows of an operand that the step reads."""
+        """Span of rows of an operand that the step reads."""
         low, high = reads.rows_out, 0
         for box in step.boxes:
             axis = row_axis(box_shape(box))
@@ -364,7 +359,7 @@ class Queues:
 
 
 class Timeline(NamedTuple):
-    """From when until when every command runs, in cycles; per queue, in the order of the program.
+    """(start, end) of every command in cycles; per queue, in program order.
 
     Commands of one queue may overlap.
     """

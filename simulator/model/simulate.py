@@ -1,5 +1,4 @@
-"""Carry a plan out on paper: what every group and every tensor moves, and what that costs in cycles and
-energy.
+"""Simulate a plan by its cost model: DRAM bytes by group and by tensor, cycles and energy.
 
 Bytes have one expression: the sum of `Transfer.bytes` over the steps of a group. Groups without steps
 contribute the bytes that the plan gives them and are marked `by_formula`. Cycles (`simulator.model.timing`)
@@ -85,14 +84,14 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     dram = sum((group.dram for group in counted), DramBytes())
     if dram.total != plan.totals.dram_bytes:
         disagreements.append(
-            f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move "
-            f"{dram.total:,} B"
+            f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, "
+            f"its groups move {dram.total:,} B"
         )
     level_2 = sum((group.l2 for group in counted), NO_L2)
     if level_2.total != plan.totals.l2_bytes:
         disagreements.append(
-            f"totals: the plan says {plan.totals.l2_bytes:,} B of the second level, its groups move "
-            f"{level_2.total:,} B"
+            f"totals: the plan says {plan.totals.l2_bytes:,} B of the second level, "
+            f"its groups move {level_2.total:,} B"
         )
     macs = sum(group.macs for group in counted)
     cycles = _total_cycles([group.cycles for group in counted])
@@ -122,7 +121,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
 
 
 class _Network:
-    """Names, sizes and roles of everything that can be moved."""
+    """Names, sizes in bytes and roles of all tensors that can be moved."""
 
     def __init__(self, flow: Dataflow, plan: Plan) -> None:
         hardware = plan.hardware
@@ -161,7 +160,7 @@ class _Network:
         return self.roots.get(name, name)
 
     def role(self, name: str) -> Role:
-        """What a map or constant is to the network."""
+        """Role of a map or constant in the network."""
         if name in self.parameters:
             return "parameter"
         if name in self.flow.graph.constants:
@@ -187,7 +186,7 @@ class _Network:
 
 @dataclass(eq=False)
 class _Tally:
-    """What a group was found to move and do."""
+    """Bytes, operations, cycles and energy of one group, as they are counted."""
 
     hardware: Hardware
     dram: DramBytes
@@ -213,20 +212,20 @@ class _Tally:
         access: DramAccess | None = None,
         weights: bool = False,
     ) -> None:
-        """So many bytes between DRAM and the chip; where nobody says how they lie, in one run.
+        """Add `size` bytes between DRAM and the chip; without `access`, in one contiguous run.
 
-        `weights`: to where weights lie.
+        `weights`: whether they go to the store of weights.
         """
         self.moved[tensor][store] += size
         self._spend(size, access or in_runs(1, size, self.hardware), size if weights else 0)
 
     def transfer_in_l2(self, tensor: str, size: int, *, store: bool) -> None:
-        """So many bytes between the second level and the buffer."""
+        """Add `size` bytes between the second level and the buffer."""
         self.moved[tensor][store] += size
         self.spending.from_level_2(size)
 
     def anywhere(self, size: int) -> None:
-        """Bytes that belong to no one tensor."""
+        """Add `size` bytes that belong to no single tensor."""
         self._spend(size, in_runs(1, size, self.hardware))
 
     def _spend(self, size: int, access: DramAccess, weights: int = 0) -> None:
@@ -234,13 +233,13 @@ class _Tally:
         self.spending.transfer(size, access, weights)
 
     def compute(self, accelerator: Accelerator, step: Compute, times: int) -> None:
-        """A step, so many times."""
+        """Add a step, executed `times` times."""
         work = accelerator.work(step)
         self.macs[step.operator] += times * work.macs
         self.spending.compute(work, times)
 
     def report(self, group: PlannedGroup, network: _Network) -> GroupReport:
-        """The figures of the group."""
+        """Report of the group."""
         members = [network.index[name] for name in group.nodes]
         once = sum(network.alone_bytes(i) for i in members)
         macs = round(sum(self.macs.values()))
@@ -295,9 +294,9 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator, 
 
 
 def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
-    """The bytes that the plan gives; operators on whole tensors, one transfer for each tensor, transfers and
-    computation fully overlapped.
+    """Tally of a group without steps: the plan's bytes, operators on whole tensors.
 
+    One transfer for each tensor; transfers and computation overlap fully.
     Bytes beyond every tensor once go to what the first operator reads, its first map or its largest weight,
     and to the first map stored.
     """
@@ -349,7 +348,7 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
 
 
 def _differences(group: PlannedGroup, tally: _Tally) -> list[str]:
-    """Where the plan's bytes are not those of its steps, or of its tensors where it has none."""
+    """Differences between the plan's bytes and those of its steps, or of its tensors without steps."""
     if group.l2 != tally.l2:
         return [f"group {group.id}: the plan says {group.l2}; its steps move {tally.l2}"]
     if group.dram != tally.dram:
@@ -380,9 +379,7 @@ def _total_cycles(cycles: Sequence[Cycles]) -> Cycles:
 
 
 def _overlap(groups: Sequence[PlannedGroup], reports: Sequence[GroupReport], accelerator: Accelerator) -> int:
-    """Cycles in which a group runs beside the one before it;
-    where either is not timed step by step, none are known.
-    """
+    """Cycles in which groups run beside the one before; 0 where either is not timed step by step."""
     overlap = 0
     for exact, row in groupby(
         zip(groups, reports, strict=True), lambda pair: pair[1].cycles.timing == "exact"
@@ -399,7 +396,7 @@ def _total_energy(spent: Sequence[EnergyUse]) -> EnergyUse:
 
 
 def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTraffic, ...]:
-    """Per tensor, over all groups; what moves most comes first."""
+    """Traffic per tensor over all groups, most bytes first."""
     moves: dict[str, list[tuple[int, TensorMove]]] = defaultdict(list)
     for group in groups:
         for move in group.tensors:
@@ -423,8 +420,9 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
 
 
 def check_steps(plan: Plan, flow: Dataflow) -> None:
-    """Raise InvalidPlan unless the groups partition the operators, and every step names places,
-    tensors and boxes that exist.
+    """Check that groups partition the operators, and that steps name places, tensors and boxes that exist.
+
+    Raises InvalidPlan otherwise.
     """
     left = {operator.name for operator in flow.operators}
     maps, attentions = {tensor.name for tensor in flow.maps}, attentions_of(flow)
@@ -436,8 +434,8 @@ def check_steps(plan: Plan, flow: Dataflow) -> None:
         for name in group.nodes:
             if name not in left:
                 raise InvalidPlan(
-                    f"groups.{k}.nodes: {name!r} is not an operator of the network, or in an earlier group "
-                    "too"
+                    f"groups.{k}.nodes: {name!r} is not an operator of the network, "
+                    "or in an earlier group too"
                 )
             left.remove(name)
         for name in (*group.inputs, *group.outputs):
@@ -461,7 +459,7 @@ def _few_digits(value: int) -> str:
 
 
 class _CheckedGroup:
-    """The steps of one group, held against the network."""
+    """Checks of the steps of one group against the network."""
 
     def __init__(self, group: PlannedGroup, flow: Dataflow, attentions: Attentions) -> None:
         self.attentions = attentions
@@ -472,7 +470,7 @@ class _CheckedGroup:
         }
 
     def check(self) -> None:
-        """Raise InvalidPlan at the first thing that cannot be."""
+        """Check places and steps; raises InvalidPlan at the first error."""
         for place in self.group.places:
             if not 1 <= place.slots <= MAX_SLOTS or place.slot_bytes < 0 or place.address < 0:
                 raise self._wrong(f"place {place.name!r}: slots, slot_bytes or address out of range")
@@ -511,7 +509,7 @@ class _CheckedGroup:
         )
 
     def _reach(self, step: Step, counts: tuple[int, ...]) -> list[tuple[int, int]]:
-        """Per number of the origin: how far below and above its first value it gets."""
+        """Per coordinate of the origin: (lowest, highest) offset over all iterations."""
         along = zip(*step.strides, strict=True) if step.strides else [()] * len(step.origin)
         ends = [[d * (count - 1) for d, count in zip(by, counts, strict=False)] for by in along]
         return [(sum(min(d, 0) for d in of), sum(max(d, 0) for d in of)) for of in ends]
@@ -577,8 +575,8 @@ class _CheckedGroup:
         results = self.flow.results[self.members[step.then[-1]] if step.then else op]
         if not len(step.boxes) == len(step.places) == len(results):
             raise self._wrong(
-                f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; its results are "
-                f"{len(results)}"
+                f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; "
+                f"its results are {len(results)}"
             )
         reach = self._reach(step, counts)
         for box, place, result in zip(step.boxes, step.places, results, strict=True):

@@ -51,7 +51,7 @@ class Ran(NamedTuple):
 
 
 class Accelerator(Engines):
-    """The chip, running schedules."""
+    """Timing of schedules on the accelerator."""
 
     def time(self, nodes: Sequence[Node], places: Sequence[Place], walked: int = WALKED) -> Cycles:
         """Cycles of a schedule.
@@ -80,13 +80,11 @@ class Accelerator(Engines):
         return Cycles(dma, compute, max(second + round(rest), dma, compute), "extrapolated")
 
     def timeline(self, nodes: Sequence[Node], places: Sequence[Place]) -> Timeline:
-        """When every command of a schedule runs."""
+        """Start and end of every command of a schedule."""
         return self._queues([(nodes, places)]).line
 
     def commands(self, groups: Iterable[GroupSchedule]) -> Iterator[list[Ran]]:
-        """Of each group, every command and when it runs, in the order of the program;
-        groups overlap as in `in_a_row`.
-        """
+        """Per group, its commands in program order with start and end; groups overlap as in `in_a_row`."""
         queues = Queues(self.flow, self._index, self.hardware)
         for nodes, places in groups:
             queues.begin(nodes, places)
@@ -100,19 +98,17 @@ class Accelerator(Engines):
             yield ran
 
     def in_a_row(self, groups: Iterable[GroupSchedule]) -> int:
-        """Cycles of the schedules of several groups, step by step:
-        one begins while commands of those before it still run.
-        """
+        """Cycles of the schedules of groups in sequence, where each may overlap with those before it."""
         return self._queues(groups).line.end
 
     def soonest(
         self, choices: Sequence[Sequence[GroupSchedule]], late: Callable[[], bool]
     ) -> tuple[list[int], int] | None:
-        """Of several ways to write each group, one behind the other: which one to take, and the cycles of
-        all; None once it is `late`.
+        """(per group, position of the schedule to take; cycles of all in sequence); None once it is `late`.
 
-        Group by group, the KEPT ways are followed whose first AHEAD computations are done soonest, each after
-        the way of the group before that is best for it.
+        `choices`: alternative schedules of each group. Beam search: group by group, the KEPT schedules are
+        followed whose first AHEAD computations are done soonest, each after the schedule of the group before
+        that is best for it.
         """
         followed: list[tuple[Queues, list[int]]] = [(Queues(self.flow, self._index, self.hardware), [])]
         for choice in choices:
@@ -141,7 +137,7 @@ class Accelerator(Engines):
     def _walk(
         self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place], computations: int | None = None
     ) -> int:
-        """Let a group run, or so many of its computations; when all of that is done."""
+        """Run a group, or its first `computations` computations; the cycle in which they are done."""
         queues.begin(nodes, places)
         for step in _fetched(queues, nodes):
             deque(self._run(queues, step), maxlen=0)
@@ -154,7 +150,7 @@ class Accelerator(Engines):
         return queues.line.end
 
     def _run(self, queues: Queues, step: Step) -> Iterator[tuple[Step, int]]:
-        """The commands of a step as they enter the queues, and their cycles."""
+        """Issue a step: its commands in order, and the cycles of each."""
         if isinstance(step, Transfer):
             cycles = self.cycles(step)
             queues.transfer(step, cycles)
@@ -165,8 +161,9 @@ class Accelerator(Engines):
                 yield part, command.cycles
 
     def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
-        """Cycles of the busier of the channels to DRAM (or of DRAM), and of the compute engine,
-        each turn of a loop taken to be like the first.
+        """(cycles of the busiest DRAM channel, or of DRAM itself; cycles of the compute engine).
+
+        Each iteration of a loop is taken to be like the first.
         """
         busy = [0, 0, 0]
         for times, step in counted_leaves(nodes):
@@ -177,9 +174,7 @@ class Accelerator(Engines):
         return max(*busy[:2], self._shared(nodes)), busy[2]
 
     def _shared(self, nodes: Sequence[Node]) -> int:
-        """Cycles in which DRAM serves all transfers one after the other; 0:
-        it is as fast as both channels of the port.
-        """
+        """Cycles of DRAM for all transfers in sequence; 0 if it is as fast as both channels of the port."""
         if self.hardware.dram_bytes_per_second is None:
             return 0
         return sum(
@@ -189,7 +184,7 @@ class Accelerator(Engines):
         )
 
     def _serial(self, nodes: Sequence[Node]) -> int:
-        """Cycles if every command waited for the one before it."""
+        """Cycles of the schedule without any overlap of commands."""
         hardware, cycles = self.hardware, 0
         for times, step in counted_leaves(nodes):
             if isinstance(step, Transfer):
@@ -203,14 +198,14 @@ class Accelerator(Engines):
 
 
 def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:
-    """The steps of a schedule, turn by turn; the program is fetched before them."""
+    """Steps of a schedule in the order of execution, each part of the program fetched before them."""
     for node in nodes:
         queues.fetch(sum(1 for _ in leaves((node,))))
         yield from unfold((node,))
 
 
 def shortened(nodes: Sequence[Node], iterations: int) -> tuple[Node, ...]:
-    """The schedule with loops of at most so many iterations."""
+    """The schedule with loops of at most `iterations` iterations."""
     return tuple(
         Loop(min(node.count, iterations), shortened(node.body, iterations))
         if isinstance(node, Loop)
@@ -220,10 +215,9 @@ def shortened(nodes: Sequence[Node], iterations: int) -> tuple[Node, ...]:
 
 
 def walked_each(counts: Sequence[int], most: int = WALKED) -> int:
-    """Of groups of so many commands each: how many of a group may be timed one by one, so that all of them
-    together take no more than `most`.
+    """Commands of a group that may be timed one by one, so that all groups together have at most `most`.
 
-    A group that has fewer leaves the rest to the others.
+    `counts`: commands per group. A group that has fewer leaves the rest to the others.
     """
     left = most
     for left_over, count in zip(range(len(counts), 0, -1), sorted(counts), strict=True):

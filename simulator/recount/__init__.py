@@ -1,11 +1,10 @@
-"""Recount everything that a plan claims, from the network and the plan's own steps: legality, buffer and DRAM
-bytes, the DRAM map, baselines, gap.
+"""Independent recount of a plan from the network and its steps.
 
-Nothing here comes from the planner, the search or the executor. What a plan and its recount share is
-`lfopt.ir` and the row rules of the operator table; views, neighbourhoods, needs, rings and bytes are worked
-out again. Steps are not run one by one: a step in loops is an arithmetic progression, and everything is
-checked for all of its runs at once. No values are computed: that is what `simulator.interpreter.execute` is
-for.
+It covers legality, buffer and DRAM bytes, the DRAM map, baselines and the gap. Nothing here comes from the
+planner, the search or the executor. What a plan and its recount share is `lfopt.ir` and the row rules of the
+operator table; views, neighbourhoods, needs, rings and bytes are worked out again. Steps are not run one by
+one: a step in loops is an arithmetic progression, and everything is checked for all of its runs at once. No
+values are computed: that is what `simulator.interpreter.execute` is for.
 
 What is recounted exactly, and what is only bounded:
 

@@ -1,6 +1,4 @@
-"""Attention as one operator, as the steps of a group claim it:
-its operands, what it keeps between blocks of keys, the keys that are added.
-"""
+"""Attentions as single operators in steps: operands, state between blocks of keys, and the keys added."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from simulator.recount.schedule import Computation, StepBox, describe
 
 
 def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
-    """The network with these attentions as operators, each named as its first part, in the place of its
-    last.
-    """
+    """The network with these attentions as operators, named as their first parts, in place of the last."""
     fused = copy(net)
     fused.reads, fused.makes, fused.constants, fused.calls = (
         dict(net.reads),
@@ -82,7 +78,7 @@ def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwor
 
 
 def unmasked(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
-    """The network as it is, without the masks that nobody has to load."""
+    """The network without the constants of masks, which attentions need not load."""
     without_masks = copy(net)
     without_masks.constants = dict(net.constants)
     for call in calls:
@@ -99,21 +95,21 @@ def unmasked(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
 
 @dataclass(frozen=True, eq=False)
 class State(StepBox):
-    """What is kept of a box of the result between two blocks of keys, in all runs of a step."""
+    """State that is kept of a box of the result between two blocks of keys, in all runs of a step."""
 
     origin: Ints = None  # type: ignore[assignment]  # (runs, axes) where it begins
 
     def start(self, axis: int) -> Ints:
-        """(runs,) where it begins."""
+        """(runs,) first index along an axis."""
         return self.origin[:, axis]
 
     def covers(self, axis: int, part: AxisSpans) -> bool:
-        """Whether it begins at 0 in all runs, and holds all of such parts."""
+        """Whether the box begins at 0 in all runs and covers these parts along an axis."""
         return not self.origin[:, axis].any() and self.extents[axis] >= part[1].max()
 
 
 def state_of(call: Call, piece: StepBox) -> State:
-    """The same of a piece of the result."""
+    """The state of a box of the result, in all its runs."""
     known: dict[Box, Box] = {}
     starts: list[list[int]] = []
     nothing = np.zeros(piece.leaf.runs, np.int64)
@@ -127,14 +123,12 @@ def state_of(call: Call, piece: StepBox) -> State:
 
 
 def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
-    """Shape of what an operator keeps, if that is not the shape of its result."""
+    """Shape of an attention's state between blocks; None of other operators."""
     return state_shape(calls[op]) if calls[op].attention is not None else None
 
 
 def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
-    """Whether an operand is the queries of one head at a time, whose results are no longer:
-    each may be written where its query was.
-    """
+    """Whether an operand is the queries of a single head, and each result fits in place of its query."""
     form = form_of(call)
     if form.uses[index][1] != "queries" or form.mixing.result[-1] > form.product.shape(0)[-1]:
         return False
@@ -146,9 +140,7 @@ def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
 
 
 def key_problems(op: str, computations: Sequence[Computation], call: Call) -> Iterator[str]:
-    """Of every part of the result, each key that is seen is added once,
-    in one row of steps from the first to the last.
-    """
+    """Problems unless, for every part of the result, each key in view is added once, in consecutive steps."""
     form = form_of(call)
     runs: list[tuple[int, Box, Span, Computation]] = []
     for one in computations:
@@ -164,8 +156,8 @@ def key_problems(op: str, computations: Sequence[Computation], call: Call) -> It
         if one.step.first == (at is not None) or (at is not None and at != box):
             yield (
                 f"{describe(one.leaf)}: "
-                f"{'it begins anew' if one.step.first else 'it goes on with another part'} before {op!r} "
-                "is finished"
+                f"{'it begins anew' if one.step.first else 'it goes on with another part'} "
+                f"before {op!r} is finished"
             )
             return
         at, seen = box, [*seen, span]

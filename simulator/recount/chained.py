@@ -15,7 +15,7 @@ from simulator.recount.traffic import computed_problems, covered, parameter_prob
 
 
 def chain_problems(schedule: GroupSteps) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute."""
+    """Problems of loads, stores and computations of a chain."""
     net, group, loads, stores = schedule.net, schedule.group, schedule.loads, schedule.stores
     yield from parameter_problems(schedule)
     for what, claimed in (("band rows", group.band_rows), ("weight passes", group.weight_passes)):

@@ -1,6 +1,4 @@
-"""Operators that compute again what others do: whether they are what the plan says,
-and the network without them.
-"""
+"""Recomputed operators: whether they are the copies that the plan claims, and the network without them."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from lfopt.ir import Copy, Graph, Operator
 
 
 def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
-    """What is wrong with what the plan says of copies:
-    each does what its original does, with operands that are the same or copies of them.
+    """Problems of the copies that a plan claims.
+
+    Each must do what its original does, with operands that are the same or copies of them.
     """
     by_name = {op.name: op for op in graph.operators}
     same: dict[str, str] = {}  # tensor made by a copy -> the one that the original makes
@@ -29,8 +28,8 @@ def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
             or duplicate is original
         ):
             yield (
-                f"copies: {copy.name!r} of {copy.of!r}: they are not two operators of the network, or one "
-                "is a copy already"
+                f"copies: {copy.name!r} of {copy.of!r}: "
+                "they are not two operators of the network, or one is a copy already"
             )
             return
         known.add(copy.name)
@@ -62,7 +61,7 @@ def _alike(one: Operator, other: Operator) -> bool:
 
 
 def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
-    """The network whose operators read what the originals make."""
+    """The network without the copies: their readers read the originals' results."""
     by_name, gone = {op.name: op for op in graph.operators}, {copy.name for copy in copies}
     same: dict[str, str] = {}
     for copy in copies:

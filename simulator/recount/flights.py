@@ -1,6 +1,4 @@
-"""Flights: elementwise operators that are computed on each element as it is made,
-as the steps of a group claim them.
-"""
+"""Flights in steps: elementwise operators that are computed on each element as it is made."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ LONGEST = 64  # operators in a flight
 
 
 def flights_of(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
-    """The operators of every step that computes: the first, and what follows it in flight."""
+    """Per computation: its operator, and those that follow in flight."""
     return ((node.operator, *node.then) for node in computations(nodes))
 
 
 def not_flights(
     net: RecountNetwork, members: Iterable[str], flights: Iterable[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Why operators cannot follow in flight as claimed; nothing if they can."""
+    """Problems of flights as claimed: why operators cannot follow in flight."""
     owner: dict[str, tuple[str, ...]] = {}
     inside = set(members)
     for flight in flights:
@@ -62,8 +60,8 @@ def _not_a_flight(net: RecountNetwork, flight: tuple[str, ...]) -> Iterator[str]
                 or _size(result.dtype) != _size(first.dtype)
             ):
                 yield (
-                    f"{op!r} cannot follow {head!r} in flight: it is not elementwise, or makes another "
-                    "shape or type"
+                    f"{op!r} cannot follow {head!r} in flight: "
+                    "it is not elementwise, or makes another shape or type"
                 )
             inner = [read for read in net.reads[op] if read.map in makers]
             alike = (
@@ -79,7 +77,7 @@ def _not_a_flight(net: RecountNetwork, flight: tuple[str, ...]) -> Iterator[str]
 
 
 def is_table(net: RecountNetwork, flight: tuple[str, ...]) -> bool:
-    """Whether what follows in flight is a function of the byte that the first operator makes."""
+    """Whether a flight is a function of the byte that its first operator makes, so a table can hold it."""
     results = {name for op in flight for name in net.makes[op]}
     return (
         all(in_bytes(net.tensor(name)) for name in results)
@@ -93,9 +91,7 @@ def _size(dtype: str) -> int:
 
 
 def with_flights(net: RecountNetwork, flights: Iterable[tuple[str, ...]]) -> RecountNetwork:
-    """The network with each of these flights as one operator, named as its first, in the place of its
-    last.
-    """
+    """The network with these flights as single operators, named as their first, in place of the last."""
     fused = copy(net)
     fused.reads, fused.makes, fused.constants = dict(net.reads), dict(net.makes), dict(net.constants)
     fused.maker, fused.position, fused.operators = dict(net.maker), dict(net.position), dict(net.operators)

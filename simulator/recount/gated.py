@@ -1,5 +1,4 @@
-"""Groups around a barrier: what they keep between their two phases, what comes back or is made again, and how
-often the rest is loaded.
+"""Groups around a barrier: spills, recomputation and repeated loads between their two phases.
 
 A *barrier* is a map that is reduced over its rows by operators whose results gate it. By operator: `folds`
 reduce it, `vectors` make one row of what they make, what is `behind` takes the map and those vectors, and the
@@ -29,7 +28,7 @@ from simulator.recount.schedule import GroupSteps, called
 
 @dataclass(frozen=True)
 class GateBarrier:
-    """What the operators of a group are to its barrier."""
+    """Roles of a group's operators around its barrier."""
 
     map: str
     folds: frozenset[str]
@@ -42,7 +41,7 @@ class GateBarrier:
 
 
 def barrier(net: RecountNetwork, members: Sequence[str]) -> GateBarrier | None:
-    """Of a group; None if it has none, or several."""
+    """The barrier of a group; None if it has none, or several."""
     after: dict[str, set[str]] = {}  # per operator: the reductions that it waits for
     folds = [op for op in members if runs(net, op)]
     for op in members:
@@ -78,7 +77,7 @@ def barrier(net: RecountNetwork, members: Sequence[str]) -> GateBarrier | None:
 
 
 def passed(schedule: GroupSteps) -> Iterator[str]:
-    """What is wrong with how often things are loaded and stored."""
+    """Problems of the number of loads and stores of every tensor."""
     net, group = schedule.net, schedule.group
     gate = barrier(net, schedule.members)
     if gate is None:
@@ -124,9 +123,9 @@ def passed(schedule: GroupSteps) -> Iterator[str]:
 
 
 def repeats(schedule: GroupSteps) -> dict[str, set[int]]:
-    """Per map: how often it is computed, where that is more than once.
+    """Per map that is recomputed: the numbers of times that its elements may be computed.
 
-    Each part of the result gates every slice anew, or makes it again before.
+    Each part of the result gates every slice anew, or recomputes it before.
     """
     gate, net = barrier(schedule.net, schedule.members), schedule.net
     if gate is None:
@@ -137,7 +136,7 @@ def repeats(schedule: GroupSteps) -> dict[str, set[int]]:
 
 
 def _parts(schedule: GroupSteps, gate: GateBarrier) -> int:
-    """In how many parts of its channels the result is made, if it is summed up."""
+    """Number of parts of channels in which the result is made; 1 without a tail."""
     if not gate.tail:
         return 1
     axis = CHANNEL_AXIS_OF_RANK[len(schedule.net.graph.shape(gate.result))]
@@ -151,8 +150,9 @@ def _parts(schedule: GroupSteps, gate: GateBarrier) -> int:
 
 
 def _map(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Iterator[str]:
-    """Of the map that waits: what is stored comes back for every part of the result;
-    of one from outside, what is not kept.
+    """Problems of the gated map's traffic.
+
+    What is stored of it is loaded again for every part of the result; of an input, what is not kept.
     """
     shape = schedule.net.graph.shape(gate.map)
     loads, stores = (
@@ -174,7 +174,7 @@ def _map(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Iterator[str]:
 
 
 def _remade(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Fraction | str:
-    """The share of the channels that are made again, for every part of the result; or why that cannot be."""
+    """Share of the channels that are recomputed for every part of the result; or why there is none."""
     again: np.ndarray | None = None
     for op in reversed(gate.ahead):
         name = schedule.net.makes[op][0]
@@ -196,8 +196,9 @@ def _remade(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Fraction | s
 
 
 def _loaded(schedule: GroupSteps, name: str, totals: Sequence[Fraction], parts: int) -> Iterator[str]:
-    """A tensor passes so many times; if that is no whole number, on average:
-    once, and for every part where slices are made again.
+    """Problems of a tensor that must be loaded one of `totals` times.
+
+    A fraction is an average: once, and again for every part where slices are recomputed.
     """
     shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
     grid = times_covered(shape, boxes)
@@ -212,9 +213,7 @@ def _loaded(schedule: GroupSteps, name: str, totals: Sequence[Fraction], parts: 
 
 
 def band_rows(schedule: GroupSteps) -> tuple[int, int]:
-    """The fewest and the most rows of the result that can be made in one band:
-    as many as there are sums of, where it is summed up in steps.
-    """
+    """(fewest, most) rows of the result in one band; where it is summed in steps, the rows of the sums."""
     gate = barrier(schedule.net, schedule.members)
     if gate is None:
         return 1, 1

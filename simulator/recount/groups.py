@@ -1,4 +1,4 @@
-"""What a group must hold and move, worked out from the network alone."""
+"""Buffer and DRAM bytes of groups, and their legality, from the network alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class CompulsoryTraffic:
-    """What a group moves if every tensor moves once."""
+    """DRAM traffic of a group if every tensor moves once."""
 
     dram: DramBytes
     inputs: tuple[str, ...]  # maps loaded
@@ -30,7 +30,7 @@ class CompulsoryTraffic:
 
 @dataclass(frozen=True, slots=True)
 class LineBufferCount:
-    """What was counted of one group in line-buffer depth-first order."""
+    """Counts of one group in line-buffer depth-first order."""
 
     buffer_bytes: int
     dram: DramBytes  # every tensor once
@@ -40,7 +40,7 @@ class LineBufferCount:
 
 
 def in_order(net: RecountNetwork, group: Iterable[str]) -> list[str]:
-    """The operators of a group in the order of the network."""
+    """The operators of a group in topological order."""
     return sorted(set(group), key=net.position.__getitem__)
 
 
@@ -71,8 +71,9 @@ def count(net: RecountNetwork, group: Sequence[str], hardware: Hardware) -> Line
 
 
 def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> tuple[int, int]:
-    """(DRAM bytes, bytes on chip) of weights and biases, each constant once;
-    rows that a Gather picks go where its result is.
+    """(DRAM bytes, bytes on chip) of weights and biases, each constant once; gathered rows in DRAM alone.
+
+    Rows that a Gather picks are loaded into the place of its result.
     """
     shared: dict[str, int] = {}
     gathered = 0
@@ -88,15 +89,16 @@ def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware
 
 
 def table_count(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """Tables of an operator in that store."""
+    """Number of tables of an operator in the store beside the buffer."""
     if op not in net.tables and arithmetic(net.calls[op]) is Arithmetic.SUMS:
         return 0
     return parameter_bytes(net, op, hardware) // TABLE_BYTES
 
 
 def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """Bytes that an operator on quantised maps has in the store beside the buffer:
-    5 for each channel of rows of channels, or tables of 256.
+    """Bytes of parameters of an operator on quantised maps: 5 per channel, or tables of 256.
+
+    They lie in the store beside the buffer; channels are rounded up to rows of `parameter_channels`.
     """
     call, result = net.calls[op], net.tensor(net.makes[op][0])
     if not hardware.parameter_store_bytes or result.quantization is None:
@@ -135,10 +137,9 @@ def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
 
 
 def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware) -> dict[str, int]:
-    """Tables by operator of a flight, where they are not those that it has alone.
+    """Number of tables per operator of a flight, where it differs from the operator alone.
 
-    Operators that see nothing but the byte that is made share one table with who makes it: that of the first
-    that does more than clamp.
+    Operators that are functions of one byte share one table: that of the first that does more than clamp.
     """
     tables_of: dict[str, int] = {}
     # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
@@ -166,7 +167,7 @@ def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware
 
 
 def may_share(net: RecountNetwork, op: str) -> bool:
-    """Whether an operator may have a table that it has not alone, or none where alone it has one."""
+    """Whether a flight may change an operator's number of tables."""
     results = net.makes[op]
     return (
         len(results) == 1
@@ -176,8 +177,9 @@ def may_share(net: RecountNetwork, op: str) -> bool:
 
 
 def least_parameters(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> int:
-    """Bytes of parameters that operators have at the least, whatever follows in flight: of elementwise
-    operators on maps of one shape, linked by what they read of each other, as much as one table.
+    """Lower bound on the bytes of parameters of operators, whatever follows in flight.
+
+    Elementwise operators on maps of one shape, linked by their reads, count as one table together.
     """
     inside = set(members)
     sizes = {op: parameter_bytes(net, op, hardware) for op in inside}
@@ -216,7 +218,7 @@ def in_bytes(tensor: Tensor) -> bool:
 
 
 class LineBuffered(NamedTuple):
-    """What became of a group that was run in line-buffer depth-first order."""
+    """Outcome of a group's line-buffer depth-first schedule."""
 
     rings: dict[str, int]  # per map: the largest number of rows held at once
     spans: dict[str, list[Span]]  # per operator: the rows of every step, in order
@@ -236,7 +238,7 @@ def runs(net: RecountNetwork, op: str) -> bool:
 
 
 def sums_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """What such a reduction keeps while it runs: its result, in accumulators."""
+    """Bytes of a running reduction: its result, in accumulators."""
     return (
         hardware.row_bytes(net.tensor(net.makes[op][0]))
         // hardware.element_bytes
@@ -373,9 +375,7 @@ def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
 
 
 def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
-    """Why the operators are not one operator followed by elementwise ones on its output; empty if they
-    are.
-    """
+    """Why the operators are not an anchor operator with an elementwise epilogue; empty if they are."""
     inside = set(members)
     head, *rest = in_order(net, members)
     if not rest:
@@ -400,10 +400,10 @@ def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
 
 
 def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[str]]:
-    """What today's compilers fuse: in topological order, each elementwise operator joins the group of an
-    operand, the latest that takes it.
+    """Groups of epilogue fusion: anchor operators, each with the elementwise operators that follow.
 
-    A group takes it if it stays an operator with its epilogue, and if no group comes to wait for itself.
+    In topological order, each elementwise operator joins the group of an operand, the latest that takes it. A
+    group takes it if it stays an operator with its epilogue, and there is no cyclic dependency then.
     """
     groups: list[list[str]] = []
     owner: dict[str, int] = {}

@@ -1,5 +1,4 @@
-"""What a plan says of a second level of memory; and the same plan with that level taken for DRAM, which is
-how everything else of it is recounted.
+"""Recount of the second level of memory, and the plan with that level as DRAM, for all other checks.
 
 A map lies in one memory, and is moved between that memory and the buffer: no transfer may say otherwise. The
 bytes of a second level are counted here apart from the plan's own sums, in the classes in which DRAM would
@@ -19,7 +18,7 @@ L2_CHOICES = ("exact", "heuristic")
 
 
 def one_level(net: RecountNetwork, plan: Plan) -> tuple[Plan, list[str]]:
-    """The plan with everything in DRAM, and what is wrong with what it says of a second level."""
+    """(plan with everything in DRAM, problems of its claims about the second level)."""
     inside = {entry.name for entry in plan.memory if entry.memory == "l2"}
     wrong = [*_impossible(plan)]
     groups: list[PlannedGroup] = []
@@ -39,7 +38,7 @@ def one_level(net: RecountNetwork, plan: Plan) -> tuple[Plan, list[str]]:
 
 
 def _impossible(plan: Plan) -> Iterator[str]:
-    """What the chip, or the space of plans, does not allow."""
+    """Problems of options: what the chip, or the space of plans, does not allow."""
     if plan.hardware.l2_bytes:
         if plan.traffic != "tiled":
             yield f"traffic {plan.traffic} on a chip with a second level; a recount knows tiled"
@@ -55,9 +54,9 @@ def _impossible(plan: Plan) -> Iterator[str]:
 def _in_dram(
     net: RecountNetwork, group: PlannedGroup, node: Node, times: int, moved: dict[str, int], ways: list[int]
 ) -> Node:
-    """A node as it would be if everything lay in DRAM.
+    """A node with transfers of the second level as transfers of DRAM.
 
-    What goes to the second level, or comes from there, is added up.
+    Adds their bytes to `moved`, by class, and to `ways`: read, written.
     """
     if isinstance(node, Loop):
         return replace(
@@ -81,7 +80,7 @@ def _in_dram(
 
 
 def _misplaced(net: RecountNetwork, group: PlannedGroup, inside: set[str]) -> Iterator[str]:
-    """Transfers that go to another memory than the one in which their map lies."""
+    """Problems of transfers whose memory is not the one in which their map lies."""
     if not group.steps and (odd := inside.intersection((*group.inputs, *group.outputs, *group.spilled))):
         yield f"group {group.id}: it has no steps, and {min(odd)!r} lies in the second level"
     reported: set[tuple[str, bool]] = set()

@@ -1,6 +1,4 @@
-"""What a plan says of its memories: everything that moves has a place of its own in DRAM or in the second
-level, and nothing else has.
-"""
+"""Recount of the memory maps: every tensor that moves has an address range in DRAM or the second level."""
 
 from __future__ import annotations
 
@@ -26,11 +24,10 @@ def memory_problems(
     *,
     flies: bool,
 ) -> Iterator[str]:
-    """What is wrong with the map of both memories.
+    """Problems of the maps of both memories.
 
-    `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such.
-
-    `free`: constants that may have a place in DRAM, and need not.
+    `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such; `free`:
+    constants that may have a place in DRAM, and need not.
     """
     return _Memory(net, plan, tables, free, flies=flies).problems(known)
 
@@ -43,7 +40,7 @@ class _Memory:
         self.net, self.plan, self.hardware, self.tables, self.flies = net, plan, plan.hardware, tables, flies
 
     def problems(self, known: Known) -> Iterator[str]:
-        """Everything that moves has a place of its own, and nothing else has.
+        """Problems unless exactly the tensors that move have an entry, in the right memory.
 
         Maps between groups, or spilled by one, may be in the second level.
         """
@@ -100,8 +97,9 @@ class _Memory:
     def _addresses(
         entries: Sequence[DramTensor], size: int, lives: Mapping[str, tuple[int, int]], groups: int
     ) -> Iterator[str]:
-        """Tensors begin at multiples of DRAM_ALIGN in so many bytes;
-        two may share bytes if one is done with before the other is made.
+        """Problems of addresses in a memory of `size` bytes.
+
+        Tensors begin at multiples of DRAM_ALIGN; two may share bytes only if their live ranges are disjoint.
         """
         # (first group, last group, end, entry) of what reaches the address at hand
         alive: list[tuple[int, int, int, DramTensor]] = []
@@ -118,8 +116,8 @@ class _Memory:
             for first, last, _, other in alive:
                 if first <= dies and born <= last:
                     yield (
-                        f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, which is "
-                        "needed meanwhile"
+                        f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, "
+                        "which is needed meanwhile"
                     )
                     break
             if end > entry.address:

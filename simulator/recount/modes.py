@@ -1,6 +1,4 @@
-"""What a recount knows of each execution mode: a table of its own, which shares nothing with the
-planner's.
-"""
+"""Properties of execution modes for a recount: a table that shares nothing with the planner's."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class Mode(NamedTuple):
-    """What a group that claims a mode is held to."""
+    """Properties that a group of a mode must have."""
 
     schemes: tuple[str, ...] = ()  # that have it; empty: all
     executed: bool = True  # it has steps, and needs less than the buffer holds
@@ -16,18 +14,15 @@ class Mode(NamedTuple):
     rings: bool = False  # its places are line buffers, and its steps make rows in their order
     # one operator with its epilogue, cut up: what traffic `tiled` counts, only the steps say
     tiles: bool = False
-    # the results are made in bands of rows: weights may pass several times, rows of some maps may be made
-    # several times
+    # results are made in bands of rows: weights may be loaded, and rows of some maps made, several times
     bands: bool = False
-    # one map waits for reductions of itself: it is kept in part, and the rest goes out and comes back, or is
-    # loaded again
+    # one map waits for reductions of itself: part of it is kept, the rest is spilled or loaded again
     spills: bool = False
-    blocks: bool = False  # weights pass in blocks, each rounded up for itself
-    # line buffers, for one strip of columns after the other: columns between two of them are loaded or made
-    # for either
+    blocks: bool = False  # weights are loaded in blocks, each rounded up for itself
+    # line buffers, for one strip of columns after the other; both strips load or make the columns of a halo
     strips: bool = False
-    # some channels at a time, in bands of rows: what it reads, weights too, passes as often as bands and
-    # parts say
+    # some channels at a time, in bands of rows: operands and weights are loaded as often as bands and parts
+    # need them
     slices: bool = False
     # stages of other modes, one after the other: what is loaded and stored, and how often, only the steps say
     chains: bool = False
@@ -51,6 +46,5 @@ MODES = {
     "excluded": Mode(executed=False, of="left out", counted=False),
 }
 SCHEMES = {scheme for mode in MODES.values() for scheme in mode.schemes}
-# schemes in which elementwise operators follow in flight, and reductions run through the rows of their
-# operand
+# schemes in which elementwise operators follow in flight, and reductions advance with their operand's rows
 IN_FLIGHT = {"all"}

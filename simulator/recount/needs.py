@@ -40,7 +40,7 @@ Rules = list[Rule | None]  # per axis of an operand; None: not known
 
 
 def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bool) -> Rules:
-    """Per axis of a map that an operator reads, as it sees it or as the map behind: what it needs of it."""
+    """Per axis of a map that an operator reads: rule of the span needed; of the view or the map behind."""
     shape = net.graph.shape(read.seen if seen else read.map)
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
@@ -53,13 +53,14 @@ def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bo
 
 
 def constant_rules(call: Call, index: int) -> Rules:
-    """Per axis of a constant that an operator reads: what it needs of it."""
+    """Per axis of a constant that an operator reads: rule of the span needed."""
     return _rules(call, index)
 
 
 def folded(call: Call) -> int:
-    """How much is folded into one output element, and may come in parts: input channels of a contraction,
-    rows of a reduction; 0 of all else.
+    """Extent that is folded into one output element, and may be split: input channels, rows, or keys.
+
+    Input channels of a contraction, rows of a reduction, keys of an attention; 0 of all else.
     """
     if call.attention is not None:
         return call.attention.keys
@@ -115,15 +116,13 @@ def _inputs(result: ResultBoxes) -> AxisSpans:
 
 
 def _grouped(outputs: int, inputs: int, result: ResultBoxes) -> AxisSpans:
-    """Input channels of the groups (of so many output and input channels) that some output channels belong
-    to.
-    """
+    """Input channels of a grouped convolution for a box: `outputs` and `inputs` channels per group."""
     (start, stop), (low, high) = result.axes[1], result.inputs
     return start // outputs * inputs + low, (stop - 1) // outputs * inputs + high
 
 
 def _shifted(offset: int, extent: int, axis: int, result: ResultBoxes) -> AxisSpans:
-    """What lies `offset` further along, as far as there is anything; it may be nothing."""
+    """Span `offset` further along, clipped to the extent; it may be empty."""
     start, stop = result.axes[axis]
     return np.maximum(start - offset, 0), np.minimum(stop - offset, extent)
 
@@ -204,8 +203,9 @@ def _pool(call: Call, index: int) -> Rules:
 
 
 def _reduce(call: Call, index: int) -> Rules:
-    """Axes that are folded whole, or rows in parts;
-    of the others what the result has, which has lost the former unless they are kept.
+    """Rules of a reduction: its axes whole, or rows in parts; the others as in the result.
+
+    The result has lost the reduced axes unless keepdims holds.
     """
     shape, axes = call.shape(index), reduced_axes(call)
     if index > 0 or axes is None:

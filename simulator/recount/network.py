@@ -1,6 +1,4 @@
-"""The network, read again: what every operator reads and makes, looked up behind views,
-for an account that shares nothing with the planner.
-"""
+"""The network of a recount, independent of the planner: reads and results of operators, through views."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class Constant:
 
 
 def gathered_runs(call: Call, extents: Sequence[int]) -> int:
-    """Runs of elements side by side in DRAM that a Gather picks for a box of its result:
-    whole last axes of the data, or single elements.
-    """
+    """Contiguous runs in DRAM that a Gather picks for a box: whole last axes of the data, or elements."""
     by_element = call.attribute("axis", 0) in (-1, len(call.shape(0)) - 1)
     return prod(extents) if by_element or not prod(extents) else prod(extents) // extents[-1]
 
@@ -116,9 +112,7 @@ class RecountNetwork:
         return MapOperand(source, call.operator.name, index, first, last, tensor, reads.first, reads.last)
 
     def _rows_stay(self, source: str, view: str) -> bool:
-        """Whether row r of the view is row r of the map:
-        then every row starts at the same element and has the same length.
-        """
+        """Whether row r of the view is row r of the map: same first element, same length."""
         cuts: list[tuple[int, int, int]] = []
         for shape in (self.graph.shape(source), self.graph.shape(view)):
             axis = row_axis(shape)
@@ -132,11 +126,11 @@ class RecountNetwork:
         return self.graph.tensors[name]
 
     def height(self, operator: str) -> int:
-        """Rows in which an operator advances."""
+        """Rows of an operator's results."""
         return self.calls[operator].rows_out
 
     def producers(self, operator: str) -> set[str]:
-        """Operators whose results it reads."""
+        """Operators whose results an operator reads."""
         return {self.maker[read.map] for read in self.reads[operator] if read.map in self.maker}
 
     def needed_outside(self, name: str, group: Iterable[str]) -> bool:
@@ -144,7 +138,7 @@ class RecountNetwork:
         return name in self.stored or any(reader not in group for reader in self.readers[name])
 
     def contracts(self, operator: str) -> bool:
-        """Whether its operand 1 (weights, or a second matrix) meets a feature map."""
+        """Whether an operator contracts a feature map with operand 1: weights, or a second matrix."""
         return self.specs[operator].tiling is Tiling.CONTRACT and any(
             (read.by, read.index) == (operator, 0) for read in self.reads[operator]
         )

@@ -1,5 +1,4 @@
-"""What is on chip when it is read: every read of a schedule against everything that is ever written to its
-places.
+"""Check that what is read is on chip: every read of a schedule against all writes to its places.
 
 A place is a ring: what is written last to a slot is there until something else is written to that slot, or to
 a place that has bytes in common with this one. Rows of maps are followed one by one; where slots hold less
@@ -26,9 +25,7 @@ AT_ONCE = 1 << 20  # rows that are looked up
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """All runs of a step that writes rows of a map (or of sums) from slot `number` on,
-    or a block of a constant into it.
-    """
+    """All runs of a step that writes rows of a map or of sums, or a block, from slot `number` on."""
 
     piece: StepBox
     number: Ints  # (runs,)
@@ -38,20 +35,20 @@ class Write:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """What all runs of a step read of something on chip."""
+    """Parts of a tensor on chip that all runs of a step read."""
 
     times: Ints  # (runs,)
     parts: tuple[AxisSpans | None, ...]  # per axis; None: not known
     row_axis: int | None  # None: it has one row, or is a constant
-    # row by row, by a step that writes each row of its result, no longer, after it has read that of the same
-    # place
+    # row by row, by a step that writes each row of its result, no longer than it, to the place of the row
+    # that it has read
     replaced: bool = False
-    # element by element, by a step that makes each element after it has read that of the same place
+    # element by element, by a step that writes each element to the place of the one that it has read
     in_place: bool = False
 
     @property
     def rows(self) -> AxisSpans:
-        """(runs,) first row, and first row after the last; none where nothing is read along another axis."""
+        """(first row (runs,), row after the last (runs,)); empty where another axis is empty."""
         spans = self.parts[self.row_axis] if self.row_axis is not None else None
         start, stop = spans or (np.zeros_like(self.times), np.ones_like(self.times))
         for part in self.parts:
@@ -61,7 +58,7 @@ class Wanted:
 
     @cached_property
     def row_elements(self) -> Ints:
-        """(runs,) elements of each row, as far as they are known."""
+        """(runs,) elements read of each row; 0 where an axis is not known."""
         elements = np.ones_like(self.times)
         for axis, part in enumerate(self.parts):
             if axis != self.row_axis:
@@ -79,20 +76,19 @@ class WrittenPlace:
     _sorted: dict[tuple[int, int], Ints] = field(default_factory=dict[tuple[int, int], Ints])
     # other places that have bytes in common with this one
     partners: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])
-    twins: list[WrittenPlace] = field(
-        default_factory=list["WrittenPlace"]
-    )  # of those: places that are cut into the same slots, and looked at slot by slot
+    # of those: places that are cut into the same slots, and looked at slot by slot
+    twins: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])
     narrow: tuple[int, ...] = ()  # axes along which a slot holds only a part of a row
     parted: int = -1  # axis along which a slot collects parts of a row, each at a place of its own; -1: none
 
     @cached_property
     def times(self) -> Ints:
-        """When anything is written, in order."""
+        """Times of all writes, ascending."""
         return np.sort(_joined([write.piece.leaf.times for write in self.writes]))
 
     @property
     def rows(self) -> int:
-        """Rows that are ever written."""
+        """Number of rows written, all runs counted."""
         return sum(write.piece.height * write.piece.leaf.runs for write in self.writes)
 
     def narrow_to(self, axes: Iterable[int]) -> None:
@@ -100,22 +96,21 @@ class WrittenPlace:
         self.narrow = tuple(axis for axis in axes if axis != self.writes[0].piece.row_axis)
 
     def collects(self, shape: tuple[int, ...], narrow: Sequence[int]) -> int:
-        """The axis along which slots may collect the parts of their rows one by one,
-        if each row has a slot and one axis is cut; else -1.
-        """
+        """Axis along which slots collect parts of rows; -1 unless each row has a slot and one axis is cut."""
         axis = self.writes[0].piece.row_axis
         rows, cut = 1 if axis is None else shape[axis], [k for k in narrow if k != axis]
         return cut[0] if len(cut) == 1 and self.place.slots >= rows else -1
 
     @cached_property
     def cuts(self) -> Ints:
-        """Along that axis, where parts begin and end."""
+        """Ends of parts along the axis `parted`, ascending."""
         ends = [end for write in self.writes for end in write.piece.part(self.parted)]
         return np.unique(np.concatenate(ends))
 
     def in_turn(self) -> bool:
-        """Whether what is written has the numbers 0, 1, 2 and so on, several parts of a block the same;
-        or just 0 if there is one slot.
+        """Whether writes have the slot numbers 0, 1, 2 and so on; just 0 if there is one slot.
+
+        Several parts of a block have the same number.
         """
         times = _joined([write.piece.leaf.times for write in self.writes])
         numbers = _joined([write.number for write in self.writes])[np.argsort(times, kind="stable")]
@@ -123,8 +118,9 @@ class WrittenPlace:
         return bool(((steps >= 0) & (steps <= min(self.place.slots - 1, 1))).all())
 
     def clock(self, times: Ints) -> Ints:
-        """A number that grows whenever something is written here before a step,
-        or to a place that overlaps this one before a step or by it.
+        """(runs,) int64: count of writes here before a step, and to overlapping places before or by it.
+
+        `times`: (runs,) int64, the steps.
         """
         clocks = np.searchsorted(self.times, times) + self.disturbances(times)
         for twin in self.twins:
@@ -132,19 +128,19 @@ class WrittenPlace:
         return clocks
 
     def disturbances(self, times: Ints) -> Ints:
-        """How often something was written to an overlapping place, up to these steps."""
+        """(runs,) number of writes to overlapping places, up to and in these steps."""
         counts = np.zeros(len(times), np.int64)
         for partner in self.partners:
             counts += np.searchsorted(partner.times, times, side="right")
         return counts
 
     def undisturbed(self, written: Ints, read: Ints) -> Ints:
-        """Whether nothing was written to an overlapping place from one step to the other, both included."""
+        """(runs,) bool: whether overlapping places had no writes from `written` to `read`, both included."""
         return self.disturbances(written - 1) == self.disturbances(read)
 
     @cached_property
     def by_slot(self) -> Ints:
-        """All that is written to slots, as slots times steps plus the step, rising."""
+        """Keys of all writes, slot x (steps + 1) + step, ascending."""
         keys: list[Ints] = []
         for write in self.writes:
             for row in range(write.piece.height):
@@ -154,15 +150,16 @@ class WrittenPlace:
         return np.sort(_joined(keys))
 
     def taken(self, slots: Ints, times: Ints, *, before: bool = False) -> Iterator[Ints]:
-        """Per twin: a number for each slot that grows whenever it writes there by a step, or before it."""
+        """Per twin: (slots,) number that grows with its writes to each slot by a step, or before it."""
         for twin in self.twins:
             yield np.searchsorted(
                 twin.by_slot, slots * (self.steps + 1) + times, side="left" if before else "right"
             )
 
     def untouched(self, slots: Ints, written: Ints, read: Ints, *, in_place: bool) -> Ints:
-        """Whether no twin writes to slots from one step to the other, both included; `in_place`:
-        but for the last.
+        """(runs,) bool: whether no twin writes to `slots` from step `written` to step `read`, both included.
+
+        `in_place`: the last step is not included.
         """
         same = np.ones(len(slots), bool)
         for first, last in zip(
@@ -182,9 +179,7 @@ class WrittenPlace:
         return by_span
 
     def keeps(self, span: tuple[int, int], slots: Ints, written: Ints, read: Ints) -> Ints:
-        """Whether blocks of a constant, written to this part of these slots then,
-        are still here when they are read.
-        """
+        """(runs,) bool: whether constants' blocks, written to a byte span of slots, are intact when read."""
         if span not in self._sorted:
             rivals = [
                 w
@@ -238,9 +233,10 @@ class Rows:
         self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
 
     def _by_part(self, columns: list[Ints], part: AxisSpans) -> tuple[list[Ints], Ints]:
-        """Of rows with parts, one entry for each of the pieces that the place's parts are cut into, as if
-        each were a row in a slot of its own; and how many there are of each. The first column is left as it
-        is, the others are of rows and slots.
+        """(columns with one entry per piece of a row's part, number of pieces per entry).
+
+        The place's parts are cut into pieces, each as if it were a row in a slot of its own. The first column
+        is repeated as it is, the others are of rows and slots.
         """
         cuts = self.ring.cuts
         first, stop = np.searchsorted(cuts, part[0], side="right") - 1, np.searchsorted(cuts, part[1])
@@ -254,7 +250,7 @@ class Rows:
         return [same, *(column * len(cuts) + cells for column in others)], counts
 
     def _each(self, runs: Iterable[Ints]) -> Ints:
-        """What all runs of every write have, for each row."""
+        """Values of all runs of every write, repeated for each of its rows."""
         return _joined(
             [np.repeat(values, height) for values, height in zip(runs, self._heights, strict=True)]
         )
@@ -267,9 +263,7 @@ class Rows:
 
     @cached_property
     def _filled(self) -> Ints:
-        """By slot: elements of the row in the slot after each write, from when the first of them came
-        there.
-        """
+        """(writes,) int64, sorted by slot: elements of the current row in the slot after each write."""
         writes = zip(self._elements, self._heights, self.ring.writes, strict=True)
         written = _joined(
             [np.full(height * write.piece.leaf.runs, elements) for elements, height, write in writes]
@@ -325,10 +319,10 @@ class Rows:
 
 
 def close(rings: Sequence[WrittenPlace], *, by_slot: bool) -> None:
-    """Find which places overlap.
+    """Fill in which places overlap.
 
-    `by_slot`: what is written to one slot may leave others as they are, where two places of rows are cut into
-    the same. Blocks are lost in any case.
+    `by_slot`: a write to one slot leaves the other slots intact, where two places of rows have the same
+    slots. Blocks are lost in any case.
     """
     reaching: list[WrittenPlace] = []  # those that go on behind the address at hand
     for ring in sorted(rings, key=lambda ring: ring.place.address):
@@ -375,15 +369,14 @@ def missing_row(places: Sequence[Rows], wanted: Wanted, work: RowBudget) -> tupl
 
 
 class ConstantLoads:
-    """Everything that is loaded of a constant, place by place: some of it may stay while the rest passes."""
+    """All loads of a constant, place by place: some parts may stay while others pass."""
 
     def __init__(self, loads: Sequence[tuple[WrittenPlace, Write]]) -> None:
         rings = list({id(ring): ring for ring, _ in loads}.values())
         self.places = [_Place(ring, [write for other, write in loads if other is ring]) for ring in rings]
 
     def missing(self, wanted: Wanted) -> int | None:
-        """The first step that reads the constant when it is not on chip, or another block of it is; None if
-        all are served.
+        """The first step whose block of the constant is not on chip; None if all are served.
 
         A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
         """
@@ -408,7 +401,7 @@ class ConstantLoads:
 
 
 class _Place:
-    """What is loaded of a constant into one place."""
+    """Loads of a constant into one place."""
 
     def __init__(self, ring: WrittenPlace, writes: Sequence[Write]) -> None:
         self.ring, self.pieces = ring, [write.piece for write in writes]
@@ -423,7 +416,7 @@ class _Place:
         self._parts: dict[int, AxisSpans] = {}
 
     def part(self, axis: int) -> AxisSpans:
-        """Along one axis, where each load begins and ends."""
+        """Span of each load along one axis, in order of time."""
         if axis not in self._parts:
             first, stop = (
                 _joined([piece.part(axis)[end] for piece in self.pieces])[self._order] for end in (0, 1)
@@ -433,12 +426,12 @@ class _Place:
 
     @cached_property
     def whole(self) -> tuple[int, ...]:
-        """Along every axis, up to where all loads hold everything; 0: not all begin at the start."""
+        """Per axis: extent from 0 that every load covers; 0 where not all begin at the start."""
         axes = range(len(self.pieces[0].extents))
         return tuple(int(self.part(axis)[1].min()) if not self.part(axis)[0].any() else 0 for axis in axes)
 
     def cuts(self, wanted: Wanted) -> dict[int, AxisSpans]:
-        """Axes along which a load may hold less than what is wanted."""
+        """Wanted spans of the axes along which a load may hold less."""
         return {
             axis: part
             for axis, part in enumerate(wanted.parts)
@@ -446,9 +439,7 @@ class _Place:
         }
 
     def has(self, wanted: Wanted, cut: dict[int, AxisSpans], runs: Ints) -> Ints:
-        """Whether the block that was loaded last is the one that is wanted, and still there,
-        in each of these runs.
-        """
+        """(runs,) bool: whether the block loaded last is the wanted one, and is intact."""
         last = np.searchsorted(self.times, wanted.times[runs]) - 1
         present = last >= 0
         for axis, part in cut.items():
@@ -465,7 +456,7 @@ class _Place:
 
 
 def _by_number(numbers: Ints) -> Ints:
-    """Order of small numbers, equal ones as they are."""
+    """Stable order of small numbers."""
     few = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() <= np.iinfo(np.uint16).max
     # a radix sort, where 16 bits are enough
     return np.argsort(numbers.astype(np.uint16) if few else numbers, kind="stable")
@@ -476,7 +467,7 @@ def _joined(arrays: Sequence[Ints]) -> Ints:
 
 
 def _changes(columns: Sequence[Ints]) -> Ints:
-    """Where any of the columns differs from the entry before."""
+    """(entries,) bool: where any of the columns differs from the entry before."""
     changes = np.zeros(len(columns[0]), bool)
     changes[:1] = True
     for column in columns:

@@ -1,6 +1,4 @@
-"""The places of a group: where they lie, what is put there,
-and whether everything that a step reads is on chip when it runs.
-"""
+"""Places of a group: addresses, contents, and whether everything that a step reads is on chip then."""
 
 from __future__ import annotations
 
@@ -19,26 +17,22 @@ from simulator.recount.progressions import Ints, Leaf
 from simulator.recount.schedule import LARGEST, Computation, GroupSteps, StepBox, called, describe
 from simulator.recount.traffic import moved
 
-WEIGHTS = (
-    "weights",
-    "weight blocks",
-    "weight blocks of vectors",
-    "weight blocks behind",
-)  # what places are called through which blocks of weights pass
+# names of places for blocks of weights
+WEIGHTS = ("weights", "weight blocks", "weight blocks of vectors", "weight blocks behind")
 
 
 USES = (" as queries", " as keys", " as values", " as scores")  # and those from which attention reads it
 
 
 class Tenant(NamedTuple):
-    """What lies in a place for maps or sums: a map, or the partial sums of one."""
+    """Content of a place for maps or sums: a map, or the partial sums of one."""
 
     tensor: str
     sums: bool = False
 
 
 def place_problems(schedule: GroupSteps) -> Iterator[str]:
-    """What is wrong with the places; if nothing is, what is read that is not on chip."""
+    """Problems of the places; if there are none, reads of what is not on chip."""
     rings = [WrittenPlace(place, schedule.steps) for place in schedule.group.places]
     if bad := [*_where(schedule)]:
         yield from bad
@@ -63,7 +57,7 @@ def place_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _where(schedule: GroupSteps) -> Iterator[str]:
-    """Places have names of their own, begin where an element may, and lie below the end of the buffer."""
+    """Problems unless places have distinct names, aligned addresses, and ends below the buffer's."""
     places, unit = schedule.group.places, _least_unit(schedule.hardware)
     for place in places:
         if not (
@@ -84,7 +78,7 @@ def _where(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _least_unit(hardware: Hardware) -> int:
-    """Bytes of which everything on chip has a whole number."""
+    """Alignment on chip, in bytes: the greatest common divisor of all element sizes."""
     bits = gcd(
         8 * hardware.element_bytes,
         8 * hardware.accumulator_bytes,
@@ -94,7 +88,7 @@ def _least_unit(hardware: Hardware) -> int:
 
 
 def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant]]:
-    """Let the places know what is written to them; what that is."""
+    """Record the writes of every place; the tenants of each."""
     tenants: list[set[Tenant]] = [set() for _ in rings]
     for step, piece in schedule.moves:
         if not step.store and all(piece.extents):
@@ -115,15 +109,15 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
 
 
 def _kept(schedule: GroupSteps, computation: Computation, piece: StepBox) -> StepBox:
-    """What is held of a part of a result while what is folded comes in parts."""
+    """Box that is kept of a part of a result while it is folded in parts."""
     call = schedule.net.calls[computation.step.operator]
     return piece if call.attention is None else state_of(call, piece)
 
 
 def _crowded(schedule: GroupSteps) -> Iterator[str]:
-    """Computations that make more rows at once than there are slots for them.
+    """Problems of computations that make more rows at once than there are slots.
 
-    What is loaded may run through a ring row by row.
+    Loads may run through a ring row by row.
     """
     for computation in schedule.computations:
         step = computation.step
@@ -139,8 +133,9 @@ def _crowded(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> Iterator[str]:
-    """What is wrong with a place, given what is put there:
-    one thing alone (constants: any), in slots of just the size that it needs.
+    """Problems of a place, given its tenants.
+
+    It must hold a single map or its sums, or any constants, in slots of just the size that they need.
     """
     place = ring.place
     if not tenants:
@@ -208,8 +203,9 @@ def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> It
 
 
 def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
-    """What a place may be called: as the map in it, and how it comes there a second time; for what passes
-    through it; as the only constant in it.
+    """Names that a place may have, by what it holds.
+
+    Of a map: its name, and its second use; of sums: their operator; of weights: the only constant.
     """
     if purpose == "map":
         return tuple(
@@ -223,7 +219,7 @@ def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[st
 
 
 def _numbered(schedule: GroupSteps, ring: WrittenPlace) -> Iterator[tuple[StepBox, Ints]]:
-    """What goes to a place and what is stored from there, with the number of the first slot."""
+    """(box, number of the first slot (runs,)) of every write to a place and every store from it."""
     yield from ((write.piece, write.number) for write in ring.writes)
     for step, piece in schedule.moves:
         if step.store and schedule.group.places[step.place] is ring.place:
@@ -231,14 +227,14 @@ def _numbered(schedule: GroupSteps, ring: WrittenPlace) -> Iterator[tuple[StepBo
 
 
 def _row_bytes(schedule: GroupSteps, shape: tuple[int, ...], tenant: Tenant) -> int:
-    """One row of a box, on chip."""
+    """Bytes of one row of a box on chip."""
     hardware = schedule.hardware
     size = hardware.row_bytes(Tensor("", shape, ""))
     return size // hardware.element_bytes * hardware.accumulator_bytes if tenant.sums else size
 
 
 def _collected(schedule: GroupSteps, ring: WrittenPlace, tenant: Tenant) -> int:
-    """One row of all the parts together that come into a place."""
+    """Bytes of one row of the hull of all parts that come into a place."""
     columns = range(len(ring.writes[0].piece.extents))
     reach = [
         [(write.piece.leaf.ends(write.piece.column + k), write.piece.extents[k]) for write in ring.writes]
@@ -252,7 +248,7 @@ def _collected(schedule: GroupSteps, ring: WrittenPlace, tenant: Tenant) -> int:
 
 
 class _StepRead(NamedTuple):
-    """What all runs of a step read of a map, or of sums."""
+    """Read of a map, or of sums, in all runs of a step."""
 
     leaf: Leaf
     wanted: Callable[[], Wanted]
@@ -260,9 +256,7 @@ class _StepRead(NamedTuple):
 
 
 class _StepReads:
-    """Everything that the steps read, looked up in the places:
-    one map or its sums after the other, as rows take a lot of memory.
-    """
+    """Lookup of all reads of the steps in the places, one map or its sums at a time, to save memory."""
 
     def __init__(
         self, schedule: GroupSteps, rings: Sequence[WrittenPlace], tenants: Sequence[set[Tenant]]
@@ -315,7 +309,7 @@ class _StepReads:
             )
 
     def _maps(self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None) -> None:
-        """Those of these inputs; None: of all, those of what follows in flight too."""
+        """Add the reads of these operands; None: of all, with those of what follows in flight."""
         for read in self.net.reads[op]:
             if inputs is None or (read.by == op and read.index in inputs):
                 seen = read.seen == read.map or Tenant(read.seen) in self.holding
@@ -345,7 +339,7 @@ class _StepReads:
                 self.reads[Tenant(name)].append(_StepRead(leaf, wanted))
 
     def problems(self) -> Iterator[str]:
-        """The first read of every step that is not served."""
+        """Problems: the first read of every step that is not served."""
         for leaf, op, result, inputs in self.operands:
             yield from self._constants(leaf, op, result, inputs)
         for tenant, reads in self.reads.items():
@@ -357,8 +351,8 @@ class _StepReads:
                 if missing is not None:
                     what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
                     yield (
-                        f"{describe(leaf)}: at step {missing[0]} row {missing[1]} of {what}, or a part of "
-                        "it, is not on chip"
+                        f"{describe(leaf)}: at step {missing[0]} row {missing[1]} of {what}, "
+                        "or a part of it, is not on chip"
                     )
 
     def _constants(

@@ -1,6 +1,4 @@
-"""Recount everything that a plan claims: legality, buffer and DRAM bytes of every group, places and steps,
-the DRAM map, baselines, totals, gap.
-"""
+"""Recount of all claims of a plan: legality, bytes, places and steps, DRAM map, baselines, totals and gap."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ from simulator.recount.waiting import gated_bytes, phased_bytes
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """What a recount found."""
+    """Result of a recount."""
 
     discrepancies: tuple[str, ...]  # one line each: the group, what the plan says, what was counted
     groups: int
@@ -80,12 +78,12 @@ class Recount:
 
     @property
     def agrees(self) -> bool:
-        """Nothing was found that contradicts the plan."""
+        """Whether nothing contradicts the plan."""
         return not self.discrepancies
 
 
 def recount(graph: Graph, plan: Plan) -> Recount:
-    """Count again what the plan claims of this network."""
+    """Recount the claims of a plan for this network."""
     wrong = tuple(not_copies(graph, plan.copies))
     original = RecountNetwork(without_copies(graph, plan.copies)) if plan.copies and not wrong else None
     return _Recounting(RecountNetwork(graph), original, plan, wrong).run()
@@ -100,7 +98,7 @@ class _Recounting:
     def __init__(
         self, net: RecountNetwork, original: RecountNetwork | None, plan: Plan, wrong: tuple[str, ...]
     ) -> None:
-        """`original`: the network without copies, if it has any; `wrong`: what was found of them."""
+        """`original`: the network without copies, if it has any; `wrong`: problems of the copies."""
         self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
         self.plan, levels = one_level(net, plan)
         self.discrepancies = [*wrong, *levels]
@@ -119,8 +117,8 @@ class _Recounting:
         self.not_recounted: list[int] = []
         if plan.traffic == "paper" and plan.hardware.weight_buffer_bytes:
             self.discrepancies.append(
-                f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: the paper "
-                "has one buffer"
+                f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: "
+                "the paper has one buffer"
             )
         self.left_out = {  # operators that traffic paper leaves out
             op
@@ -162,7 +160,7 @@ class _Recounting:
     # -- legality --------------------------------------------------------------------------------------------
 
     def _partition(self) -> list[tuple[PlannedGroup, list[str]]]:
-        """The groups with the operators that exist; every operator must be in exactly one."""
+        """Groups with those of their operators that exist; checks that every operator is in exactly one."""
         owner: dict[str, int] = {}
         known: list[tuple[PlannedGroup, list[str]]] = []
         for position, group in enumerate(self.plan.groups):
@@ -192,15 +190,15 @@ class _Recounting:
         if unknown and len(members) > 1:
             self._say(
                 group,
-                f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) is unknown to lfopt and must be "
-                "alone",
+                f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) "
+                "is unknown to lfopt and must be alone",
             )
         for why in (not_connected(self.net, members), not_convex(self.net, members)):
             if why:
                 self._say(group, why)
 
     def _order(self, known: list[tuple[PlannedGroup, list[str]]]) -> None:
-        """Every group after those that it reads from: then the quotient graph has no cycle either."""
+        """Check that every group comes after those that it reads from: no cyclic dependency."""
         executed: set[str] = set()
         for group, members in known:
             executed.update(members)
@@ -278,10 +276,10 @@ class _Recounting:
     def _in_flight(
         self, group: PlannedGroup, members: list[str]
     ) -> tuple[RecountNetwork, list[str], RecountNetwork]:
-        """The network and the group's operators in which those that follow in flight are part of the one that
-        they follow, as the steps have it.
+        """(network with flights as one operator, the group's operators in it, network without flights).
 
-        And the network with every operator by itself, but with the tables that those in flight share.
+        What follows in flight is part of the operator that it follows, as in the steps. The last network has
+        every operator by itself, but with the tables that those in flight share.
         """
         flown = [*dict.fromkeys(flights_of(group.steps))]
         calls: dict[tuple[str, ...], Call] = {}
@@ -367,7 +365,7 @@ class _Recounting:
             self._say(group, str(error))
 
     def _strips(self, schedule: GroupSteps) -> Iterator[str]:
-        """Places, bytes, rows and columns are those of strips."""
+        """Check that places, bytes, rows and columns are those of strips."""
         group, strips = schedule.group, strips_of(schedule)
         if isinstance(strips, str):
             yield strips
@@ -423,7 +421,7 @@ class _Recounting:
             self._say(group, f"mode {name}, but {why}")
 
     def _formula(self, group: PlannedGroup, mode: Mode, once: DramBytes) -> DramBytes | None:
-        """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
+        """DRAM bytes by class where the mode alone determines them; None: they follow from the steps."""
         if mode.strips or mode.slices or mode.spills or (mode.tiles and self.plan.traffic == "tiled"):
             return None
         weight = once.weight * (group.weight_passes if mode.bands else 1)
@@ -435,10 +433,9 @@ class _Recounting:
     def _line_buffers(
         self, net: RecountNetwork, group: PlannedGroup, members: list[str]
     ) -> dict[str, list[Span]]:
-        """The places are the rings that the group takes when it is run in its bands, and its weights, one
-        beside the other.
+        """Check that places are the rings of the line-buffer schedule in the group's bands, and its weights.
 
-        Gives the rows of every step of every operator then.
+        They lie one beside the other. Returns, by operator, the rows of every step in that schedule.
         """
         claimed = group.band_rows
         if group.unwritten and self.flies:
@@ -464,8 +461,8 @@ class _Recounting:
         if claimed not in (range(1, highest + 1) if highest > 1 else (1, whole)):
             self._say(
                 group,
-                f"band rows: the plan says {claimed}, the results that leave the group have {highest} or "
-                "fewer",
+                f"band rows: the plan says {claimed}, "
+                f"the results that leave the group have {highest} or fewer",
             )
             return {}
         ran = run_line_buffered(net, members, group.band_rows, running)
@@ -500,8 +497,9 @@ class _Recounting:
     def _lines_and_weights(
         self, net: RecountNetwork, members: list[str], rings: dict[str, int], running: set[str]
     ) -> set[tuple[str, int, int]]:
-        """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, weights whole,
-        what reductions keep while they run.
+        """(name, slots, bytes of a slot) of every place that line buffers take.
+
+        Rings of so many rows, whole weights, and the sums of running reductions.
         """
         wanted = {
             (name, rows, self.hardware.row_bytes(net.tensor(name))) for name, rows in rings.items() if rows
@@ -522,9 +520,7 @@ class _Recounting:
         return sum(slots * size for name, slots, size in places if name not in elsewhere)
 
     def _requirement(self, group: PlannedGroup, mode: Mode) -> None:
-        """What runs on any buffer requires nothing of it;
-        whole maps and bands of rows, more than nothing, and less than it has.
-        """
+        """Check the required bytes: 0 of tiled groups, else above 0 and below the buffer's bytes."""
         if group.required_bytes is None:
             return
         if mode.tiles or not mode.executed:

@@ -1,6 +1,4 @@
-"""Steps in loops as arithmetic progressions: where and when each of them is, in all iterations at once;
-and how often boxes cover a tensor.
-"""
+"""Steps in loops as arithmetic progressions over all iterations; and how often boxes cover a tensor."""
 
 from __future__ import annotations
 
@@ -33,16 +31,16 @@ class RowBudget:
         self.left = rows
 
     def spend(self, rows: int) -> None:
-        """Raises TooMuch."""
+        """Follow this many rows. Raises TooMuch."""
         self.left -= rows
         if self.left < 0:
             raise TooMuch(
-                f"the steps up to here write and read rows more than {MOST_ROWS:,} times; a recount follows "
-                "no more"
+                f"the steps up to here write and read rows more than {MOST_ROWS:,} times; "
+                "a recount follows no more"
             )
 
     def hold(self, rows: int) -> None:
-        """Follow rows that are written of one map all at once. Raises TooMuch."""
+        """Follow the rows written of one map, all at once. Raises TooMuch."""
         if rows > MOST_HELD:
             raise TooMuch(f"its steps write rows of one map {rows:,} times; a recount follows {MOST_HELD:,}")
         self.spend(rows)
@@ -50,26 +48,23 @@ class RowBudget:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A step as it is written, and the loops around it.
-
-    It runs once for every combination of their iterations.
-    """
+    """A step in the program, and the loops around it: one run per combination of their iterations."""
 
     step: Step
     counts: tuple[int, ...]  # iterations of the loops, outermost first
-    moves: tuple[tuple[int, ...], ...]  # per loop: how far the step's origin moves in a turn
+    moves: tuple[tuple[int, ...], ...]  # per loop: how far the step's origin moves per iteration
     first: int  # position of its first run among all steps of the group
-    strides: tuple[int, ...]  # per loop: by how much the position moves in a turn
+    strides: tuple[int, ...]  # per loop: by how much the position moves per iteration
     _starts: dict[int, Ints] = field(default_factory=dict[int, Ints])
 
     @property
     def runs(self) -> int:
-        """How often it runs."""
+        """Number of runs."""
         return prod(self.counts)
 
     @cached_property
     def times(self) -> Ints:
-        """(runs,) position of every run among all steps, rising."""
+        """(runs,) position of every run among all steps, ascending."""
         return _spread(self.first, self.counts, self.strides)
 
     def start(self, column: int) -> Ints:
@@ -87,9 +82,7 @@ class Leaf:
         return start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
 
     def starts(self, columns: Sequence[int]) -> tuple[Ints, int]:
-        """(different runs, columns) coordinates of its origin,
-        and how many runs have the same because their loops do not move them.
-        """
+        """(different origins (origins, columns) int64, number of runs that share each of them)."""
         along = [self._along(column) for column in columns]
         moving = [k for k in range(len(self.counts)) if any(move[k] for move in along)]
         counts = tuple(self.counts[k] for k in moving)
@@ -106,7 +99,7 @@ class Leaf:
 
 
 def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
-    """start + sum of turn * stride, for every combination of iterations, the last loop the fastest."""
+    """start + sum of iteration * stride, for all combinations of iterations, the last loop the fastest."""
     starts = np.full((1,) * len(counts), start, np.int64)
     for k, (count, stride) in enumerate(zip(counts, strides, strict=True)):
         starts = starts + (np.arange(count, dtype=np.int64) * stride).reshape(
@@ -116,7 +109,7 @@ def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> In
 
 
 def leaves(nodes: Sequence[Node]) -> list[Leaf]:
-    """Every step that is written, in order."""
+    """Leaves of the loops, in program order."""
     return list(_leaves(nodes, 0, (), ()))
 
 
@@ -145,8 +138,9 @@ class Boxes(NamedTuple):
 
 
 def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
-    """How often boxes within a tensor cover each of its elements: a grid of cells, cut where a box begins or
-    ends. Empty boxes cover nothing.
+    """(cells along each axis) int64: how often boxes cover each cell of a tensor.
+
+    Cells are cut where a box begins or ends. Empty boxes cover nothing.
 
     >>> times_covered((8,), [Boxes(np.array([[0], [3]]), (4,), 1)])
     array([1, 2, 1, 0])
@@ -161,8 +155,8 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     sizes = tuple(len(cuts[axis]) for axis in axes)
     if prod(sizes) > MOST_CELLS:
         raise TooMuch(
-            f"boxes cut a tensor of shape {list(shape)} into {prod(sizes):,} parts; a recount takes "
-            f"{MOST_CELLS:,}"
+            f"boxes cut a tensor of shape {list(shape)} into {prod(sizes):,} parts; "
+            f"a recount takes {MOST_CELLS:,}"
         )
     change = np.zeros(prod(sizes), np.int64)  # at every corner of a box; its sums are the counts
     for starts, extents, weight in boxes:
@@ -183,8 +177,9 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
 
 
 def times_along(shape: tuple[int, ...], boxes: Sequence[Boxes], axis: int) -> Ints:
-    """(extent of the axis, 2): how often boxes cover the elements at each place along an axis,
-    at the least and at the most. Raises TooMuch.
+    """(extent of the axis, 2) int64: least and greatest cover of the elements at each place along an axis.
+
+    Raises TooMuch.
     """
     # of the cells of the grid
     lengths = np.diff(_cuts(axis, shape[axis], [box for box in boxes if all(box.extents)]))

@@ -1,6 +1,4 @@
-"""The steps of a group, by what they do: loads, stores, gathers, computations,
-each with the box that it moves or makes in all of its runs.
-"""
+"""Steps of a group by kind, loads, stores, gathers and computations, each with its box in all runs."""
 
 from __future__ import annotations
 
@@ -31,47 +29,47 @@ class StepBox:
 
     @property
     def row_axis(self) -> int | None:
-        """Axis along which it has rows; None: it is one row."""
+        """Axis of the box along which it has rows; None: it is one row."""
         return row_axis(self.extents)
 
     @property
     def height(self) -> int:
-        """Rows."""
+        """Rows of the box."""
         return 1 if self.row_axis is None else self.extents[self.row_axis]
 
     def start(self, axis: int) -> Ints:
-        """(runs,) where it begins."""
+        """(runs,) start of the box along an axis."""
         return self.leaf.start(self.column + axis)
 
     def part(self, axis: int) -> AxisSpans:
-        """(runs,) where it begins and ends."""
+        """(start (runs,), stop (runs,)) of the box along an axis."""
         start = self.start(axis)
         return start, start + self.extents[axis]
 
     def covers(self, axis: int, part: AxisSpans) -> bool:
-        """Whether it begins at 0 in all runs, and holds all of such parts."""
+        """Whether the box begins at 0 in all runs and covers these parts along an axis."""
         return self.leaf.ends(self.column + axis) == (0, 0) and self.extents[axis] >= part[1].max()
 
     @property
     def parts(self) -> tuple[AxisSpans, ...]:
-        """Where it begins and ends along every axis."""
+        """(start (runs,), stop (runs,)) of the box along every axis."""
         return tuple(self.part(axis) for axis in range(len(self.extents)))
 
     @property
     def first_row(self) -> Ints:
-        """(runs,) its first row."""
+        """(runs,) first row of the box."""
         return np.zeros(self.leaf.runs, np.int64) if self.row_axis is None else self.start(self.row_axis)
 
     @property
     def boxes(self) -> Boxes:
-        """The boxes, equal ones counted together."""
+        """The boxes of all runs, equal ones counted together."""
         starts, repeats = self.leaf.starts(range(self.column, self.column + len(self.extents)))
         return Boxes(starts, self.extents, repeats)
 
 
 @dataclass(frozen=True, eq=False)
 class Computation:
-    """All runs of a step that computes."""
+    """All runs of a Compute."""
 
     leaf: Leaf
     step: Compute
@@ -80,14 +78,12 @@ class Computation:
 
     @property
     def whole_sum(self) -> bool:
-        """Whether it needs no partial sums."""
+        """Whether the step needs no partial sums."""
         return self.step.first and self.step.last
 
     @property
     def input_boxes(self) -> tuple[Ints, int]:
-        """(different runs, axes + 1) where the box of its result begins, and what it folds;
-        and how many runs are equal.
-        """
+        """(different starts (starts, axes + 1) int64 of the result's box and the fold, runs of each)."""
         columns = [
             *range(len(self.pieces[0].extents)),
             *([len(self.step.origin) - 1] if self.step.inputs else []),
@@ -97,7 +93,7 @@ class Computation:
 
     @property
     def inputs(self) -> AxisSpans:
-        """(runs,) what is read of what is folded."""
+        """(start (runs,), stop (runs,)) of the span that is folded."""
         if self.step.inputs is None:
             return np.zeros(self.leaf.runs, np.int64), np.full(self.leaf.runs, self.depth)
         start = self.leaf.start(len(self.step.origin) - 1)
@@ -136,17 +132,17 @@ class GroupSteps:
 
     @cached_property
     def moves(self) -> list[tuple[Transfer, StepBox]]:
-        """Those of them that go to a place in the buffer, or come from one: all but parameters."""
+        """Transfers to and from places in the buffer: all but those of parameters."""
         return [(step, piece) for step, piece in self.transfers if step.kind != "parameter"]
 
     @cached_property
     def loads(self) -> dict[str, list[StepBox]]:
-        """By tensor, as the load calls it."""
+        """Boxes of loads, by the tensor's name in the step."""
         return self._moves(store=False)
 
     @cached_property
     def stores(self) -> dict[str, list[StepBox]]:
-        """By map."""
+        """Boxes of stores, by map."""
         return self._moves(store=True)
 
     def _moves(self, *, store: bool) -> dict[str, list[StepBox]]:
@@ -163,7 +159,7 @@ class GroupSteps:
 
     @cached_property
     def computations(self) -> list[Computation]:
-        """In order."""
+        """Computations, in program order."""
         computations: list[Computation] = []
         for leaf in self.leaves:
             step = leaf.step
@@ -178,7 +174,7 @@ class GroupSteps:
         return computations
 
     def result(self, op: str, pieces: Sequence[StepBox], inputs: AxisSpans | None = None) -> ResultBoxes:
-        """What the runs of a step make of an operator's results, some of which may be empty."""
+        """Boxes of an operator's results in all runs of a step; some may be empty."""
         nonempty = [piece for piece in pieces if all(piece.extents)]
         starts = [piece.first_row for piece in nonempty]
         heights = (self.net.height(op) if piece.row_axis is None else piece.height for piece in nonempty)
@@ -193,7 +189,7 @@ class GroupSteps:
     # -- sense -----------------------------------------------------------------------------------------------
 
     def senseless(self) -> Iterator[str]:
-        """Steps that cannot be any of this group. Of a schedule with such steps nothing else can be said."""
+        """Problems of malformed steps; a schedule that has any is not recounted further."""
         yield from _senseless_loops(self.group.steps)
         for leaf in self.leaves:
             step = leaf.step
@@ -276,7 +272,7 @@ def _senseless_loops(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _beyond(leaf: Leaf, limits: Sequence[tuple[int, int]]) -> str:
-    """Where a step leaves what it lies in, in any of its runs; empty if it does not."""
+    """Why a step leaves the bounds of its tensors in some run; empty if it does not."""
     if len(leaf.moves) != len(leaf.counts) or any(len(move) != len(leaf.step.origin) for move in leaf.moves):
         return "it does not say how it moves in each of the loops around it"
     for column, (extent, size) in enumerate(limits):
@@ -289,14 +285,12 @@ def _beyond(leaf: Leaf, limits: Sequence[tuple[int, int]]) -> str:
 
 
 def called(name: str, names: Iterable[str]) -> bool:
-    """Whether a place is called so, but for what sets it apart from a tensor or another place of that
-    name.
-    """
+    """Whether a place has one of these names, up to the "~" that sets it apart from others of that name."""
     return any(name.startswith(name_) and not name[len(name_) :].strip("~") for name_ in names)
 
 
 def describe(leaf: Leaf) -> str:
-    """A step, by the number of its first run."""
+    """Text for a step: number of its first run, and what it does."""
     step = leaf.step
     what = (
         f"compute {step.operator!r}"

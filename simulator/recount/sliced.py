@@ -1,5 +1,6 @@
-"""A group that claims to run slice by slice: how often what it reads passes, from its bands, its parts and
-its operators; and what it repeats.
+"""Groups that claim to run slice by slice: how often their tensors are loaded, and what is recomputed.
+
+Both follow from bands, parts and operators.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from simulator.recount.traffic import computed_problems, covered, parameter_prob
 
 
 class Slices(NamedTuple):
-    """How the group runs."""
+    """Slices in which a group runs."""
 
     tail: str  # the contraction that sums over slices; "": there is none
     bands: int  # of rows
@@ -32,7 +33,7 @@ class Slices(NamedTuple):
 
 
 def sliced_problems(schedule: GroupSteps) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute, and how often."""
+    """Problems of loads, stores and computations, and of how often they are done."""
     net, members = schedule.net, schedule.members
     yield from parameter_problems(schedule)
     slices = slices_of(schedule)
@@ -47,9 +48,7 @@ def sliced_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def slices_of(schedule: GroupSteps) -> Slices | str:
-    """How the group runs, going by its steps and the rows that it claims to make at a time;
-    or why that cannot be.
-    """
+    """Slices of the group by its steps and the band rows that it claims; or why they cannot be."""
     net, claimed = schedule.net, schedule.group.band_rows
     summing = {
         computation.step.operator
@@ -81,8 +80,9 @@ def _row_count(schedule: GroupSteps, op: str) -> int:
 
 
 def _constants(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
-    """Every weight passes once, or as often as those that do not stay:
-    with each band, and before the tail with each of its parts.
+    """Problems unless every constant is loaded once, or as often as its blocks are needed again.
+
+    Weights of the tail: once per band; before the tail: once per band and part.
     """
     net, most = schedule.net, 1
     for name in sorted(schedule.constants):
@@ -104,8 +104,9 @@ def _constants(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
 
 
 def _maps(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
-    """Rows of what comes from DRAM pass once; of what is read slice by slice, with every part,
-    in every band that needs them.
+    """Problems unless rows of inputs are loaded as often as slices need them.
+
+    Once; rows that are read slice by slice, once per part in every band that needs them.
     """
     net, rows, ahead = schedule.net, band_rows(schedule, slices), _prologues(schedule, slices)
     for name in schedule.loads.keys() - {read.map for _, read in schedule.external} - schedule.constants:
@@ -138,7 +139,7 @@ def _maps(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
 
 
 def _times_by_row(schedule: GroupSteps, name: str) -> np.ndarray:
-    """(rows, 2): how often the elements of each row are loaded, at the least and at the most."""
+    """(rows, 2) int64: least and greatest number of loads of the elements of each row."""
     shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
     axis = row_axis(shape)
     if axis is None:
@@ -148,7 +149,7 @@ def _times_by_row(schedule: GroupSteps, name: str) -> np.ndarray:
 
 
 def _prologues(schedule: GroupSteps, slices: Slices) -> set[str]:
-    """Operators that make what heads read; their rows stay as long as heads need them."""
+    """Operators that make the heads' operands; their rows stay as long as heads need them."""
     net = schedule.net
     heads = [op for op in schedule.members if _is_head(schedule, slices, op)]
     read = {read.map for op in heads for read in net.reads[op] if (read.by, read.index) == (op, 0)}
@@ -156,9 +157,7 @@ def _prologues(schedule: GroupSteps, slices: Slices) -> set[str]:
 
 
 def _is_head(schedule: GroupSteps, slices: Slices, op: str) -> bool:
-    """Whether an operator needs all channels of its first operand for every slice: it makes channels as a
-    contraction, and sums over no slices.
-    """
+    """Whether an operator is a contraction that needs all channels of its first operand for every slice."""
     call, row = schedule.net.calls[op], schedule.net.specs[op]
     if op == slices.tail or row.tiling is not Tiling.CONTRACT or call.attribute("group", 1) > 1:
         return False

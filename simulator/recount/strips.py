@@ -1,6 +1,4 @@
-"""A group that claims to run in strips of columns:
-what every strip needs is worked out from what it stores, one strip after the other.
-"""
+"""Groups that claim to run in strips of columns: what each strip needs follows from what it stores."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ WITH_COLUMNS = (4, 5)  # ranks of the maps that strips cut, along their last axi
 
 
 class Strips(NamedTuple):
-    """Columns of every map that each strip has, and of results, that it stores."""
+    """Spans of columns per map and strip: those on chip, and those of results stored."""
 
     has: Mapping[str, Sequence[Span]]
     stores: Mapping[str, Sequence[Span]]
@@ -43,7 +41,7 @@ def columns(net: RecountNetwork, name: str) -> int:
 
 
 def strips_of(schedule: GroupSteps) -> Strips | str:
-    """The strips of a group, going by its stores; or why they are none."""
+    """Strips of a group, by its stores; or why there are none."""
     net, members = schedule.net, schedule.members
     stores: dict[str, list[Span]] = {}
     for name in sorted(name for name in schedule.produced if net.needed_outside(name, members)):
@@ -51,8 +49,8 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
         ends = [0, *(stop for _, stop in spans)]
         if [start for start, _ in spans] != ends[:-1] or ends[-1] != columns(net, name) or len(spans) < 2:
             return (
-                f"what is stored of {name!r}, columns {spans[:4]} and so on, does not make strips of all "
-                "of it"
+                f"what is stored of {name!r}, columns {spans[:4]} and so on, "
+                "does not make strips of all of it"
             )
         stores[name] = spans
     count = {len(spans) for spans in stores.values()}
@@ -87,8 +85,10 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
 
 
 def _once(net: RecountNetwork, members: Sequence[str], rings: Mapping[str, int]) -> Iterator[str]:
-    """A map of one column of which all rows are held is there until the end; what is read for such maps alone
-    is needed for the first strip alone.
+    """Maps that are needed for the first strip alone.
+
+    A map of one column of which all rows are held stays until the end; so what is read for such maps alone is
+    needed once.
     """
     stay = {name for name, rows in rings.items() if columns(net, name) == 1 and rows >= net.tensor(name).rows}
     needed = {name for op in members for name in net.makes[op] if net.needed_outside(name, members)}
@@ -104,15 +104,13 @@ def _once(net: RecountNetwork, members: Sequence[str], rings: Mapping[str, int])
 
 
 def _spans(piece: StepBox) -> set[Span]:
-    """Columns of a piece in its runs."""
+    """Spans of columns of a box in all its runs."""
     start, stop = piece.part(len(piece.extents) - 1)
     return {*zip(np.asarray(start).tolist(), np.asarray(stop).tolist(), strict=True)}
 
 
 def _needed(net: RecountNetwork, read: MapOperand, span: Span) -> Span:
-    """Columns of a map that an operator reads for a span of columns of its results,
-    by the box rules of the operator table.
-    """
+    """Columns of a map that a read takes for a span of result columns, by the operator table's box rules."""
     call, every = net.calls[read.by], columns(net, read.map)
     if every == 1 or net.graph.shape(read.seen) != net.graph.shape(read.map):
         return 0, every
@@ -127,9 +125,7 @@ def _hull(spans: Sequence[Span]) -> Span:
 
 
 def _without_gaps(spans: Sequence[Span], every: int) -> list[Span]:
-    """What lies between two strips belongs to the later one;
-    the first begins at 0, the last ends with the map.
-    """
+    """Strips extended to cover the map: a gap belongs to the later strip, the last ends with the map."""
     extended: list[Span] = []
     for k, (start, stop) in enumerate(spans):
         before = 0 if k == 0 else spans[k - 1][1]
@@ -156,9 +152,7 @@ def strip_places(schedule: GroupSteps, strips: Strips) -> set[tuple[str, int, in
 
 
 def strip_bytes(schedule: GroupSteps, strips: Strips) -> DramBytes:
-    """DRAM bytes by class: the columns of inputs that every strip has, those of results that it stores,
-    and everything else once.
-    """
+    """DRAM bytes by class: each strip's columns of inputs and of results, and everything else once."""
     net, hardware = schedule.net, schedule.hardware
 
     def moved(name: str, spans: Sequence[Span]) -> int:
@@ -176,7 +170,7 @@ def strip_bytes(schedule: GroupSteps, strips: Strips) -> DramBytes:
 
 
 def _taken(strips: Strips, name: str) -> Sequence[Span]:
-    """Columns of a map that are loaded, or made."""
+    """Spans of columns of a map that are loaded or made, strip by strip."""
     return strips.has[name][:1] if name in strips.once else strips.has[name]
 
 
@@ -197,9 +191,7 @@ def recomputed_macs(schedule: GroupSteps, strips: Strips) -> Fraction:
 
 
 def strip_problems(schedule: GroupSteps, strips: Strips) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute:
-    of every map just what the strips have, and rows one by one.
-    """
+    """Problems of loads, stores and computations: just the strips' columns of every map, row by row."""
     net = schedule.net
     yield from parameter_problems(schedule)
     for constant in sorted(schedule.constants):
@@ -243,8 +235,9 @@ def _as_wanted(
     what: str,
     rows: int | None = None,
 ) -> Iterator[str]:
-    """Whether pieces of a map cover just its rows (the first few; None: all) on these columns,
-    one strip after the other.
+    """Problems unless pieces of a map cover just these spans of columns, once each.
+
+    `rows`: of the map that count, the first ones; None: all.
     """
     shape = net.graph.shape(name)
     wanted = [_on_columns(shape, span) for span in spans]
@@ -253,8 +246,8 @@ def _as_wanted(
     grid = times_covered(shape, [*(piece.boxes for piece in pieces), *(_box(box) for box in wanted)])
     if grid.any():
         yield (
-            f"{name!r} is not {what} as its strips need it, columns {spans[0][0]} to {spans[0][1] - 1} "
-            "and so on"
+            f"{name!r} is not {what} as its strips need it, "
+            f"columns {spans[0][0]} to {spans[0][1] - 1} and so on"
         )
 
 

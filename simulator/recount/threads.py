@@ -36,7 +36,7 @@ ALL = -1  # a map in memory as a whole, or a ring that all threads share
 
 
 class _Wrong(Exception):
-    """What does not hold."""
+    """A condition that the schedule breaks; the message says which."""
 
 
 def recount_threads(schedule: CpuSchedule, plan: Plan, graph: Graph) -> str:
@@ -54,7 +54,7 @@ Touch = dict[int, int]  # call -> threads, as bits
 
 @dataclass
 class _Epoch:
-    """What happened since the last barrier."""
+    """Accesses since the last barrier."""
 
     writes: dict[HeldPlace, dict[int, Touch]] = field(default_factory=dict)  # by row, or slot of a ring
     reads: dict[HeldPlace, dict[int, Touch]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Epoch:
 
 
 class _ThreadWalk:
-    """All threads, group by group."""
+    """Walk over the calls of all threads, group by group."""
 
     def __init__(self, schedule: CpuSchedule, plan: Plan, net: RecountNetwork) -> None:
         self.schedule, self.plan, self.net, self.threads = schedule, plan, net, schedule.threads
@@ -84,7 +84,7 @@ class _ThreadWalk:
         self.over = self._overlaps()
 
     def run(self) -> None:
-        """Everything. Raises _Wrong."""
+        """Follow all calls. Raises _Wrong."""
         net, plan = self.net, self.plan
         if [group.id for group in self.schedule.groups] != [group.id for group in plan.groups]:
             raise _Wrong("groups: not those of the plan, in order")
@@ -183,7 +183,7 @@ class _ThreadWalk:
             self.idle.add(name)
 
     def _is_read(self, name: str) -> bool:
-        """Whether any row of a map is needed."""
+        """Whether any row of a map is read, or the map is an output."""
         reads = (
             read for reader in self.net.readers[name] for read in self.net.reads[reader] if read.map == name
         )
@@ -211,7 +211,7 @@ class _ThreadWalk:
             self.epoch = _Epoch()
 
     def _call(self, function: CpuFunction, step: CpuCall, thread: int | None) -> None:
-        """A call of one thread, or (None) of all."""
+        """Follow a call of one thread; None: of all."""
         self.call += 1
         rows = self.net.height(function.operators[-1])
         span = step.rows
@@ -251,7 +251,7 @@ class _ThreadWalk:
                 self._write(result, range(first, min(stop, net.tensor(result).rows)), own, threads)
 
     def _place(self, name: str, own: int) -> HeldPlace:
-        """Where a map lies, and whose ring it is."""
+        """Holder of a map, and the thread whose ring it is."""
         entry = self.maps.get(name)
         if entry is None:
             raise self._wrong(f"map {name!r} lies nowhere")
@@ -280,7 +280,7 @@ class _ThreadWalk:
         self._count(len(rows))
 
     def _read(self, name: str, rows: range, own: int, threads: int) -> None:
-        """Rows of a map, or, where an idle operator makes it, of what that reads."""
+        """Read rows of a map; where an idle operator makes it, those of its operands."""
         if not rows:
             return
         maker = self.net.maker.get(name)
@@ -302,7 +302,7 @@ class _ThreadWalk:
             self._note_read(place, [row % slots for row in rows] if slots else rows, threads)
 
     def _check(self, place: HeldPlace, rows: range, slots: int) -> None:
-        """Raise _Wrong unless these rows of a map are there."""
+        """Raises _Wrong unless these rows of a map are present."""
         name, held, written = place[1], self.rings.get(place, {}), self.in_memory.get(place[1], set[int]())
         for row in rows:
             if slots and held.get(row % slots) != row:
@@ -316,7 +316,10 @@ class _ThreadWalk:
     # -- threads ---------------------------------------------------------------------------------------------
 
     def _touch(self, place: HeldPlace, threads: int, *, write: bool) -> None:
-        """Of a map in memory. What lies over one that is written is lost."""
+        """Note an access to a map in memory; a write ends the maps that overlap it.
+
+        Raises _Wrong where another thread uses the same memory.
+        """
         holder, name, _ = place
         for other in self.over.get(holder, ()):
             for lost in self.held.pop(other, ()) if write else ():
@@ -324,15 +327,15 @@ class _ThreadWalk:
                 self.versions[other, lost, ALL] += 1
             if (self.epoch.touched if write else self.epoch.written)[other] & ~threads:
                 raise self._wrong(
-                    f"map {name!r}: a thread meets another one in map {other!r}, which lies in the same "
-                    "memory"
+                    f"map {name!r}: a thread meets another one in map {other!r}, "
+                    "which lies in the same memory"
                 )
         self.epoch.touched[holder] |= threads
         if write:
             self.epoch.written[holder] |= threads
 
     def _meet(self, place: HeldPlace, row: int, before: Touch | None, threads: int) -> None:
-        """Raise _Wrong where another thread, in another call, has touched a row since the last barrier."""
+        """Raises _Wrong for a data race: another thread touched the row since the last barrier."""
         for call, others in before.items() if before else ():
             if call != self.call and (others | threads) & (others | threads) - 1:
                 raise self._wrong(
@@ -373,6 +376,6 @@ class _ThreadWalk:
 
 
 def _needed(first: tuple[int, ...], last: tuple[int, ...]) -> range:
-    """Rows of an operand from the lowest to the highest that some rows of a result read."""
+    """Hull of the rows of an operand that rows of a result read, given the first and last row of each."""
     low, high = min(first, default=0), max(last, default=-1)
     return range(low, max(high + 1, low))

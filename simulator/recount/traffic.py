@@ -1,6 +1,4 @@
-"""What the steps of a group move and compute, and how often:
-bytes by class, everything loaded and stored, every part of every sum.
-"""
+"""Traffic and computation of a group's steps: bytes by class, loads and stores, and parts of sums."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def traffic_problems(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iter
 
 
 def byte_problems(schedule: GroupSteps) -> Iterator[str]:
-    """Bytes of the boxes, against those that the steps and the group claim."""
+    """Problems of bytes: those of the boxes against the claims of steps and group."""
     total: Counter[str] = Counter()
     for step, piece in schedule.transfers:
         rows, row_bytes, kind = moved(schedule, step, piece)
@@ -79,8 +77,9 @@ def moved(schedule: GroupSteps, step: Transfer, piece: StepBox) -> tuple[int, in
 
 
 def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
-    """Every operator that has parameters loads them, whole and once, before anything is computed;
-    in a chain, before it is.
+    """Problems unless parameters are loaded whole and once, before anything else of the group.
+
+    In a chain: before their operator's computations.
     """
     loads: Counter[str] = Counter()
     others = (
@@ -96,8 +95,8 @@ def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
             size = parameter_bytes(schedule.raw, step.tensor, schedule.hardware)
             if step.box != ((0, size),):
                 yield (
-                    f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} "
-                    "bytes of parameters"
+                    f"{describe(piece.leaf)}: "
+                    f"the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
                 )
             if head < piece.leaf.first and not chains:
                 yield f"{describe(piece.leaf)}: it is not at the head of the group"
@@ -110,8 +109,9 @@ def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _stored_parameters(schedule: GroupSteps) -> Iterator[str]:
-    """Loads of parameters that come one after the other fit their store,
-    and take the place of those before; every operator finds its own.
+    """Problems unless consecutive parameter loads fit their store, and every operator finds its own.
+
+    They overwrite those before.
     """
     first = {id(leaf.step): leaf.first for leaf in schedule.leaves}
     runs = [*parameter_runs(schedule.group.steps)]
@@ -136,9 +136,7 @@ def _stored_parameters(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _loaded(schedule: GroupSteps) -> Iterator[str]:
-    """Everything that the group reads is loaded whole: in most modes just once, weights as often as
-    claimed.
-    """
+    """Problems unless inputs and constants are loaded whole: in most modes once, weights as claimed."""
     net, loads, passes = schedule.net, schedule.loads, schedule.group.weight_passes
     wanted = dict.fromkeys(read.seen if read.seen in loads else read.map for _, read in schedule.external)
     for name in loads.keys() - wanted.keys() - schedule.constants:
@@ -157,9 +155,7 @@ def _loaded(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _second_operand(schedule: GroupSteps) -> set[str]:
-    """Under what names operand 1 of the head of a tiled group is loaded;
-    none if it is loaded for other readers too.
-    """
+    """Names that operand 1 of a tiled group's head is loaded by; none if it has other readers too."""
     net, head = schedule.net, schedule.members[0]
     others = {
         name
@@ -180,7 +176,7 @@ def _second_operand(schedule: GroupSteps) -> set[str]:
 def covered(
     schedule: GroupSteps, name: str, pieces: Sequence[StepBox], what: str, times: int | None
 ) -> Iterator[str]:
-    """Whether pieces cover all of a tensor so many times; None: at least once."""
+    """Problems unless boxes cover all of a tensor `times` times; None: at least once."""
     grid = times_covered(schedule.net.graph.shape(name), [piece.boxes for piece in pieces])
     least, most = (int(grid.min()), int(grid.max())) if grid.size else (times or 1, times or 1)
     if times is None and least < 1:
@@ -197,8 +193,9 @@ def covered(
 
 
 def computed_problems(schedule: GroupSteps) -> Iterator[str]:
-    """Rows that are made are made whole, and once unless in bands;
-    every part of a sum is added as often as the sum is finished.
+    """Problems unless rows are computed whole, once but in bands, with every part of a sum added.
+
+    Each part is added as often as the sum is finished.
     """
     finished: dict[str, list[Boxes]] = defaultdict(list)
     by_operator: dict[str, list[Computation]] = defaultdict(list)
@@ -231,8 +228,9 @@ def computed_problems(schedule: GroupSteps) -> Iterator[str]:
 
 
 def _sums(schedule: GroupSteps, op: str, computations: Sequence[Computation]) -> Iterator[str]:
-    """Of every finished sum, each input channel or row was added once;
-    and sums are begun as often as they are finished.
+    """Problems unless each input channel or row is added once per finished sum.
+
+    Sums must be begun as often as they are finished.
     """
     shape, depth = schedule.net.graph.shape(schedule.net.makes[op][0]), computations[0].depth
     added: list[Boxes] = []
@@ -254,9 +252,7 @@ def _sums(schedule: GroupSteps, op: str, computations: Sequence[Computation]) ->
 
 
 def _band_rows(schedule: GroupSteps) -> Iterator[str]:
-    """Rows made at a time: of the head of a tiled group;
-    of the tallest map that leaves a group that runs in bands.
-    """
+    """Problems of the claimed band rows: of a tiled group's head, or of the tallest output of bands."""
     net, mode, claimed = schedule.net, MODES[schedule.group.mode], schedule.group.band_rows
     least = most = max(net.height(op) for op in schedule.members)
     if mode.tiles:
@@ -279,8 +275,9 @@ def _band_rows(schedule: GroupSteps) -> Iterator[str]:
 
 
 def rows_of_steps(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iterator[str]:
-    """Every step of a line-buffered group makes the rows that it makes when the group runs in bands as high
-    as claimed.
+    """Problems unless each step of a line-buffered group makes the rows of the schedule in its bands.
+
+    `spans`: by operator, the rows of every step in bands as high as claimed.
     """
     counted: dict[str, list[Span]] = defaultdict(list)
     for computation in schedule.computations:  # of a reduction that runs: rows of its operand
@@ -312,7 +309,7 @@ def rows_of_steps(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iterato
 
 
 def _bands(schedule: GroupSteps) -> tuple[int, int]:
-    """The fewest and the most bands that the group can have been run in."""
+    """(fewest, most) bands that the group can have been run in."""
     if schedule.group.weight_passes > 1:
         return schedule.group.weight_passes, schedule.group.weight_passes
     net = schedule.net

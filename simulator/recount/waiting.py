@@ -1,5 +1,6 @@
-"""What no schedule avoids that computes nothing twice:
-maps that are gated by a function of their own mean, and contractions of many weights.
+"""Bytes that no schedule without recomputation avoids.
+
+They come from maps that are gated by a function of their own mean, and from contractions of many weights.
 """
 
 from __future__ import annotations
@@ -32,9 +33,7 @@ def gated_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str
 
 
 def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> int:
-    """Bytes beyond the compulsory ones of contractions whose weights do not fit: by the formula of
-    `lfopt.ops.phases`, from what is found here.
-    """
+    """Bytes beyond the compulsory ones of contractions whose weights do not fit, by `lfopt.ops.phases`."""
     return beyond_compulsory(
         _uses(net, hardware, left_out),
         hardware,
@@ -43,7 +42,7 @@ def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[st
 
 
 def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[MapContraction]:
-    """Contractions by weights that nothing else reads, of an operand that has every element of a map once."""
+    """Contractions with weights of their own, of an operand with the elements of a map, each once."""
     readers = Counter(
         name for constants in net.constants.values() for name in {constant.name for constant in constants}
     )
@@ -69,7 +68,7 @@ def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> 
 
 
 def _laid_out(net: RecountNetwork, name: str) -> str | None:
-    """The map whose elements, each once, a map has; None where that is not known."""
+    """The map whose elements, each once, make up a map; None where that is not known."""
     while name in net.maker and (kept := keeps_elements(net.specs[net.maker[name]])) is not False:
         if kept is None:
             return None
@@ -78,7 +77,7 @@ def _laid_out(net: RecountNetwork, name: str) -> str | None:
 
 
 def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
-    """Elementwise operators that read the whole map, of whose results every element waits for all of it."""
+    """Elementwise readers of the whole map whose every result element depends on all of the map."""
     elements = net.tensor(name).elements
     whole = [
         op
@@ -92,7 +91,7 @@ def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
 
 
 def _is_mean(net: RecountNetwork, op: str) -> bool:
-    """Whether it folds the rows of its one operand, and leaves one element of each channel."""
+    """Whether an operator reduces its one operand to one element per channel."""
     reads = net.reads[op]
     return (
         folded_rows(net.calls[op]) > 0
@@ -102,10 +101,8 @@ def _is_mean(net: RecountNetwork, op: str) -> bool:
 
 
 def _waiting(net: RecountNetwork, mean: str) -> set[str]:
-    """Maps of which every element depends on all channels of the mean,
-    through elementwise operators and contractions.
-    """
-    # the former: maps of which every element depends on one channel
+    """Maps whose elements all depend on every channel of a mean, through elementwise and contractions."""
+    # `carrying`: maps whose elements each depend on one channel of the mean
     carrying, waiting = set(net.makes[mean]), set[str]()
     channels = net.tensor(net.makes[mean][0]).elements
     for op in islice(net.operators, net.position[mean] + 1, None):

@@ -131,7 +131,8 @@ def test_sampled_plans_are_plans_and_none_is_better_than_an_optimum() -> None:
 
 def best_sum(ways: GroupFigures, choice) -> Figures:
     return sum(
-        (ways(group)[k] for group, k in zip(choice.groups, choice.ways, strict=True)), Figures(0, 0, 0)
+        (ways(group)[k] for group, k in zip(choice.groups, choice.alternatives, strict=True)),
+        Figures(0, 0, 0),
     )
 
 
@@ -242,7 +243,7 @@ def test_ranks_and_crowding_of_three_figures() -> None:
 
 def test_a_way_that_weighs_the_least_is_taken() -> None:
     ways = {1: [Figures(1, 9, 0), Figures(5, 1, 0)], 2: [Figures(3, 3, 3)]}.__getitem__
-    assert best_of(ways, (1, 2), CostWeights(10, 1, 0)).ways == (0, 0)
+    assert best_of(ways, (1, 2), CostWeights(10, 1, 0)).alternatives == (0, 0)
     assert best_of(ways, (1, 2), CostWeights(1, 10, 0)).figures == Figures(8, 4, 3)
 
 

@@ -64,7 +64,7 @@ def test_estimates_that_are_never_too_small_lead_to_the_optimum_with_fewer_evalu
         assert lazy.lower_bound_bytes <= wanted.lower_bound_bytes
         asked, saved = (
             asked + optimistic_costs.evaluated,
-            saved + real.ways.timed - optimistic_costs.evaluated,  # type: ignore[attr-defined]
+            saved + real.evaluator.timed - optimistic_costs.evaluated,  # type: ignore[attr-defined]
         )
     assert saved > asked / 2
 

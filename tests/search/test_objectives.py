@@ -74,7 +74,7 @@ def test_the_least_value_is_that_of_trying_every_scheme_in_every_way(name: Objec
         start = solve(costs)
         optimum = optimise(costs, ways, ways.least, objective, run, start.groups)
         assert optimum.choice.figures == sum(
-            (ways(g)[k] for g, k in zip(optimum.choice.groups, optimum.choice.ways, strict=True)),
+            (ways(g)[k] for g, k in zip(optimum.choice.groups, optimum.choice.alternatives, strict=True)),
             Figures(0, 0, 0),
         )
         assert optimum.bound <= objective.value(optimum.choice.figures)
