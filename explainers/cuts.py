@@ -51,8 +51,8 @@ class GroupCuts:
         the smallest `first`, and always goes on from the cut of the fewest elements.
         """
         flow = self.flow
-        ways = [(u, v), (v, u)]
-        heap = [self._start(a, b) for a, b in ways if not flow.ancestors[a] >> b & 1]
+        orders = [(u, v), (v, u)]
+        heap = [self._start(a, b) for a, b in orders if not flow.ancestors[a] >> b & 1]
         heapq.heapify(heap)
         cuts: dict[tuple[int, int], Cut] = {}
         while heap and len(cuts) < most:

@@ -52,7 +52,7 @@ def measured(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
     }
 
 
-def by(
+def by_label(
     labels: Sequence[Any] | np.ndarray, probability: np.ndarray, invalid: np.ndarray
 ) -> dict[str, dict[str, Any]]:
     """Per label: `confusion` of its samples; labels, probability and invalid are (samples,) each."""

@@ -87,9 +87,9 @@ class Material:
         checkers = {n: dataset.checker(n) for n in np.unique(dataset.network[groups]).tolist()}
         weighted: dict[int, tuple[Labelled, ...]] = {}
         for group, n in zip(groups.tolist(), dataset.network[groups].tolist(), strict=True):
-            graph, ways = labelled[group].graph, cut if len(labelled[group].graph) > 1 else 0
+            graph, weightings = labelled[group].graph, cut if len(labelled[group].graph) > 1 else 0
             weighted[group] = tuple(
-                _in_pieces(graph, checkers[n], dataset.rules(n), rng) for _ in range(ways)
+                _in_pieces(graph, checkers[n], dataset.rules(n), rng) for _ in range(weightings)
             )
         return cls(labelled, weighted)
 
@@ -98,9 +98,9 @@ class Material:
 
         `operators`, `least`, `device`: as `collate`.
         """
-        ways = max((len(self.weighted[group]) for group in groups.tolist()), default=0)
+        weightings = max((len(self.weighted[group]) for group in groups.tolist()), default=0)
         minibatches = collate([self.whole[group] for group in groups.tolist()], operators, least, device)
-        for k in range(ways):
+        for k in range(weightings):
             minibatches += collate(
                 [self.weighted[group][k] for group in groups.tolist() if self.weighted[group]],
                 operators,

@@ -20,8 +20,7 @@ from explainers.dataset import By, Dataset, Split, splits
 from explainers.fidelity import measures
 from explainers.fit import Checkpoint, ReportProgress, TrainingSettings, fit
 from explainers.graph import FEATURES, KINDS, Batch, GroupGraph
-from explainers.metrics import by as by_label
-from explainers.metrics import confusion, log_loss, measured
+from explainers.metrics import by_label, confusion, log_loss, measured
 from explainers.minibatches import Material
 from explainers.pg_explainer import LinkScores
 from explainers.predictor import HIDDEN, LAYERS, SMALLEST_SPREAD, SURE, Forecast, Predictor

@@ -113,7 +113,7 @@ def _needed(predictor: Predictor, query: ValidityQuery, masks: Sequence[int]) ->
     return np.where(forecast.exact > 0, forecast.rule, forecast.mean)
 
 
-def shares(freed_bytes: np.ndarray) -> np.ndarray:
-    """(links,) float32, 0 to 1: freed_bytes (links,) as shares of the most that a link of the group frees."""
-    most = max(float(freed_bytes.max(initial=0)), 1e-6)
-    return np.clip(freed_bytes / most, 0, 1).astype(np.float32)
+def shares(doublings: np.ndarray) -> np.ndarray:
+    """(links,) float32, 0 to 1: doublings (links,) that cuts free, as shares of the most in the group."""
+    most = max(float(doublings.max(initial=0)), 1e-6)
+    return np.clip(doublings / most, 0, 1).astype(np.float32)

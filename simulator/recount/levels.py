@@ -24,10 +24,10 @@ def one_level(net: RecountNetwork, plan: Plan) -> tuple[Plan, list[str]]:
     groups: list[PlannedGroup] = []
     for group in plan.groups:
         moved: dict[str, int] = {}
-        ways = [0, 0]
-        steps = tuple(_in_dram(net, group, node, 1, moved, ways) for node in group.steps)
+        l2_bytes = [0, 0]
+        steps = tuple(_in_dram(net, group, node, 1, moved, l2_bytes) for node in group.steps)
         wrong += _misplaced(net, group, inside)
-        if group.l2 != (counted := L2Bytes(*ways)):
+        if group.l2 != (counted := L2Bytes(*l2_bytes)):
             wrong.append(f"group {group.id}: second level: the plan says {group.l2}, counted {counted}")
         groups.append(
             replace(group, steps=steps, dram=group.dram + DramBytes(**moved), l2=L2Bytes())
@@ -52,17 +52,23 @@ def _impossible(plan: Plan) -> Iterator[str]:
 
 
 def _in_dram(
-    net: RecountNetwork, group: PlannedGroup, node: Node, times: int, moved: dict[str, int], ways: list[int]
+    net: RecountNetwork,
+    group: PlannedGroup,
+    node: Node,
+    times: int,
+    moved: dict[str, int],
+    l2_bytes: list[int],
 ) -> Node:
     """A node with transfers of the second level as transfers of DRAM.
 
-    Adds their bytes to `moved`, by class, and to `ways`: read, written.
+    Adds their bytes to `moved`, by class, and to `l2_bytes`: read, written.
     """
     if isinstance(node, Loop):
         return replace(
             node,
             body=tuple(
-                _in_dram(net, group, inner, times * max(node.count, 0), moved, ways) for inner in node.body
+                _in_dram(net, group, inner, times * max(node.count, 0), moved, l2_bytes)
+                for inner in node.body
             ),
         )
     if not isinstance(node, Transfer) or node.kind != "l2":
@@ -75,7 +81,7 @@ def _in_dram(
     kind = "spill" if spilled else "output" if node.store else "input"
     size = times * node.rows * node.row_bytes
     moved[kind] = moved.get(kind, 0) + size
-    ways[node.store] += size
+    l2_bytes[node.store] += size
     return replace(node, kind=kind)
 
 

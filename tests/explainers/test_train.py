@@ -16,7 +16,7 @@ from explainers import fit
 from explainers.dataset import Dataset, splits
 from explainers.fit import TrainingSettings
 from explainers.graph import Batch
-from explainers.metrics import auroc, by, calibration_error, confusion, log_loss
+from explainers.metrics import auroc, by_label, calibration_error, confusion, log_loss
 from explainers.minibatches import Material, collate, whole
 from explainers.predictor import Predictor
 from explainers.sampling import BETAS
@@ -264,7 +264,7 @@ def test_figures_of_a_known_case():
     assert (figures["valid_called_invalid"], figures["invalid_called_valid"]) == (1 / 2, 1 / 3)
     assert auroc(probability, invalid) == pytest.approx(5 / 6)
     assert log_loss(np.array([0.5, 0.5]), np.array([True, False])) == pytest.approx(np.log(2))
-    assert by(["a", "b", "a", "b", "b"], probability, invalid)["a"]["recall"] == 1 / 2
+    assert by_label(["a", "b", "a", "b", "b"], probability, invalid)["a"]["recall"] == 1 / 2
 
 
 def test_a_calibrated_guess_has_no_calibration_error_and_a_sure_wrong_one_has_all():
