@@ -1,5 +1,4 @@
-"""Groups that are planned alike: one costs what another of the same structure costs, in the same or in
-another network, and has its steps.
+"""Groups of the same structure, in the same network or another, share one price and one plan.
 
 Networks with other copies differ in a few blocks, and many blocks of a network are alike.
 """
@@ -42,9 +41,7 @@ class Structures:
                 yield inputs[operand.input]
 
     def key(self, group: int) -> Hashable:
-        """Equal for groups of the same structure: they differ in names alone,
-        and in values of constants that are data.
-        """
+        """Structure of a group: equal for groups that differ in names and constant data alone."""
         flow, maps, constants = self.flow, Numbers(), Numbers()
         key: list[Hashable] = []
         for i in bits(group):

@@ -33,7 +33,7 @@ from lfopt.planning.banding import Ints
 from lfopt.planning.brr_schedule import SLOTS
 from lfopt.planning.slices import SliceSizes
 
-# numbers of bands that are tried: every one up to here, and so many times more than the one before
+# numbers of bands tried: every one up to FINE, from there each STEP times the one before
 FINE, STEP = 24, 1.1
 
 
@@ -115,8 +115,9 @@ class BandBounds:
             yield from self._written[op]
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """Bytes of weights that a group which holds these operators loads beyond once, at the least;
-        NEVER if none is valid on this buffer.
+        """Lower bound on the weight bytes beyond once of a group that holds these operators.
+
+        NEVER if no such group is valid on a buffer of `beta` bytes.
         """
         slices, hardware = self.slices, self.slices.hardware
         operators = [*bits(mask)]
@@ -206,18 +207,14 @@ def _counts(most: int) -> Iterator[int]:
 
 
 def _alone(slices: SliceSizes, op: int) -> bool:
-    """Whether the weights of an operator pass block by block in whatever group: no other operator reads
-    them.
-    """
+    """Whether the weights of an operator pass block by block in any group: it is their only reader."""
     own = {s.name for s in slices.facts[op].streamed}
     return bool(own) and not own & slices.read_by_several
 
 
 @cache
 def _rows_read(reads: RowReads, rows: int) -> int:
-    """Rows of the input between the lowest and the highest that so many rows of the reader,
-    one after the other, read at the least.
-    """
+    """Least rows between the lowest and the highest input row of `rows` consecutive rows of the reader."""
     if not rows:
         return 0
     return min(max(need - keep, 0) for need, keep in zip(reads.need[rows - 1 :], reads.keep, strict=False))

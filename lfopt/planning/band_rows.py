@@ -1,5 +1,4 @@
-"""How many rows of its results a group makes at a time: a caller proposes, the first height that fits is
-taken.
+"""Rows of results that a group computes at a time: the first height proposed that fits.
 
 More rows take more buffer and move no fewer bytes, so a search has no use for them. Whoever runs the plan
 may: weights are read from the buffer once per band, and some kernels make several rows at once or none.
@@ -15,9 +14,7 @@ Propose = Callable[[int], Iterable[int]]  # group -> heights of bands to try, be
 
 
 def heights(costs: GroupCosts, group: int) -> Sequence[int]:
-    """All heights that make a difference in the mode that the group runs in, the highest first;
-    none where there is no choice.
-    """
+    """Band heights in rows that differ in the mode the group runs in, highest first; () if it has none."""
     mode = costs.chosen(group)
     return () if mode is None else mode.heights(group)
 

@@ -1,5 +1,4 @@
-"""Rows that operators compute when the results of a group are made in bands of rows, for many numbers of
-bands at once.
+"""Rows that operators compute when results are made in T bands of rows, for many T at once.
 
 In band b of T, a result of H rows gets its rows ceil(b H / T) up to ceil((b + 1) H / T). What is kept from
 band to band is computed once; what is not (slices of channels) is computed again from the lowest row that a

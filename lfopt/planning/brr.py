@@ -1,5 +1,4 @@
-"""What a group takes whose sinks are made in bands of rows while weights stream past (BRR, buffer requirement
-reduction), as it can be executed.
+"""BRR, buffer requirement reduction: sinks made in bands of rows while weights stream past, executable.
 
     F_beta = rows held of every full map  +  slices and partial sums of the largest segment  +  two of the
                                              largest weight blocks
@@ -88,8 +87,7 @@ class BandedGroups:
     # -- what is asked ---------------------------------------------------------------------------------------
 
     def cheapest(self, mask: int, buffer_bytes: int) -> Banded | None:
-        """The fewest bytes of weights that fit the buffer (strictly), with the least buffer; None if nothing
-        fits or the group cannot run so.
+        """The choice of fewest weight bytes that fits strictly, of equals of the least buffer; None if none.
 
         More buffer never gives more bytes.
         """
@@ -112,9 +110,7 @@ class BandedGroups:
         )
 
     def summing(self, mask: int, bands: int) -> list[Banded]:
-        """The ways to run the group in so many bands, weights streaming, in which something sums over
-        slices.
-        """
+        """Choices of so many bands, weights streaming, in which something sums over slices."""
         starts = {
             start
             for start, draft in zip(STARTS, self.slices.drafts(mask), strict=True)
@@ -124,8 +120,9 @@ class BandedGroups:
         return [choice for choice in choices if choice.start in starts and not choice.resident]
 
     def floor(self, mask: int) -> int:
-        """Lower bound on F_beta, for the group and every group that it is grown into by operators of higher
-        index; NEVER if none can run so.
+        """Lower bound on F_beta in bytes; NEVER if none can run so.
+
+        For the group and every group that it is grown into by operators of higher index.
         """
         least = self._floors.get(mask)
         if least is None:
@@ -147,8 +144,9 @@ class BandedGroups:
         return self._least[mask]
 
     def choices(self, mask: int) -> tuple[Banded, ...]:
-        """Fewer and fewer bytes of buffer for more and more bytes of weights, pass after pass;
-        empty if the group cannot run so.
+        """Pareto front of (weight bytes, buffer bytes), the fewest weight bytes first.
+
+        Empty if the group cannot run so.
         """
         if mask not in self._choices:
             best: list[Banded] = []
@@ -195,9 +193,7 @@ class BandedGroups:
         return places, steps
 
     def candidates(self, mask: int) -> list[Banded]:
-        """Every start and number of bands that is tried, with weights streaming and with all of them on
-        chip.
-        """
+        """Every start and number of bands tried, with weights streaming and with all on chip."""
         tall = self._tallest(mask)
         if tall not in self._grids:
             self._grids[tall] = BandGrid.up_to(tall)

@@ -56,18 +56,18 @@ class Edge(NamedTuple):
 def link(
     costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False
 ) -> tuple[int, ...]:
-    """The groups of a legal scheme, given in an executable order, chained where that moves fewer bytes.
+    """The groups of a legal scheme, in an executable order, chained where that moves fewer bytes.
 
-    The costs learn of the chains.
-
-    `late`: whether the time is over, given how many stages were worked out; then those are joined that were.
+    The costs learn of the chains. `late`: whether the time is over, given how many stages were worked out;
+    then those are joined that were.
     """
     return _linked(costs, groups, late)
 
 
 def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
-    """Let the costs learn which of these groups are chains, whose operators may be cut apart anywhere:
-    nothing says of which stages they were.
+    """Let the costs learn which of these groups are chains.
+
+    Their operators may be cut apart anywhere, since nothing says of which stages they were.
     """
     for group in groups:
         if not is_single(group):
@@ -100,28 +100,28 @@ class _Linking:
         )
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
         self.layout = BufferLayout(self.flow, costs.hardware)
-        # whole on chip
+        # per map: bytes of it whole on chip
         self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]
         order = [i for group in groups for i in bits(group)]
         at = {i: k for k, i in enumerate(order)}
         inside = sum(1 << i for i in order)
-        # in any case
+        # per map: whether DRAM gets it in any case
         self.stored = [
             out or bool(readers & ~inside)
             for out, readers in zip(self.flow.is_output, self.flow.readers, strict=True)
         ]
-        # position of the last reader
+        # per map: position of its last reader
         self.last = [
             max((at[i] for i in bits(readers) if i in at), default=-1) for readers in self.flow.readers
         ]
         self.cuts = self._cuts(order, at)
-        # of what is between cuts
+        # operators between two cuts
         self.masks = [
             sum(1 << i for i in order[low:high]) for low, high in zip(self.cuts, self.cuts[1:], strict=False)
         ]
         ends = [0, *accumulate(group.bit_count() for group in self.given)]
         cut = {position: k for k, position in enumerate(self.cuts)}
-        # by first cut
+        # given groups, by first cut: (cut behind it, mask)
         self.whole = {
             cut[low]: (cut[high], group) for low, high, group in zip(ends, ends[1:], self.given, strict=False)
         }
@@ -183,8 +183,9 @@ class _Linking:
         return self._next[key]
 
     def _leaves(self, mask: int, stop: int, enter: Kept) -> Iterator[Kept]:
-        """What may be on chip when a stage has run:
-        what DRAM does not have must stay as long as it is needed.
+        """Sets of maps that may be on chip after a stage.
+
+        A map that DRAM does not have stays as long as it is needed.
         """
         here, end = {m for m, _ in enter}, self.cuts[stop]
         staying = {(m, stored) for m, stored in enter if self.last[m] >= end}
@@ -229,8 +230,9 @@ class _Linking:
         return [*self.given]
 
     def _joined(self) -> list[Linked | int] | None:
-        """The stages of the cheapest path, joined; None where a chain does not come about:
-        then its stages cost more.
+        """The stages of the cheapest path, joined into chains.
+
+        None where a chain does not come about: then its stages cost more on the next path.
         """
         chains = [
             self._mask(edges[0]) if not edges[-1].enter else self._join(edges)
@@ -290,9 +292,7 @@ class _Linking:
     # -- stages ----------------------------------------------------------------------------------------------
 
     def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
-        """The stage that moves the fewest bytes, of all modes,
-        each as it runs on what the maps leave of the buffer.
-        """
+        """(DRAM bytes, stage) of the mode that moves the fewest, on the buffer that resident maps leave."""
         costs, mask = self.costs, self._mask(edge)
         enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
         touched = self.flow.touched(mask)
@@ -362,8 +362,9 @@ class _Linking:
         )
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
-        """The chain of stages; None where it is not connected, or does not fit:
-        then the stage that reaches highest must do with less.
+        """The chain of stages; None where it is not connected, or does not fit.
+
+        In that case the stage that reaches highest must do with less buffer.
         """
         stages = [self.known[edge][1] for edge in edges]
         assert all(stage is not None for stage in stages), "a path runs through no stage that does not fit"
