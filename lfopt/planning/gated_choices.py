@@ -1,5 +1,6 @@
-"""How a group around a barrier runs (mode gated): of all that `lfopt.planning.gated` can size,
-what moves the fewest bytes on a buffer.
+"""The schedule of a group around a barrier (mode gated) that moves the fewest bytes on a buffer.
+
+Chosen from all that `lfopt.planning.gated` can size.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from functools import cached_property
 from lfopt.ir import round_up
 from lfopt.planning.gated import SLOTS, GatedChoice, GatingOption, Sizes
 
-MOST_PARTS = 8  # that the output channels are made in
+MOST_PARTS = 8  # of the output channels, made one after the other
 ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
 
 
 class Choices:
-    """What one group can choose from."""
+    """The choices of one group."""
 
     def __init__(self, sizes: Sizes, most_macs: float) -> None:
         """`most_macs`: multiply-accumulates that the group may do."""
@@ -26,7 +27,7 @@ class Choices:
 
     @cached_property
     def options(self) -> tuple[GatingOption, ...]:
-        """All that are tried for phase 2, those with few parts and bands first."""
+        """Options for phase 2, those with few parts and bands first."""
         sizes = self.sizes
         stays = (True, False) if sizes.input in sizes.beside else (False,)
         remakes = sizes.remakes and self.spare_macs > 0
@@ -47,7 +48,7 @@ class Choices:
             for band in heights
             for stay in stays
         ]
-        # else bands cost nothing
+        # without such weights, bands cost nothing
         resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]
         again = [
             GatingOption(part, sizes.rows_out, held=False, stays=True, again=True)
@@ -74,7 +75,7 @@ class Choices:
 
     @cached_property
     def least(self) -> int:
-        """The least F_beta."""
+        """The least F_beta in bytes."""
         narrow = min(option.part for option in self.options)
         options = [
             option for option in self.options if not option.stays and (option.part == narrow or option.held)
@@ -86,8 +87,7 @@ class Choices:
         )
 
     def cheapest(self, beta: int) -> GatedChoice | None:
-        """The fewest DRAM bytes on a buffer of that size; of equals the fewest multiply-accumulates, then the
-        least buffer. None if nothing fits.
+        """The choice of fewest DRAM bytes, of equals of fewest MACs, then least buffer; None if none fits.
 
         More buffer never gives more bytes.
         """
@@ -107,7 +107,7 @@ class Choices:
         return self.sizes.hardware.dram_row_align > 1 or self.sizes.hardware.pads_constants
 
     def _at_least(self, option: GatingOption, beta: int) -> int:
-        """DRAM bytes of which no choice of an option moves fewer, sizes not rounded up."""
+        """Lower bound on the DRAM bytes of any choice of an option: sizes are not rounded up."""
         sizes = self.sizes
         room = (
             beta
@@ -210,8 +210,9 @@ class Choices:
     # -- fewer, longer steps ---------------------------------------------------------------------------------
 
     def widened(self, choice: GatedChoice, beta: int) -> GatedChoice:
-        """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks
-        side by side, wider slices, more rows.
+        """The choice with as much in each step as fits, for the same bytes: fewer, longer steps.
+
+        Rows that fill a command, blocks side by side, wider slices, more rows.
         """
         sizes = self.sizes
         maps = [(sizes.flow.maps[m], sizes.axis(m)) for m in (sizes.map, sizes.result)]
@@ -253,7 +254,7 @@ class Choices:
         return taller
 
     def _if_fits(self, choice: GatedChoice, beta: int, **changes: object) -> GatedChoice:
-        """The choice with some changes, if it then fits and moves as much; else the choice."""
+        """The choice with some changes, if it then fits and moves as many bytes; else the choice."""
         new = choice._replace(**changes)
         size = self.sizes.buffer_bytes(new.option, new.width, new.kept, new.rows, new.slots, new.vector_width)
         if size >= beta or self.sizes.dram(new.option, new.width, new.kept, new.vector_width) != choice.dram:
@@ -262,7 +263,7 @@ class Choices:
 
 
 def _rank(choice: GatedChoice) -> tuple[int, int, int]:
-    """The lowest is chosen."""
+    """Sort key: DRAM bytes, multiply-accumulates, buffer bytes."""
     return choice.dram.total, choice.macs, choice.buffer_bytes
 
 

@@ -20,23 +20,23 @@ from lfopt.planning.passage import bands
 from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import BufferLayout, with_rows
 
-LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
+LONGEST_PERIOD = 16  # bands: the longest repetition that is looked for
 
 
 class GatedPhase(Enum):
-    """Of a group, by what its weight blocks are called."""
+    """Phase of a group, by the name of the place of its weight blocks."""
 
     AHEAD = "weight blocks"
     VECTORS = "weight blocks of vectors"
     BEHIND = "weight blocks behind"
 
 
-# operator, output channels, input channels of a sum, whether also what is read when it is finished
+# (operator, output channels, input channels of a sum, whether with what is read when sums are finished)
 WeightBlock = tuple[int, Span, Span | None, bool]
 
 
 class GatedScheduler:
-    """Writes down the schedule of one group."""
+    """The schedule of one group."""
 
     def __init__(self, sizes: Sizes, layout: BufferLayout, choice: GatedChoice) -> None:
         self.sizes, self.layout, self.choice = sizes, layout, choice
@@ -416,8 +416,9 @@ class GatedScheduler:
         return self.block.ahead if self.option.again and not self.slices[k][1] else ()
 
     def _rows_behind(self, k: int, band: int, here: Span) -> Iterator[Node]:
-        """What rows of the result ask of the operators behind the barrier, but for the tail,
-        and of those that make the slice again.
+        """Steps of a band of result rows behind the barrier, but for the tail.
+
+        And of the operators that make the slice again.
         """
         (span, kept), remaking = self.slices[k], self._remaking(k)
         passage, in_step = (
@@ -437,7 +438,7 @@ class GatedScheduler:
             )
 
     def _rest_behind(self, k: int) -> Iterator[Node]:
-        """Rows that nothing reads."""
+        """Rows that are not read."""
         span, kept = self.slices[k]
         for m, rows in self.sizes.passage(
             self.choice.rows[1], behind=True, again=bool(self._remaking(k))

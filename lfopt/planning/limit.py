@@ -1,6 +1,4 @@
-"""How many steps a plan may have, and how long they may take to make:
-a group beyond either is planned without steps.
-"""
+"""Limits on the steps of a plan and the time to make them; a group beyond is planned without steps."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ class Unwritten(Exception):
 
 
 class Limit:
-    """What the schedules of one plan's groups are held to.
+    """Limits for the schedules of one plan's groups. Its methods raise Unwritten beyond them.
 
     `stop` is asked again and again, and says whether the time is over.
 

@@ -1,5 +1,4 @@
-"""A line-buffered group cut among workers: each makes some rows of its results, in rings of its own, without
-waiting for the others.
+"""A line-buffered group partitioned among workers, each with rows and rings of its own, without waits.
 
 The order of a worker is that of the whole group, begun at the first row of every map that its rows need; rows
 that two of them need are made twice. What needs all rows of a map (a global pool), or has one row for all
@@ -199,8 +198,9 @@ class _Partitioner:
 
 
 def reach(reads: RowReads, rows: Span) -> Span:
-    """Rows of an operand that these rows of its reader need;
-    if they read none, no rows, before which all must exist.
+    """Rows of an operand that these rows of its reader need.
+
+    If they read none: an empty span, before which all rows must exist.
     """
     first, stop = rows
     if first == stop:

@@ -1,5 +1,4 @@
-"""Groups that run slice by slice: a contraction makes slices of channels, operators follow on the slice,
-another contraction sums over the slices.
+"""Segments: groups that run slice by slice of channels, which one contraction makes and another sums over.
 
 A *segment* is such a group. Its *heads* are contractions that read one map with all its channels and make
 equally many channels: one as a rule, two in a gated layer such as (silu(x U) * (x V)) W, none where it begins
@@ -47,7 +46,7 @@ class Role(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A group that runs slice by slice, and what it takes at the least.
+    """A group that runs slice by slice, with the least that it takes.
 
     It only grows as operators of higher index join.
     """
@@ -75,9 +74,7 @@ class SegmentConstants(NamedTuple):
 
 
 class Segments:
-    """Segments of one dataflow, and the sizes of what they hold on one chip, in slices of `width`
-    channels.
-    """
+    """Segments of one dataflow, and what they hold on one chip in slices of `width` channels."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, lines: Lines, width: int) -> None:
         self.flow, self.hardware, self.lines, self.width = flow, hardware, lines, width
@@ -168,8 +165,9 @@ class Segments:
         return heads if alone is None else (*heads, alone)
 
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
-        """The segment with an operator added whose index is above all others;
-        None where it, and whatever it is grown into, is none.
+        """The segment with an operator added whose index is above all others.
+
+        None where neither it nor anything it is grown into is a segment.
         """
         role = self.roles[op]
         if role is None or (mask and (segment is None or segment.tail >= 0 or segment.mean >= 0)):
@@ -242,8 +240,9 @@ class Segments:
         )
 
     def _beside(self, op: int, held: Held) -> int:
-        """Bytes beyond a slice that a head takes for maps of one row which it reads in flight:
-        behind another head it may find just a slice.
+        """Bytes beyond a slice of one-row maps that a head reads in flight.
+
+        Behind another head it may need just a slice of them.
         """
         role = self.roles[op]
         local = {o.map for o in self.flow.operands[op] if role is not None and o.input in role.local}
@@ -251,8 +250,9 @@ class Segments:
         return sum(self.slices.row_bytes[m] - self.slices.slice_bytes(m) for m in rows)
 
     def segment_candidates(self, beta: int) -> Iterator[int]:
-        """For every operator that a segment may begin with:
-        those that may be in it, as far as they fit a buffer (strictly) by themselves.
+        """Per operator that may begin a segment: mask of those that may be in it.
+
+        Each fits a buffer of `beta` bytes (strictly) by itself.
         """
         flow = self.flow
         for first in range(len(flow)):
@@ -370,8 +370,9 @@ class Segments:
         return more * self.row(m, access, part)
 
     def _least_weights(self, held: frozenset[str], op: int, *, tail: bool) -> tuple[frozenset[str], int]:
-        """(constants held in any case, bytes of buffer that its constants take at the least beside those);
-        what others read too is left out.
+        """(constants held in any case, least buffer bytes that its constants add to those).
+
+        What others read too is left out.
         """
         facts, out = self.slices.facts[op], (0, self.hardware.channel_align if tail else self.width)
         alone = [s for s in facts.streamed if self._readers[s.name] == 1]
@@ -401,7 +402,7 @@ class Segments:
         return self.hardware.sums_bytes(self.part_row(m, channels))
 
     def channels(self, m: int, span: Span) -> Box:
-        """Some channels of a map; not more than there are."""
+        """Box of some channels of a map, as far as it has them."""
         shape = self.flow.maps[m].shape
         axis = CHANNEL_AXIS_OF_RANK[len(shape)]
         return cut(whole(shape), axis, (span[0], min(span[1], shape[axis])))
@@ -424,9 +425,7 @@ class Segments:
         return self.channels(operand.map, span)
 
     def evenly(self, m: int, boxes: Iterator[Box]) -> bool:
-        """Whether a map that moves in these parts moves no more bytes than whole rows,
-        padding of rows in DRAM included.
-        """
+        """Whether a map in these parts moves no more bytes than in whole rows, padding in DRAM included."""
         every = whole(self.flow.maps[m].shape)
         return self.hardware.dram_row_align == 1 or sum(
             self.layout.map_bytes(box) for box in boxes
@@ -456,6 +455,6 @@ class Segments:
         return self._blocks[key]
 
     def weight_box(self, op: int, constant: Streamed, out: Span, inputs: Span | None = None) -> Box:
-        """Which part of a constant makes some output channels of some input channels."""
+        """Box of a constant for some output channels and some input channels."""
         box = self.channels(self.flow.results[op][0], out)
         return footprint(self.flow.calls[op], constant.input, box, inputs=inputs)

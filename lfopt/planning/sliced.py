@@ -1,5 +1,4 @@
-"""What a group takes that runs slice by slice, in bands of rows, and which way of running it moves the fewest
-bytes.
+"""The cheapest run of a group slice by slice, in bands of rows: buffer, bytes and MACs of each choice.
 
     for each of T bands of output rows
         for each of n parts of the tail's output channels
@@ -40,8 +39,7 @@ from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments
 from lfopt.planning.sliced_rows import Reading, RowOrder, SlicedSource, ring_rows
 
 MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
-# that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it
-# makes
+# rows made in one step, where they are vectors [b, s, d] and every operator reads the rows that it makes
 MOST_ROWS = 64
 
 
@@ -66,9 +64,7 @@ class Sliced(NamedTuple):
 
 
 class Passing(NamedTuple):
-    """Weights that pass slice by slice, in every number of bands (axis 0) and parts (axis 1) that is
-    tried.
-    """
+    """Weights that pass slice by slice; arrays are (bands or 1, parts or 1), as tried."""
 
     passes: Ints  # that they take if none stay
     place: Ints  # bytes on chip of what they pass through
@@ -96,8 +92,9 @@ class Profile:
     least: int  # F_beta
 
     def options(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
-        """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail):
-        all that there are, or as many as fit.
+        """(F_beta, DRAM bytes of weights, channels that stay before the tail, and of the tail), as arrays.
+
+        Arrays are (bands, parts). Weights that stay are all that there are, or as many as fit.
         """
         every, room = self.segment.channels, self.apart or beta
         for all_before, all_tail in product((False, True), repeat=2):
@@ -147,10 +144,10 @@ class SlicedGroups:
         return min((profile.least for profile in self.profiles(mask)), default=NEVER)
 
     def cheapest(self, mask: int, beta: int) -> Sliced | None:
-        """The fewest bytes that fit the buffer (strictly); of equals, the fewest multiply-accumulates, then
-        the least buffer. None if nothing fits.
+        """The option of fewest DRAM bytes that fits strictly; None if nothing fits.
 
-        More buffer never gives more bytes.
+        Of equals, that of the fewest multiply-accumulates, then the least buffer. More buffer never gives
+        more bytes.
         """
         best, rank = None, (NEVER, 0, 0)
         for profile in self.profiles(mask):
@@ -177,7 +174,7 @@ class SlicedGroups:
         return best
 
     def passes(self, mask: int, option: SlicedOption) -> int:
-        """How often those weights are loaded that are loaded most often."""
+        """Loads of the weights that are loaded most often."""
         weights, channels = self.segments.weights(mask, option.segment), option.segment.channels
         parts = -(-self.outputs(option.segment) // option.part) if option.part else 1
         if weights.sliced and option.pinned < channels:
@@ -325,7 +322,7 @@ class SlicedGroups:
         return sorted(even, reverse=True)
 
     def outputs(self, segment: Segment) -> int:
-        """Channels of the tail's result; 0: there is none."""
+        """Channels of the tail's result; 0 without a tail."""
         role = self.segments.roles[segment.tail] if segment.tail >= 0 else None
         return 0 if role is None else role.channels
 
@@ -392,9 +389,7 @@ class SlicedGroups:
     def passing_rows(
         self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
     ) -> tuple[Ints, Ints]:
-        """(first row, first row not) that passes in every band of a map that is read slice by slice;
-        no row is left out.
-        """
+        """(first row, end row) in every band of a map that is read slice by slice; no row is left out."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
         low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
@@ -475,8 +470,9 @@ class SlicedGroups:
         return RowOrder(reads, maker, rows, loads, {i: self.lines.iterations[i] for i in bits(sinks)}, first)
 
     def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
-        """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one
-        row.
+        """Whether every operator makes rows that are vectors [b, s, d] from the same rows of operands.
+
+        Operands of one row apart.
         """
         iterations, vectors = (
             {self.lines.iterations[r.op] for r in reads},

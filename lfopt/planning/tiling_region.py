@@ -52,8 +52,9 @@ class TilingRegion:
         self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire
 
     def own(self, op: int, index: int) -> bool:
-        """Whether an input is one of the anchor's own:
-        not of what follows it, in flight or as an operator of the group.
+        """Whether an input is the anchor's own.
+
+        Inputs of its epilogue are not, whether in flight or as operators of the group.
         """
         return op == self.anchor and index < len(self.call.operator.inputs)
 
