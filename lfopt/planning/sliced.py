@@ -64,7 +64,10 @@ class Sliced(NamedTuple):
 
 
 class Passing(NamedTuple):
-    """Weights that pass slice by slice; arrays are (bands or 1, parts or 1), as tried."""
+    """Weights that pass slice by slice.
+
+    Arrays are int64 of (bands, parts) as tried, or broadcast to that.
+    """
 
     passes: Ints  # that they take if none stay
     place: Ints  # bytes on chip of what they pass through
@@ -94,7 +97,8 @@ class Profile:
     def options(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
         """(F_beta, DRAM bytes of weights, channels that stay before the tail, and of the tail), as arrays.
 
-        Arrays are (bands, parts). Weights that stay are all that there are, or as many as fit.
+        Each (bands, parts) int64; bytes. Weights that stay are all that there are, or as many as fit `beta`
+        bytes, in slices of `step` channels.
         """
         every, room = self.segment.channels, self.apart or beta
         for all_before, all_tail in product((False, True), repeat=2):

@@ -1,5 +1,6 @@
-"""Modes of operators that run alone and have no steps: `opaque` (lfopt does not know the operator) and
-`excluded` (traffic `paper` leaves it out).
+"""Modes of operators that run alone and have no steps: `opaque` and `excluded`.
+
+lfopt does not know an opaque operator; traffic `paper` leaves an excluded one out.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Opaque(ExecutionMode):
 
 
 class Excluded(ExecutionMode):
-    """Operators whose weights reach the buffer, under traffic `paper`:
-    reported apart (arXiv 2501.00636, section III).
+    """Operators whose weights reach the buffer, reported apart under traffic `paper`.
+
+    Source: arXiv 2501.00636, section III.
     """
 
     summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
@@ -71,7 +73,7 @@ class Excluded(ExecutionMode):
         ]
 
     def operators(self, beta: int) -> int:
-        """The mask of those left out."""
+        """Mask of the operators that are left out on a buffer of `beta` bytes."""
         if self.space.traffic is not Traffic.PAPER:
             return 0
         return sum(1 << i for i, size in enumerate(self._weights) if size >= beta)
@@ -85,7 +87,7 @@ class Excluded(ExecutionMode):
         )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """What it would move, every tensor once."""
+        """Bytes of every tensor once, were it counted."""
         return TrafficTerms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:

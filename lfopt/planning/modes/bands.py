@@ -29,7 +29,7 @@ MOST_PASSES = 2  # weights that a way to run the group may load, over the fewest
 
 
 class InBands(ExecutionMode):
-    """Groups in bands of rows. There is no bound to carry along: `BandedGroups` knows that of each group."""
+    """Groups in bands of rows. Growing carries no bound: `BandedGroups` knows that of each group."""
 
     summary = "bands of rows: maps in full or in channel slices by turns, weights stream past once per band"
 
@@ -75,12 +75,11 @@ class InBands(ExecutionMode):
         )
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
-        """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider
-        slices; then wide sums.
+        """The fewest weight passes; then more passes with wider slices; then wide sums.
 
-        These give up buffer for the same bytes: one large block of weights is loaded while the slice before
-        it is made, in place of many small ones. They are for groups whose weights the buffer cannot hold,
-        where the port may be what takes time.
+        Each further pass leaves more of the buffer to slices. Wide sums give up buffer for the same bytes:
+        one large block of weights is loaded while the slice before it is made, in place of many small ones.
+        They are for groups whose weights the buffer cannot hold, where the port may be what takes time.
         """
         first = self.cheapest(mask, beta)
         if first is None:

@@ -1,5 +1,6 @@
-"""Mode `sliced`: a head makes slices of channels, others follow on the slice,
-a tail sums over the slices (`lfopt.planning.sliced`).
+"""Mode `sliced`: a head makes slices of channels, others follow, a tail sums over the slices.
+
+See `lfopt.planning.sliced`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class BySlices(ExecutionMode):
         return SlicedGroups(self.groups, self.space.max_recompute)
 
     def price(self, mask: int, beta: int, once: int, bound: Segment | None = None) -> Cost | None:
-        """What the head reads and results once, other inputs once per part,
-        weights once per band and part, or once.
+        """The cheapest option: what the head reads and results once, other inputs once per part.
+
+        Weights once per band and part, or once.
         """
         if bound is not None and min(bound.floor, bound.alone) >= beta:
             return None
