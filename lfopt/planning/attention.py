@@ -67,7 +67,7 @@ class AttentionTiling:
         *stack, self.queries, self.width = self.form.mixing.result
         self.stack, self.keys = tuple(stack), self.form.keys
         self.finish = Finish(region, range(len(self.call.operator.inputs)))
-        # axis that is cut into blocks of heads
+        # axis of the stack that is cut into blocks of heads; -1: none
         self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)
         weights = {w.name for w in region.flow.weights[region.anchor]}
         maps = {o.input: o.source.name for o in region.operands if o.op == region.anchor}

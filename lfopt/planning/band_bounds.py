@@ -3,7 +3,7 @@
 Words are those of `lfopt.planning.brr` and `lfopt.planning.slices`. Let a group hold the operators, and run
 in T bands or fewer.
 
-* An operator that computes L rows in whatever group, from the first on without gaps, computes n = ceil(L / T)
+* An operator that computes L rows in any group, from the first on without gaps, computes n = ceil(L / T)
   new ones in some band. If a map that it makes is full, n rows of it are there at once; if one that it reads
   is full, as many as any n rows in succession read, at the least.
 * Maps made between contractions are all full or all sliced where an operator joins them: one *class*. What

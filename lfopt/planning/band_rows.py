@@ -20,7 +20,7 @@ def heights(costs: GroupCosts, group: int) -> Sequence[int]:
 
 
 def up_to(costs: GroupCosts, rows: int | None = None) -> Propose:
-    """Proposes the highest bands that fit, of at most so many rows; None: however high."""
+    """Proposes the highest bands that fit, of at most `rows` rows; None: of any height."""
     return lambda group: (height for height in heights(costs, group) if rows is None or height <= rows)
 
 

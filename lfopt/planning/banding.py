@@ -37,7 +37,7 @@ class BandGrid:
         return cls(tuple(sorted({-(-height // h) for h in range(1, height + 1)})))
 
     def quota(self, height: int) -> Ints:
-        """Rows of a sink of so many rows that exist after each band."""
+        """Rows of a sink of `height` rows that exist after each band, (entries,) int64."""
         if height not in self._quotas:
             self._quotas[height] = -(-(self._band + 1) * height // self._of)
         return self._quotas[height]
@@ -113,12 +113,12 @@ def computed_rows(
 
 
 def needed(reads: RowReads, stop: Ints) -> Ints:
-    """Rows that must exist before so many rows of the reader."""
+    """Rows that must exist before the first `stop` rows of the reader; same shape as `stop`."""
     return stop if reads is same_row(reads.rows_in) else _arrays(reads)[0][stop]
 
 
 def lowest(reads: RowReads, low: Ints) -> Ints:
-    """Lowest row that this row of the reader or a later one reads."""
+    """Lowest row that row `low` of the reader or a later one reads; same shape as `low`."""
     return low if reads is same_row(reads.rows_in) else _arrays(reads)[1][low]
 
 

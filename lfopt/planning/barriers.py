@@ -93,7 +93,7 @@ class _Epochs:
         self.maps = {cpu_map.name: cpu_map for cpu_map in maps}
         self.memory = _overlaps({m.holder: (m.address, m.address + m.bytes) for m in maps if m.address >= 0})
         self.idle: set[int] = set()  # operators, of all groups so far
-        # since the last barrier, by whether it was written
+        # rows touched since the last barrier, by map and by whether they were written
         self.touched: dict[str, dict[bool, Rows]] = defaultdict(dict)
         self.slots: dict[str, int] = {}  # of the group
         self.rings: Mapping[str, frozenset[str]] = {}  # of the group: what lies over them

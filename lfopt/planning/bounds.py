@@ -95,7 +95,7 @@ class Bounds:
 
     @cached_property
     def without_recompute_bytes(self) -> int:
-        """No schedule that computes nothing twice moves less, in whatever groups and modes.
+        """No schedule that computes nothing twice moves less, in any groups and modes.
 
         Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it
         (squeeze-and-excite), all must have existed before any of it can be used. What the buffer (and the

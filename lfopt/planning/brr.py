@@ -68,10 +68,8 @@ class SlotCounts(NamedTuple):
 class BandedGroups:
     """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised.
 
-    Only `cheapest` asks for the size of the buffer.
-
-    Slices of maps and blocks of weights are `width` channels wide: by default as narrow as the chip can,
-    `channel_align`. `wide`: see `SliceSizes`.
+    Only `cheapest` asks for the size of the buffer. Slices of maps and blocks of weights are `width` channels
+    wide: by default `channel_align`, the narrowest on chip. `wide`: see `SliceSizes`.
     """
 
     def __init__(

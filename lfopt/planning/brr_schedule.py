@@ -24,7 +24,7 @@ SLOTS = 2  # of the place that weight blocks pass through
 LONGEST_PERIOD = 16  # bands: the longest repetition that is looked for
 
 
-# first row computed, first not computed, first that no band before computed, lowest from this band on
+# rows of a band: first, end, first that no band before computed, lowest of this band or a later one
 BandRows = tuple[int, int, int, int]
 
 

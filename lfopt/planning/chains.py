@@ -129,7 +129,7 @@ class _Linking:
         self.reckoning = True  # whether a path may run through stages that were not worked out
         self.reckoned: dict[Edge, int] = {}
         self.known: dict[Edge, tuple[int, ChainStage | None]] = {}
-        # bytes of the buffer that a stage must do without, since maps that stay are in its way
+        # buffer bytes that a stage must do without, since resident maps are in its way
         self.less: dict[Edge, int] = {}
         self._next: dict[tuple[int, Kept], list[tuple[Edge, int]]] = {}
 
@@ -278,7 +278,7 @@ class _Linking:
         return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, edge, mask)
 
     def _at_least(self, total: int, dram: DramBytes, edge: Edge, mask: int) -> int:
-        """Of so many bytes: what is left if all that is loaded repeatedly is on chip anyway."""
+        """Lower bound on `total` bytes: what remains if all that is loaded repeatedly is on chip."""
         enter, leave = {m for m, _ in edge.enter}, {m for m, _ in edge.leave}
         read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
         written = {m for i in bits(mask) for m in self.flow.results[i]}
@@ -340,7 +340,7 @@ class _Linking:
             return None
         if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
             return None
-        # of a map without elements, no step says when it is used
+        # no step says when a map without elements is used
         return stage if stage.used.keys() == stage.held.keys() else None
 
     def _fits(self, stage: ChainStage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
@@ -398,7 +398,7 @@ class _Joining:
     def __init__(self, flow: Dataflow, layout: BufferLayout, mask: int) -> None:
         self.layout, self.mask = layout, mask
         inside = {m for i in bits(mask) for m in flow.results[i]}
-        # maps that nothing else needs
+        # maps without consumers outside the chain
         self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}
         self.places: list[Place] = []
         self.nodes: list[Node] = []

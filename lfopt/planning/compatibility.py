@@ -20,7 +20,7 @@ def compatible_in_line_buffers(
     A group that holds two operators is connected by a path between them, and takes at least the weights on
     that path and the rows of the maps that join its steps (no map twice: the shortest path in the group has
     no use for that). `holds` gives, per operator, the rows of each map it reads that are held at once for it
-    in whatever group; `row_bytes`: per map; `weights` the buffer bytes of weights that the operator alone
+    in any group; `row_bytes`: per map; `weights` the buffer bytes of weights that the operator alone
     reads.
     """
     steps: list[dict[int, int]] = []  # per operator: least bytes of a map that joins it to each neighbour
@@ -92,7 +92,7 @@ def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
         for beyond in (flow.descendants, flow.ancestors):
             apart = beyond[i] & ~mask
             while apart:
-                # What lies beyond an operator that cannot join cannot join either.
+                # what lies beyond an operator that cannot join cannot join either
                 k = apart.bit_length() - 1 if beyond is flow.ancestors else (apart & -apart).bit_length() - 1
                 kept[i] &= ~beyond[k]
                 apart &= ~(beyond[k] | 1 << k)

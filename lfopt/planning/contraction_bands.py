@@ -58,7 +58,7 @@ class ContractionBands(ContractionTiling):
         return max(row_count(box) for box in boxes), max(self.layout.row_on_chip(box) for box in boxes)
 
     def held(self, name: str, rows: int) -> int:
-        """Rows of a source held at once when bands have so many rows."""
+        """Rows of a source held at once in bands of `rows` rows."""
         if (name, rows) not in self._held:
             readers, most = self.by_source[name], 1
             for start, stop in spans(0, self.height, rows):

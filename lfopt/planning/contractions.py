@@ -92,9 +92,8 @@ class TileExtents:
 class ContractionSlices(ContractionTiling):
     """Tiles of rows x columns x output channels.
 
-    Input channels come slice by slice, with the weights that meet them; partial sums stay on chip.
-
-    A part of the input or of the weights that is the same as before is not loaded again.
+    Input channels come slice by slice, with the weights that meet them; partial sums stay on chip. A part of
+    the input or of the weights that is the same as before is not loaded again.
     """
 
     def __init__(self, region: TilingRegion) -> None:
@@ -139,7 +138,7 @@ class ContractionSlices(ContractionTiling):
 
     @staticmethod
     def as_high(shape: TileExtents, rows: int, *, by_row: bool) -> TileExtents:
-        """Tiles of that shape with so many rows."""
+        """Tiles of that shape with `rows` rows."""
         return replace(shape, rows=rows, finish=1 if by_row else rows)
 
     @cached_property
@@ -384,7 +383,7 @@ class ContractionSlices(ContractionTiling):
             depths = Counter(stop - start for start, stop in slices)
             boxes = {depth: extents_of(self._part(blocks[0], inputs=(0, depth))) for depth in depths}
             return Counter({boxes[depth]: times * len(blocks) for depth, times in depths.items()}), Counter()
-        # blocks of a group read the same
+        # blocks of one group read the same channels
         alike = len(blocks) // self.groups if grid.channels < self.per_group else 1
         parts = [part for part, _ in groupby(self._part(block) for block in blocks[::alike])]
         first = parts[:1] if parts[0] == parts[-1] else []
@@ -439,7 +438,7 @@ class ContractionSlices(ContractionTiling):
 
         From the second to the last but one, slices differ only in where they are.
         """
-        # where the bias lies in the slot
+        # bytes from the start of the slot to the bias
         behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))
         slices, name = spans(0, self.depth, grid.inputs), self.data.source.name
         for k, span in enumerate(slices):

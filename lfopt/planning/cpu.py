@@ -149,7 +149,7 @@ def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Bod
             spans = [
                 (0, 1) if axis is None else box[axis] for box, axis in zip(node.boxes, axes, strict=True)
             ]
-            # a result that has fewer rows may have none here
+            # a result of fewer rows may have none here: the one with the most rows says which
             k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])
             axis, before = axes[k], sum(map(len, node.boxes[:k]))
             lowered.append(
@@ -199,7 +199,7 @@ class _Lowering:
         follows = follows_rings(group)
         if not follows or len(members) == 1:
             functions = self.kernels.functions(group, members, None, whole=True)
-            # else maps between them lie in rings
+            # where the same operators have several functions, maps between these lie in rings
             if not follows or all(len(parts) <= 1 for parts in functions.values()):
                 why = (
                     f"mode {group.mode}"
@@ -312,7 +312,7 @@ class _Lowering:
                 yield CpuLoop(step[0], tuple(self._nodes(step[1], functions, alone)))
             else:
                 waits = self.threads > 1 and step.operator not in alone
-                # others are in the function of an operator before, or after
+                # an operator without functions is part of another's
                 for function in functions.get(step.operator, ()):
                     whole = function.makes == "map"
                     rows = (

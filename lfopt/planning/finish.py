@@ -22,7 +22,7 @@ class Finish:
         self.region, self.layout, self.flow = region, region.layout, region.flow
         self.results = [self.flow.maps[m].name for m in region.group.computed]
         self.outside = [self.flow.maps[m].name for m in region.group.computed if m in region.group.outside]
-        # its name is that of a place already
+        # source of operand 0, whose place has its name
         first = next(o.source.name for o in region.operands if o.op == region.anchor and o.input == 0)
         self.others: dict[str, list[Operand]] = {}
         for operand in region.operands:
@@ -149,7 +149,7 @@ class Finish:
 
 
 def parts(out: Box, rows: int) -> list[Box]:
-    """A box cut into parts of so many rows, the last one shorter if need be."""
+    """A box cut into parts of `rows` rows, the last one shorter if need be."""
     first, stop = row_span(out)
     return [with_rows(out, (start, min(start + rows, stop))) for start in range(first, stop, rows)]
 

@@ -42,7 +42,7 @@ from lfopt.planning.slices import SliceSizes
 # slots for weight blocks, where that costs no bytes: one block is loaded while the one before is used
 SLOTS = 2
 
-Lengths = tuple[tuple[int, int], ...]  # (channels, how many slices have so many)
+Lengths = tuple[tuple[int, int], ...]  # (channels, slices of that length)
 
 
 class GatingOption(NamedTuple):
@@ -71,7 +71,7 @@ class GatedChoice(NamedTuple):
 
 
 def _lengths(count: int, width: int) -> Lengths:
-    """How many of so many channels go into one slice after the other."""
+    """Channels of successive slices of `width`, counted by length."""
     whole, rest = divmod(count, width)
     return tuple(pair for pair in ((width, whole), (rest, 1)) if all(pair))
 
@@ -136,11 +136,11 @@ class Sizes:
         return tensor.rows * self.hardware.row_bytes(tensor)
 
     def padded(self, channels: int) -> int:
-        """Channels on chip for so many: rounded up to blocks."""
+        """Channels rounded up to blocks on chip."""
         return round_up(channels, self.hardware.channel_align)
 
     def _moved(self, m: int, lengths: Lengths) -> int:
-        """DRAM bytes of a map, so many channels at a time."""
+        """DRAM bytes of a map in slices of these lengths."""
         size, align = self.row_bytes(m), self.hardware.dram_row_align
         return self.flow.maps[m].rows * sum(n * round_up(length * size, align) for length, n in lengths)
 
@@ -242,7 +242,7 @@ class Sizes:
         return sum(self.slices.constant_bytes[name] for i in ops for name in self.slices.facts[i].held)
 
     def vector_passes(self, width: int) -> int:
-        """DRAM bytes of the blocks of weights of vectors, so many output channels each."""
+        """DRAM bytes of the blocks of weights of vectors, `width` output channels each."""
         if width not in self._vector_passes:
             pairs = (
                 (i, length, n)
@@ -343,7 +343,7 @@ class Sizes:
         return max(blocks)
 
     def _block_behind(self, length: int, option: GatingOption, *, late: bool) -> int:
-        """Bytes of a block of weights of what is behind, for so many channels."""
+        """Bytes of a block of weights of the operators behind, for `length` channels."""
         size = sum([self.block_bytes(i, length) for i in self.block.behind])
         if self.block.tail >= 0 and not option.held:
             size += self.block_bytes(self.block.tail, option.part, length, late=late)
@@ -365,7 +365,7 @@ class Sizes:
         return min(width, self.channels - kept)
 
     def kept_bytes(self, kept: int) -> int:
-        """Bytes of so many channels of the map."""
+        """Bytes on chip of `kept` channels of the map."""
         return self.height * self.row_bytes(self.map) * self.padded(kept)
 
     def buffer_bytes(

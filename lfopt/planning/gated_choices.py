@@ -35,7 +35,7 @@ class Choices:
             only = GatingOption(sizes.outputs, sizes.rows_out, held=False, stays=False)
             return (only, only._replace(stays=True, again=True)) if remakes else (only,)
         step = sizes.hardware.channel_align
-        # each part gates all slices anew
+        # each part gates all slices again
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS
         parts = sorted(
             {min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)},
@@ -166,7 +166,7 @@ class Choices:
                 sizes.passage(1, behind=True, again=again).rings[sizes.map], min(choice.rows[0], sizes.height)
             ) * sizes.row_bytes(sizes.map)
             late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.option.part, 0)
-            # without what is kept
+            # buffer bytes without what is kept
             least = (
                 choice.buffer_bytes
                 - ring * sizes.padded(width)
@@ -178,7 +178,7 @@ class Choices:
         return next(filter(None, fitting), choice)
 
     def _widest(self, kept: int) -> int:
-        """Channels of the widest slice, where so many are kept."""
+        """Channels of the widest slice, where `kept` are kept."""
         return max(kept, self.sizes.channels - kept)
 
     def _choice(self, option: GatingOption, width: int, kept: int, beta: int) -> GatedChoice | None:
@@ -237,7 +237,7 @@ class Choices:
         return choice
 
     def _taller(self, choice: GatedChoice, beta: int, most: int, *, behind: bool) -> GatedChoice:
-        """With more rows in each step of a phase, up to so many."""
+        """The choice with more rows in each step of a phase, at most `most`."""
         option, taller = choice.option, choice
         for rows in heights_of(self.sizes.rows_out if behind else self.sizes.height):
             if not choice.rows[behind] < rows <= most:
@@ -268,5 +268,5 @@ def _rank(choice: GatedChoice) -> tuple[int, int, int]:
 
 
 def heights_of(rows: int) -> list[int]:
-    """Rows in each of so many bands that they differ by one at most, the most first."""
+    """Heights in rows of bands that differ by one row at most, highest first."""
     return sorted({-(-rows // count) for count in range(1, rows + 1)}, reverse=True)

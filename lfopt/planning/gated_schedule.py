@@ -43,7 +43,7 @@ class GatedScheduler:
         self.flow, self.block, self.option = sizes.flow, sizes.block, choice.option
         self.tail = sizes.block.tail
         kept = [(span, True) for span in spans(0, choice.kept, choice.width)]
-        # and whether each is kept
+        # (channels, whether they are kept) of each slice
         self.slices = [*kept, *((span, False) for span in spans(choice.kept, sizes.channels, choice.width))]
         self.places: list[Place] = []
         self.taken: dict[GatedPhase, list[int]] = {phase: [] for phase in GatedPhase}  # places by phase

@@ -7,8 +7,8 @@
     behind     operators that take the map and the vectors, channel by channel, the first of them the gate
     tail       a contraction that sums over the channels of what those make
 
-A group of a block has folds, vectors and gate; of what is ahead, the last so many; of what is behind, the
-first so many, and the tail if all of them.
+A group of a block has folds, vectors and gate; some last operators of those ahead; some first ones of those
+behind, and the tail if it has all of them.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Groups:
         self.follows = followed(dataflow)
         self.map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
-        # per operator: bytes of what it keeps while it runs through its operand
+        # per operator: buffer bytes of the partial results of a running reduction
         self.sums = [0] * len(dataflow)
         for i in bits(self.lines.running):
             self.sums[i] = hardware.sums_bytes(self.row_bytes[dataflow.results[i][0]])

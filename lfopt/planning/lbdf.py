@@ -11,8 +11,8 @@ depends on nothing else. So rows(t) is a function of the operators between s and
 many rows m computes; regions recur in thousands of groups, and repeated blocks of a network have equal
 regions. Each distinct one is simulated once.
 
-A group may also run in bands of several rows: so many rows of a sink come next, and whatever an operator is
-asked for it makes in one step, once all that these rows need is there. All rows of a step are alive at once.
+A group may also run in bands of several rows: a band of a sink comes next, and an operator makes all rows
+that it is asked for in one step, once all that they need is there. All rows of a step are alive at once.
 Few groups are asked about bands, and bands are few: those are simulated whole.
 """
 

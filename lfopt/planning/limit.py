@@ -53,14 +53,14 @@ class Limit:
         return self._most - self._left
 
     def expect(self, steps: int) -> None:
-        """At least so many steps come next. Raises Unwritten."""
+        """At least `steps` steps come next. Raises Unwritten."""
         if why := self.over:
             raise Unwritten(why)
         if steps > self._left:
             raise Unwritten(f"{UNWRITTEN}: a plan has at most {self._most:,} steps before they are folded")
 
     def spend(self, steps: int) -> None:
-        """So many steps were made. Raises Unwritten."""
+        """`steps` steps were made. Raises Unwritten."""
         self.expect(steps)
         self._left -= steps
 

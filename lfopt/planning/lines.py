@@ -25,7 +25,7 @@ class Lines:
     running: int  # mask of the reductions that run
     iterations: tuple[int, ...]  # per operator, as it computes everything
     operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
-    least: tuple[int, ...]  # per operator: iterations in whatever group
+    least: tuple[int, ...]  # per operator: iterations in any group
 
     @classmethod
     def of(cls, flow: Dataflow) -> Lines:
@@ -81,5 +81,5 @@ class Lines:
 
 @cache
 def _waiting(reads: RowReads, iterations: int) -> RowReads:
-    """The same reads of a map of one row that exists after so many iterations."""
+    """The same reads of a map of one row that exists after `iterations` iterations."""
     return replace(reads, need=tuple(iterations if need else 0 for need in reads.need))

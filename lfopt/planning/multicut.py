@@ -185,7 +185,7 @@ class _Program:
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
 
         paths, maps = self.paths, self.maps
-        # shares; the maps of several, for what is written; ~k of operators
+        # columns of: w of a load, by (map, readers); the write of a map with several loads; x(k), by ~k
         columns = dict[MapLoad | int, int]()
         costs, entries, limits = list[float](), list[tuple[int, int, float]](), [-1.0] * len(paths)
 
@@ -195,7 +195,7 @@ class _Program:
                 costs.append(cost)
             return columns[of]
 
-        # of x, so that no entry is tiny
+        # bytes in a unit of x, so that no entry is tiny
         unit = max((path.extra for path in paths if path.operators), default=1)
         for row, path in enumerate(paths):
             for m, mask in path.loads:

@@ -224,7 +224,7 @@ class Optimus:
     def _elements(
         self, mask: int, members: dict[int, Layer], full: dict[int, bool], rows: dict[int, int]
     ) -> int:
-        """Elements on chip with so many rows of each layer."""
+        """Elements on chip with these `rows` of each layer."""
         flow = self.dataflow
         total = 0
         inputs: dict[int, int] = {}

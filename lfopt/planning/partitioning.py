@@ -179,7 +179,7 @@ class _Partitioner:
         return spans
 
     def _own(self, height: int, worker: int) -> Span:
-        """A worker's part of so many rows: whole bands, if there are enough of them."""
+        """A worker's part of `height` rows: whole bands, if there are enough of them."""
         rows = self.band_rows if -(-height // self.band_rows) >= self.workers else 1
         bands = -(-height // rows)
         first, stop = (rows * (bands * k // self.workers) for k in (worker, worker + 1))

@@ -73,7 +73,7 @@ def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Cont
 
 
 def bands(rows: int, step: int) -> list[int]:
-    """Where bands of so many rows end.
+    """End rows of bands of `step` rows.
 
     >>> bands(7, 3)
     [3, 6, 7]

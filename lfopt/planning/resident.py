@@ -49,7 +49,7 @@ class Resident:
 
     Nothing depends on the size of the buffer.
 
-    Blocks of weights are `width` output channels wide: by default as narrow as the chip can, `channel_align`.
+    Blocks of weights are `width` output channels wide: by default `channel_align`, the narrowest on chip.
     """
 
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
@@ -168,7 +168,7 @@ class Resident:
         """The breakdown of F_beta: what is on chip at its peak, and the weight blocks that pass through."""
         flow, lives = self.dataflow, self.lives(mask)
         apart = bool(self.layout.hardware.weight_buffer_bytes)
-        # what takes the buffer
+        # lives in the buffer itself
         counted = [life for key, life in lives.items() if isinstance(key, int) or not apart]
         fullest = max(
             bits(mask), key=lambda i: sum(life.bytes for life in counted if life.first <= i <= life.last)
@@ -255,7 +255,7 @@ class Resident:
         return compatible
 
     def _bytes_touched(self, op: int) -> int:
-        """Bytes of buffer that are whole on chip while the operator runs, in whatever group."""
+        """Bytes of buffer that are whole on chip while the operator runs, in any group."""
         flow = self.dataflow
         maps = {*(o.map for o in flow.operands[op]), *flow.results[op]}
         return sum(self._map_bytes[m] for m in maps) + sum(self._whole[name] for name in self._pinned[op])

@@ -31,7 +31,7 @@ Held = dict[tuple[int, Access], int]  # per map on chip: rows
 
 
 class Role(NamedTuple):
-    """What an operator may be in whatever segment."""
+    """What an operator may be in any segment."""
 
     contracts: bool  # it may be the head
     sums: bool  # it may be the tail
@@ -40,8 +40,8 @@ class Role(NamedTuple):
     by_row: bool  # it needs the same row of its operands and all channels of it, and may be the prologue
     local: frozenset[int]  # inputs of which a slice of the result needs just the same channels
     channels: int  # of its result
-    least: dict[int, int]  # per map that it reads: rows that are on chip at once in whatever group
-    computes: bool  # whether it computes a row in whatever group
+    least: dict[int, int]  # per map that it reads: rows that are on chip at once in any group
+    computes: bool  # whether it computes a row in any group
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Segment:
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
     floor: int = 0  # bytes of buffer, of this group and of every group that it is grown into
-    # of a single contraction: bytes of buffer, at the least, where it sums over slices of what it reads
+    # least buffer bytes of a single contraction that sums over slices of its operand; NEVER for others
     alone: int = NEVER
 
 
@@ -200,7 +200,7 @@ class Segments:
         return self._joined(segment, op, role) if inside and role.channels == segment.channels else None
 
     def _is_head(self, source: int, channels: int, op: int) -> bool:
-        """Whether a contraction reads all channels of this map, and makes so many."""
+        """Whether a contraction reads all channels of this map, and makes `channels`."""
         role = self.roles[op]
         return (
             role is not None and role.contracts and role.channels == channels and self._read_by(op) == source
@@ -211,7 +211,7 @@ class Segments:
         return next(o.map for o in self.flow.operands[op] if o.input == 0)
 
     def least(self, op: int) -> int:
-        """Bytes of buffer that an operator takes in whatever segment; NEVER if it is in none."""
+        """Bytes of buffer that an operator takes in any segment; NEVER if it is in none."""
         role = self.roles[op]
         if role is None:
             return NEVER
@@ -328,9 +328,9 @@ class Segments:
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
         alone = self._alone(op) if head >= 0 > before.head else None
         return Segment(
-            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source,
-            before.prologue, sliced_maps,
-            held, names, floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
+            before.head if before.head >= 0 else head, tail, op if role.runs else -1,
+            before.channels, source, before.prologue, sliced_maps, held, names, floor + size,
+            NEVER if alone is None or before.prologue >= 0 else alone.floor,
         )  # fmt: skip
 
     def access(
@@ -363,7 +363,7 @@ class Segments:
         return "slice" if not tail else "part" if operand.reads is same_row(tensor.rows) else None
 
     def _more(self, held: Held, m: int, access: Access, rows: int, part: int) -> int:
-        """Bytes by which what is held of a map grows to so many rows."""
+        """Bytes that holding `rows` rows of a map adds to those held."""
         more = max(rows - held.get((m, access), 0), 0)
         if more:
             held[m, access] = rows
@@ -398,7 +398,7 @@ class Segments:
         return self.layout.row_on_chip(self.channels(m, (0, channels)))
 
     def sum_row(self, m: int, channels: int) -> int:
-        """Bytes of the partial sums of so many channels of one row."""
+        """Bytes of the partial sums of `channels` channels of one row."""
         return self.hardware.sums_bytes(self.part_row(m, channels))
 
     def channels(self, m: int, span: Span) -> Box:

@@ -119,7 +119,7 @@ class Profile:
 class SlicedGroups:
     """Buffer needs of the groups of one dataflow that run slice by slice, memoised.
 
-    Slices are as narrow as the chip can.
+    Slices are as narrow as the chip allows.
 
     `allowed`: multiply-accumulates that a group may take, over its own.
     """
@@ -222,7 +222,7 @@ class SlicedGroups:
         parts = self._parts(segment, reads)
         counts = np.array([[-(-self.outputs(segment) // part) if part else 1 for part in parts]], np.int64)
         bands, shape = grid.counts[:, None], (len(grid.counts), len(parts))
-        # on chip; DRAM bytes once, and once for every part
+        # bytes by number of bands: on chip, moved once, moved once for every part
         fixed, once, repeated = (np.zeros(len(grid.counts), np.int64) for _ in range(3))
         for m, access in self.outer(mask, segment, reads):
             if access == "slice":
@@ -274,7 +274,7 @@ class SlicedGroups:
         inputs = once[:, None] + repeated[:, None] * counts
         return Profile(
             segment, bands, parts, needs, stored, inputs, total, before, tail, held, apart,
-            min(int(least.min()), NEVER)
+            min(int(least.min()), NEVER),
         )  # fmt: skip
 
     def _passing(self, mask: int, segment: Segment, slices: Sequence[Span], passes: Ints) -> Passing:

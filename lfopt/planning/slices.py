@@ -47,7 +47,7 @@ class SlicingFacts:
     # rows that it computes in any group, from the first on without gaps; 0 if it makes slices and a reader
     # may leave gaps
     least_rows: int
-    # per operand: map, and rows of it that are on chip at once for this operator in whatever group
+    # per operand: map, and rows of it that are on chip at once for this operator in any group
     least_held: tuple[tuple[int, int], ...]
 
 

@@ -53,8 +53,7 @@ class ChainStage(NamedTuple):
     lots: tuple[Lot, ...]  # of all places but those of held maps
     held: dict[int, int]  # per map that is whole on chip: its place
     used: dict[int, Span]  # per such map: first and last node that reads or makes it
-    # a map made here that may be written over another of its shape, row by row, and that other; of several,
-    # the first
+    # per map made here that may overwrite another of its shape row by row: the first such other
     over: dict[int, int]
     dram: DramBytes  # moved, but for parameters
     macs: Fraction  # multiply-accumulates
@@ -85,7 +84,7 @@ class StageBuilder:
             self.held[m] = len(self.places)
             self.places.append(Place(name, "map", 0, tensor.rows, layout.hardware.row_bytes(tensor)))
         self.number: dict[int, int] = {}  # per place of the mode: its index here
-        # loaded here, as a whole, to stay
+        # maps loaded here as a whole, to stay
         coming = [m for m in self.held if m not in self.enter and not self.flow.makes(mask, m)]
         loads = (
             layout.load(self.flow.maps[m].name, whole(self.flow.maps[m].shape), self.held[m]) for m in coming

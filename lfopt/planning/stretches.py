@@ -18,10 +18,9 @@ from typing import NamedTuple
 from lfopt.ir import NEVER
 from lfopt.ops import Dataflow, bits
 
-# how far down in the order of operators the last of a stretch may be; readers of what the first makes are
-# tried wherever they are
+# operators in the order from the first of a stretch to its last; consumers of the first have no limit
 FAR = 32
-TRIES = 48  # stretches from one operator whose weights are loaded again, worked out
+TRIES = 48  # stretches from one operator whose E is worked out
 
 
 class Stretches(NamedTuple):

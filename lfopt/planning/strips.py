@@ -63,7 +63,7 @@ class Cuts:
     count: int  # columns of the narrowest result; cuts are numbered 0 to count
     low: dict[int, Ints]  # per map: (count + 1,) first column of a strip that begins with this cut
     high: dict[int, Ints]  # per map: (count + 1,) one past the last column of a strip that ends there
-    # (low, high) as above, of single operands that some columns need nothing of
+    # (low, high) as above, of single operands that some columns read nothing of
     sparse: list[tuple[Ints, Ints]]
     leaving: dict[int, Ints]  # per map that leaves the group: (count + 1,) its columns at each cut
 

@@ -41,11 +41,11 @@ class InBands(ExecutionMode):
 
     @cached_property
     def bands(self) -> BandedGroups:
-        """Needs and schedules with slices as narrow as the chip can."""
+        """Needs and schedules with slices as narrow as the chip allows."""
         return self._bands(self.groups.hardware.channel_align, wide=False)
 
     def _bands(self, width: int, *, wide: bool) -> BandedGroups:
-        """With slices of so many channels."""
+        """Needs and schedules with slices of `width` channels."""
         if (width, wide) not in self._wider:
             self._wider[width, wide] = BandedGroups(
                 self.groups.dataflow, self.groups.hardware, width, wide=wide

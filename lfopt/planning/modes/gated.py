@@ -130,7 +130,7 @@ class Gated(ExecutionMode):
         return Scheduled(wide.buffer_bytes, make)
 
     def need(self, mask: int) -> int:
-        """F_beta with slices as narrow as the chip can, and nothing kept."""
+        """F_beta with slices as narrow as the chip allows, and nothing kept."""
         choices = self.choices(mask)
         return NEVER if choices is None else choices.least
 

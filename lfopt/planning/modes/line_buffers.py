@@ -85,7 +85,7 @@ class LineBuffered(ExecutionMode):
         )
 
     def height_need(self, mask: int, rows: int) -> int:
-        """F_beta in bands of so many rows."""
+        """F_beta in bytes in bands of `rows` rows."""
         return self.groups.line_need(mask, rows)
 
     def height_fits(self, mask: int, rows: int, beta: int) -> bool:
@@ -132,7 +132,7 @@ class LineBuffered(ExecutionMode):
 
     @cached_property
     def _rows(self) -> list[dict[int, int]]:
-        """Per operator: rows of each map it reads that are held at once for it in whatever group."""
+        """Per operator: rows of each map it reads that are held at once for it in any group."""
         flow, lines = self.groups.dataflow, self.groups.lines
         held_rows: list[dict[int, int]] = []
         for i, operands in enumerate(lines.operands):

@@ -139,7 +139,7 @@ class ExecutionMode(Protocol):
         return ()
 
     def height_need(self, mask: int, rows: int) -> int:
-        """Bytes of buffer that the group needs when so many of its output rows are made at a time."""
+        """Buffer bytes that the group needs when `rows` of its output rows are made at a time."""
         raise NotImplementedError
 
     def height_fits(self, mask: int, rows: int, beta: int) -> bool:

@@ -36,7 +36,7 @@ class WholeMaps(ExecutionMode):
 
     @cached_property
     def resident(self) -> Resident:
-        """Needs and schedules with weight blocks as narrow as the chip can."""
+        """Needs and schedules with weight blocks as narrow as the chip allows."""
         return Resident(self.groups.dataflow, self.groups.hardware)
 
     def price(self, mask: int, beta: int, once: int, bound: Peak | None = None) -> Cost | None:

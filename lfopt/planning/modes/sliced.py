@@ -41,7 +41,7 @@ class BySlices(ExecutionMode):
 
     @cached_property
     def sliced(self) -> SlicedGroups:
-        """Needs, with slices as narrow as the chip can."""
+        """Needs, with slices as narrow as the chip allows."""
         return SlicedGroups(self.groups, self.space.max_recompute)
 
     def price(self, mask: int, beta: int, once: int, bound: Segment | None = None) -> Cost | None:
