@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-TRIES = 32  # address maps per order that are drawn up to find one without gaps
+TRIES = 32  # address maps per order that are tried to find one without gaps
 
 
 class Life(NamedTuple):

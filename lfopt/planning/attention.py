@@ -44,7 +44,7 @@ from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import AllocationRequest
 from lfopt.planning.tiling_region import TilingRegion, even_sizes
 
-FEW_BANDS = 16  # of queries, that are all tried where masks hide keys
+FEW_BANDS = 16  # numbers of bands of queries that are all tried where masks hide keys
 BlockNumbers = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
 
 
@@ -180,7 +180,7 @@ class AttentionTiling:
         return int(stop[band] - first[band])
 
     def _seen(self, blocks: AttentionBlocks) -> tuple[np.ndarray, np.ndarray]:
-        """Per band, the number of the first block of keys that it sees, and behind the last."""
+        """(first, end) block of keys that each band sees, (bands,) int64 each."""
         key = blocks.queries, blocks.keys
         if key not in self._ends:
             window = self.form.window or (np.zeros(self.queries, np.int64), np.full(self.queries, self.keys))

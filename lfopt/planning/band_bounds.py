@@ -138,7 +138,7 @@ class BandBounds:
         return int(self._counts[fit[0] - 1]) * own if fit[0] else 0
 
     def _map_bytes(self, operators: list[int], written: set[int]) -> Ints:
-        """By number of bands: bytes of full maps, at the least."""
+        """(counts,) int64: least bytes of full maps, by number of bands."""
         touches: dict[int, list[int]] = {}  # per map: rows of the table
         always: set[int] = set()
         for i in operators:

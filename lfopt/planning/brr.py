@@ -1,4 +1,4 @@
-"""BRR, buffer requirement reduction: sinks made in bands of rows while weights stream past, executable.
+"""Executable BRR (buffer requirement reduction): sinks in bands of rows while weights stream past.
 
     F_beta = rows held of every full map  +  slices and partial sums of the largest segment  +  two of the
                                              largest weight blocks
@@ -58,7 +58,7 @@ class Banded:
 
 
 class SlotCounts(NamedTuple):
-    """Slots of places, per number of bands."""
+    """Slots of places by number of bands; arrays are (counts,) int64."""
 
     rings: dict[int, Ints]  # per full map: rows
     slices: dict[int, Ints]  # per sliced map: rows
@@ -309,7 +309,7 @@ class BandedGroups:
         return needs
 
     def _map_bytes(self, draft: Slicing, needs: SlotCounts) -> Ints:
-        """Per number of bands: bytes of rings, and of the slices and sums of the largest segment."""
+        """(counts,) int64: bytes of rings, and of the slices and sums of the largest segment."""
         slices = self.slices
         rings = [rows * slices.row_bytes[m] for m, rows in needs.rings.items()]
         scratch: dict[int, list[Ints]] = {}

@@ -20,7 +20,7 @@ from lfopt.planning.rolling import rolled
 from lfopt.planning.slices import SliceSizes, Slicing
 from lfopt.planning.streaming import with_rows
 
-SLOTS = 2  # of the place that weight blocks pass through
+SLOTS = 2  # blocks in the place that weights pass through
 LONGEST_PERIOD = 16  # bands: the longest repetition that is looked for
 
 

@@ -35,8 +35,8 @@ from lfopt.planning.modes.mode import is_single
 from lfopt.planning.stages import ChainStage, StageBuilder
 from lfopt.planning.streaming import BufferLayout
 
-MOST_CROSSING = 4  # maps, where operators are cut apart within groups that were given
-LONGEST = 12  # pieces that a stage is made of
+MOST_CROSSING = 4  # maps at a cut within a given group
+LONGEST = 12  # pieces between cuts that make a stage
 ROUNDS = 400  # shortest paths that are looked for
 ALIGN = 64  # bytes: where maps that stay end at the upper end of the buffer
 

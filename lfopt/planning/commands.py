@@ -258,7 +258,7 @@ def blocks(channels: int, lanes: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SpatialWindow:
-    """Rows and columns of an operand for one element of the result."""
+    """Window of an operand for one element of the result, in rows and columns."""
 
     rows: int = 1
     columns: int = 1

@@ -79,7 +79,7 @@ class ContractionTiling:
 
 @dataclass(frozen=True, slots=True)
 class TileExtents:
-    """Extents of a tile."""
+    """Extents of a tile, in elements."""
 
     rows: int
     columns: int
@@ -317,7 +317,7 @@ class ContractionSlices(ContractionTiling):
     def _all_weights(self, blocks: Counter[Box], inputs: int) -> int:
         """DRAM bytes of operand 1, a constant, in one pass.
 
-        By blocks of the result, and slices of so many input channels.
+        By blocks of the result, and slices of `inputs` input channels.
         """
         slices = Counter(stop - start for start, stop in spans(0, self.depth, inputs))
         return sum(

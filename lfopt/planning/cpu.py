@@ -34,8 +34,8 @@ from lfopt.planning.modes import MODES
 from lfopt.planning.partitioning import WorkPartition, cut
 from lfopt.planning.streaming import BufferLayout
 
-MOVED = 8  # multiply-adds that take as long as one element that is stored does
-WAIT = 50_000  # multiply-adds in the time that threads lose where they wait for one another
+MOVED = 8  # multiply-adds in the time of one element stored
+WAIT = 50_000  # multiply-adds in the time that threads lose at a barrier
 
 
 class RowComputation(NamedTuple):

@@ -16,7 +16,7 @@ from lfopt.ir import Again, Compute, Node, Place, Span, Step, fold, unfold, whol
 from lfopt.ops import Dataflow, MapRead, RowReads, bits
 from lfopt.planning.streaming import LONGEST_PERIOD, BufferLayout, StreamedGroup, Walk, row_span, with_rows
 
-NOTHING = (0, 0)
+NOTHING = (0, 0)  # no rows
 RowsOfOperators = Mapping[int, Span]  # per operator
 
 

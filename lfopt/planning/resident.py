@@ -26,7 +26,7 @@ from lfopt.planning.compatibility import parts
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import BufferLayout
 
-SLOTS = 2  # of the place that weights pass through
+SLOTS = 2  # blocks in the place that weights pass through
 # constants of one operator that others read too: with more of them, its least weight block counts as 0
 MOST_SHARED = 6
 

@@ -25,7 +25,7 @@ from lfopt.planning.lines import Lines
 from lfopt.planning.sliced_rows import Access, Reading
 from lfopt.planning.slices import SliceSizes, Streamed
 
-SLOTS = 2  # of the place that weight blocks pass through
+SLOTS = 2  # blocks in the place that weights pass through
 
 Held = dict[tuple[int, Access], int]  # per map on chip: rows
 

@@ -38,7 +38,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments
 from lfopt.planning.sliced_rows import Reading, RowOrder, SlicedSource, ring_rows
 
-MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
+MOST_PARTS = 32  # of the tail's output channels, but for the finest cut
 # rows made in one step, where they are vectors [b, s, d] and every operator reads the rows that it makes
 MOST_ROWS = 64
 
@@ -58,9 +58,9 @@ class Sliced(NamedTuple):
 
     option: SlicedOption
     buffer_bytes: int  # F_beta
-    input_bytes: int  # DRAM bytes
-    weight_bytes: int
-    macs: int
+    input_bytes: int  # DRAM bytes of maps
+    weight_bytes: int  # DRAM bytes
+    macs: int  # multiply-accumulates
 
 
 class Passing(NamedTuple):
@@ -79,15 +79,15 @@ class Passing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A segment in every number of bands (axis 0) and parts (axis 1) that is tried."""
+    """A segment in every number of bands and parts that is tried; arrays are (bands, parts) int64."""
 
     segment: Segment
-    bands: Ints
+    bands: Ints  # (bands, 1)
     parts: Sequence[int]  # channels of a part
     maps: Ints  # bytes on chip but for weights; NEVER where it computes more than is allowed
     weights: Ints  # bytes of weights on chip, while none stay
-    inputs: Ints  # DRAM bytes
-    macs: Ints
+    inputs: Ints  # DRAM bytes of maps
+    macs: Ints  # multiply-accumulates
     before: Passing
     tail: Passing
     held: int  # bytes of constants that stay in any case
@@ -278,7 +278,7 @@ class SlicedGroups:
         )  # fmt: skip
 
     def _passing(self, mask: int, segment: Segment, slices: Sequence[Span], passes: Ints) -> Passing:
-        """Weights before the tail."""
+        """Weights before the tail; `passes`: (bands, parts) int64."""
         sizes, weights = self.segments, self.segments.weights(mask, segment)
         unit = sum(sizes.block(i, constants, slices[0]) for i, constants in weights.sliced.items())
         whole = sum(sizes.constant(s.name) for constants in weights.sliced.values() for s in constants)
@@ -382,7 +382,7 @@ class SlicedGroups:
     def source_rows(
         self, mask: int, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
     ) -> Ints:
-        """Rows held at once of a map of which all channels are on chip, per number of bands."""
+        """(counts,) int64: rows held at once of a map of which all channels are on chip."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
         if self.flow.makes(mask, m):
@@ -393,7 +393,7 @@ class SlicedGroups:
     def passing_rows(
         self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
     ) -> tuple[Ints, Ints]:
-        """(first row, end row) in every band of a map that is read slice by slice; no row is left out."""
+        """(first row, end row) of a map read slice by slice, (entries,) int64 each; no row is left out."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
         low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
@@ -410,7 +410,7 @@ class SlicedGroups:
         computed: dict[int, ComputedRows],
         grid: BandGrid,
     ) -> dict[int, Ints]:
-        """Rows of the ring of every map that is on chip slice by slice, per number of bands."""
+        """By map that is on chip slice by slice: (counts,) int64, rows of its ring."""
         maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
         most_rows = {m: int(computed[i].stop.max()) for m, i in maker.items()}
         if self.in_step(segment, reads):

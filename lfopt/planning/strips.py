@@ -32,7 +32,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk
 
-MOST_STRIPS = 64
+MOST_STRIPS = 64  # in a group
 KEPT = 1 << 14  # groups whose strips are remembered
 ROUNDING = 1e-9  # of multiply-accumulates, which are counted in floating point
 
@@ -365,7 +365,7 @@ def _lookup(m: int, reads: RowReads) -> ColumnLookup:
 
 
 def _covering(low: Ints, high: Ints, columns: int) -> tuple[Ints, Ints]:
-    """First and end columns, extended so that strips leave no gap, whatever the cuts. (cuts,) int64 each."""
+    """First and end columns, (count + 1,) int64 each, extended so that strips leave no gap."""
     low, high = np.minimum(low, high), high.copy()
     low[0], high[-1] = 0, columns
     return low, high

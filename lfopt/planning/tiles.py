@@ -38,7 +38,7 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import BufferLayout
 from lfopt.planning.tiling_region import CHANNELS, TilingRegion
 
-MOST_STRIPS = 1 << 20
+MOST_STRIPS = 1 << 20  # of columns, in a tiling
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from lfopt.planning.modes.mode import (
     slice_widenings,
 )
 
-MOST_PASSES = 2  # weights that a way to run the group may load, over the fewest
+MOST_PASSES = 2  # weight bytes that an option may load, over the fewest
 
 
 class InBands(ExecutionMode):
