@@ -79,7 +79,7 @@ class Prices:
         self.groups: dict[Hashable, Cost | None] = {}
 
     def of(self, costs: GroupCosts) -> Alike:
-        """The same costs, with these prices.
+        """A cost model with these prices.
 
         All that is given here is of one chip, one kind of traffic, and epilogues or none.
         """
@@ -98,7 +98,7 @@ class Alike(Adapted[object]):
 
     @property
     def simpler(self) -> Alike | None:
-        """With shared prices too."""
+        """The simpler model, with shared prices too."""
         simpler = self.costs.simpler
         return None if simpler is None else Alike(simpler, self.prices)
 
@@ -119,7 +119,7 @@ class Alike(Adapted[object]):
 
 
 def _operator(flow: Dataflow, op: int) -> Hashable:
-    """What an operator is, with what follows it in flight, whatever it is joined to."""
+    """Structure of an operator and what follows it in flight, whatever it is joined to."""
     names, call = Numbers(), flow.calls[op]
     parts = tuple(operator_key(part, names) for part in call.parts)
     operands = tuple((o.input, _tensor(flow.maps[o.map]), o.reads) for o in flow.operands[op])

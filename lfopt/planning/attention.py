@@ -202,7 +202,7 @@ class AttentionTiling:
         return box
 
     def box(self, k: int, blocks: AttentionBlocks, head: int, band: int, keys: Span) -> Box:
-        """What they read of an operand, for a block of keys."""
+        """Box of an operand that a block of heads and a band of queries read, for a block of keys."""
         heads, queries, _ = self._depends(k)
         key = (
             k,

@@ -1,7 +1,7 @@
-"""What every group in bands of rows (mode brr) pays that holds some operators, wherever else it reaches.
+"""Lower bounds on what any group in bands of rows (mode brr) pays that holds given operators.
 
 Words are those of `lfopt.planning.brr` and `lfopt.planning.slices`. Let a group hold the operators, and run
-in T bands or fewer.
+in T bands or fewer, wherever else it reaches.
 
 * An operator that computes L rows in any group, from the first on without gaps, computes n = ceil(L / T)
   new ones in some band. If a map that it makes is full, n rows of it are there at once; if one that it reads
@@ -41,7 +41,7 @@ class BandBounds:
     """Bounds for all groups that hold given operators, on one chip."""
 
     def __init__(self, slices: SliceSizes) -> None:
-        """`slices`: as narrow as the chip can make them."""
+        """`slices`: as narrow as the chip allows."""
         self.slices = slices
         flow = slices.dataflow
         self._counts = np.array([*_counts(max(flow.heights, default=1))], np.int64)
@@ -193,7 +193,7 @@ class BandBounds:
 
 
 def _starts(lengths: list[int]) -> list[int]:
-    """Where parts of these lengths begin."""
+    """First index of each part of these lengths."""
     return [0, *accumulate(lengths[:-1])]
 
 

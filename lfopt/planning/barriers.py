@@ -44,7 +44,7 @@ class _Touch(NamedTuple):
 def needed_barriers(
     groups: Sequence[CpuGroup], plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int
 ) -> tuple[CpuGroup, ...]:
-    """The same groups without barriers that no two threads need."""
+    """The groups without barriers that no two threads need."""
     kept = {
         id(node)
         for group in groups

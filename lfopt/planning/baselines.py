@@ -1,4 +1,4 @@
-"""What a plan is measured against: layer by layer, epilogue fusion, the compulsory bound."""
+"""Baselines of a plan: layer by layer, epilogue fusion, the compulsory bound."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class BandedGroups:
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < buffer_bytes), None)
 
     def like(self, mask: int, banded: Banded) -> Banded | None:
-        """The same way to run the group, as sliced here; None if there is none."""
+        """The same bands and start with the slices here; None if there are none."""
         choices = self._sized(mask, BandGrid((banded.bands,)))
         return next(
             (

@@ -42,7 +42,7 @@ MOST_STRIDE = COMPUTATION.by_name["o_step"].most
 
 
 def operation(call: Call) -> Operation:
-    """What the commands of an operator do with every element of their window; of one that is not refused."""
+    """Operation of an operator's commands on every element of their window; not for refused ones."""
     return (
         Operation.DEPTHWISE
         if arithmetic(call) is SUMS and is_depthwise(call)
@@ -128,7 +128,7 @@ def _one_pixel(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _refused_fold(call: Call) -> str | None:
-    """Of a pool, or a reduction."""
+    """Why a pool or reduction is refused; None if it is not."""
     if row_of(call).slides:
         return _refused_window(call)
     if not folds_pixels(call):
@@ -178,7 +178,7 @@ def _repeats(call: Call, axis: int) -> bool:
 
 
 class Support(NamedTuple):
-    """What the accelerator does of one arithmetic."""
+    """The accelerator's support for one arithmetic."""
 
     operation: Operation
     # why it does not do one of its operators, by shapes and attributes; None if it does

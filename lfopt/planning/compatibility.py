@@ -86,7 +86,7 @@ def band_bytes(slices: SliceSizes, op: int) -> int:
 
 
 def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
-    """Of operators that may share a group, those that may if all on the paths between them share it too."""
+    """Masks of operators that may share a group with all operators on the paths between them."""
     kept = list(compatible)
     for i, mask in enumerate(compatible):
         for beyond in (flow.descendants, flow.ancestors):
@@ -100,7 +100,7 @@ def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
 
 
 def _both_ways(masks: list[int]) -> list[int]:
-    """Of masks of operators, per operator: those in whose masks it is too."""
+    """Per operator: mask of its operators in whose masks it is too (symmetric part)."""
     count, size = len(masks), -(-len(masks) // 8)
     rows = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in masks), np.uint8).reshape(
         count, size

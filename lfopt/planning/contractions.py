@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class ContractionTiling:
-    """What both schedules share: the anchor's second operand and bias apart, everything else as in frames."""
+    """Shared by both schedules: the anchor's second operand and bias apart, the rest as in frames."""
 
     def __init__(self, region: TilingRegion) -> None:
         self.region, self.layout, self.flow, self.call, self.anchor = (
@@ -149,7 +149,7 @@ class ContractionSlices(ContractionTiling):
 
     @cached_property
     def together(self) -> list[int]:
-        """The same, of several groups."""
+        """Output channels of a tile of several whole groups that are worth trying."""
         if self.groups == 1:
             return []
         least = self.region.groups_together * self.per_group
@@ -180,7 +180,7 @@ class ContractionSlices(ContractionTiling):
         return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.region.columns else box
 
     def _patch_of(self, block: Box, rows: Span, columns: Span, inputs: Span) -> Box:
-        """What a tile reads of operand 0 for a slice of input channels: `rows` and `columns` of it."""
+        """Box that a tile reads of operand 0 for a slice of input channels."""
         return self._patch(self._part(block, inputs=inputs), rows, columns)
 
     def _patch(self, box: Box, rows: Span, columns: Span) -> Box:

@@ -195,14 +195,17 @@ class GroupCosts:
         return GroupCosts(flow, self.hardware, self.traffic, scheme=self.scheme, epilogue=self.epilogue)
 
     def at(self, buffer_bytes: int) -> GroupCosts:
-        """The same with another buffer; what does not depend on its size is shared."""
+        """Costs on another buffer; all that does not depend on its size is shared."""
         resized = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
         resized._grown = self._grown  # noqa: SLF001
         return resized
 
     @property
     def simpler(self) -> GroupCosts | None:
-        """The same with fewer modes, where the scheme has such; a group moves no more here than there."""
+        """Costs with fewer modes; None where the scheme has no simpler one that the constraints allow.
+
+        A group moves no more here than there.
+        """
         simpler = SCHEMES[self.scheme].simpler
         if simpler is None or not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
             return None

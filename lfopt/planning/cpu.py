@@ -56,7 +56,7 @@ Members = Mapping[int, tuple[int, ...]]  # first operator of each function -> it
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What threads do without one another in a group."""
+    """Work that threads do without one another in a group."""
 
     operators: frozenset[int]  # that each thread makes rows of
     common: frozenset[int]  # maps inside the group that all threads reach; other rings are each thread's own
@@ -109,7 +109,7 @@ def follows_rings(group: PlannedGroup) -> bool:
 def lower_for_cpu(
     plan: Plan, flow: Dataflow, kernels: Kernels, target: str, threads: int, between: frozenset[int]
 ) -> CpuSchedule:
-    """What every thread runs.
+    """The CPU schedule of a plan: what every thread runs.
 
     `between`: maps that lie in memory as a whole. Raises what `kernels` raises.
     """

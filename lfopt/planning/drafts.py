@@ -50,7 +50,7 @@ class PlanDraft:
     outlines: tuple[Outline, ...]
 
     def finished(self, limit: Limit | None = None) -> Plan:
-        """The same with its steps, as far as the limit allows."""
+        """The plan with its steps, as far as the limit allows."""
         if self.costs.hardware.l2_bytes:
             return self.plan
         return replace(self.plan, groups=with_steps(self.costs, self.outlines, limit or Limit()))

@@ -129,7 +129,7 @@ class Choices:
         )
 
     def _made_again(self, option: GatingOption, room: int, size: int) -> int:
-        """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
+        """Bytes in `_at_least` for slices that are made again. `size`: bytes of a channel of the map."""
         sizes = self.sizes
         gone = max(sizes.channels - max(room, 0) // size, 1)
         weights = sum(
@@ -141,7 +141,7 @@ class Choices:
         return -(-sizes.outputs // option.part) * (gone * weights // 8 + gone * maps)
 
     def _fitting(self, option: GatingOption, beta: int) -> Iterator[GatedChoice]:
-        """Of one option, the choices that keep most."""
+        """Choices of one option that keep most channels."""
         full, narrow = self.full_width, self.sizes.widths[0]
         for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
             if (
@@ -156,7 +156,7 @@ class Choices:
                 yield fullest
 
     def _keeping(self, choice: GatedChoice, beta: int) -> GatedChoice:
-        """Of choices that are like one but for what they keep, the one that keeps most."""
+        """The choice that keeps most channels, of those that differ in that alone."""
         sizes = self.sizes
         width, step = choice.width, choice.width if self._rounded else sizes.hardware.channel_align
         most = (sizes.channels - 1) // step

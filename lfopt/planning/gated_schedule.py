@@ -243,7 +243,7 @@ class GatedScheduler:
         yield from self._block(phase, [(i, span, None, True) for i in ops], number)
 
     def _block(self, phase: GatedPhase, parts: Sequence[WeightBlock], number: int) -> Iterator[Step]:
-        """What passes in one block."""
+        """Loads of one weight block."""
         offset, place = 0, self.blocks.get(phase, -1)
         for op, outputs, inputs, late in parts:
             call = self.flow.calls[op]
@@ -295,7 +295,7 @@ class GatedScheduler:
         ]
 
     def _rows_ahead(self, band: int, span: Span, place: int) -> Iterator[Node]:
-        """What a band of the map asks of the operators ahead of the barrier."""
+        """Steps of a band of the map by the operators ahead of the barrier."""
         passage = self.sizes.passage(self.choice.rows[0], behind=False)
         for m, loads in passage.loads.items():
             for rows in loads[band]:

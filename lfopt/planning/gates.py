@@ -46,7 +46,7 @@ class GatedBlock:
 
     @cached_property
     def operators(self) -> tuple[int, ...]:
-        """All of them, in the order in which they run."""
+        """All operators, in the order in which they run."""
         return (
             *self.ahead,
             *self.folds,
@@ -88,14 +88,14 @@ class Gates:
 
     @cached_property
     def blocks(self) -> tuple[GatedBlock, ...]:
-        """All of them, as large as they can be."""
+        """All blocks, as large as they can be."""
         flow = self.flow
         read = dict.fromkeys(o.map for i in bits(flow.running) for o in flow.operands[i])
         return tuple(block for m in read if (block := self._around(m)) is not None)
 
     @cached_property
     def by_folds(self) -> dict[int, GatedBlock]:
-        """By the mask of their reductions."""
+        """Blocks by the mask of their reductions."""
         return {sum(1 << i for i in block.folds): block for block in self.blocks}
 
     @cached_property

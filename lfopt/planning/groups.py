@@ -175,7 +175,7 @@ class Groups:
         return sum([self.parameters[i] for i in bits(mask)]) if self.hardware.parameter_store_bytes else 0
 
     def shareable_bytes(self, mask: int) -> int:
-        """Of those bytes: what other flights of the same operators might save, as far as bounds know."""
+        """Parameter bytes that other flights of the same operators might save, as far as bounds know."""
         calls = [
             replace(part, then=()) if part.then else part
             for i in bits(mask)

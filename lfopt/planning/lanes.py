@@ -57,7 +57,7 @@ class LaneCopy(NamedTuple):
 
     @property
     def next_block(self) -> LaneCopy:
-        """The same of the block behind."""
+        """The same copy, one block further."""
         return self._replace(
             to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1
         )

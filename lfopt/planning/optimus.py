@@ -59,7 +59,7 @@ class OptimusFigures:
 
 
 class Layer(NamedTuple):
-    """What the model sees of an operator."""
+    """An operator as the model sees it."""
 
     weighted: bool
     windows: dict[int, tuple[int, int]]  # per map that it reads row by row: (kernel with dilation, stride)

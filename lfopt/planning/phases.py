@@ -11,7 +11,7 @@ from lfopt.ops.phases import MapContraction, keeps_elements, products_of
 
 
 def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[MapContraction]:
-    """Of the operators in the mask `counted`: contractions that are the only readers of their weights.
+    """Contractions of the mask `counted` that are the only readers of their weights.
 
     Their operand has every element of a map once.
     """

@@ -32,7 +32,7 @@ MOST_SHARED = 6
 
 
 class Peak(NamedTuple):
-    """What bounds the buffer of a group from below, however it grows by operators of higher index."""
+    """Lower bound on the buffer of a group, however it grows by operators of higher index."""
 
     # (operator, bytes on chip while it runs) of those that no later operator reaches: bytes fall
     steps: tuple[tuple[int, int], ...] = ()
@@ -381,7 +381,7 @@ class Resident:
             yield from _channel_spans(self.dataflow, op, self.width)
 
     def _block(self, op: int, kept: frozenset[str], span: Span | None) -> Iterator[tuple[str, Box]]:
-        """What lies in one weight block: (constant, box in its own axes), one after the other."""
+        """(constant, box in its own axes) of one weight block, one after the other."""
         flow = self.dataflow
         for name in self._constants[op]:
             if name not in kept and name not in self._pinned[op]:

@@ -31,7 +31,7 @@ class Rules:
 
     @classmethod
     def of(cls, flow: Dataflow, constraints: Constraints) -> Rules:
-        """By the names of operators."""
+        """The rules of constraints that name operators."""
         if not constraints:
             return NO_RULES
         where = flow.position

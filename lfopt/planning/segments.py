@@ -31,7 +31,7 @@ Held = dict[tuple[int, Access], int]  # per map on chip: rows
 
 
 class Role(NamedTuple):
-    """What an operator may be in any segment."""
+    """Positions that an operator may take in any segment."""
 
     contracts: bool  # it may be the head
     sums: bool  # it may be the tail
@@ -417,7 +417,7 @@ class Segments:
         )
 
     def read_box(self, op: int, operand: MapRead, span: Span) -> Box:
-        """What an operator reads, for a slice, of a map that is on chip slice by slice."""
+        """Box that an operator reads, for a slice, of a map that is on chip slice by slice."""
         if self.joins(Reading(op, operand, "slice")):
             return footprint(
                 self.flow.calls[op], operand.input, self.channels(self.flow.results[op][0], span)

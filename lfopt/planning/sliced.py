@@ -186,7 +186,7 @@ class SlicedGroups:
         return option.bands if weights.tail and option.pinned_tail < channels else 1
 
     def profiles(self, mask: int) -> tuple[Profile, ...]:
-        """Of a group, for each segment that it may be; none if it cannot run so."""
+        """Profiles of a group, one for each segment that it may be; () if it cannot run so."""
         if mask not in self._profiles:
             profiled = (self._profile(mask, segment) for segment in self.segments.of(mask))
             self._profiles[mask] = tuple(profile for profile in profiled if profile is not None)

@@ -36,7 +36,7 @@ class Streamed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SlicingFacts:
-    """What is known of an operator whatever its group."""
+    """Facts about an operator that hold in any group."""
 
     never: bool  # it cannot run in bands
     contracts: bool  # it sums over input channels, with constant weights: from a full map it can make slices
@@ -154,7 +154,7 @@ class SliceSizes:
         return drafts
 
     def _grown(self, draft: Slicing, mask: int, op: int, start: Start) -> Slicing | None:
-        """With an operator added whose index is above all others."""
+        """The draft with an operator added whose index is above all others; None if it cannot run so."""
         flow, facts = self.dataflow, self.facts[op]
         inside = [o for o in flow.operands[op] if flow.makes(mask, o.map)]
         if facts.never or (flow.heights[op] > 1 and any(flow.maps[o.map].rows == 1 for o in inside)):

@@ -53,7 +53,7 @@ class ChainStage(NamedTuple):
     lots: tuple[Lot, ...]  # of all places but those of held maps
     held: dict[int, int]  # per map that is whole on chip: its place
     used: dict[int, Span]  # per such map: first and last node that reads or makes it
-    # per map made here that may overwrite another of its shape row by row: the first such other
+    # at most one: a map made here that may overwrite another of its shape row by row, and that other
     over: dict[int, int]
     dram: DramBytes  # moved, but for parameters
     macs: Fraction  # multiply-accumulates

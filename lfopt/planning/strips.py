@@ -58,7 +58,7 @@ class StripPartition(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Where strips of every map begin and end, for every cut of the results."""
+    """Begin and end of the strips of every map, for every cut of the results."""
 
     count: int  # columns of the narrowest result; cuts are numbered 0 to count
     low: dict[int, Ints]  # per map: (count + 1,) first column of a strip that begins with this cut

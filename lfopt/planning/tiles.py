@@ -140,7 +140,7 @@ def _split(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]
 
 
 def _split_twice(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
-    """The same along two axes, where one is not enough or moves more.
+    """Frames along two axes, where one is not enough or moves more.
 
     To cut a frame once more never moves less.
     """
@@ -423,7 +423,7 @@ def schedule(
 
 
 def signature(flow: Dataflow, mask: int) -> object:
-    """All that a tiling depends on: equal for the repeated blocks of a network."""
+    """Structure that a tiling depends on: equal for the repeated blocks of a network."""
     local: dict[str, int] = {}
     rows: list[object] = []
     for i in bits(mask):

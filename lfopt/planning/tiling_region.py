@@ -164,7 +164,7 @@ class TilingRegion:
 
 
 def meet(a: Box, b: Box) -> Box:
-    """What two boxes have in common."""
+    """Intersection of two boxes."""
     return tuple((max(s, t), min(e, f)) for (s, e), (t, f) in zip(a, b, strict=True))
 
 

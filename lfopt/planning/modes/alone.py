@@ -32,21 +32,21 @@ class Opaque(ExecutionMode):
         self.groups = groups
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """Of a single such operator."""
+        """Cost of a single opaque operator; None for others."""
         unknown = is_single(mask) and self.groups.dataflow.specs[mask.bit_length() - 1] is OPAQUE
         return Cost(once, self.groups.line_bytes(mask), "opaque") if unknown else None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Every tensor once."""
+        """DRAM bytes of every tensor once."""
         return TrafficTerms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """There are no steps."""
+        """No steps, with the reason."""
         kind = self.groups.dataflow.operators[mask.bit_length() - 1].kind
         return Scheduled(self.groups.line_bytes(mask), f"lfopt has no rules for operator {kind}")
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """It is always alone."""
+        """False: it is always alone."""
         return False
 
 
@@ -79,7 +79,7 @@ class Excluded(ExecutionMode):
         return sum(1 << i for i, size in enumerate(self._weights) if size >= beta)
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """It moves nothing that is counted."""
+        """Cost of 0 bytes: nothing counts. None for operators that are not excluded."""
         return (
             Cost(0, self.groups.line_bytes(mask), "excluded")
             if is_single(mask) and mask & self.operators(beta)
@@ -87,13 +87,13 @@ class Excluded(ExecutionMode):
         )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Bytes of every tensor once, were it counted."""
+        """DRAM bytes of every tensor once, were it counted."""
         return TrafficTerms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """There are no steps."""
+        """No steps, with the reason."""
         return Scheduled(self.groups.line_bytes(mask), "traffic 'paper' leaves the operator out")
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """It is always alone."""
+        """False: it is always alone."""
         return False

@@ -107,7 +107,7 @@ class Attentive(ExecutionMode):
         )
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """What follows an epilogue group is one only if it is itself."""
+        """Whether it is an epilogue group: what it is grown into is one only then."""
         return self.space.epilogue and self.anywhere(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:

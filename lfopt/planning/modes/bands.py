@@ -117,7 +117,7 @@ class InBands(ExecutionMode):
         )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the widest slices that fit, and the same bands: fewer, longer steps for the same bytes."""
+        """The schedule with the widest slices that fit: fewer, longer steps for the same bytes."""
         return self._schedule(mask, beta, self.bands, self._chosen(mask, beta))
 
     def _schedule(self, mask: int, beta: int, bands: BandedGroups, banded: Banded) -> Scheduled:

@@ -77,7 +77,7 @@ class Chained(ExecutionMode):
         yield from map(place_use, chain.places if chain else ())
 
     def never(self, mask: int) -> str:
-        """There is no other way."""
+        """Why it is no chain: no search has found it to be one."""
         return "no search has found it to be a chain"
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:

@@ -80,7 +80,7 @@ class Gated(ExecutionMode):
         return self._choices[key]
 
     def _widened(self, mask: int, beta: int) -> tuple[Sizes, GatedChoice]:
-        """With as many channels and rows in each step as fit, for the same bytes."""
+        """The choice with as many channels and rows in each step as fit, for the same bytes."""
         choices, choice = self.choices(mask), self.cheapest(mask, beta)
         assert choices is not None and choice is not None, "mode gated means that the group fits so"
         key = mask, beta
@@ -147,7 +147,7 @@ class Gated(ExecutionMode):
             yield place_use(place, what)
 
     def never(self, mask: int) -> str:
-        """What the group lacks of a block, or has beside one."""
+        """Why it is no group of a block: operators that it lacks, or has beside one."""
         flow = self.groups.dataflow
         block = self.gates.by_folds.get(mask & flow.running)
         if block is None:

@@ -1,4 +1,4 @@
-"""What an execution mode is: one way to run a fusion group, as searches, plans and explanations ask."""
+"""The interface of execution modes: ways to run a fusion group, for searches, plans, explanations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Traffic(Enum):
 
 
 class SearchSpace(NamedTuple):
-    """What is allowed, and how it is counted, beside the modes of a scheme."""
+    """Options of a search beside the modes of a scheme: what is allowed, and how bytes count."""
 
     traffic: Traffic = Traffic.TILED
     epilogue: bool = True  # whether an operator and its epilogue may run on any buffer
@@ -46,7 +46,7 @@ class TrafficTerms(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """What makes a group's places and steps."""
+    """A group's buffer bytes, and what makes its places and steps."""
 
     buffer_bytes: int  # on chip
     # makes them, or raises Unwritten beyond the limit; a string: why there are no steps
@@ -100,7 +100,7 @@ class ExecutionMode(Protocol):
 
     @abstractmethod
     def price(self, mask: int, beta: int, once: int, bound: Bound = None) -> Cost | None:
-        """What the group costs; None where it may not run so.
+        """Cost of the group; None where it may not run so.
 
         `once`: bytes with every tensor once; `bound`: that of `grow`, if it is known.
         """

@@ -51,7 +51,7 @@ class WholeMaps(ExecutionMode):
         return TrafficTerms(dram, band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the widest blocks of weights that fit: fewer, longer steps for the same bytes."""
+        """The schedule with the widest weight blocks that fit: fewer, longer steps for the same bytes."""
         widest, padding = self.resident, self.resident.padding(mask)
         for width in slice_widenings(self.groups, mask):
             if width not in self._wider:
@@ -64,7 +64,7 @@ class WholeMaps(ExecutionMode):
         return Scheduled(widest.need(mask), partial(widest.schedule, mask))
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the narrowest blocks."""
+        """The schedule with the narrowest weight blocks."""
         return Scheduled(self.resident.need(mask), partial(self.resident.schedule, mask))
 
     def need(self, mask: int) -> int:

@@ -76,7 +76,7 @@ class BySlices(ExecutionMode):
         )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the widest slices that fit: fewer, longer steps for the same bytes."""
+        """The schedule with the widest slices that fit: fewer, longer steps for the same bytes."""
         choice, sizes = self._chosen(mask, beta), self.sliced
         best = SlicedScheduler(sizes, sizes.segments, mask, choice.option)
         sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
@@ -94,7 +94,7 @@ class BySlices(ExecutionMode):
         return Scheduled(best.end, best.build)
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the narrowest slices, laid out when their steps are made."""
+        """The schedule with the narrowest slices, laid out when its steps are made."""
         choice = self._chosen(mask, beta)
         return Scheduled(
             choice.buffer_bytes,

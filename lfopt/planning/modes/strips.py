@@ -64,7 +64,7 @@ class InStrips(LineBuffered):
         return Scheduled(choice.buffer_bytes, partial(self.strips.schedule, mask, choice))
 
     def heights(self, mask: int) -> tuple[()]:
-        """There is no choice."""
+        """(): rows are made one at a time."""
         return ()
 
     def need(self, mask: int) -> int:

@@ -122,7 +122,7 @@ class Tiled(ExecutionMode):
         )
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """What follows an epilogue group is one only if it is itself."""
+        """Whether it is an epilogue group: what it is grown into is one only then."""
         return self.space.epilogue and self.groups.is_epilogue_group(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
