@@ -392,7 +392,7 @@ class AttentionTiling:
             self.bands(blocks),
             self.changes(k, blocks.heads),
         )
-        again = bands if by_query else 1  # different parts of it, if it is the same for every block of keys
+        again = bands if by_query else 1  # different parts, of what is the same for every block of keys
         if by_key and self._several(blocks):
             return self._passing(k, blocks)
         each = sum(

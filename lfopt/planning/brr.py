@@ -45,7 +45,7 @@ class Banded:
 
     weight_passes: int  # times that every weight is loaded
     band_rows: int  # of the tallest sink, in the first band; others may have one fewer
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     start: Start
     bands: int
     resident: bool  # whether all weights stay on chip

@@ -61,7 +61,7 @@ class BandScheduler:
         self.ends = dict.fromkeys(self.layout.hardware.stores, 0)  # of what was laid out last in each buffer
         self.at: dict[str, int] = {}  # places of maps and constants
         self.sums: dict[int, int] = {}  # places of partial sums, by operator
-        self.blocks = -1  # the place that weights pass through
+        self.blocks = -1  # index of the place that weights pass through
         self._lay_out()
         self.inputs = self._inputs()
         self.number = 0  # of the next weight block

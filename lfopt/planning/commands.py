@@ -318,9 +318,9 @@ class TransposedPhase(NamedTuple):
     A convolution with some elements of the kernel makes them.
     """
 
-    row: int  # the first
+    row: int  # the first of the result
     column: int
-    down: int  # from one row to the next
+    down: int  # rows from one to the next
     right: int
     # rows, columns of the kernel, in the order of those of the operand
     kernel: tuple[tuple[int, ...], tuple[int, ...]]

@@ -61,11 +61,11 @@ class GatedChoice(NamedTuple):
 
     option: GatingOption
     width: int  # channels of a slice
-    kept: int  # channels of the map that stay on chip: the first ones
-    rows: tuple[int, int]  # made at a time: of the map in phase 1, of the result in phase 2
+    kept: int  # channels of the map that stay on chip, from the first on
+    rows: tuple[int, int]  # rows made at a time: of the map in phase 1, of the result in phase 2
     slots: tuple[int, int]  # of the places that weight blocks pass through in either phase
     vector_width: int  # output channels of the weight blocks of vectors
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     dram: DramBytes  # but for parameters
     macs: int  # multiply-accumulates that are done again
 

@@ -48,9 +48,9 @@ class GatedScheduler:
         self.places: list[Place] = []
         self.taken: dict[GatedPhase, list[int]] = {phase: [] for phase in GatedPhase}  # places by phase
         self.now: tuple[GatedPhase, ...] = tuple(GatedPhase)  # that the next place is for
-        self.top = 0  # where the next place goes
+        self.top = 0  # address of the next place, bytes
         self.at: dict[tuple[GatedPhase, int], int] = {}  # places of maps
-        self.kept = -1  # that of what is kept
+        self.kept = -1  # place of the channels that are kept
         self.sums: dict[int, int] = {}  # places of partial results, by operator
         self.held: dict[str, int] = {}  # places of constants
         self.blocks: dict[GatedPhase, int] = {}  # places that weight blocks pass through

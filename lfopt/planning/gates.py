@@ -26,12 +26,12 @@ from lfopt.planning.slices import SliceSizes
 class GatedBlock:
     """Operators around a barrier, by index: all of a block, or those of a group."""
 
-    map: int  # that is reduced, and gated
-    ahead: tuple[int, ...]  # in the order in which they run, as all of these
+    map: int  # index of the map that is reduced, and gated
+    ahead: tuple[int, ...]  # in the order in which they run, as in all fields
     folds: tuple[int, ...]
     vectors: tuple[int, ...]
     behind: tuple[int, ...]
-    tail: int  # -1: none
+    tail: int  # operator; -1: none
     head: bool  # whether the first of `ahead` reads all channels of a map
 
     @property

@@ -47,7 +47,7 @@ class _Read(NamedTuple):
     """A map that an operator reads, as `grow` asks for it."""
 
     bytes: int  # in DRAM
-    readers: int  # all of them, as a mask
+    readers: int  # mask of all of them
     maker: int  # the bit of its producer; 0: it comes from outside the network
     is_output: bool
 

@@ -30,7 +30,7 @@ class ParameterStore:
     """
 
     room: int
-    free: int = 0  # where the next parameters go
+    free: int = 0  # first free unit
 
     def make_room(self, size: int) -> None:
         """Begin at the start if `size` units do not fit behind the parameters before.

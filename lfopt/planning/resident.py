@@ -36,7 +36,7 @@ class Peak(NamedTuple):
 
     # (operator, bytes on chip while it runs) of those that no later operator reaches: bytes fall
     steps: tuple[tuple[int, int], ...] = ()
-    slice_bytes: int = 0  # the place that weights pass through
+    slice_bytes: int = 0  # of the place that weights pass through
 
     @property
     def bytes(self) -> int:

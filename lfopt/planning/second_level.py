@@ -137,7 +137,7 @@ def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tupl
                 if left[0] not in after or after[left[0]][0] < spared:
                     after[left[0]] = left[1]
             states = after
-    ((_, _, best),) = states.values()  # nothing is there any more
+    ((_, _, best),) = states.values()  # no map is left in the last set
     return [k for k in range(len(offered)) if best >> k & 1], complete
 
 

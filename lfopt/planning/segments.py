@@ -51,8 +51,8 @@ class Segment:
     It only grows as operators of higher index join.
     """
 
-    head: int = -1  # the first one
-    tail: int = -1
+    head: int = -1  # the first one; -1: none
+    tail: int = -1  # -1: none
     mean: int = -1  # the reduction that it ends with
     channels: int = 0  # in all slices together
     source: int = -1  # the map that the heads read

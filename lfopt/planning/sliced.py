@@ -57,7 +57,7 @@ class Sliced(NamedTuple):
     """An option, and what it takes."""
 
     option: SlicedOption
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     input_bytes: int  # DRAM bytes of maps
     weight_bytes: int  # DRAM bytes
     macs: int  # multiply-accumulates
@@ -69,7 +69,7 @@ class Passing(NamedTuple):
     Arrays are int64 of (bands, parts) as tried, or broadcast to that.
     """
 
-    passes: Ints  # that they take if none stay
+    passes: Ints  # times that they are loaded if none stay
     place: Ints  # bytes on chip of what they pass through
     once: Ints  # DRAM bytes of one pass
     whole: int  # bytes if all of them stay
@@ -92,7 +92,7 @@ class Profile:
     tail: Passing
     held: int  # bytes of constants that stay in any case
     apart: int  # bytes of the buffer that weights have of their own; 0: they share that of the maps
-    least: int  # F_beta
+    least: int  # F_beta, bytes
 
     def options(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
         """(F_beta, DRAM bytes of weights, channels that stay before the tail, and of the tail), as arrays.

@@ -29,7 +29,7 @@ KEPT = 1 << 14  # drafts of groups that are remembered
 class Streamed(NamedTuple):
     """A constant that can pass block by block."""
 
-    input: int  # position among the operator's inputs
+    input: int  # index among the operator's inputs
     name: str
     late: bool  # read when sums are finished: a bias
 

@@ -88,7 +88,7 @@ class Steady:
             return None
         by = tuple(map(sum, zip(*self._moves[-period:], strict=True)))
         times = self._iterations(tuple(s - 2 * d for s, d in zip(state, by, strict=True)), by) - 2
-        if times < 1:  # a look costs more than an iteration: ever fewer of them, as long as they find nothing
+        if times < 1:  # a look costs more than an iteration: fewer and fewer while they find no period
             self._wait, self._pause = iteration + self._pause, 2 * self._pause
             return None
         after = tuple(s + times * d for s, d in zip(state, by, strict=True))

@@ -49,11 +49,11 @@ class ColumnLookup(NamedTuple):
 class StripPartition(NamedTuple):
     """One way to cut a group into strips."""
 
-    columns: int  # of each strip of the narrowest result
+    columns: int  # of the narrowest result in each strip
     strips: int
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     read: int  # DRAM bytes of maps
-    written: int
+    written: int  # DRAM bytes of results
 
 
 @dataclass(frozen=True, eq=False)

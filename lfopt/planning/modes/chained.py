@@ -27,7 +27,7 @@ class Linked(NamedTuple):
     mask: int
     places: tuple[Place, ...]
     nodes: tuple[Node, ...]
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     dram: DramBytes
     spilled: tuple[str, ...]
 
