@@ -202,10 +202,7 @@ class GroupCosts:
 
     @property
     def simpler(self) -> GroupCosts | None:
-        """Costs with fewer modes; None where the scheme has no simpler one that the constraints allow.
-
-        A group moves no more here than there.
-        """
+        """Costs with fewer modes, None if there are none; a group moves no more here than there."""
         simpler = SCHEMES[self.scheme].simpler
         if simpler is None or not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
             return None

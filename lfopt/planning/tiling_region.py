@@ -217,6 +217,6 @@ def even_sizes(extent: int, grain: int = 1) -> tuple[int, ...]:
     >>> even_sizes(10), even_sizes(40, 16)
     ((10, 5, 4, 3, 2, 1), (40, 32, 16))
     """
-    few = range(1, isqrt(extent) + 2)  # more blocks have at most as large extents
+    few = range(1, isqrt(extent) + 2)  # more blocks than these have extents among these
     exact = {-(-extent // n) for n in few} | {-(-extent // -(-extent // size)) for size in few}
     return tuple(sorted({min(round_up(size, grain), extent) for size in exact}, reverse=True))
