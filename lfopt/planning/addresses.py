@@ -1,6 +1,4 @@
-"""Where things lie in a buffer that are there for a part of the time each:
-addresses, so that no two that are there together overlap.
-"""
+"""Dynamic storage allocation: buffer addresses by which no two overlap that are alive together."""
 
 from __future__ import annotations
 
@@ -8,12 +6,13 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-TRIES = 32  # address maps per order that are drawn up to find one without gaps
+TRIES = 32  # address maps per order that are tried to find one without gaps
 
 
 class Life(NamedTuple):
-    """Something on chip while operators, or nodes of a schedule, run:
-    those from `first` to `last`, both included.
+    """Bytes on chip from one operator, or node of a schedule, to another.
+
+    `first`, `last`: those numbers, both included.
     """
 
     bytes: int
@@ -30,7 +29,7 @@ def peak_bytes(lives: Iterable[Life]) -> int:
 
 
 def allocate(lives: Sequence[Life]) -> tuple[list[int], int]:
-    """An address for each, so that no two that are alive together overlap; and the end of the highest.
+    """Addresses in bytes, no two overlapping that are alive together, and the end of the highest.
 
     First fit in several orders; then, as long as something reaches above the most bytes alive at once, what
     reaches highest comes first in the next try. The lowest end wins, the earlier try on a tie. (Dynamic
@@ -58,9 +57,10 @@ def allocate(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 
 def from_both_ends(lives: Sequence[Life], staying: Collection[int], limit: int) -> tuple[list[int], int]:
-    """An address for each, and the end of the highest, as `allocate` has them: those that stay by turns at
-    the lowest address that is free, and at the highest below a limit, so that what is free between them lies
-    in one piece.
+    """Addresses in bytes, and the end of the highest, with free space in one piece.
+
+    What stays goes by turns to the lowest free address and to the highest below `limit`; the rest is placed
+    by first fit, as `allocate` does.
     """
     held = sorted(staying, key=lambda k: lives[k].first)
     others = sorted(set(range(len(lives))).difference(held), key=lambda k: -lives[k].bytes)
@@ -89,8 +89,9 @@ def _first_fit(
     high: Container[int] = (),
     limit: int = 0,
 ) -> list[int]:
-    """First byte after each, placed in this order at the lowest address that is free throughout its life; for
-    some, at the highest below a limit.
+    """End in bytes of each, placed in `order` at the lowest address that is free throughout its life.
+
+    Those in `high` go to the highest free address below `limit`.
     """
     ends = [0] * len(lives)  # 0: not placed yet
     for k in order:

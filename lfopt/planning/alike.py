@@ -1,5 +1,4 @@
-"""Groups that are planned alike: one costs what another of the same structure costs, in the same or in
-another network, and has its steps.
+"""Groups of the same structure, in the same network or another, share one price and one plan.
 
 Networks with other copies differ in a few blocks, and many blocks of a network are alike.
 """
@@ -42,9 +41,7 @@ class Structures:
                 yield inputs[operand.input]
 
     def key(self, group: int) -> Hashable:
-        """Equal for groups of the same structure: they differ in names alone,
-        and in values of constants that are data.
-        """
+        """Structure of a group: equal for groups that differ in names and constant data alone."""
         flow, maps, constants = self.flow, Numbers(), Numbers()
         key: list[Hashable] = []
         for i in bits(group):
@@ -82,7 +79,7 @@ class Prices:
         self.groups: dict[Hashable, Cost | None] = {}
 
     def of(self, costs: GroupCosts) -> Alike:
-        """The same costs, with these prices.
+        """A cost model with these prices.
 
         All that is given here is of one chip, one kind of traffic, and epilogues or none.
         """
@@ -101,7 +98,7 @@ class Alike(Adapted[object]):
 
     @property
     def simpler(self) -> Alike | None:
-        """With shared prices too."""
+        """The simpler model, with shared prices too."""
         simpler = self.costs.simpler
         return None if simpler is None else Alike(simpler, self.prices)
 
@@ -122,7 +119,7 @@ class Alike(Adapted[object]):
 
 
 def _operator(flow: Dataflow, op: int) -> Hashable:
-    """What an operator is, with what follows it in flight, whatever it is joined to."""
+    """Structure of an operator and what follows it in flight, whatever it is joined to."""
     names, call = Numbers(), flow.calls[op]
     parts = tuple(operator_key(part, names) for part in call.parts)
     operands = tuple((o.input, _tensor(flow.maps[o.map]), o.reads) for o in flow.operands[op])

@@ -1,5 +1,4 @@
-"""Attention that does not fit the buffer whole: heads, bands of queries and blocks of keys, with a running
-maximum and sum between the blocks.
+"""Attention that exceeds the buffer, in blocks of heads, queries and keys, with a running softmax.
 
     for each block of heads                                      (or bands of queries outside, where heads
                                                                  share a mask that is loaded)
@@ -13,7 +12,9 @@ maximum and sum between the blocks.
              there are several blocks + result, which takes the place of the queries where heads come one at a
              time: a query is done with when its result is written
     F_D    = queries and result once each; keys and values once where one block holds all keys of a head, else
-           once for every band of queries
+             once for every band of queries
+
+A running maximum and sum per query and head carry the softmax from one block of keys to the next.
 
 Source: Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1, with bands of queries outside (as its
 section 3.1 has it the other way round, sums would leave the buffer); Kao et al. (FLAT), arXiv 2107.06419,
@@ -43,13 +44,13 @@ from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import AllocationRequest
 from lfopt.planning.tiling_region import TilingRegion, even_sizes
 
-FEW_BANDS = 16  # of queries, that are all tried where masks hide keys
+FEW_BANDS = 16  # numbers of bands of queries that are all tried where masks hide keys
 BlockNumbers = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionBlocks:
-    """What is on chip at a time."""
+    """Heads, queries and keys on chip at a time."""
 
     heads: int
     queries: int
@@ -66,7 +67,7 @@ class AttentionTiling:
         *stack, self.queries, self.width = self.form.mixing.result
         self.stack, self.keys = tuple(stack), self.form.keys
         self.finish = Finish(region, range(len(self.call.operator.inputs)))
-        # axis that is cut into blocks of heads
+        # axis of the stack that is cut into blocks of heads; -1: none
         self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)
         weights = {w.name for w in region.flow.weights[region.anchor]}
         maps = {o.input: o.source.name for o in region.operands if o.op == region.anchor}
@@ -166,7 +167,7 @@ class AttentionTiling:
         return first, min(first + blocks.queries, self.queries)
 
     def bands(self, blocks: AttentionBlocks) -> int:
-        """How many there are."""
+        """Number of bands of queries."""
         return ceil(self.queries / blocks.queries)
 
     def blocks_of(self, blocks: AttentionBlocks, band: int) -> list[Span]:
@@ -179,7 +180,7 @@ class AttentionTiling:
         return int(stop[band] - first[band])
 
     def _seen(self, blocks: AttentionBlocks) -> tuple[np.ndarray, np.ndarray]:
-        """Per band, the number of the first block of keys that it sees, and behind the last."""
+        """(first, end) block of keys that each band sees, (bands,) int64 each."""
         key = blocks.queries, blocks.keys
         if key not in self._ends:
             window = self.form.window or (np.zeros(self.queries, np.int64), np.full(self.queries, self.keys))
@@ -201,7 +202,7 @@ class AttentionTiling:
         return box
 
     def box(self, k: int, blocks: AttentionBlocks, head: int, band: int, keys: Span) -> Box:
-        """What they read of an operand, for a block of keys."""
+        """Box of an operand that a block of heads and a band of queries read, for a block of keys."""
         heads, queries, _ = self._depends(k)
         key = (
             k,
@@ -252,7 +253,7 @@ class AttentionTiling:
     # -- sizes -----------------------------------------------------------------------------------------------
 
     def entries(self, blocks: AttentionBlocks) -> list[AllocationRequest]:
-        """The places."""
+        """Allocations: operands, sums, and what the epilogue takes."""
         layout, entries = self.layout, list[AllocationRequest]()
         for k in self.operands:
             keys = (
@@ -313,8 +314,9 @@ class AttentionTiling:
         )
 
     def _in_place(self, blocks: AttentionBlocks, entries: Sequence[AllocationRequest]) -> bool:
-        """Whether the result of a query may lie where that was:
-        it is no longer, and queries are loaded anew for every block of the result.
+        """Whether the result of a query may overwrite it.
+
+        It is no longer than the query, and queries are loaded anew for every block of the result.
         """
         first = self.operands[0]
         if self.constant[first] or self.form.uses[first][1] != "queries" or self.queries < 2:
@@ -362,7 +364,7 @@ class AttentionTiling:
         return len(self.stacks(blocks.heads)) * int((stop - first).sum())
 
     def dram(self, blocks: AttentionBlocks) -> DramBytes:
-        """Bytes that the schedule moves."""
+        """DRAM bytes of the schedule."""
         heads = len(self.stacks(blocks.heads))
         moved = {False: 0, True: 0}  # by whether it is a constant
         for k in self.operands:
@@ -390,7 +392,7 @@ class AttentionTiling:
             self.bands(blocks),
             self.changes(k, blocks.heads),
         )
-        again = bands if by_query else 1  # different parts of it, if it is the same for every block of keys
+        again = bands if by_query else 1  # different parts, of what is the same for every block of keys
         if by_key and self._several(blocks):
             return self._passing(k, blocks)
         each = sum(
@@ -501,8 +503,9 @@ class AttentionTiling:
         return None if head < 0 or band < 0 else (head, band, self._count(blocks, band) - 1)
 
     def _key(self, blocks: AttentionBlocks, head: int, band: int) -> object:
-        """What is alike in heads whose iterations differ only in where they are,
-        by as much as those of the heads before them do.
+        """What decides the steps of a block of heads: equal keys give the same steps, moved.
+
+        Which operands it loads, and how far its boxes lie from those of the block of heads before.
         """
         span = self._first(blocks, band)
         before = self._before(blocks, head, band)
@@ -521,9 +524,7 @@ class AttentionTiling:
     def _loads(
         self, k: int, blocks: AttentionBlocks, tile: BlockNumbers, before: BlockNumbers | None
     ) -> bool:
-        """Whether an iteration loads an operand: it reads something,
-        and something else than the iteration before.
-        """
+        """Whether an iteration loads an operand: a non-empty box other than the one before."""
         box = self._at(k, blocks, tile)
         return bool(box_elements(box)) and (before is None or self._at(k, blocks, before) != box)
 
@@ -574,8 +575,9 @@ class AttentionTiling:
 
 
 def best(region: TilingRegion, beta: int) -> tuple[AttentionBlocks, DramBytes, int] | None:
-    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes,
-    of equals in the fewest iterations.
+    """(blocks, DRAM bytes, buffer bytes) that fit strictly below `beta` bytes and move the fewest.
+
+    Of equals, those in the fewest iterations; None if nothing fits.
     """
     attending = AttentionTiling(region)
     candidates = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]

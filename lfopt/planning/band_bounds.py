@@ -1,9 +1,9 @@
-"""What every group in bands of rows (mode brr) pays that holds some operators, wherever else it reaches.
+"""Lower bounds on what any group in bands of rows (mode brr) pays that holds given operators.
 
 Words are those of `lfopt.planning.brr` and `lfopt.planning.slices`. Let a group hold the operators, and run
-in T bands or fewer.
+in T bands or fewer, wherever else it reaches.
 
-* An operator that computes L rows in whatever group, from the first on without gaps, computes n = ceil(L / T)
+* An operator that computes L rows in any group, from the first on without gaps, computes n = ceil(L / T)
   new ones in some band. If a map that it makes is full, n rows of it are there at once; if one that it reads
   is full, as many as any n rows in succession read, at the least.
 * Maps made between contractions are all full or all sliced where an operator joins them: one *class*. What
@@ -33,7 +33,7 @@ from lfopt.planning.banding import Ints
 from lfopt.planning.brr_schedule import SLOTS
 from lfopt.planning.slices import SliceSizes
 
-# numbers of bands that are tried: every one up to here, and so many times more than the one before
+# numbers of bands tried: every one up to FINE, from there each STEP times the one before
 FINE, STEP = 24, 1.1
 
 
@@ -41,7 +41,7 @@ class BandBounds:
     """Bounds for all groups that hold given operators, on one chip."""
 
     def __init__(self, slices: SliceSizes) -> None:
-        """`slices`: as narrow as the chip can make them."""
+        """`slices`: as narrow as the chip allows."""
         self.slices = slices
         flow = slices.dataflow
         self._counts = np.array([*_counts(max(flow.heights, default=1))], np.int64)
@@ -115,8 +115,9 @@ class BandBounds:
             yield from self._written[op]
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """Bytes of weights that a group which holds these operators loads beyond once, at the least;
-        NEVER if none is valid on this buffer.
+        """Lower bound on the weight bytes beyond once of a group that holds these operators.
+
+        NEVER if no such group is valid on a buffer of `beta` bytes.
         """
         slices, hardware = self.slices, self.slices.hardware
         operators = [*bits(mask)]
@@ -137,7 +138,7 @@ class BandBounds:
         return int(self._counts[fit[0] - 1]) * own if fit[0] else 0
 
     def _map_bytes(self, operators: list[int], written: set[int]) -> Ints:
-        """By number of bands: bytes of full maps, at the least."""
+        """(counts,) int64: least bytes of full maps, by number of bands."""
         touches: dict[int, list[int]] = {}  # per map: rows of the table
         always: set[int] = set()
         for i in operators:
@@ -192,7 +193,7 @@ class BandBounds:
 
 
 def _starts(lengths: list[int]) -> list[int]:
-    """Where parts of these lengths begin."""
+    """First index of each part of these lengths."""
     return [0, *accumulate(lengths[:-1])]
 
 
@@ -206,18 +207,14 @@ def _counts(most: int) -> Iterator[int]:
 
 
 def _alone(slices: SliceSizes, op: int) -> bool:
-    """Whether the weights of an operator pass block by block in whatever group: no other operator reads
-    them.
-    """
+    """Whether the weights of an operator pass block by block in any group: it is their only reader."""
     own = {s.name for s in slices.facts[op].streamed}
     return bool(own) and not own & slices.read_by_several
 
 
 @cache
 def _rows_read(reads: RowReads, rows: int) -> int:
-    """Rows of the input between the lowest and the highest that so many rows of the reader,
-    one after the other, read at the least.
-    """
+    """Least rows between the lowest and the highest input row of `rows` consecutive rows of the reader."""
     if not rows:
         return 0
     return min(max(need - keep, 0) for need, keep in zip(reads.need[rows - 1 :], reads.keep, strict=False))

@@ -1,5 +1,4 @@
-"""How many rows of its results a group makes at a time: a caller proposes, the first height that fits is
-taken.
+"""Rows of results that a group computes at a time: the first height proposed that fits.
 
 More rows take more buffer and move no fewer bytes, so a search has no use for them. Whoever runs the plan
 may: weights are read from the buffer once per band, and some kernels make several rows at once or none.
@@ -15,15 +14,13 @@ Propose = Callable[[int], Iterable[int]]  # group -> heights of bands to try, be
 
 
 def heights(costs: GroupCosts, group: int) -> Sequence[int]:
-    """All heights that make a difference in the mode that the group runs in, the highest first;
-    none where there is no choice.
-    """
+    """Band heights in rows that differ in the mode the group runs in, highest first; () if it has none."""
     mode = costs.chosen(group)
     return () if mode is None else mode.heights(group)
 
 
 def up_to(costs: GroupCosts, rows: int | None = None) -> Propose:
-    """Proposes the highest bands that fit, of at most so many rows; None: however high."""
+    """Proposes the highest bands that fit, of at most `rows` rows; None: of any height."""
     return lambda group: (height for height in heights(costs, group) if rows is None or height <= rows)
 
 

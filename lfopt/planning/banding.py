@@ -1,5 +1,4 @@
-"""Rows that operators compute when the results of a group are made in bands of rows, for many numbers of
-bands at once.
+"""Rows that operators compute when results are made in T bands of rows, for many T at once.
 
 In band b of T, a result of H rows gets its rows ceil(b H / T) up to ceil((b + 1) H / T). What is kept from
 band to band is computed once; what is not (slices of channels) is computed again from the lowest row that a
@@ -21,7 +20,10 @@ Ints = np.ndarray  # int64
 
 
 class BandGrid:
-    """Numbers of bands that are tried, and one entry for each band of each of them."""
+    """Numbers of bands that are tried, (counts,) int64, and one entry for each band of each of them.
+
+    An array of entries is (sum of counts,) int64, the bands of one number after those of another.
+    """
 
     def __init__(self, counts: tuple[int, ...]) -> None:
         self.counts = np.array(counts, np.int64)
@@ -30,7 +32,7 @@ class BandGrid:
         self._band = np.arange(self._of.size) - np.repeat(self.offsets, self.counts)
         self._last = np.repeat(self.offsets + self.counts - 1, self.counts)
         self._quotas: dict[int, Ints] = {}
-        self.is_last = np.arange(self._of.size) == self._last  # whether a band is the last one
+        self.is_last = np.arange(self._of.size) == self._last  # (entries,) bool
 
     @classmethod
     def up_to(cls, height: int) -> BandGrid:
@@ -38,33 +40,33 @@ class BandGrid:
         return cls(tuple(sorted({-(-height // h) for h in range(1, height + 1)})))
 
     def quota(self, height: int) -> Ints:
-        """Rows of a sink of so many rows that exist after each band."""
+        """(entries,): rows of a sink of `height` rows that exist after each band."""
         if height not in self._quotas:
             self._quotas[height] = -(-(self._band + 1) * height // self._of)
         return self._quotas[height]
 
     def before(self, stop: Ints) -> Ints:
-        """The entry of the band before; 0 in the first."""
+        """(entries,): the entry of the band before; 0 in the first."""
         previous = np.empty_like(stop)
         previous[1:] = stop[:-1]
         previous[self.offsets] = 0
         return previous
 
     def final(self, stop: Ints) -> Ints:
-        """The entry of the last band."""
+        """(entries,): the entry of the last band."""
         return stop[self._last]
 
     def most(self, values: Ints) -> Ints:
-        """Per number of bands: the largest entry."""
+        """(counts,): the largest of the (entries,) of each number of bands."""
         return np.maximum.reduceat(values, self.offsets)
 
     def total(self, values: Ints) -> Ints:
-        """Per number of bands: the sum of the entries."""
+        """(counts,): the sum of the (entries,) of each number of bands."""
         return np.add.reduceat(values, self.offsets)
 
 
 class ComputedRows(NamedTuple):
-    """Rows that an operator computes, per band."""
+    """Rows that an operator computes in each band; arrays are (entries,) int64 of a `BandGrid`."""
 
     start: Ints
     stop: Ints  # never falls from band to band
@@ -114,12 +116,12 @@ def computed_rows(
 
 
 def needed(reads: RowReads, stop: Ints) -> Ints:
-    """Rows that must exist before so many rows of the reader."""
+    """Rows that must exist before the first `stop` rows of the reader; same shape as `stop`."""
     return stop if reads is same_row(reads.rows_in) else _arrays(reads)[0][stop]
 
 
 def lowest(reads: RowReads, low: Ints) -> Ints:
-    """Lowest row that this row of the reader or a later one reads."""
+    """Lowest row that row `low` of the reader or a later one reads; same shape as `low`."""
     return low if reads is same_row(reads.rows_in) else _arrays(reads)[1][low]
 
 

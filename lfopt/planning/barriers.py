@@ -1,10 +1,9 @@
-"""Barriers of a CPU's schedule, kept where threads would meet without them: a map's rows that one wrote and
-another reads or writes, or the reverse.
+"""Barriers of a CPU schedule, kept only where threads would race without them.
 
-The schedule is followed call by call, every iteration of every loop, with what all threads did since the last
-barrier. Where a call meets that, the last barrier before it is needed; in a loop it is needed in every
-iteration. Maps in memory meet row by row, or as a whole with others that lie over them; rows in rings meet in
-their slots.
+Threads race where one wrote rows of a map that another reads or writes, or the reverse. The schedule is
+followed call by call, every iteration of every loop, with what all threads did since the last barrier. At a
+race, the last barrier before it is needed; in a loop it is needed in every iteration. Maps in memory are
+compared row by row, or as a whole with others that overlap them; rows in rings by their slots.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Rows = tuple[int, ...]  # per thread, rows or slots of rings as bits
 
 
 class _Touch(NamedTuple):
-    """What a call does to one map."""
+    """Rows of one map that a call reads or writes."""
 
     map: str
     rows: Rows
@@ -45,7 +44,7 @@ class _Touch(NamedTuple):
 def needed_barriers(
     groups: Sequence[CpuGroup], plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int
 ) -> tuple[CpuGroup, ...]:
-    """The same groups without barriers that no two threads need."""
+    """The groups without barriers that no two threads need."""
     kept = {
         id(node)
         for group in groups
@@ -86,7 +85,7 @@ def _with(nodes: Iterable[CpuNode], kept: set[int]) -> tuple[CpuNode, ...]:
 
 
 class _Epochs:
-    """All calls, and between two barriers what they touched."""
+    """Rows touched between two barriers, call by call."""
 
     def __init__(self, plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int) -> None:
         self.plan, self.flow, self.threads = plan, flow, threads
@@ -94,7 +93,7 @@ class _Epochs:
         self.maps = {cpu_map.name: cpu_map for cpu_map in maps}
         self.memory = _overlaps({m.holder: (m.address, m.address + m.bytes) for m in maps if m.address >= 0})
         self.idle: set[int] = set()  # operators, of all groups so far
-        # since the last barrier, by whether it was written
+        # rows touched since the last barrier, by map and by whether they were written
         self.touched: dict[str, dict[bool, Rows]] = defaultdict(dict)
         self.slots: dict[str, int] = {}  # of the group
         self.rings: Mapping[str, frozenset[str]] = {}  # of the group: what lies over them
@@ -128,7 +127,7 @@ class _Epochs:
                             rows if before is None else tuple(map(or_, before, rows))
                         )
         if any(True in by_access for by_access in self.touched.values()):
-            crossed.add(last)  # what the network gives is copied by all threads
+            crossed.add(last)  # all threads copy the outputs of the network
         return crossed
 
     def _enter(self, group: CpuGroup, planned: PlannedGroup) -> None:
@@ -169,11 +168,12 @@ class _Epochs:
         return self.calls[key]
 
     def _read(self, i: int, parts: Sequence[Span], inside: set[int], *, whole: bool) -> Iterator[_Touch]:
-        """What an operator reads for such rows; of what lies within other maps already,
-        all that it is made of.
+        """Rows that an operator reads to compute `parts`, one span per thread.
+
+        Of an idle operator, whose result lies within other maps: all rows that it is made of.
         """
         for operand in self.flow.operands[i]:
-            # what lies nowhere has no row that anybody reads
+            # a map without an address has no rows that are read
             if operand.map in inside or self.flow.maps[operand.map].name not in self.maps:
                 continue
             rows = self.flow.maps[operand.map].rows
@@ -195,7 +195,7 @@ class _Epochs:
         return _Touch(name, tuple(_bits(first, stop, slots) for first, stop in parts), written)
 
     def _meets(self, touch: _Touch) -> bool:
-        """Whether threads meet others there since the last barrier."""
+        """Whether a thread races with others since the last barrier."""
         name, rows, written = touch
         for before, touched in self.touched[name].items() if name in self.touched else ():
             if (written or before) and any(map(and_, rows, _of_others(touched))):
@@ -230,7 +230,7 @@ def _bits(first: int, stop: int, slots: int) -> int:
 
 
 def _overlaps(extents: Mapping[str, Span]) -> dict[str, frozenset[str]]:
-    """By name: others whose bytes lie over its own."""
+    """By name: other maps whose bytes overlap its own."""
     overlapping: dict[str, set[str]] = defaultdict(set)
     active: list[tuple[int, str]] = []  # (stop, name)
     for name, (start, stop) in sorted(extents.items(), key=lambda extent: extent[1]):

@@ -1,4 +1,4 @@
-"""What a plan is measured against: layer by layer, epilogue fusion, the compulsory bound."""
+"""Baselines of a plan: layer by layer, epilogue fusion, the compulsory bound."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from lfopt.planning.costs import GroupCosts, Traffic
 
 
 def layer_by_layer_bytes(costs: GroupCosts) -> int:
-    """Every operator alone, every tensor once."""
+    """DRAM bytes of every operator alone, every tensor once."""
     return once_bytes(costs, tuple(1 << i for i in range(len(costs.dataflow))))
 
 
 def epilogue_fused_bytes(costs: GroupCosts) -> int:
-    """Every epilogue group that can be had in topological order, every tensor once:
-    what today's compilers fuse, whatever the buffer.
+    """DRAM bytes of epilogue fusion, every tensor once, whatever the buffer.
+
+    What today's compilers fuse: every epilogue group that can be had in topological order.
     """
     return once_bytes(costs, epilogue_groups(costs))
 
@@ -25,8 +26,10 @@ def once_bytes(costs: GroupCosts, groups: tuple[int, ...]) -> int:
 
 
 def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
-    """Greedy: each elementwise operator joins the group of an operand, the latest first,
-    where that makes an epilogue group and no cycle.
+    """Greedy epilogue fusion: masks of the groups.
+
+    Each elementwise operator joins the group of an operand, the latest first, where that makes an epilogue
+    group and no cycle.
     """
     flow = costs.dataflow
     groups: list[int] = []

@@ -1,6 +1,4 @@
-"""Lower bounds on the DRAM bytes of whole schemes, and which operators may meet:
-what lets a search prove its plan.
-"""
+"""Lower bounds on the DRAM bytes of schemes, and operators that may share a group: a search's proof."""
 
 from __future__ import annotations
 
@@ -53,16 +51,15 @@ class Bounds:
 
     @cached_property
     def compulsory_bytes(self) -> int:
-        """Weights, parameters, graph inputs and outputs once, of the operators that are not excluded:
-        no plan moves less, whatever is in flight.
+        """Weights, parameters, graph inputs and outputs once, of the operators that are not excluded.
+
+        No plan moves less, whatever is in flight.
         """
         return self._compulsory - self.shareable_bytes
 
     @cached_property
     def shareable_bytes(self) -> int:
-        """Bytes of parameters that other flights than those at hand might save;
-        none where the scheme has no flights.
-        """
+        """Parameter bytes that flights other than those at hand might save; 0 without flights."""
         return self.groups.shareable_bytes(self.counted) if self.flights else 0
 
     @cached_property
@@ -84,8 +81,9 @@ class Bounds:
 
     @cached_property
     def _mask_bytes(self) -> int:
-        """Of constants that only say which keys attention sees:
-        where it is one operator, it does not load them.
+        """Bytes of constants that only say which keys attention sees; 0 without flights.
+
+        Where attention is one operator, it does not load them.
         """
         flow, hardware = self.groups.dataflow, self.groups.hardware
         if not self.flights:
@@ -97,7 +95,7 @@ class Bounds:
 
     @cached_property
     def without_recompute_bytes(self) -> int:
-        """No schedule that computes nothing twice moves less, in whatever groups and modes.
+        """No schedule that computes nothing twice moves less, in any groups and modes.
 
         Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it
         (squeeze-and-excite), all must have existed before any of it can be used. What the buffer (and the
@@ -117,24 +115,26 @@ class Bounds:
 
     @cached_property
     def least_bytes(self) -> int:
-        """What no scheme can avoid: the compulsory bound, what groups pay that reach far or end early, and
-        re-reads of what always must be tiled.
+        """Lower bound on the DRAM bytes of any scheme.
+
+        The compulsory bound, what groups pay that reach far or end early, and re-reads of what must be tiled
+        in every mode.
         """
         return self._compulsory + sum(self.apart)
 
     @cached_property
     def recomputing_bytes(self) -> int:
-        """As `least_bytes`, whatever operators are copied:
-        a map whose readers cannot meet its maker may then be made again.
+        """As `least_bytes`, whatever operators are copied.
+
+        A map whose readers cannot share a group with its producer may then be computed again.
         """
         return self.compulsory_bytes + sum(self._retiled)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
-        """Bytes that the operators outside a downset must move at the very least, once `group` has joined it;
-        `before` is that figure without.
+        """Lower bound on the DRAM bytes of the operators outside a downset that `group` has joined.
 
-        Their weights and parameters, the graph outputs that they make, each map that they need but do not
-        make, once, and what `least_bytes` adds.
+        `before` is that figure without the group. Counted are their weights and parameters, the graph outputs
+        that they make, each map that they need but do not make, once, and what `least_bytes` adds.
         """
         groups, flow = self.groups, self.groups.dataflow
         counted = self.counted & ~executed
@@ -168,14 +168,13 @@ class Bounds:
 
     @cached_property
     def _compatible(self) -> list[list[int]]:
-        """The same in each mode, those that run on any buffer first."""
+        """As `compatible`, in each mode, those that run on any buffer first."""
         anywhere = [mode.compatible(self.beta) for mode in self.anywhere]
         return anywhere + [convex(self.groups.dataflow, mode.compatible(self.beta)) for mode in self.whole]
 
     @cached_property
     def apart(self) -> list[int]:
-        """Per operator: bytes that no partition avoids because those which depend on it are too far from it,
-        or it moves some more than once.
+        """Per operator: bytes that no partition avoids, since consumers are too far or something moves twice.
 
         See `lfopt.planning.stretches`, `lfopt.planning.multicut`.
         """
@@ -191,9 +190,7 @@ class Bounds:
         return unavoidable(flow, extra, costs)
 
     def _extra_bytes(self, first: int, last: int, between: int) -> int:
-        """E of a stretch: bytes beyond once in whatever group holds two operators and all between them;
-        NEVER if none does.
-        """
+        """E of a stretch: bytes beyond once of any group with two operators and all between, or NEVER."""
         if not self.groups.parameters_fit(between):
             return NEVER
         least = NEVER
@@ -206,11 +203,10 @@ class Bounds:
         return least
 
     def _reread_bytes(self, op: int) -> int:
-        """Bytes that an operator reads again when it is alone or heads an epilogue group, in the modes that
-        run on any buffer.
+        """Bytes that an operator re-reads alone or as anchor of an epilogue group, in modes for any buffer.
 
-        An epilogue only adds to what its tiles must hold, unless they share weights. What may stand in an
-        epilogue itself is left out: there it reads nothing again.
+        An epilogue only adds to what its tiles must hold, unless they share weights. An operator that may
+        stand in an epilogue itself is left out: there it re-reads nothing.
         """
         if op not in self._rereads:
             self._rereads[op] = self._reread_alone(op)
@@ -228,9 +224,7 @@ class Bounds:
 
     @cached_property
     def _retiled(self) -> list[int]:
-        """Per operator: bytes that it reads again in whatever group, because even the lower bound of its
-        buffer does not fit in any other mode.
-        """
+        """Per operator: bytes that it re-reads in any group, as no whole mode fits even by its bound."""
         return [
             0 if any(mode.least(i) < self.beta for mode in self.whole) else self._reread_bytes(i)
             for i in range(len(self.groups.dataflow))
@@ -238,8 +232,9 @@ class Bounds:
 
     @cached_property
     def forced(self) -> list[int]:
-        """Per map: bytes beyond the compulsory bound, because no group holds its producer and all of its
-        readers: it is written and read again.
+        """Per map: bytes beyond the compulsory bound of its spill.
+
+        No group holds its producer and all of its readers: it is stored and loaded again.
         """
         flow = self.groups.dataflow
         spilled: list[int] = []
@@ -252,8 +247,10 @@ class Bounds:
 
 
 def _gates(flow: Dataflow, m: int) -> Iterator[int]:
-    """Elementwise operators that read all of a map,
-    and every element of whose result depends on all of that map through its mean.
+    """Gates of a map (squeeze-and-excite).
+
+    Elementwise operators that read all of a map, and every element of whose result depends on all of that map
+    through its mean.
     """
     for i in bits(flow.readers[m]):
         if (

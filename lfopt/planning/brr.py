@@ -1,5 +1,4 @@
-"""What a group takes whose sinks are made in bands of rows while weights stream past (BRR, buffer requirement
-reduction), as it can be executed.
+"""Executable BRR (buffer requirement reduction): sinks in bands of rows while weights stream past.
 
     F_beta = rows held of every full map  +  slices and partial sums of the largest segment  +  two of the
                                              largest weight blocks
@@ -46,7 +45,7 @@ class Banded:
 
     weight_passes: int  # times that every weight is loaded
     band_rows: int  # of the tallest sink, in the first band; others may have one fewer
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     start: Start
     bands: int
     resident: bool  # whether all weights stay on chip
@@ -59,7 +58,7 @@ class Banded:
 
 
 class SlotCounts(NamedTuple):
-    """Slots of places, per number of bands."""
+    """Slots of places by number of bands; arrays are (counts,) int64."""
 
     rings: dict[int, Ints]  # per full map: rows
     slices: dict[int, Ints]  # per sliced map: rows
@@ -69,10 +68,8 @@ class SlotCounts(NamedTuple):
 class BandedGroups:
     """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised.
 
-    Only `cheapest` asks for the size of the buffer.
-
-    Slices of maps and blocks of weights are `width` channels wide: by default as narrow as the chip can,
-    `channel_align`. `wide`: see `SliceSizes`.
+    Only `cheapest` asks for the size of the buffer. Slices of maps and blocks of weights are `width` channels
+    wide: by default `channel_align`, the narrowest on chip. `wide`: see `SliceSizes`.
     """
 
     def __init__(
@@ -88,8 +85,7 @@ class BandedGroups:
     # -- what is asked ---------------------------------------------------------------------------------------
 
     def cheapest(self, mask: int, buffer_bytes: int) -> Banded | None:
-        """The fewest bytes of weights that fit the buffer (strictly), with the least buffer; None if nothing
-        fits or the group cannot run so.
+        """The choice of fewest weight bytes that fits strictly, of equals of the least buffer; None if none.
 
         More buffer never gives more bytes.
         """
@@ -100,7 +96,7 @@ class BandedGroups:
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < buffer_bytes), None)
 
     def like(self, mask: int, banded: Banded) -> Banded | None:
-        """The same way to run the group, as sliced here; None if there is none."""
+        """The same bands and start with the slices here; None if there are none."""
         choices = self._sized(mask, BandGrid((banded.bands,)))
         return next(
             (
@@ -112,9 +108,7 @@ class BandedGroups:
         )
 
     def summing(self, mask: int, bands: int) -> list[Banded]:
-        """The ways to run the group in so many bands, weights streaming, in which something sums over
-        slices.
-        """
+        """Choices of so many bands, weights streaming, in which something sums over slices."""
         starts = {
             start
             for start, draft in zip(STARTS, self.slices.drafts(mask), strict=True)
@@ -124,8 +118,9 @@ class BandedGroups:
         return [choice for choice in choices if choice.start in starts and not choice.resident]
 
     def floor(self, mask: int) -> int:
-        """Lower bound on F_beta, for the group and every group that it is grown into by operators of higher
-        index; NEVER if none can run so.
+        """Lower bound on F_beta in bytes; NEVER if none can run so.
+
+        For the group and every group that it is grown into by operators of higher index.
         """
         least = self._floors.get(mask)
         if least is None:
@@ -147,8 +142,9 @@ class BandedGroups:
         return self._least[mask]
 
     def choices(self, mask: int) -> tuple[Banded, ...]:
-        """Fewer and fewer bytes of buffer for more and more bytes of weights, pass after pass;
-        empty if the group cannot run so.
+        """Pareto front of (weight bytes, buffer bytes), the fewest weight bytes first.
+
+        Empty if the group cannot run so.
         """
         if mask not in self._choices:
             best: list[Banded] = []
@@ -195,9 +191,7 @@ class BandedGroups:
         return places, steps
 
     def candidates(self, mask: int) -> list[Banded]:
-        """Every start and number of bands that is tried, with weights streaming and with all of them on
-        chip.
-        """
+        """Every start and number of bands tried, with weights streaming and with all on chip."""
         tall = self._tallest(mask)
         if tall not in self._grids:
             self._grids[tall] = BandGrid.up_to(tall)
@@ -315,7 +309,7 @@ class BandedGroups:
         return needs
 
     def _map_bytes(self, draft: Slicing, needs: SlotCounts) -> Ints:
-        """Per number of bands: bytes of rings, and of the slices and sums of the largest segment."""
+        """(counts,) int64: bytes of rings, and of the slices and sums of the largest segment."""
         slices = self.slices
         rings = [rows * slices.row_bytes[m] for m, rows in needs.rings.items()]
         scratch: dict[int, list[Ints]] = {}

@@ -1,5 +1,4 @@
-"""The steps of a group that runs in bands (mode brr): band by band, in each the full operators and the
-segments in the order of the graph.
+"""The steps of a group in mode brr: per band, full operators and segments in graph order.
 
 A segment runs slice by slice: its contraction makes one slice of channels from a full map, operators follow
 on the slice, contractions add it to their sums, and with the last slice write their results. What leaves the
@@ -21,11 +20,11 @@ from lfopt.planning.rolling import rolled
 from lfopt.planning.slices import SliceSizes, Slicing
 from lfopt.planning.streaming import with_rows
 
-SLOTS = 2  # of the place that weight blocks pass through
-LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
+SLOTS = 2  # blocks in the place that weights pass through
+LONGEST_PERIOD = 16  # bands: the longest repetition that is looked for
 
 
-# first row computed, first not computed, first that no band before computed, lowest from this band on
+# rows of a band: first, end, first that no band before computed, lowest of this band or a later one
 BandRows = tuple[int, int, int, int]
 
 
@@ -48,7 +47,7 @@ def _rolled(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) 
 
 
 class BandScheduler:
-    """Writes down the schedule of one group."""
+    """The schedule of one group."""
 
     def __init__(self, slices: SliceSizes, run: ChosenBands) -> None:
         self.slices, self.run = slices, run
@@ -62,7 +61,7 @@ class BandScheduler:
         self.ends = dict.fromkeys(self.layout.hardware.stores, 0)  # of what was laid out last in each buffer
         self.at: dict[str, int] = {}  # places of maps and constants
         self.sums: dict[int, int] = {}  # places of partial sums, by operator
-        self.blocks = -1  # the place that weights pass through
+        self.blocks = -1  # index of the place that weights pass through
         self._lay_out()
         self.inputs = self._inputs()
         self.number = 0  # of the next weight block
@@ -70,9 +69,7 @@ class BandScheduler:
     # -- places ----------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        """Rings, constants and the place of weight blocks one after the other,
-        then one stretch that all segments use in turn.
-        """
+        """Allocate rings, constants and weight blocks in turn, then one stretch that all segments share."""
         slices, maps, draft = self.slices, self.flow.maps, self.draft
         for m, rows in sorted(self.run.rings.items()):
             self.at[maps[m].name] = self._place(maps[m].name, "map", rows, slices.row_bytes[m])
@@ -217,8 +214,9 @@ class BandScheduler:
     def _sum(
         self, op: int, band: int, number: int, inputs: Span, *, first: bool, last: bool
     ) -> Iterator[Node]:
-        """Add one slice to the sums of a contraction:
-        all output channels at once, or block by block as its weights pass.
+        """Add one slice to the sums of a contraction.
+
+        All output channels at once, or block by block as its weights pass.
         """
         start, stop, *_ = self.rows[op][band]
 
@@ -237,8 +235,9 @@ class BandScheduler:
     def _block(
         self, op: int, number: int, span: Span, inputs: Span | None = None, *, late: bool = True
     ) -> Iterator[Step]:
-        """Load the weights of some output channels, of some input channels if `inputs` says so;
-        a bias only where sums are finished.
+        """Load the weights of some output channels, and of some input channels if `inputs` says so.
+
+        `late`: whether sums are finished, which takes the bias too.
         """
         out, offset = self.slices.result_box(op, span), 0
         for s in self.passing[op]:
@@ -256,7 +255,7 @@ class BandScheduler:
             yield self.layout.compute(op, boxes, tuple(self.at.get(tensor.name, -1) for tensor in maps))
 
     def _stores(self, op: int, rows: Span, channels: Span | None = None) -> Iterator[Step]:
-        """What leaves the group of rows that are complete."""
+        """Stores of the complete rows that leave the group."""
         for m in self.flow.results[op]:
             if rows[0] < rows[1] and self.slices.leaves(m, self.mask):
                 tensor = self.flow.maps[m]

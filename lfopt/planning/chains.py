@@ -35,8 +35,8 @@ from lfopt.planning.modes.mode import is_single
 from lfopt.planning.stages import ChainStage, StageBuilder
 from lfopt.planning.streaming import BufferLayout
 
-MOST_CROSSING = 4  # maps, where operators are cut apart within groups that were given
-LONGEST = 12  # pieces that a stage is made of
+MOST_CROSSING = 4  # maps at a cut within a given group
+LONGEST = 12  # pieces between cuts that make a stage
 ROUNDS = 400  # shortest paths that are looked for
 ALIGN = 64  # bytes: where maps that stay end at the upper end of the buffer
 
@@ -56,18 +56,18 @@ class Edge(NamedTuple):
 def link(
     costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False
 ) -> tuple[int, ...]:
-    """The groups of a legal scheme, given in an executable order, chained where that moves fewer bytes.
+    """The groups of a legal scheme, in an executable order, chained where that moves fewer bytes.
 
-    The costs learn of the chains.
-
-    `late`: whether the time is over, given how many stages were worked out; then those are joined that were.
+    The costs learn of the chains. `late`: whether the time is over, given how many stages were worked out;
+    then those are joined that were.
     """
     return _linked(costs, groups, late)
 
 
 def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
-    """Let the costs learn which of these groups are chains, whose operators may be cut apart anywhere:
-    nothing says of which stages they were.
+    """Let the costs learn which of these groups are chains.
+
+    Their operators may be cut apart anywhere, since nothing says of which stages they were.
     """
     for group in groups:
         if not is_single(group):
@@ -100,28 +100,28 @@ class _Linking:
         )
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
         self.layout = BufferLayout(self.flow, costs.hardware)
-        # whole on chip
+        # per map: bytes of it whole on chip
         self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]
         order = [i for group in groups for i in bits(group)]
         at = {i: k for k, i in enumerate(order)}
         inside = sum(1 << i for i in order)
-        # in any case
+        # per map: whether DRAM gets it in any case
         self.stored = [
             out or bool(readers & ~inside)
             for out, readers in zip(self.flow.is_output, self.flow.readers, strict=True)
         ]
-        # position of the last reader
+        # per map: position of its last reader
         self.last = [
             max((at[i] for i in bits(readers) if i in at), default=-1) for readers in self.flow.readers
         ]
         self.cuts = self._cuts(order, at)
-        # of what is between cuts
+        # operators between two cuts
         self.masks = [
             sum(1 << i for i in order[low:high]) for low, high in zip(self.cuts, self.cuts[1:], strict=False)
         ]
         ends = [0, *accumulate(group.bit_count() for group in self.given)]
         cut = {position: k for k, position in enumerate(self.cuts)}
-        # by first cut
+        # given groups, by first cut: (cut behind it, mask)
         self.whole = {
             cut[low]: (cut[high], group) for low, high, group in zip(ends, ends[1:], self.given, strict=False)
         }
@@ -129,7 +129,7 @@ class _Linking:
         self.reckoning = True  # whether a path may run through stages that were not worked out
         self.reckoned: dict[Edge, int] = {}
         self.known: dict[Edge, tuple[int, ChainStage | None]] = {}
-        # bytes of the buffer that a stage must do without, since maps that stay are in its way
+        # buffer bytes that a stage must do without, since resident maps are in its way
         self.less: dict[Edge, int] = {}
         self._next: dict[tuple[int, Kept], list[tuple[Edge, int]]] = {}
 
@@ -183,8 +183,9 @@ class _Linking:
         return self._next[key]
 
     def _leaves(self, mask: int, stop: int, enter: Kept) -> Iterator[Kept]:
-        """What may be on chip when a stage has run:
-        what DRAM does not have must stay as long as it is needed.
+        """Sets of maps that may be on chip after a stage.
+
+        A map that DRAM does not have stays as long as it is needed.
         """
         here, end = {m for m, _ in enter}, self.cuts[stop]
         staying = {(m, stored) for m, stored in enter if self.last[m] >= end}
@@ -229,8 +230,9 @@ class _Linking:
         return [*self.given]
 
     def _joined(self) -> list[Linked | int] | None:
-        """The stages of the cheapest path, joined; None where a chain does not come about:
-        then its stages cost more.
+        """The stages of the cheapest path, joined into chains.
+
+        None where a chain does not come about: then its stages cost more on the next path.
         """
         chains = [
             self._mask(edges[0]) if not edges[-1].enter else self._join(edges)
@@ -276,7 +278,7 @@ class _Linking:
         return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, edge, mask)
 
     def _at_least(self, total: int, dram: DramBytes, edge: Edge, mask: int) -> int:
-        """Of so many bytes: what is left if all that is loaded repeatedly is on chip anyway."""
+        """Lower bound on `total` bytes: what remains if all that is loaded repeatedly is on chip."""
         enter, leave = {m for m, _ in edge.enter}, {m for m, _ in edge.leave}
         read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
         written = {m for i in bits(mask) for m in self.flow.results[i]}
@@ -290,9 +292,7 @@ class _Linking:
     # -- stages ----------------------------------------------------------------------------------------------
 
     def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
-        """The stage that moves the fewest bytes, of all modes,
-        each as it runs on what the maps leave of the buffer.
-        """
+        """(DRAM bytes, stage) of the mode that moves the fewest, on the buffer that resident maps leave."""
         costs, mask = self.costs, self._mask(edge)
         enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
         touched = self.flow.touched(mask)
@@ -340,7 +340,7 @@ class _Linking:
             return None
         if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
             return None
-        # of a map without elements, no step says when it is used
+        # no step says when a map without elements is used
         return stage if stage.used.keys() == stage.held.keys() else None
 
     def _fits(self, stage: ChainStage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
@@ -362,8 +362,9 @@ class _Linking:
         )
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
-        """The chain of stages; None where it is not connected, or does not fit:
-        then the stage that reaches highest must do with less.
+        """The chain of stages; None where it is not connected, or does not fit.
+
+        In that case the stage that reaches highest must do with less buffer.
         """
         stages = [self.known[edge][1] for edge in edges]
         assert all(stage is not None for stage in stages), "a path runs through no stage that does not fit"
@@ -397,7 +398,7 @@ class _Joining:
     def __init__(self, flow: Dataflow, layout: BufferLayout, mask: int) -> None:
         self.layout, self.mask = layout, mask
         inside = {m for i in bits(mask) for m in flow.results[i]}
-        # maps that nothing else needs
+        # maps without consumers outside the chain
         self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}
         self.places: list[Place] = []
         self.nodes: list[Node] = []

@@ -1,9 +1,8 @@
-"""How a Compute becomes commands of the accelerator: by which operation, in which parts, over which window;
-and what becomes none.
+"""How a Compute becomes commands of the accelerator: operation, parts, window; and what becomes none.
 
-The cycle model (`simulator.model.timing`) and the encoder (`codegen.accel`) both go by this. How many lanes,
-accumulators and columns side by side there are, the caller says: a Hardware has them, and for the chip in RTL
-so has `lfopt.isa.tables`.
+The cycle model (`simulator.model.timing`) and the encoder (`codegen.accel`) both go by this. The numbers of
+lanes, accumulators and columns side by side are parameters: a Hardware has them, and for the chip in RTL so
+has `lfopt.isa.tables`.
 
 A Compute becomes commands of whole rows, as many at a time as the accumulators hold (`bands`). A command
 passes over its pixels for every block of output channels and
@@ -36,14 +35,14 @@ from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 from lfopt.planning.lanes import channel_runs
 
-# of what scatters its operand: rows and columns of the result lie so far apart
+# largest step between result rows, or columns, of an operator that scatters its operand
 MOST_STRIDE = COMPUTATION.by_name["o_step"].most
 
 # -- what is done --------------------------------------------------------------------------------------------
 
 
 def operation(call: Call) -> Operation:
-    """What the commands of an operator do with every element of their window; of one that is not refused."""
+    """Operation of an operator's commands on every element of their window; not for refused ones."""
     return (
         Operation.DEPTHWISE
         if arithmetic(call) is SUMS and is_depthwise(call)
@@ -129,7 +128,7 @@ def _one_pixel(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _refused_fold(call: Call) -> str | None:
-    """Of a pool, or a reduction."""
+    """Why a pool or reduction is refused; None if it is not."""
     if row_of(call).slides:
         return _refused_window(call)
     if not folds_pixels(call):
@@ -179,10 +178,10 @@ def _repeats(call: Call, axis: int) -> bool:
 
 
 class Support(NamedTuple):
-    """What the accelerator does of one arithmetic."""
+    """The accelerator's support for one arithmetic."""
 
     operation: Operation
-    # of an operator that it does, for its shapes and attributes
+    # why it does not do one of its operators, by shapes and attributes; None if it does
     refusal: Callable[[Call], str | None] = lambda call: None
     kinds: frozenset[str] = frozenset()  # operators that it does; empty: all of that arithmetic
     accepted: str = ""  # said of all others
@@ -229,8 +228,9 @@ SUPPORTED: dict[Arithmetic, Support] = {
 
 
 def bands(rows: Span, columns: Span, accumulators: int) -> Sequence[tuple[Span, Span]]:
-    """(rows, columns) of the commands that make a box: as many rows at a time as fit the accumulators; of
-    wider rows, strips one after the other.
+    """(rows, columns) of the commands that make a box, as many rows at a time as fit the accumulators.
+
+    Rows wider than the accumulators are cut into strips, one after the other.
 
     >>> bands((3, 8), (0, 5), accumulators=12)
     [((3, 5), (0, 5)), ((5, 7), (0, 5)), ((7, 8), (0, 5))]
@@ -258,7 +258,7 @@ def blocks(channels: int, lanes: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SpatialWindow:
-    """Rows and columns of an operand for one element of the result."""
+    """Window of an operand for one element of the result, in rows and columns."""
 
     rows: int = 1
     columns: int = 1
@@ -287,8 +287,7 @@ def sliding(call: Call, within: tuple[Span, Span] | None = None) -> SpatialWindo
 
 
 def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: int) -> tuple[int, int]:
-    """(columns of the result, columns of the kernel) that meet in one cycle of a depthwise convolution
-    without dilation.
+    """(result columns, kernel columns) per cycle of a depthwise convolution without dilation.
 
     `kernel`, `width`: columns of the kernel and of the result; `rows`: of the MAC array, each of one column
     of both; `window`: columns of the operand that are read in one cycle; `most`: columns of the result at
@@ -314,13 +313,14 @@ def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: in
 
 
 class TransposedPhase(NamedTuple):
-    """Of the result of a ConvTranspose: every so manieth row and column,
-    which a convolution with some elements of the kernel makes.
+    """One phase of a ConvTranspose: result rows and columns at a fixed stride from a first one.
+
+    A convolution with some elements of the kernel makes them.
     """
 
-    row: int  # the first
+    row: int  # the first of the result
     column: int
-    down: int  # from one row to the next
+    down: int  # rows from one to the next
     right: int
     # rows, columns of the kernel, in the order of those of the operand
     kernel: tuple[tuple[int, ...], tuple[int, ...]]
@@ -335,8 +335,9 @@ class TransposedPhase(NamedTuple):
 
 @once_per_call
 def phases(call: Call) -> tuple[TransposedPhase, ...]:
-    """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r +
-    s * j, with r = (o + pad) mod s.
+    """The convolutions of a ConvTranspose, one for each remainder of rows and columns by the stride.
+
+    Result row s * y + o reads operand row y + d - j by kernel row r + s * j, with r = (o + pad) mod s.
     """
     per_axis: list[list[tuple[int, int, tuple[int, ...], int]]] = []
     for axis in windows(call):
@@ -368,10 +369,9 @@ def folds_pixels(call: Call) -> bool:
 
 
 def vector_passes(call: Call, maps: int) -> tuple[int, int, bool]:
-    """(rows, columns) of what vector lanes read for one element of the result, and whether lanes may all work
-    on one sum; of no contraction.
+    """(rows, columns) that vector lanes read per element of the result, and whether they share a sum.
 
-    `maps`: operands that are feature maps.
+    Not for contractions. `maps`: operands that are feature maps.
     """
     row = row_of(call)
     if row.family is Family.POOL:
@@ -391,8 +391,10 @@ def vector_passes(call: Call, maps: int) -> tuple[int, int, bool]:
 
 
 class ContractionLoops(NamedTuple):
-    """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of
-    the kernel.
+    """The loops of a contraction on a MAC array.
+
+    `groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of the
+    kernel.
     """
 
     groups: int
@@ -414,8 +416,9 @@ class ContractionLoops(NamedTuple):
         return self.side_by_side and not self.depthwise and self.columns > 1 and self.inner * window <= lanes
 
     def passes(self, lanes: int, window: int) -> tuple[tuple[int, int], ...]:
-        """(passes, rows of weights of each) for one row of the kernel and a block of output channels; of one
-        pixel at a time in a depthwise one.
+        """(passes, rows of weights of each) for one kernel row and one block of output channels.
+
+        In a depthwise convolution of one pixel at a time.
         """
         if self.depthwise or self.narrow(lanes, window):
             width = window if self.side_by_side else 1
@@ -428,8 +431,7 @@ class ContractionLoops(NamedTuple):
 
 
 def contraction_loops(call: Call, out: Box | None = None, inputs: Span | None = None) -> ContractionLoops:
-    """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; the whole result
-    where none is given.
+    """MAC array loops for a box of the result of a Conv, ConvTranspose, Gemm or MatMul; None: all of it.
 
     `inputs`: input channels read, None for all. Boxes that cut through groups are taken to begin where a
     group begins.

@@ -15,13 +15,13 @@ from lfopt.planning.slices import SliceSizes
 def compatible_in_line_buffers(
     flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int
 ) -> list[int]:
-    """Per operator: operators that may share a group that takes less than `limit` bytes of buffer with it,
-    itself included.
+    """Per operator: operators, itself included, that may share a group below `limit` bytes of buffer.
 
     A group that holds two operators is connected by a path between them, and takes at least the weights on
     that path and the rows of the maps that join its steps (no map twice: the shortest path in the group has
     no use for that). `holds` gives, per operator, the rows of each map it reads that are held at once for it
-    in whatever group; `weights` the buffer bytes of weights that the operator alone reads.
+    in any group; `row_bytes`: per map; `weights` the buffer bytes of weights that the operator alone
+    reads.
     """
     steps: list[dict[int, int]] = []  # per operator: least bytes of a map that joins it to each neighbour
     for i in range(len(flow)):
@@ -36,9 +36,7 @@ def compatible_in_line_buffers(
 
 
 def parts(flow: Dataflow, inside: int) -> list[int]:
-    """Per operator: the operators that it is connected to by a path within the set;
-    itself alone where it is outside.
-    """
+    """Per operator: mask of its connected part within the set `inside`; itself alone if it is outside."""
     connected = [1 << i for i in range(len(flow))]
     for part in connected_parts(flow.neighbours, inside):
         for i in bits(part):
@@ -47,9 +45,7 @@ def parts(flow: Dataflow, inside: int) -> list[int]:
 
 
 def compatible_in_bands(slices: SliceSizes, limit: int) -> list[int]:
-    """Per operator: operators that may share a group that runs in bands (mode brr) in less than `limit` bytes
-    with it, itself included.
-    """
+    """Per operator: operators, itself included, that may share a group of mode brr below `limit` bytes."""
     flow = slices.dataflow
     able = [not slices.facts[i].never and band_bytes(slices, i) < limit for i in range(len(flow))]
     compatible = parts(flow, sum(1 << i for i, fits in enumerate(able) if fits))
@@ -62,10 +58,10 @@ def compatible_in_bands(slices: SliceSizes, limit: int) -> list[int]:
 
 
 def band_bytes(slices: SliceSizes, op: int) -> int:
-    """The least that an operator takes in whatever group runs in bands: its maps sliced where they may be,
-    and one block of its weights.
+    """Least buffer bytes of an operator in any group of mode brr, maps sliced where they may be.
 
-    Of a contraction, the map that it reads or the one that it makes is full.
+    One block of its weights is counted. Of a contraction, the map that it reads or the one that it makes is
+    full.
     """
     flow, facts = slices.dataflow, slices.facts[op]
     full = thin = 0  # bytes of the maps that it reads, full, and sliced where they may be
@@ -90,15 +86,13 @@ def band_bytes(slices: SliceSizes, op: int) -> int:
 
 
 def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
-    """Of operators that may share a group, those that still may once everything on the paths between them
-    must share it too.
-    """
+    """Masks of operators that may share a group with all operators on the paths between them."""
     kept = list(compatible)
     for i, mask in enumerate(compatible):
         for beyond in (flow.descendants, flow.ancestors):
             apart = beyond[i] & ~mask
             while apart:
-                # What lies beyond an operator that cannot join cannot join either.
+                # what lies beyond an operator that cannot join cannot join either
                 k = apart.bit_length() - 1 if beyond is flow.ancestors else (apart & -apart).bit_length() - 1
                 kept[i] &= ~beyond[k]
                 apart &= ~(beyond[k] | 1 << k)
@@ -106,7 +100,7 @@ def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
 
 
 def _both_ways(masks: list[int]) -> list[int]:
-    """Of masks of operators, per operator: those in whose masks it is too."""
+    """Per operator: mask of its operators in whose masks it is too (symmetric part)."""
     count, size = len(masks), -(-len(masks) // 8)
     rows = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in masks), np.uint8).reshape(
         count, size
@@ -119,8 +113,9 @@ def _both_ways(masks: list[int]) -> list[int]:
 
 
 def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int) -> int:
-    """Mask of the nodes whose distance from `start`,
-    counting steps and the weights of both ends and all between, stays below the limit.
+    """Mask of the nodes at a distance below `limit` bytes from `start` (Dijkstra).
+
+    Counted are steps and the weights of both ends and all between.
     """
     distance = {start: weights[start]}
     heap = [(weights[start], start)]

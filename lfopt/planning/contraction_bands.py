@@ -1,5 +1,4 @@
-"""Contractions that do not fit the buffer, run on strips of columns, row band by row band, while weights
-stream past.
+"""Contractions that exceed the buffer, in row bands on column strips, while weights stream past.
 
 An epilogue runs on the finished band.
 """
@@ -23,8 +22,9 @@ from lfopt.planning.tiling_region import TilingRegion, channel_blocks, meet
 
 
 class ContractionBands(ContractionTiling):
-    """Row bands on column strips; the weights pass once per band in blocks of `TilingRegion.width` output
-    channels, double-buffered.
+    """Row bands on column strips; weights pass once per band.
+
+    Blocks of weights are `TilingRegion.width` output channels wide and double-buffered.
     """
 
     def __init__(self, region: TilingRegion, columns: Sequence[tuple[int, int]]) -> None:
@@ -58,7 +58,7 @@ class ContractionBands(ContractionTiling):
         return max(row_count(box) for box in boxes), max(self.layout.row_on_chip(box) for box in boxes)
 
     def held(self, name: str, rows: int) -> int:
-        """Rows of a source held at once when bands have so many rows."""
+        """Rows of a source held at once in bands of `rows` rows."""
         if (name, rows) not in self._held:
             readers, most = self.by_source[name], 1
             for start, stop in spans(0, self.height, rows):

@@ -1,7 +1,6 @@
-"""Contractions that do not fit the buffer, run in tiles of rows x columns x output channels, with partial
-sums as input channels stream past.
+"""Contractions that exceed the buffer, in tiles of rows x columns x output channels.
 
-An epilogue runs on the finished tile.
+Partial sums stay on chip as input channels stream past. An epilogue runs on the finished tile.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from lfopt.planning.streaming import AllocationRequest, with_rows
 from lfopt.planning.tiling_region import TilingRegion, channel_blocks, channel_groups, even_sizes
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
-# slices of a tile whose steps are made: of those between them and the last, all but where they are is known
+# slices of a tile whose steps are made; those between them and the last differ only in where they are
 WALKED = 3
 
 T = TypeVar("T")
 
 
 class ContractionTiling:
-    """What both schedules share: the anchor's second operand and bias apart, everything else as in frames."""
+    """Shared by both schedules: the anchor's second operand and bias apart, the rest as in frames."""
 
     def __init__(self, region: TilingRegion) -> None:
         self.region, self.layout, self.flow, self.call, self.anchor = (
@@ -65,11 +64,11 @@ class ContractionTiling:
         ]
 
     def constant_bytes(self, out: Box, inputs: Span | None = None) -> int:
-        """Of all of those, in DRAM."""
+        """DRAM bytes of the weights and bias of a block of the anchor's result."""
         return sum(self.layout.constant_bytes(name, box) for name, box in self.block_constants(out, inputs))
 
     def load_constants(self, pairs: Sequence[tuple[str, Box]], place: int, slot: int) -> list[Step]:
-        """Into one slot, one after the other."""
+        """Loads of constants into one slot, one behind the other."""
         steps: list[Step] = []
         offset = 0
         for name, box in pairs:
@@ -80,23 +79,21 @@ class ContractionTiling:
 
 @dataclass(frozen=True, slots=True)
 class TileExtents:
-    """Extents of a tile."""
+    """Extents of a tile, in elements."""
 
     rows: int
     columns: int
     channels: int
     inputs: int  # input channels in a slice
-    # rows that the last slice finishes at a time: all of them, or fewer, for which the results then take less
-    # space
+    # rows that the last slice finishes at a time: all, or fewer, so that results take less space
     finish: int
 
 
 class ContractionSlices(ContractionTiling):
     """Tiles of rows x columns x output channels.
 
-    Input channels come slice by slice, with the weights that meet them; partial sums stay on chip.
-
-    A part of the input or of the weights that is the same as before is not loaded again.
+    Input channels come slice by slice, with the weights that meet them; partial sums stay on chip. A part of
+    the input or of the weights that is the same as before is not loaded again.
     """
 
     def __init__(self, region: TilingRegion) -> None:
@@ -132,15 +129,16 @@ class ContractionSlices(ContractionTiling):
                 )
 
     def heights(self, shape: TileExtents, *, by_row: bool) -> Sequence[int]:
-        """Rows of tiles of that shape, from the lowest to the highest; `by_row`: of those whose sums are
-        finished row by row, if there are sums.
+        """Rows of tiles of that shape, from the lowest to the highest.
+
+        `by_row`: of those whose sums are finished row by row; none where there are no sums.
         """
         sizes = even_sizes(self.reads.rows_out)[::-1]
         return sizes if not by_row else sizes[1:] if shape.inputs < self.depth else ()
 
     @staticmethod
     def as_high(shape: TileExtents, rows: int, *, by_row: bool) -> TileExtents:
-        """Tiles of that shape with so many rows."""
+        """Tiles of that shape with `rows` rows."""
         return replace(shape, rows=rows, finish=1 if by_row else rows)
 
     @cached_property
@@ -151,7 +149,7 @@ class ContractionSlices(ContractionTiling):
 
     @cached_property
     def together(self) -> list[int]:
-        """The same, of several groups."""
+        """Output channels of a tile of several whole groups that are worth trying."""
         if self.groups == 1:
             return []
         least = self.region.groups_together * self.per_group
@@ -182,7 +180,7 @@ class ContractionSlices(ContractionTiling):
         return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.region.columns else box
 
     def _patch_of(self, block: Box, rows: Span, columns: Span, inputs: Span) -> Box:
-        """What a tile reads of operand 0 for a slice of input channels: `rows` and `columns` of it."""
+        """Box that a tile reads of operand 0 for a slice of input channels."""
         return self._patch(self._part(block, inputs=inputs), rows, columns)
 
     def _patch(self, box: Box, rows: Span, columns: Span) -> Box:
@@ -248,10 +246,9 @@ class ContractionSlices(ContractionTiling):
         return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
 
     def least_again(self, shape: TileExtents, beta: int, spare: int) -> int:
-        """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they
-        may be as high as their sums allow.
+        """Lower bound on the bytes beyond once of tiles of that shape, as high as their sums allow.
 
-        Nothing finer is asked where they are at least `spare` anyhow.
+        Nothing finer is computed once it is at least `spare` bytes.
         """
         sliced = shape.inputs < self.depth
         again = (
@@ -284,7 +281,7 @@ class ContractionSlices(ContractionTiling):
 
     @cached_property
     def weight_bytes(self) -> int:
-        """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not each rounded up."""
+        """DRAM bytes of operand 1 in one pass, without the rounding of its blocks: a lower bound."""
         box = whole(self.region.shape)
         return self._weight_bytes(box, (0, self.depth)) + (
             self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0
@@ -318,8 +315,9 @@ class ContractionSlices(ContractionTiling):
         return DramBytes(input=read, output=written, weight=weight)
 
     def _all_weights(self, blocks: Counter[Box], inputs: int) -> int:
-        """DRAM bytes of operand 1, a constant, in one pass:
-        by blocks of the result, and slices of so many input channels.
+        """DRAM bytes of operand 1, a constant, in one pass.
+
+        By blocks of the result, and slices of `inputs` input channels.
         """
         slices = Counter(stop - start for start, stop in spans(0, self.depth, inputs))
         return sum(
@@ -375,15 +373,17 @@ class ContractionSlices(ContractionTiling):
         return total
 
     def _parts(self, grid: TileExtents) -> tuple[Counter[Box], Counter[Box]]:
-        """Operand 0, whole in rows and columns: what every tile loads, by extents;
-        and what it finds first, if the tile before ended with it.
+        """(boxes that are loaded, box that is on chip already) of operand 0, counted by extents.
+
+        Boxes are whole in rows and columns. The second is what a tile reads first, if the tile before ended
+        with it.
         """
         blocks, slices = self._blocks(grid.channels), spans(0, self.depth, grid.inputs)
         if len(slices) > 1:  # of blocks inside groups, and groups are alike
             depths = Counter(stop - start for start, stop in slices)
             boxes = {depth: extents_of(self._part(blocks[0], inputs=(0, depth))) for depth in depths}
             return Counter({boxes[depth]: times * len(blocks) for depth, times in depths.items()}), Counter()
-        # blocks of a group read the same
+        # blocks of one group read the same channels
         alike = len(blocks) // self.groups if grid.channels < self.per_group else 1
         parts = [part for part, _ in groupby(self._part(block) for block in blocks[::alike])]
         first = parts[:1] if parts[0] == parts[-1] else []
@@ -438,7 +438,7 @@ class ContractionSlices(ContractionTiling):
 
         From the second to the last but one, slices differ only in where they are.
         """
-        # where the bias lies in the slot
+        # bytes from the start of the slot to the bias
         behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))
         slices, name = spans(0, self.depth, grid.inputs), self.data.source.name
         for k, span in enumerate(slices):
@@ -490,7 +490,7 @@ def read_spans(reads: RowReads, step: int) -> Mapping[Span, Span]:
     read: dict[Span, Span] = {}
     for start, stop in spans(0, reads.rows_out, step):
         low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
-        # of nothing: only what closes a gap, see below
+        # nothing read: the span only closes a gap, see below
         read[start, stop] = (low, high) if low < high else (reads.rows_in, 0)
     covered = 0
     for k, (written, (start, stop)) in enumerate(read.items()):

@@ -1,5 +1,4 @@
-"""What a fusion group costs: the fewest DRAM bytes of the modes of a scheme, the buffer bytes of that mode,
-or why the group may not run.
+"""The cost of a fusion group: the fewest DRAM bytes of a scheme's modes, with buffer bytes, or why not.
 
     valid iff it fits in some mode (each says what it needs), and the parameters of several operators fit the
     store for them
@@ -50,8 +49,8 @@ from lfopt.planning.modes.mode import is_single
 from lfopt.planning.rules import UNMET, Rules, may_share
 from lfopt.rewrite.copies import without_copies
 
-KEPT = 1 << 16  # bounds of groups that are remembered
-MAX_RECOMPUTE = 2.0  # multiply-accumulates over those without copies and halos, if nothing is said
+KEPT = 1 << 16  # groups whose bounds are remembered
+MAX_RECOMPUTE = 2.0  # default: multiply-accumulates over those without copies and halos
 
 
 class GroupCosts:
@@ -72,15 +71,14 @@ class GroupCosts:
         constraints: Constraints = FREE,
         known: GroupCosts | None = None,
     ) -> None:
-        """`max_recompute`: multiply-accumulates that a group may do, over those of its operators; 1 in
-        schemes that compute nothing again.
+        """`max_recompute`: MACs that a group may do over those of its operators; 1 without recomputation.
 
         `constraints`: what groups must keep to; one that does not costs `UNMET` bytes more, or is not legal.
         `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which
         everything else is shared.
 
-        Raises InvalidConfig for a scheme that there is not, or that traffic `paper` has no mode of, and for a
-        mode that the scheme has not.
+        Raises InvalidConfig for an unknown scheme, one that traffic `paper` has no mode of, and for a mode
+        that the scheme has not.
         """
         if scheme not in SCHEMES:
             raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
@@ -125,10 +123,10 @@ class GroupCosts:
         self._alone = [mode for mode in self.modes.values() if mode.alone]
         self._anywhere = [mode for mode in self.modes.values() if not mode.whole and not mode.alone]
         self._nothing = (None,) * len(names)  # bounds of the empty group
-        # per group: bounds, DRAM bytes if every tensor moves once
+        # per group: (bounds, DRAM bytes with every tensor once)
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}
         self._prices: dict[int, Cost | None] = {}
-        # of groups that are to run otherwise than with the fewest bytes
+        # ways of groups that are to run otherwise than with the fewest bytes
         self._taken: dict[int, ModeOption] = {}
 
     @classmethod
@@ -144,7 +142,7 @@ class GroupCosts:
         groups: Sequence[Sequence[str]] | None = None,
         constraints: Constraints = FREE,
     ) -> GroupCosts:
-        """Of a network, as the scheme sees it.
+        """Costs of the groups of a network, as the scheme sees it.
 
         `groups`: a partition of its operators, if there is one: nothing is in flight from one to another.
         """
@@ -172,8 +170,9 @@ class GroupCosts:
 
     @property
     def flies(self) -> bool:
-        """Whether operators may be in flight: what the scheme says, and on chips that have tables,
-        what is one.
+        """Whether operators may be in flight.
+
+        As the scheme says, or because the chip looks functions of one byte up in tables.
         """
         return SCHEMES[self.scheme].flights or _tables_fly(self.dataflow.graph, self.hardware, self.traffic)
 
@@ -185,8 +184,9 @@ class GroupCosts:
         return self._known[name]
 
     def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
-        """Of the network without these copies on the same chip with nothing in flight:
-        what baselines are counted by.
+        """Costs of the network without these copies, on the same chip with nothing in flight.
+
+        What baselines are counted by.
         """
         if not copies and not self.flies:
             return self
@@ -195,14 +195,14 @@ class GroupCosts:
         return GroupCosts(flow, self.hardware, self.traffic, scheme=self.scheme, epilogue=self.epilogue)
 
     def at(self, buffer_bytes: int) -> GroupCosts:
-        """The same with another buffer; what does not depend on its size is shared."""
+        """Costs on another buffer; all that does not depend on its size is shared."""
         resized = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
         resized._grown = self._grown  # noqa: SLF001
         return resized
 
     @property
     def simpler(self) -> GroupCosts | None:
-        """The same with fewer modes, where the scheme has such; a group moves no more here than there."""
+        """Costs with fewer modes, None if there are none; a group moves no more here than there."""
         simpler = SCHEMES[self.scheme].simpler
         if simpler is None or not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
             return None
@@ -220,8 +220,9 @@ class GroupCosts:
     # -- whole groups ----------------------------------------------------------------------------------------
 
     def evaluate(self, mask: int) -> Cost | DoesNotFit:
-        """Cost of the group in the mode that moves the fewest bytes (of equals, the first of `MODES`),
-        or why it may not run.
+        """Cost of the group in the mode that moves the fewest bytes, or why it may not run.
+
+        Of modes with equal bytes, the first of `MODES`.
         """
         return self.price(mask) or self.does_not_fit(mask)
 
@@ -232,7 +233,7 @@ class GroupCosts:
         return self._prices[mask]
 
     def at_least(self, mask: int) -> int:
-        """Nothing: a price is worked out at once."""
+        """0: a price is worked out at once, without a bound before."""
         return 0
 
     def breaks(self, mask: int) -> bool:
@@ -294,7 +295,7 @@ class GroupCosts:
         return self._taken.get(mask)
 
     def dram_bytes(self, groups: Sequence[int]) -> int:
-        """Bytes of groups that may run."""
+        """DRAM bytes of groups that may run, all together."""
         total = 0
         for group in groups:
             price = self.price(group)
@@ -303,10 +304,10 @@ class GroupCosts:
         return total
 
     def proven_bytes(self, least: int, copies: Sequence[Copy] = ()) -> int:
-        """What no plan of this space moves less than, given that no groups of the network with these copies
-        do, one at a time.
+        """Lower bound on the bytes of any plan of this space.
 
-        Where maps may stay between groups, that proves nothing of plans.
+        `least`: the same for groups of the network with these copies, one at a time. Where maps may stay
+        between groups, that proves nothing of plans, and the bound with recomputation is taken if it is less.
         """
         return (
             min(least, self.unfused(copies).bounds.recomputing_bytes)
@@ -344,8 +345,9 @@ class GroupCosts:
         return None if cost is None else self.modes[cost.mode]
 
     def terms(self, mask: int) -> TrafficTerms:
-        """How the group runs in the mode that `evaluate` chose; where it may not run:
-        DRAM bytes with every tensor once.
+        """How the group runs in the mode that `evaluate` chose.
+
+        Where it may not run: DRAM bytes with every tensor once.
         """
         if mask in self._taken:
             return self._taken[mask].terms
@@ -393,8 +395,9 @@ class GroupCosts:
         )
 
     def least_weights(self, mask: int) -> tuple[str, int] | None:
-        """(mode, bytes of weights) of the mode in which the weight buffer lacks the least for the group;
-        None where that is not what it lacks.
+        """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least.
+
+        None where the weight buffer is not what the group lacks.
         """
         room = self.hardware.weight_buffer_bytes
         takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
@@ -402,17 +405,13 @@ class GroupCosts:
         return None if needed == NEVER else (name, needed)
 
     def least_need(self, mask: int) -> tuple[str, int]:
-        """(mode of the scheme that needs the least buffer, F_beta in it);
-        `NEVER` bytes where no buffer is large enough.
-        """
+        """(mode of the scheme that needs the least buffer, F_beta in bytes); NEVER if no buffer is enough."""
         needs = [(self.modes[name].need(mask), name) for name in SCHEMES[self.scheme].modes]
         needed, name = min(needs, key=lambda item: item[0])
         return name, needed
 
     def legal_anywhere(self, mask: int) -> bool:
-        """Whether the group may run on any buffer:
-        a single operator, or an epilogue group where those are allowed.
-        """
+        """Whether the group may run on any buffer: a single operator, or an allowed epilogue group."""
         if is_single(mask):
             return True
         return (
@@ -449,9 +448,7 @@ class GroupCosts:
         return floors, dram
 
     def may_grow(self, mask: int, floor: Any) -> bool:
-        """Whether this group, or one that it is grown into, may be legal,
-        as far as lower bounds on the buffer tell.
-        """
+        """Whether this group, or one that it is grown into, may be legal by lower bounds on the buffer."""
         if not self.groups.parameters_fit(mask) or (mask & self.rules.touched and self.rules.forbid(mask)):
             return False
         beta = self.hardware.buffer_bytes
@@ -476,7 +473,7 @@ class GroupCosts:
 
     @property
     def least_bytes(self) -> int:
-        """What no scheme can avoid. See `Bounds`."""
+        """Lower bound on the DRAM bytes of any scheme. See `Bounds`."""
         return self.bounds.least_bytes
 
     @property
@@ -494,7 +491,8 @@ class GroupCosts:
 
 
 def _tables_fly(graph: Graph, hardware: Hardware, traffic: Traffic) -> bool:
-    """Whether what is a function of one byte follows in flight in every scheme:
-    of quantised networks, on chips with a store for tables.
+    """Whether functions of one byte follow in flight in every scheme.
+
+    So in quantised networks, on chips with a store for tables, unless traffic is `paper`.
     """
     return bool(hardware.parameter_store_bytes) and graph.quantized and traffic is not Traffic.PAPER

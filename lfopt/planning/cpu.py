@@ -1,5 +1,4 @@
-"""From a plan to what the threads of a CPU run: which rows pass through rings, which thread makes which,
-where all wait.
+"""Lowers a plan to what the threads of a CPU run: rows in rings, work of each thread, barriers.
 
 A group in mode lbdf follows the plan's steps through the plan's rings. Loads and stores are left out: on a
 CPU those are addresses, and the cache moves the bytes. Groups in other modes run operator by operator on
@@ -35,13 +34,14 @@ from lfopt.planning.modes import MODES
 from lfopt.planning.partitioning import WorkPartition, cut
 from lfopt.planning.streaming import BufferLayout
 
-MOVED = 8  # multiply-adds that take as long as one element that is stored does
-WAIT = 50_000  # multiply-adds in the time that threads lose where they wait for one another
+MOVED = 8  # multiply-adds in the time of one element stored
+WAIT = 50_000  # multiply-adds in the time that threads lose at a barrier
 
 
 class RowComputation(NamedTuple):
-    """An operator computed at one place of a schedule:
-    rows, and how far they move with each iteration of the loops around.
+    """An operator computed at one place of a schedule.
+
+    `first`, `stop`: rows; `strides`: rows that they move with each iteration of the loops around.
     """
 
     operator: int
@@ -56,18 +56,18 @@ Members = Mapping[int, tuple[int, ...]]  # first operator of each function -> it
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What threads do without one another in a group."""
+    """Work that threads do without one another in a group."""
 
     operators: frozenset[int]  # that each thread makes rows of
     common: frozenset[int]  # maps inside the group that all threads reach; other rings are each thread's own
 
 
 class Kernels(Protocol):
-    """What functions there are for operators: a code generator answers."""
+    """Functions for operators, which a code generator knows."""
 
     @property
     def maps(self) -> Sequence[CpuMap]:
-        """Where maps lie."""
+        """Addresses of maps."""
         ...
 
     def in_order(self, mask: int) -> Sequence[int]:
@@ -81,22 +81,25 @@ class Kernels(Protocol):
     def functions(
         self, group: PlannedGroup, members: Members, alone: Alone | None, *, whole: bool
     ) -> Mapping[int, Sequence[CpuFunction]]:
-        """The functions that make them: one, several where none makes all, none where nothing is left to do.
+        """The functions that make them: one, several where none makes all, none if nothing is left to do.
+
         A second answer for a group replaces the first. `alone`: what each thread makes for itself. Raises an
         error of its own where nothing can make an operator.
         """
         ...
 
     def in_place(self, mask: int, runs: Sequence[Sequence[RowComputation]], common: frozenset[int]) -> bool:
-        """Whether maps that lie within rings of others are made just before those, in these runs,
-        and none of them is common to threads.
+        """Whether maps inside rings of other maps are computed just before those, in these runs.
+
+        None of them may be common to threads.
         """
         ...
 
 
 def follows_rings(group: PlannedGroup) -> bool:
-    """Whether rows of the group may pass through the rings of its plan: not where they are for operators in
-    flight, or for reductions that run.
+    """Whether rows of the group may pass through the rings of its plan.
+
+    Not where rings serve operators in flight, or running reductions.
     """
     return MODES[group.mode].rings and not any(
         step.then or step.accumulator >= 0 for step in computations(group.steps)
@@ -106,7 +109,10 @@ def follows_rings(group: PlannedGroup) -> bool:
 def lower_for_cpu(
     plan: Plan, flow: Dataflow, kernels: Kernels, target: str, threads: int, between: frozenset[int]
 ) -> CpuSchedule:
-    """What every thread runs. `between`: maps that lie in memory as a whole. Raises what `kernels` raises."""
+    """The CPU schedule of a plan: what every thread runs.
+
+    `between`: maps that lie in memory as a whole. Raises what `kernels` raises.
+    """
     lowering = _Lowering(plan, flow, kernels, threads, between)
     groups = tuple(lowering.group(group) for group in plan.groups)
     if threads > 1:
@@ -143,7 +149,7 @@ def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Bod
             spans = [
                 (0, 1) if axis is None else box[axis] for box, axis in zip(node.boxes, axes, strict=True)
             ]
-            # a result that has fewer rows may have none here
+            # a result of fewer rows may have none here: the one with the most rows says which
             k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])
             axis, before = axes[k], sum(map(len, node.boxes[:k]))
             lowered.append(
@@ -176,7 +182,7 @@ def sequences(nodes: Body) -> list[list[RowComputation]]:
 
 
 class _Lowering:
-    """From groups of a plan to those of a schedule."""
+    """Lowers groups of a plan to those of a schedule."""
 
     def __init__(
         self, plan: Plan, flow: Dataflow, kernels: Kernels, threads: int, between: frozenset[int]
@@ -186,14 +192,14 @@ class _Lowering:
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
 
     def group(self, group: PlannedGroup) -> CpuGroup:
-        """One group."""
+        """The schedule of one group."""
         mask = sum(1 << self.index[node] for node in group.nodes)
         steps: Body = [RowComputation(i, 0, self.flow.heights[i], ()) for i in self.kernels.in_order(mask)]
         members = self.kernels.joined(mask, sequences(steps), whole=True)
         follows = follows_rings(group)
         if not follows or len(members) == 1:
             functions = self.kernels.functions(group, members, None, whole=True)
-            # else maps between them lie in rings
+            # where the same operators have several functions, maps between these lie in rings
             if not follows or all(len(parts) <= 1 for parts in functions.values()):
                 why = (
                     f"mode {group.mode}"
@@ -306,7 +312,7 @@ class _Lowering:
                 yield CpuLoop(step[0], tuple(self._nodes(step[1], functions, alone)))
             else:
                 waits = self.threads > 1 and step.operator not in alone
-                # others are in the function of an operator before, or after
+                # an operator without functions is part of another's
                 for function in functions.get(step.operator, ()):
                     whole = function.makes == "map"
                     rows = (

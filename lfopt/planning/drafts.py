@@ -1,4 +1,4 @@
-"""From a fusion scheme to a plan, in memory: nothing here reads or writes a file."""
+"""From a fusion scheme to a plan, in memory: no file is read or written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PlanDraft:
     outlines: tuple[Outline, ...]
 
     def finished(self, limit: Limit | None = None) -> Plan:
-        """The same with its steps, as far as the limit allows."""
+        """The plan with its steps, as far as the limit allows."""
         if self.costs.hardware.l2_bytes:
             return self.plan
         return replace(self.plan, groups=with_steps(self.costs, self.outlines, limit or Limit()))
@@ -70,18 +70,17 @@ def plan(
     search: SearchRecord = GIVEN,
     limit: Limit | None = None,
 ) -> Plan | DoesNotFit:
-    """The plan that carries out a fusion scheme, with all its steps; or the first group that does not fit the
-    buffer. Writes no file.
+    """The plan that carries out a fusion scheme, with all steps; or the first group that does not fit.
 
-    `scheme`: every operator but views in exactly one group, by name; groups may come in any order, and are
-    planned in an executable one, the given one where it is. `modes`: the scheme of modes in which groups may
-    run, a row of `lfopt.planning.modes.SCHEMES`. `traffic`: how operators that do not fit are counted.
-    `epilogue`: whether elementwise operators may always join their producer. `band_rows`: rows that a group
-    in mode lbdf makes at a time, as many of them as fit. `max_recompute`: multiply-accumulates that a group
-    may do over those of its operators, where the modes compute something again. `lower_bound_bytes`: what a
-    search has proven that no scheme of these modes can avoid; None: what follows from the network and the
-    chip alone. `search`: how the scheme was found. `limit`: steps beyond it are left out, and their groups
-    say so.
+    Writes no file. `scheme`: every operator but views in exactly one group, by name; groups may come in any
+    order, and are planned in an executable one, the given one where it is. `modes`: the scheme of modes in
+    which groups may run, a row of `lfopt.planning.modes.SCHEMES`. `traffic`: how operators that do not fit
+    are counted. `epilogue`: whether elementwise operators may always join their producer. `band_rows`: rows
+    that a group in mode lbdf makes at a time, as many of them as fit. `max_recompute`: multiply-accumulates
+    that a group may do over those of its operators, where the modes compute something again.
+    `lower_bound_bytes`: what a search has proven that no scheme of these modes can avoid; None: what follows
+    from the network and the chip alone. `search`: how the scheme was found. `limit`: steps beyond it are left
+    out, and their groups say so.
 
     Raises InvalidPlan for a scheme that is not legal (see `lfopt.fusion.legal`), InvalidConfig for an option.
     """
@@ -170,8 +169,9 @@ def draft(
 
 
 def recompute_left(plan: Plan, graph: Graph) -> float:
-    """Multiply-accumulates that a group of a plan may do over those of its operators: what the plan is
-    allowed, less what its copies take.
+    """Multiply-accumulates that a group of a plan may do over those of its operators.
+
+    What the plan is allowed, less what its copies take.
     """
     return left_for_groups(graph, plan.max_recompute)
 
@@ -182,9 +182,7 @@ def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]
 
 
 def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:
-    """The groups of a legal scheme, each after those that it reads from;
-    of those that may come next, the one that was given first.
-    """
+    """The groups of a legal scheme in topological order, of those ready the one that was given first."""
     owner = {i: g for g, mask in enumerate(groups) for i in bits(mask)}
     order = TopologicalSorter(
         {

@@ -1,5 +1,6 @@
-"""How a group begins: the same steps and places in another order,
-so that what it loads first comes while the group before it still computes.
+"""Entries of a group: the same steps and places in another order, so that its first loads come early.
+
+They run while the group before it still computes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ SHORT = 8  # steps of a loop whose first iteration may be written apart
 
 
 def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
-    """The group as it is, and as it might begin otherwise: with its constants first, its places from the
-    other end of the same bytes, or both.
+    """The group as it is, with its constants first, with its places in reverse, and with both.
 
-    `align`: of the addresses of places.
+    `align`: bytes that addresses of places are multiples of.
     """
     yield group
     early, turned = constants_first(group.steps), _from_the_end(group, align)
@@ -29,10 +29,10 @@ def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
 
 
 def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The steps with the loads before the first computation in another order: parameters and constants, which
-    wait for no other group, then maps.
+    """The steps, with parameters and constants first of the loads before the first computation.
 
-    Where the first computation stands in a short loop, the first iteration is written apart.
+    They wait for no other group, as maps do. Where the first computation stands in a short loop, the first
+    iteration is written apart.
     """
     head, rest = list[Node](), list(nodes)
     while rest:
@@ -59,7 +59,7 @@ def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _from_the_end(group: PlannedGroup, align: int) -> PlannedGroup | None:
-    """With its places in reverse order, in the same bytes; None where their addresses do not allow that."""
+    """The group with places in reverse order, in the same bytes; None where addresses do not allow it."""
     end = group.allocated_bytes
     places = tuple(replace(place, address=end - place.end) for place in group.places)
     if min((place.address for place in places), default=0) or any(place.address % align for place in places):

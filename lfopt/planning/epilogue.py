@@ -1,6 +1,4 @@
-"""Epilogue groups: one operator followed by elementwise operators on its output,
-which may run together whatever the buffer.
-"""
+"""Epilogue groups: an operator and elementwise operators on its output, legal on any buffer."""
 
 from __future__ import annotations
 
@@ -9,8 +7,9 @@ from lfopt.ops.rows import same_row
 
 
 def followed(flow: Dataflow) -> list[int]:
-    """Per operator: producers after which it may stand in an epilogue:
-    elementwise on the same rows, same shape.
+    """Per operator: producers after which it may stand in an epilogue.
+
+    It must be elementwise on the same rows of the same shape.
     """
     producers: list[int] = []
     for i, row in enumerate(flow.specs):
@@ -39,9 +38,7 @@ def is_epilogue_group(flow: Dataflow, follows: list[int], mask: int) -> bool:
 
 
 def epilogue_candidates(follows: list[int]) -> list[int]:
-    """Per operator: everything that may stand in an epilogue group of which it is the anchor,
-    itself included.
-    """
+    """Per operator: all that may stand in an epilogue group of which it is the anchor, itself included."""
     candidates: list[int] = []
     for anchor in range(len(follows)):
         mask = 1 << anchor

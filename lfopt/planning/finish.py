@@ -1,6 +1,4 @@
-"""What goes with a block of an operator's result: its other operands and those of its epilogue are loaded,
-the epilogue runs, results are stored.
-"""
+"""The end of a block of results: remaining operands are loaded, the epilogue runs, results are stored."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ class Finish:
         self.region, self.layout, self.flow = region, region.layout, region.flow
         self.results = [self.flow.maps[m].name for m in region.group.computed]
         self.outside = [self.flow.maps[m].name for m in region.group.computed if m in region.group.outside]
-        # which has a place of its name already
+        # source of operand 0, whose place has its name
         first = next(o.source.name for o in region.operands if o.op == region.anchor and o.input == 0)
         self.others: dict[str, list[Operand]] = {}
         for operand in region.operands:
@@ -37,7 +35,7 @@ class Finish:
             name: [r for r in reads if not region.own(*r)] for name, reads in region.group.constants().items()
         }
         self.constants = {name: reads for name, reads in readers.items() if reads}
-        # read in flight
+        # constants read in flight
         self.early = {
             name for name, reads in self.constants.items() if any(op == region.anchor for op, _ in reads)
         }
@@ -49,9 +47,7 @@ class Finish:
         return hull([footprint(self.flow.calls[op], index, out) for op, index in readers])
 
     def entries(self, out: Box, rows: int | None = None) -> list[AllocationRequest]:
-        """The places, for the largest block; `rows`: how many of it are finished at a time, all if not
-        said.
-        """
+        """Allocations for the largest block; `rows`: of it that are finished at a time, None for all."""
         layout, part = self.layout, out if rows is None else first_part(out, rows)
         entries = [
             AllocationRequest(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.results
@@ -67,7 +63,7 @@ class Finish:
         ]
 
     def dram(self, out: Box, rows: int | None = None) -> DramBytes:
-        """Bytes that a block moves; `rows`: as in `entries`."""
+        """DRAM bytes of a block; `rows`: as in `entries`."""
         layout, pieces = self.layout, [out] if rows is None else parts(out, rows)
         return DramBytes(
             input=sum(
@@ -100,8 +96,9 @@ class Finish:
     def in_parts(
         self, out: Box, rows: int, at: dict[str, int], anchor: Callable[[Box], Step]
     ) -> list[list[Step]]:
-        """The end of a block, so many rows at a time:
-        loads of the anchor, its step as `anchor` writes it, the epilogue. Constants load once.
+        """The end of a block, `rows` rows at a time: loads, the anchor's step, the epilogue.
+
+        `anchor`: makes the anchor's step for a part. Constants load once.
         """
         part_steps: list[list[Step]] = []
         before: Box | None = None
@@ -115,8 +112,9 @@ class Finish:
         return part_steps
 
     def _maps(self, out: Box, before: Box | None, at: dict[str, int], *, early: bool) -> list[Step]:
-        """Loads of the maps that the anchor reads itself, or of the others;
-        not of what is there since the part `before` this one.
+        """Loads of the maps that the anchor reads itself (`early`), or of the others.
+
+        Not of boxes that are on chip since the part `before` this one.
         """
         chosen = (
             (name, readers)
@@ -151,7 +149,7 @@ class Finish:
 
 
 def parts(out: Box, rows: int) -> list[Box]:
-    """A box cut into parts of so many rows, the last one shorter if need be."""
+    """A box cut into parts of `rows` rows, the last one shorter if need be."""
     first, stop = row_span(out)
     return [with_rows(out, (start, min(start + rows, stop))) for start in range(first, stop, rows)]
 

@@ -1,6 +1,4 @@
-"""Reductions over rows that do not fit the buffer:
-the rows of the operand come band by band, and partial results stay on chip in between.
-"""
+"""Reductions over rows that exceed the buffer: operand rows come in bands, partial results stay on chip."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
 
 
 class Folds:
-    """Blocks of the result, one after the other; of each, bands of the rows that are folded.
+    """Blocks of the result in turn, each folded over bands of operand rows.
 
     An epilogue runs on the finished block.
     """
@@ -36,9 +34,7 @@ class Folds:
         return footprint(self.call, 0, out, inputs=rows)
 
     def extents(self, blocks: Blocks) -> list[tuple[Box, int]]:
-        """Blocks of different extents, moved to the origin, the largest first;
-        and how many there are of each.
-        """
+        """(block at the origin, how many there are of it) of every extent, the largest first."""
         counted = [(whole(self.region.shape), 1)]
         for axis, extent in blocks:
             full, rest = divmod(self.region.shape[axis], extent)
@@ -84,7 +80,7 @@ class Folds:
         return sum(times for _, times in self.extents(blocks)) * ceil(self.height / rows)
 
     def dram(self, blocks: Blocks) -> DramBytes:
-        """Bytes that the schedule moves, however high the bands are."""
+        """DRAM bytes of the schedule, which no height of bands changes."""
         read = written = weight = 0
         for out, times in self.extents(blocks):
             end = self.finish.dram(out)

@@ -34,7 +34,7 @@ class Frames:
         self.sources = {o.source.name: o.source for o in self.operands}
 
     def buffer_bytes(self) -> int:
-        """What the places take at the least: gaps between what the frames read are not closed."""
+        """Lower bound on the buffer bytes: gaps between what frames read are not closed."""
         loads = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
         weights = [self.constant_boxes(frame) for frame in self.frames]
         return self.layout.need(self.entries(loads, weights))
@@ -42,7 +42,7 @@ class Frames:
     def source_boxes(self) -> list[dict[str, Box]]:
         """Per frame: the part of every source that is loaded.
 
-        Together the parts leave no gap, even where nothing reads.
+        Together the parts leave no gap, even between rows that are not read.
         """
         loads = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
         for name, source in self.sources.items():
@@ -71,7 +71,7 @@ class Frames:
     def entries(
         self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]
     ) -> list[AllocationRequest]:
-        """The places that serve every frame."""
+        """Allocations that serve every frame."""
         layout, group, flow = self.layout, self.group, self.layout.flow
         entries = [
             AllocationRequest(
@@ -147,8 +147,7 @@ class Frames:
 
 
 def without_gaps(boxes: Sequence[Box], shape: tuple[int, ...]) -> list[Box]:
-    """Boxes of one frame after the other, grown so that along every axis on which they move they cover the
-    whole tensor.
+    """Boxes of successive frames, extended to cover the tensor along every axis on which they move.
 
     Spans along an axis come in increasing order, each order possibly several times over.
     """

@@ -1,5 +1,6 @@
-"""What a block around a barrier takes that runs slice by slice, and keeps what fits of the map between its
-two phases (squeeze-and-excite).
+"""Bytes and buffer of a block around a barrier (squeeze-and-excite), slice by slice in two phases.
+
+What fits of the map stays on chip between the phases.
 
     phase 1   per slice of channels: make the map, fold its rows, keep the slice on chip, store it, or drop it
     vectors   the operators between the folds and the gate, on whole maps of one row
@@ -38,11 +39,10 @@ from lfopt.planning.gates import GatedBlock
 from lfopt.planning.passage import Passage, bands, passage
 from lfopt.planning.slices import SliceSizes
 
-# of the places that weight blocks pass through, where that costs no bytes: one block can be loaded while the
-# one before it is used
+# slots for weight blocks, where that costs no bytes: one block is loaded while the one before is used
 SLOTS = 2
 
-Lengths = tuple[tuple[int, int], ...]  # (channels, how many slices have so many)
+Lengths = tuple[tuple[int, int], ...]  # (channels, slices of that length)
 
 
 class GatingOption(NamedTuple):
@@ -61,17 +61,17 @@ class GatedChoice(NamedTuple):
 
     option: GatingOption
     width: int  # channels of a slice
-    kept: int  # channels of the map that stay on chip: the first ones
-    rows: tuple[int, int]  # made at a time: of the map in phase 1, of the result in phase 2
+    kept: int  # channels of the map that stay on chip, from the first on
+    rows: tuple[int, int]  # rows made at a time: of the map in phase 1, of the result in phase 2
     slots: tuple[int, int]  # of the places that weight blocks pass through in either phase
     vector_width: int  # output channels of the weight blocks of vectors
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     dram: DramBytes  # but for parameters
     macs: int  # multiply-accumulates that are done again
 
 
 def _lengths(count: int, width: int) -> Lengths:
-    """How many of so many channels go into one slice after the other."""
+    """Channels of successive slices of `width`, counted by length."""
     whole, rest = divmod(count, width)
     return tuple(pair for pair in ((width, whole), (rest, 1)) if all(pair))
 
@@ -92,14 +92,14 @@ class Sizes:
             flow.maps[self.result].rows,
         )
         self.inside = bool(block.ahead)  # whether the group makes the map
-        # that the head reads whole; -1: there is no head
+        # map that the head reads whole; -1: there is no head
         self.input = flow.operands[block.ahead[0]][0].map if block.head else -1
         self.after = (*block.behind, *((tail,) if tail >= 0 else ()))  # the operators of phase 2
-        # maps that come slice by slice, with what is ahead,
+        # maps that come slice by slice: with what is ahead,
         self.ahead_reads = self._outside(block.ahead, written | {self.input})
         self.behind_reads = self._outside(block.behind, written | {self.map})  # and with what is behind
         self.vector_reads = self._outside(block.vectors, written)
-        # that what follows the tail in flight reads
+        # maps that what follows the tail in flight reads
         self.beside = self._outside(self.after[len(block.behind) :], written)
         vectors = [flow.results[i][0] for i in block.vectors]
         gating = {o.map for i in block.behind for o in flow.operands[i]}
@@ -124,31 +124,32 @@ class Sizes:
         return CHANNEL_AXIS_OF_RANK[len(self.flow.maps[m].shape)]
 
     def row_bytes(self, m: int) -> int:
-        """One row of one channel of a map."""
+        """Bytes of one row of one channel of a map on chip."""
         tensor = self.flow.maps[m]
         return (
             tensor.elements // max(tensor.rows * tensor.shape[self.axis(m)], 1) * self.hardware.element_bytes
         )
 
     def whole_bytes(self, m: int) -> int:
-        """A map, whole on chip."""
+        """Bytes of a map, whole on chip."""
         tensor = self.flow.maps[m]
         return tensor.rows * self.hardware.row_bytes(tensor)
 
     def padded(self, channels: int) -> int:
-        """Channels that so many take on chip."""
+        """Channels rounded up to blocks on chip."""
         return round_up(channels, self.hardware.channel_align)
 
     def _moved(self, m: int, lengths: Lengths) -> int:
-        """DRAM bytes of a map, so many channels at a time."""
+        """DRAM bytes of a map in slices of these lengths."""
         size, align = self.row_bytes(m), self.hardware.dram_row_align
         return self.flow.maps[m].rows * sum(n * round_up(length * size, align) for length, n in lengths)
 
     # -- rows ------------------------------------------------------------------------------------------------
 
     def passage(self, rows: int, *, behind: bool, again: bool = False) -> Passage:
-        """How rows pass through what is ahead of the barrier, or behind it,
-        so many of its result at a time; `again`: through both, in phase 2.
+        """How rows pass through the operators ahead of the barrier, or behind it.
+
+        `rows`: of the result at a time. `again`: through both, in phase 2.
         """
         key = behind, again, rows
         if key not in self._passages:
@@ -164,8 +165,9 @@ class Sizes:
 
     @cached_property
     def in_step(self) -> bool:
-        """Whether all that is behind the barrier makes each row from the same row,
-        so that bands have nothing in common.
+        """Whether all operators behind the barrier make each row from the same row.
+
+        Bands then have nothing in common.
         """
         there = {*self.gates, *self.beside}
         return all(
@@ -176,8 +178,9 @@ class Sizes:
         )
 
     def _ring_bytes(self, rows: int, *, behind: bool, again: bool = False) -> int:
-        """Rings of one channel, but for those of the map, and of what the tail makes; `again`:
-        those for what is ahead, in phase 2.
+        """Bytes of the rings of one channel, without those of the map and of the tail's result.
+
+        `again`: those for what is ahead, in phase 2.
         """
         key = behind, again, rows
         if key not in self._rings:
@@ -197,8 +200,9 @@ class Sizes:
         return len(names) == len({*names})
 
     def streams(self, op: int) -> tuple[tuple[int, bool, bool], ...]:
-        """(elements per output channel, and per input channel of the tail; whether a bias; whether read when
-        sums are finished) of what passes.
+        """Constants that pass: (elements, whether a bias, whether read when sums are finished) of each.
+
+        Elements are per output channel and, of the tail, per input channel.
         """
         if op not in self._streamed:
             call, flow = self.flow.calls[op], self.flow
@@ -217,8 +221,9 @@ class Sizes:
         return self._streamed[op]
 
     def block_bytes(self, op: int, outputs: int, inputs: int = 1, *, late: bool = True) -> int:
-        """A block of the constants of an operator: so many output channels, and input channels of the
-        tail.
+        """Bytes of a block of an operator's constants, for `outputs` output channels.
+
+        `inputs`: input channels of the tail. `late`: whether with what is read when sums are finished.
         """
         size = 0
         for elements, bias, is_late in self.streams(op):
@@ -229,15 +234,15 @@ class Sizes:
         return size
 
     def all_blocks(self, op: int) -> int:
-        """All constants of an operator that could pass block by block, each as a whole."""
+        """Bytes of all constants of an operator that could pass block by block, each as a whole."""
         return sum(self.slices.constant_bytes[s.name] for s in self.slices.facts[op].streamed)
 
     def held_bytes(self, ops: Sequence[int]) -> int:
-        """Constants of operators that fall into no blocks."""
+        """Bytes of the constants of operators that fall into no blocks."""
         return sum(self.slices.constant_bytes[name] for i in ops for name in self.slices.facts[i].held)
 
     def vector_passes(self, width: int) -> int:
-        """DRAM bytes of the blocks of weights of vectors, so many output channels each."""
+        """DRAM bytes of the blocks of weights of vectors, `width` output channels each."""
         if width not in self._vector_passes:
             pairs = (
                 (i, length, n)
@@ -256,7 +261,7 @@ class Sizes:
     # -- what is on chip -------------------------------------------------------------------------------------
 
     def ahead_bytes(self, width: int, rows: int, slots: int, *, stays: bool, gone: int) -> int:
-        """Phase 1, but for what stays. `gone`: channels of the widest slice that is not kept."""
+        """Buffer bytes of phase 1, but for what stays. `gone`: channels of the widest slice not kept."""
         per_channel = self._ring_bytes(rows, behind=False)
         if rows < self.height:
             per_channel += self._fold_bytes
@@ -271,19 +276,19 @@ class Sizes:
         )
 
     def vector_bytes(self, width: int) -> int:
-        """The operators between the folds and the gate."""
+        """Buffer bytes of the operators between the folds and the gate."""
         return self.hardware.buffer_need(
             self._vector_fixed, self._held_vectors + SLOTS * self.vector_block(width)
         )
 
     def vector_block(self, width: int) -> int:
-        """The largest of their blocks of weights, for so many output channels."""
+        """Bytes of the largest of their blocks of weights, for `width` output channels."""
         return max(
             [self.block_bytes(i, min(width, self.channels_of(i))) for i in self.block.vectors], default=0
         )
 
     def behind_bytes(self, width: int, rows: int, slots: int, option: GatingOption, kept: int) -> int:
-        """Phase 2, but for what stays and is kept."""
+        """Buffer bytes of phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
         tail, per_channel, fixed = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
         fixed += (
@@ -310,16 +315,18 @@ class Sizes:
         return self.hardware.buffer_need(fixed + per_channel * self.padded(width), weights)
 
     def remade_bytes(self, width: int) -> int:
-        """What phase 2 takes to make slices of so many channels again, a row at a time:
-        rings but for that of the map, and a block of weights.
+        """Buffer bytes to make slices of `width` channels again in phase 2, a row at a time.
+
+        Rings but for that of the map, and a block of weights.
         """
         return self._ring_bytes(1, behind=True, again=True) * self.padded(width) + sum(
             [self.block_bytes(i, width) for i in self.block.ahead]
         )
 
     def block_behind(self, width: int, option: GatingOption, kept: int) -> int:
-        """The largest block of weights in phase 2: what is read when sums are finished comes with the
-        last.
+        """Bytes of the largest block of weights in phase 2.
+
+        What is read when sums are finished comes with the last.
         """
         if not option.again:
             return max(
@@ -336,7 +343,7 @@ class Sizes:
         return max(blocks)
 
     def _block_behind(self, length: int, option: GatingOption, *, late: bool) -> int:
-        """A block of weights of what is behind, for so many channels."""
+        """Bytes of a block of weights of the operators behind, for `length` channels."""
         size = sum([self.block_bytes(i, length) for i in self.block.behind])
         if self.block.tail >= 0 and not option.held:
             size += self.block_bytes(self.block.tail, option.part, length, late=late)
@@ -358,7 +365,7 @@ class Sizes:
         return min(width, self.channels - kept)
 
     def kept_bytes(self, kept: int) -> int:
-        """So many channels of the map."""
+        """Bytes on chip of `kept` channels of the map."""
         return self.height * self.row_bytes(self.map) * self.padded(kept)
 
     def buffer_bytes(
@@ -370,7 +377,7 @@ class Sizes:
         slots: tuple[int, int] = (1, 1),
         vector_width: int = 0,
     ) -> int:
-        """F_beta."""
+        """F_beta in bytes."""
         first = self.ahead_bytes(width, rows[0], slots[0], stays=option.stays, gone=self.gone(width, kept))
         last = self.behind_bytes(width, rows[1], slots[1], option, kept)
         stays = self.input_bytes if option.stays else 0
@@ -382,7 +389,7 @@ class Sizes:
 
     @cached_property
     def input_bytes(self) -> int:
-        """What the head reads, whole on chip."""
+        """Bytes of the head's input, whole on chip."""
         return self.whole_bytes(self.input) if self.input >= 0 else 0
 
     @cached_property
@@ -412,7 +419,7 @@ class Sizes:
 
     @cached_property
     def _fold_bytes(self) -> int:
-        """Partial results of the folds, for one channel."""
+        """Bytes of the partial results of the folds, for one channel."""
         return sum(self.hardware.sums_bytes(self.row_bytes(v)) for v in self.folded)
 
     @cached_property
@@ -427,7 +434,7 @@ class Sizes:
     # -- what moves ------------------------------------------------------------------------------------------
 
     def dram(self, option: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
-        """By class, but for parameters."""
+        """DRAM bytes by class, but for parameters."""
         block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, option.part)
         gone = _lengths(self.channels - kept, width)
         slices, passes = (*_lengths(kept, width), *gone), -(-self.outputs // option.part)
@@ -474,8 +481,9 @@ class Sizes:
         )
 
     def macs_again(self, option: GatingOption, kept: int) -> int:
-        """Multiply-accumulates that are done again:
-        of the rows that phase 2 asks for, of the channels that are not kept.
+        """Multiply-accumulates of the slices that phase 2 makes again.
+
+        Of the rows that it asks for, of the channels that are not kept.
         """
         if not option.again:
             return 0
@@ -483,14 +491,15 @@ class Sizes:
 
     @cached_property
     def _remade_macs(self) -> int:
-        """Of making all channels again, once."""
+        """Multiply-accumulates of making all channels again, once."""
         rows = self.passage(1, behind=True, again=True).rows
         return sum(self.flow.macs[i] * rows[i][-1][1] // self.flow.heights[i] for i in self.block.ahead)
 
     @cached_property
     def remakes(self) -> bool:
-        """Whether slices can be made again: there is a head, what is ahead has its constants in blocks,
-        and shares no map with what is behind.
+        """Whether slices can be made again.
+
+        There is a head, and what is ahead has its constants in blocks and shares no map with what is behind.
         """
         behind = {*self.behind_reads, *self.beside} - {self.input}
         held = any(self.slices.facts[i].held for i in self.block.ahead)

@@ -1,5 +1,6 @@
-"""How a group around a barrier runs (mode gated): of all that `lfopt.planning.gated` can size,
-what moves the fewest bytes on a buffer.
+"""The schedule of a group around a barrier (mode gated) that moves the fewest bytes on a buffer.
+
+Chosen from all that `lfopt.planning.gated` can size.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from functools import cached_property
 from lfopt.ir import round_up
 from lfopt.planning.gated import SLOTS, GatedChoice, GatingOption, Sizes
 
-MOST_PARTS = 8  # that the output channels are made in
+MOST_PARTS = 8  # of the output channels, made one after the other
 ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
 
 
 class Choices:
-    """What one group can choose from."""
+    """The choices of one group."""
 
     def __init__(self, sizes: Sizes, most_macs: float) -> None:
         """`most_macs`: multiply-accumulates that the group may do."""
@@ -26,7 +27,7 @@ class Choices:
 
     @cached_property
     def options(self) -> tuple[GatingOption, ...]:
-        """All that are tried for phase 2, those with few parts and bands first."""
+        """Options for phase 2, those with few parts and bands first."""
         sizes = self.sizes
         stays = (True, False) if sizes.input in sizes.beside else (False,)
         remakes = sizes.remakes and self.spare_macs > 0
@@ -34,7 +35,7 @@ class Choices:
             only = GatingOption(sizes.outputs, sizes.rows_out, held=False, stays=False)
             return (only, only._replace(stays=True, again=True)) if remakes else (only,)
         step = sizes.hardware.channel_align
-        # each part gates all slices anew
+        # each part gates all slices again
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS
         parts = sorted(
             {min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)},
@@ -47,7 +48,7 @@ class Choices:
             for band in heights
             for stay in stays
         ]
-        # else bands cost nothing
+        # without such weights, bands cost nothing
         resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]
         again = [
             GatingOption(part, sizes.rows_out, held=False, stays=True, again=True)
@@ -74,7 +75,7 @@ class Choices:
 
     @cached_property
     def least(self) -> int:
-        """The least F_beta."""
+        """The least F_beta in bytes."""
         narrow = min(option.part for option in self.options)
         options = [
             option for option in self.options if not option.stays and (option.part == narrow or option.held)
@@ -86,8 +87,7 @@ class Choices:
         )
 
     def cheapest(self, beta: int) -> GatedChoice | None:
-        """The fewest DRAM bytes on a buffer of that size; of equals the fewest multiply-accumulates, then the
-        least buffer. None if nothing fits.
+        """The choice of fewest DRAM bytes, of equals of fewest MACs, then least buffer; None if none fits.
 
         More buffer never gives more bytes.
         """
@@ -107,7 +107,7 @@ class Choices:
         return self.sizes.hardware.dram_row_align > 1 or self.sizes.hardware.pads_constants
 
     def _at_least(self, option: GatingOption, beta: int) -> int:
-        """DRAM bytes of which no choice of an option moves fewer, sizes not rounded up."""
+        """Lower bound on the DRAM bytes of any choice of an option: sizes are not rounded up."""
         sizes = self.sizes
         room = (
             beta
@@ -129,7 +129,7 @@ class Choices:
         )
 
     def _made_again(self, option: GatingOption, room: int, size: int) -> int:
-        """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
+        """Bytes in `_at_least` for slices that are made again. `size`: bytes of a channel of the map."""
         sizes = self.sizes
         gone = max(sizes.channels - max(room, 0) // size, 1)
         weights = sum(
@@ -141,7 +141,7 @@ class Choices:
         return -(-sizes.outputs // option.part) * (gone * weights // 8 + gone * maps)
 
     def _fitting(self, option: GatingOption, beta: int) -> Iterator[GatedChoice]:
-        """Of one option, the choices that keep most."""
+        """Choices of one option that keep most channels."""
         full, narrow = self.full_width, self.sizes.widths[0]
         for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
             if (
@@ -156,7 +156,7 @@ class Choices:
                 yield fullest
 
     def _keeping(self, choice: GatedChoice, beta: int) -> GatedChoice:
-        """Of choices that are like one but for what they keep, the one that keeps most."""
+        """The choice that keeps most channels, of those that differ in that alone."""
         sizes = self.sizes
         width, step = choice.width, choice.width if self._rounded else sizes.hardware.channel_align
         most = (sizes.channels - 1) // step
@@ -166,7 +166,7 @@ class Choices:
                 sizes.passage(1, behind=True, again=again).rings[sizes.map], min(choice.rows[0], sizes.height)
             ) * sizes.row_bytes(sizes.map)
             late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.option.part, 0)
-            # without what is kept
+            # buffer bytes without what is kept
             least = (
                 choice.buffer_bytes
                 - ring * sizes.padded(width)
@@ -178,7 +178,7 @@ class Choices:
         return next(filter(None, fitting), choice)
 
     def _widest(self, kept: int) -> int:
-        """Channels of the widest slice, where so many are kept."""
+        """Channels of the widest slice, where `kept` are kept."""
         return max(kept, self.sizes.channels - kept)
 
     def _choice(self, option: GatingOption, width: int, kept: int, beta: int) -> GatedChoice | None:
@@ -210,8 +210,9 @@ class Choices:
     # -- fewer, longer steps ---------------------------------------------------------------------------------
 
     def widened(self, choice: GatedChoice, beta: int) -> GatedChoice:
-        """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks
-        side by side, wider slices, more rows.
+        """The choice with as much in each step as fits, for the same bytes: fewer, longer steps.
+
+        Rows that fill a command, blocks side by side, wider slices, more rows.
         """
         sizes = self.sizes
         maps = [(sizes.flow.maps[m], sizes.axis(m)) for m in (sizes.map, sizes.result)]
@@ -236,7 +237,7 @@ class Choices:
         return choice
 
     def _taller(self, choice: GatedChoice, beta: int, most: int, *, behind: bool) -> GatedChoice:
-        """With more rows in each step of a phase, up to so many."""
+        """The choice with more rows in each step of a phase, at most `most`."""
         option, taller = choice.option, choice
         for rows in heights_of(self.sizes.rows_out if behind else self.sizes.height):
             if not choice.rows[behind] < rows <= most:
@@ -253,7 +254,7 @@ class Choices:
         return taller
 
     def _if_fits(self, choice: GatedChoice, beta: int, **changes: object) -> GatedChoice:
-        """The choice with some changes, if it then fits and moves as much; else the choice."""
+        """The choice with some changes, if it then fits and moves as many bytes; else the choice."""
         new = choice._replace(**changes)
         size = self.sizes.buffer_bytes(new.option, new.width, new.kept, new.rows, new.slots, new.vector_width)
         if size >= beta or self.sizes.dram(new.option, new.width, new.kept, new.vector_width) != choice.dram:
@@ -262,10 +263,10 @@ class Choices:
 
 
 def _rank(choice: GatedChoice) -> tuple[int, int, int]:
-    """The lowest is chosen."""
+    """Sort key: DRAM bytes, multiply-accumulates, buffer bytes."""
     return choice.dram.total, choice.macs, choice.buffer_bytes
 
 
 def heights_of(rows: int) -> list[int]:
-    """Rows in each of so many bands that they differ by one at most, the most first."""
+    """Heights in rows of bands that differ by one row at most, highest first."""
     return sorted({-(-rows // count) for count in range(1, rows + 1)}, reverse=True)

@@ -20,37 +20,37 @@ from lfopt.planning.passage import bands
 from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import BufferLayout, with_rows
 
-LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
+LONGEST_PERIOD = 16  # bands: the longest repetition that is looked for
 
 
 class GatedPhase(Enum):
-    """Of a group, by what its weight blocks are called."""
+    """Phase of a group, by the name of the place of its weight blocks."""
 
     AHEAD = "weight blocks"
     VECTORS = "weight blocks of vectors"
     BEHIND = "weight blocks behind"
 
 
-# operator, output channels, input channels of a sum, whether also what is read when it is finished
+# (operator, output channels, input channels of a sum, whether with what is read when sums are finished)
 WeightBlock = tuple[int, Span, Span | None, bool]
 
 
 class GatedScheduler:
-    """Writes down the schedule of one group."""
+    """The schedule of one group."""
 
     def __init__(self, sizes: Sizes, layout: BufferLayout, choice: GatedChoice) -> None:
         self.sizes, self.layout, self.choice = sizes, layout, choice
         self.flow, self.block, self.option = sizes.flow, sizes.block, choice.option
         self.tail = sizes.block.tail
         kept = [(span, True) for span in spans(0, choice.kept, choice.width)]
-        # and whether each is kept
+        # (channels, whether they are kept) of each slice
         self.slices = [*kept, *((span, False) for span in spans(choice.kept, sizes.channels, choice.width))]
         self.places: list[Place] = []
         self.taken: dict[GatedPhase, list[int]] = {phase: [] for phase in GatedPhase}  # places by phase
         self.now: tuple[GatedPhase, ...] = tuple(GatedPhase)  # that the next place is for
-        self.top = 0  # where the next place goes
+        self.top = 0  # address of the next place, bytes
         self.at: dict[tuple[GatedPhase, int], int] = {}  # places of maps
-        self.kept = -1  # that of what is kept
+        self.kept = -1  # place of the channels that are kept
         self.sums: dict[int, int] = {}  # places of partial results, by operator
         self.held: dict[str, int] = {}  # places of constants
         self.blocks: dict[GatedPhase, int] = {}  # places that weight blocks pass through
@@ -243,7 +243,7 @@ class GatedScheduler:
         yield from self._block(phase, [(i, span, None, True) for i in ops], number)
 
     def _block(self, phase: GatedPhase, parts: Sequence[WeightBlock], number: int) -> Iterator[Step]:
-        """What passes in one block."""
+        """Loads of one weight block."""
         offset, place = 0, self.blocks.get(phase, -1)
         for op, outputs, inputs, late in parts:
             call = self.flow.calls[op]
@@ -295,7 +295,7 @@ class GatedScheduler:
         ]
 
     def _rows_ahead(self, band: int, span: Span, place: int) -> Iterator[Node]:
-        """What a band of the map asks of the operators ahead of the barrier."""
+        """Steps of a band of the map by the operators ahead of the barrier."""
         passage = self.sizes.passage(self.choice.rows[0], behind=False)
         for m, loads in passage.loads.items():
             for rows in loads[band]:
@@ -416,8 +416,9 @@ class GatedScheduler:
         return self.block.ahead if self.option.again and not self.slices[k][1] else ()
 
     def _rows_behind(self, k: int, band: int, here: Span) -> Iterator[Node]:
-        """What rows of the result ask of the operators behind the barrier, but for the tail,
-        and of those that make the slice again.
+        """Steps of a band of result rows behind the barrier, but for the tail.
+
+        And of the operators that make the slice again.
         """
         (span, kept), remaking = self.slices[k], self._remaking(k)
         passage, in_step = (
@@ -437,7 +438,7 @@ class GatedScheduler:
             )
 
     def _rest_behind(self, k: int) -> Iterator[Node]:
-        """Rows that nothing reads."""
+        """Rows that are not read."""
         span, kept = self.slices[k]
         for m, rows in self.sizes.passage(
             self.choice.rows[1], behind=True, again=bool(self._remaking(k))

@@ -1,5 +1,4 @@
-"""Blocks around a barrier (squeeze-and-excite): a map is reduced over its rows, and what becomes of that
-gates the same map.
+"""Blocks around a barrier (squeeze-and-excite): a map is reduced over its rows, then gated by the result.
 
     ahead      operators that make the map, channel by channel; the first may be a contraction, the *head*,
                which reads all channels of its operand
@@ -8,8 +7,8 @@ gates the same map.
     behind     operators that take the map and the vectors, channel by channel, the first of them the gate
     tail       a contraction that sums over the channels of what those make
 
-A group of a block has folds, vectors and gate; of what is ahead, the last so many; of what is behind, the
-first so many, and the tail if all of them.
+A group of a block has folds, vectors and gate; some last operators of those ahead; some first ones of those
+behind, and the tail if it has all of them.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from lfopt.planning.slices import SliceSizes
 class GatedBlock:
     """Operators around a barrier, by index: all of a block, or those of a group."""
 
-    map: int  # that is reduced, and gated
-    ahead: tuple[int, ...]  # in the order in which they run, as all of these
+    map: int  # index of the map that is reduced, and gated
+    ahead: tuple[int, ...]  # in the order in which they run, as in all fields
     folds: tuple[int, ...]
     vectors: tuple[int, ...]
     behind: tuple[int, ...]
-    tail: int  # -1: none
+    tail: int  # operator; -1: none
     head: bool  # whether the first of `ahead` reads all channels of a map
 
     @property
@@ -47,7 +46,7 @@ class GatedBlock:
 
     @cached_property
     def operators(self) -> tuple[int, ...]:
-        """All of them, in the order in which they run."""
+        """All operators, in the order in which they run."""
         return (
             *self.ahead,
             *self.folds,
@@ -89,14 +88,14 @@ class Gates:
 
     @cached_property
     def blocks(self) -> tuple[GatedBlock, ...]:
-        """All of them, as large as they can be."""
+        """All blocks, as large as they can be."""
         flow = self.flow
         read = dict.fromkeys(o.map for i in bits(flow.running) for o in flow.operands[i])
         return tuple(block for m in read if (block := self._around(m)) is not None)
 
     @cached_property
     def by_folds(self) -> dict[int, GatedBlock]:
-        """By the mask of their reductions."""
+        """Blocks by the mask of their reductions."""
         return {sum(1 << i for i in block.folds): block for block in self.blocks}
 
     @cached_property
@@ -155,8 +154,9 @@ class Gates:
         return not self.slices.facts[op].never and len(self.flow.results[op]) == 1
 
     def _vectors(self, folds: tuple[int, ...], between: list[int]) -> set[int] | None:
-        """What the operators between the reductions and the gate make of one row;
-        None if that is not all that they do.
+        """Results of the operators between the reductions and the gate, all maps of one row.
+
+        None if such an operator reads or makes anything else.
         """
         flow = self.flow
         vectors = {v for i in folds for v in flow.results[i]}
@@ -184,8 +184,9 @@ class Gates:
         ) and any(o.map == source for o in flow.operands[op])
 
     def _is_tail(self, op: int, source: int) -> bool:
-        """Whether a contraction can sum over a map slice by slice;
-        what is read in flight comes from outside, element by element.
+        """Whether a contraction can sum over a map slice by slice.
+
+        What is read in flight must come from outside, element by element.
         """
         flow, slices = self.flow, self.slices
         if not self._is_plain(op) or not slices.facts[op].streamed:
@@ -204,7 +205,7 @@ class Gates:
         return direct and operand.reads is same_row(flow.heights[op])
 
     def _only_reader(self, m: int) -> int:
-        """The operator that reads a map, if it is one, and the map is no result of the network; else -1."""
+        """The only reader of a map that is no output of the network; else -1."""
         readers = self.flow.readers[m]
         return (
             readers.bit_length() - 1
@@ -213,8 +214,9 @@ class Gates:
         )
 
     def _ahead(self, m: int) -> tuple[tuple[int, ...], bool]:
-        """Operators that make a map, as far back as they work channel by channel;
-        whether the first reads all channels.
+        """(operators that make a map, whether the first reads all channels).
+
+        As far back as they work channel by channel.
         """
         channelwise: list[int] = []
         for op in self._back(m):
@@ -231,7 +233,7 @@ class Gates:
         return tuple(reversed(channelwise)), False
 
     def _back(self, m: int) -> Iterator[int]:
-        """The producer of a map, and so on back, as long as each reads one map that nothing else reads."""
+        """The producer of a map, and so on back, as long as each reads one map without other readers."""
         flow = self.flow
         while (op := flow.producer[m]) >= 0 and self._is_plain(op):
             yield op
@@ -245,8 +247,9 @@ class Gates:
             (m,) = inside
 
     def _is_head(self, op: int) -> bool:
-        """Whether a contraction makes slices of what it reads whole;
-        what is read in flight comes from outside, element by element.
+        """Whether a contraction makes slices of channels from a whole operand.
+
+        What is read in flight must come from outside, element by element.
         """
         own, *others = self.flow.operands[op]
         several = self.flow.maps[own.map].rows > 1 and bool(self.slices.facts[op].streamed)

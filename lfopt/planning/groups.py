@@ -1,10 +1,8 @@
-"""What groups of one dataflow move and hold in whatever mode and on whatever buffer: bytes by class, weights,
-parameters, rings.
+"""Figures of groups in any mode and buffer: DRAM bytes by class, weights, parameters, rings.
 
 F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once  +
-                                                                      parameters once
-F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; other modes have needs of their
-                                                              own)
+         parameters once
+F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; other modes have their own needs)
 
 Where weights have a buffer of their own, F_beta is without them, and they must fit that buffer
 (`Hardware.buffer_need`).
@@ -38,8 +36,9 @@ def may_fly(flight: Call, hardware: Hardware) -> bool:
 
 
 def is_table(flight: Call, hardware: Hardware) -> bool:
-    """Whether everything behind an operator is a function of the byte that it makes: one table, which a chip
-    that has tables looks up at no cost.
+    """Whether all that follows an operator is a function of the byte that it makes: one table.
+
+    A chip that has tables looks it up at no cost.
     """
     return may_fly(flight, hardware) and len(stages(flight)) == 1
 
@@ -48,8 +47,8 @@ class _Read(NamedTuple):
     """A map that an operator reads, as `grow` asks for it."""
 
     bytes: int  # in DRAM
-    readers: int  # all of them, as a mask
-    maker: int  # the bit of the operator that makes it; 0: it comes from outside the network
+    readers: int  # mask of all of them
+    maker: int  # the bit of its producer; 0: it comes from outside the network
     is_output: bool
 
 
@@ -70,7 +69,7 @@ class Groups:
         self.follows = followed(dataflow)
         self.map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
-        # per operator: bytes of what it keeps while it runs through its operand
+        # per operator: buffer bytes of the partial results of a running reduction
         self.sums = [0] * len(dataflow)
         for i in bits(self.lines.running):
             self.sums[i] = hardware.sums_bytes(self.row_bytes[dataflow.results[i][0]])
@@ -111,8 +110,9 @@ class Groups:
         return settled(self.dataflow)
 
     def most_macs(self, mask: int, allowed: float) -> float:
-        """Multiply-accumulates that a group may do:
-        `allowed` times those of its operators, but for those that have copies, and these.
+        """Multiply-accumulates that a group may do: `allowed` times those of its operators.
+
+        Operators that have copies, and the copies, may do their own alone.
         """
         macs = self.dataflow.macs
         return sum(macs[i] for i in bits(mask)) + (allowed - 1) * sum(
@@ -125,8 +125,9 @@ class Groups:
         return _Read(self.map_bytes[m], flow.readers[m], 1 << maker if maker >= 0 else 0, flow.is_output[m])
 
     def _own_dram(self, op: int) -> int:
-        """DRAM bytes that an operator brings to a group that does not read its results yet,
-        operands and shared weights apart.
+        """DRAM bytes that an operator adds to a group that does not read its results yet.
+
+        Operands and shared weights apart.
         """
         flow = self.dataflow
         written_bytes = sum(
@@ -135,8 +136,9 @@ class Groups:
         return written_bytes + self.own[op][0] + self.parameters[op]
 
     def parameters_of(self, op: int) -> list[tuple[str, int]]:
-        """(operator, bytes) of the parameters of an operator and of what follows it in flight,
-        where there are any.
+        """(operator, bytes) of the parameters of an operator and of what follows it in flight.
+
+        Empty on a chip without a store for them.
         """
         if not self.hardware.parameter_store_bytes:
             return []
@@ -166,13 +168,14 @@ class Groups:
         return read, written, self.weight_bytes(mask)[0], self.parameter_bytes(mask)
 
     def parameter_bytes(self, mask: int) -> int:
-        """DRAM bytes of the parameters of the group's operators;
+        """DRAM bytes of the parameters of the group's operators.
+
         0 on a chip where they come with the commands.
         """
         return sum([self.parameters[i] for i in bits(mask)]) if self.hardware.parameter_store_bytes else 0
 
     def shareable_bytes(self, mask: int) -> int:
-        """Of those bytes: what other flights of the same operators might save, as far as bounds know."""
+        """Parameter bytes that other flights of the same operators might save, as far as bounds know."""
         calls = [
             replace(part, then=()) if part.then else part
             for i in bits(mask)
@@ -188,7 +191,7 @@ class Groups:
     def parameters_fit(self, mask: int) -> bool:
         """Whether the store for parameters holds those of the group; of one operator it does.
 
-        What is too much for it stays so, however it grows.
+        Parameters that exceed it do so however the group grows.
         """
         return mask & (mask - 1) == 0 or self.parameters_at_once(mask)
 
@@ -201,8 +204,9 @@ class Groups:
         return sum([self.tables[i] for i in bits(mask)]) if self.hardware.parameter_tables else 0
 
     def weight_bytes(self, mask: int) -> tuple[int, int]:
-        """(DRAM bytes, buffer bytes) of the group's weights and biases;
-        one read by several of its operators counts once.
+        """(DRAM bytes, buffer bytes) of the group's weights and biases.
+
+        One read by several of its operators counts once.
         """
         dram = held = 0
         for i in bits(mask):
@@ -217,9 +221,7 @@ class Groups:
         return dram, held
 
     def line_need(self, mask: int, band_rows: int = 1) -> int:
-        """F_beta: what the group takes on chip when it runs in line-buffer depth-first order,
-        in bands of so many rows.
-        """
+        """F_beta in bytes in line-buffer depth-first order, in bands of `band_rows` rows."""
         need = self._needs.get(mask) if band_rows == 1 else None
         if need is None:
             need = self.hardware.buffer_need(self._ring_bytes(mask, band_rows), self.weight_bytes(mask)[1])
@@ -228,24 +230,25 @@ class Groups:
         return need
 
     def line_bytes(self, mask: int) -> int:
-        """Bytes of buffer that it takes so, rows computed one at a time,
-        whether or not a weight buffer holds its weights.
+        """Buffer bytes in line-buffer depth-first order, rows computed one at a time.
+
+        Its weights are left out where a weight buffer holds them.
         """
         return self._ring_bytes(mask, 1) + (
             0 if self.hardware.weight_buffer_bytes else self.weight_bytes(mask)[1]
         )
 
     def _ring_bytes(self, mask: int, band_rows: int) -> int:
-        """Maps and sums."""
+        """Buffer bytes of maps and sums."""
         rings, row_bytes = self.line_buffers.ring_rows(mask, band_rows), self.row_bytes
         return sum([rows * row_bytes[m] for m, rows in rings.items()]) + self._sums(mask)
 
     def _sums(self, mask: int) -> int:
-        """Of reductions that run."""
+        """Buffer bytes of running reductions."""
         return sum([self.sums[i] for i in bits(mask & self.lines.running)])
 
     def line_fits(self, mask: int, band_rows: int, beta: int) -> bool:
-        """Whether that is less than beta.
+        """Whether `line_need` is less than `beta` bytes.
 
         Rings only grow as a group runs: as a rule, the first band says it of bands that are too high.
         """
@@ -263,8 +266,9 @@ class Groups:
         )
 
     def _end(self, mask: int) -> tuple[int, int, int]:
-        """(bytes beside rings, rows of the highest maps that nothing in the group reads, bytes of a row of
-        all of these): a band of them is held.
+        """(bytes beside rings, rows, bytes of a row) of the highest maps without readers in the group.
+
+        A band of them is held. Bytes of a row are those of all of them together.
         """
         flow = self.dataflow
         last_maps = [
@@ -285,8 +289,9 @@ class Groups:
     # -- growing ---------------------------------------------------------------------------------------------
 
     def grow(self, mask: int, dram: int, op: int) -> int:
-        """F_D, every tensor once, of the group with an operator added whose index is above all others in it;
-        `dram` is that of the group.
+        """F_D in bytes, every tensor once, of the group and `op`, whose index is above all others in it.
+
+        `dram`: that of the group without it.
         """
         outside = ~(mask | 1 << op)
         for size, readers, maker, is_output in self._reads[op]:

@@ -1,5 +1,4 @@
-"""Channels that an operator moves as they are, and the copies of lanes that do it: Concat, Split, Slice and
-Gather along channels.
+"""Channels moved unchanged, and the lane copies that do it: Concat, Split, Slice, Gather along channels.
 
 A word on chip has a byte for each of `lanes` channels, those of one block. What begins at a channel that no
 block begins with is copied from lane to lane; a copy has one pattern for all blocks that it makes.
@@ -21,12 +20,14 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import slice_steps
 
 MOVES = frozenset({"Concat", "Split", "Slice", "Gather"})
-MOST_STEP = 16  # between channels of a run
+MOST_STEP = 16  # channels from one of a run to the next
 
 
 class ChannelRun(NamedTuple):
-    """Channels written + k * written_step of a result are channels read + k * read_step of an operand,
-    for k below `size`.
+    """Evenly spaced channels of a result that come from evenly spaced channels of an operand.
+
+    Channels written + k * written_step of a result are channels read + k * read_step of an operand, for k
+    below `size`.
     """
 
     operand: int
@@ -38,8 +39,9 @@ class ChannelRun(NamedTuple):
 
 
 class LaneCopy(NamedTuple):
-    """Blocks of a result that get lanes of blocks of an operand, all the same lanes: o_lane + k * o_step from
-    a_lane + k * a_step, k below `size`.
+    """Blocks of a result that get lanes of blocks of an operand, all the same lanes.
+
+    Lane o_lane + k * o_step from lane a_lane + k * a_step, for k below `size`.
     """
 
     operand: int
@@ -55,14 +57,15 @@ class LaneCopy(NamedTuple):
 
     @property
     def next_block(self) -> LaneCopy:
-        """The same of the block behind."""
+        """The same copy, one block further."""
         return self._replace(
             to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1
         )
 
 
 def channel_runs(call: Call, result: int = 0) -> tuple[ChannelRun, ...] | None:
-    """Where the channels of one of an operator's results come from;
+    """Sources of the channels of one of an operator's results.
+
     None if it does more than move channels of maps [1, c, h, w] or [1, c].
     """
     return _channel_runs(call)[result]
@@ -123,7 +126,7 @@ def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
 
 
 def _affine(read: np.ndarray) -> Iterator[ChannelRun]:
-    """As few runs as one step for all of them allows; else those that lie side by side."""
+    """As few runs as one step for all of them allows; else those of neighbours. `read`: (channels,) int64."""
     for step in range(1, min(MOST_STEP, len(read)) + 1):
         parts = [read[phase::step] for phase in range(step)]
         steps = [part[1] - part[0] if len(part) > 1 else 1 for part in parts]

@@ -11,8 +11,8 @@ depends on nothing else. So rows(t) is a function of the operators between s and
 many rows m computes; regions recur in thousands of groups, and repeated blocks of a network have equal
 regions. Each distinct one is simulated once.
 
-A group may also run in bands of several rows: so many rows of a sink come next, and whatever an operator is
-asked for it makes in one step, once all that these rows need is there. All rows of a step are alive at once.
+A group may also run in bands of several rows: a band of a sink comes next, and an operator makes all rows
+that it is asked for in one step, once all that they need is there. All rows of a step are alive at once.
 Few groups are asked about bands, and bands are few: those are simulated whole.
 """
 
@@ -26,7 +26,7 @@ from lfopt.ops import Dataflow, RowReads, bits
 from lfopt.planning.lines import Lines
 
 ROOT = -1  # virtual post-dominator of all sinks
-KEPT = 1 << 14  # regions that are remembered, of whatever networks
+KEPT = 1 << 14  # regions that are remembered, of all networks
 
 
 @dataclass(eq=False)
@@ -101,15 +101,17 @@ class LineBuffers:
         return rings
 
     def ring_rows_within(self, mask: int, band_rows: int, fit: Callable[[dict[int, int]], bool]) -> bool:
-        """Whether the rings of a group that runs in bands of several rows fit, by a rule that they meet no
-        longer once they have grown too large.
+        """Whether the rings of a group in bands of several rows fit.
+
+        `fit`: a rule that rings meet no longer once they have grown too large.
         """
         known = self._by_bands.get((mask, band_rows))
         return all(map(fit, self._in_bands(mask, band_rows) if known is None else (known,)))
 
     def _in_bands(self, mask: int, band_rows: int) -> Iterator[dict[int, int]]:
-        """After each band, the rings so far of a group that runs in bands of several rows. Rows of external
-        maps come one after the other, also within a load.
+        """After each band of several rows, the rings so far, in rows by map.
+
+        Rows of external maps come one after the other, also within a load.
         """
         flow, lines = self.dataflow, self.lines
         members = list(bits(mask))
@@ -266,8 +268,9 @@ class LineBuffers:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """What happens between a source (node 0) and the nodes that drive it (one post-dominator, or sinks in
-    topological order).
+    """The operators between a source (node 0) and the nodes that drive it.
+
+    Drivers are one post-dominator, or sinks in topological order.
     """
 
     # per node from 1 on: (node read, reads), in input order

@@ -1,6 +1,4 @@
-"""How many steps a plan may have, and how long they may take to make:
-a group beyond either is planned without steps.
-"""
+"""Limits on the steps of a plan and the time to make them; a group beyond is planned without steps."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ class Unwritten(Exception):
 
 
 class Limit:
-    """What the schedules of one plan's groups are held to.
+    """Limits for the schedules of one plan's groups. Its methods raise Unwritten beyond them.
 
     `stop` is asked again and again, and says whether the time is over.
 
@@ -55,14 +53,14 @@ class Limit:
         return self._most - self._left
 
     def expect(self, steps: int) -> None:
-        """At least so many steps come next. Raises Unwritten."""
+        """At least `steps` steps come next. Raises Unwritten."""
         if why := self.over:
             raise Unwritten(why)
         if steps > self._left:
             raise Unwritten(f"{UNWRITTEN}: a plan has at most {self._most:,} steps before they are folded")
 
     def spend(self, steps: int) -> None:
-        """So many steps were made. Raises Unwritten."""
+        """`steps` steps were made. Raises Unwritten."""
         self.expect(steps)
         self._left -= steps
 

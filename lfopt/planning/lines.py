@@ -1,7 +1,7 @@
-"""Operators as rows pass through rings: how far each advances, and which rows it reads for that.
+"""Operators as rows pass through rings: their iterations, and the rows that each one reads.
 
-An operator advances row by row of its results; a reduction that runs (`Dataflow.running`) row by row of its
-operand, which it then need not hold: it keeps partial results, and whoever reads its one row waits for the
+An operator advances row by row of its results; a running reduction (`Dataflow.running`) row by row of its
+operand, which it then need not hold: it keeps partial results, and the readers of its one row wait for the
 last of them.
 """
 
@@ -25,11 +25,11 @@ class Lines:
     running: int  # mask of the reductions that run
     iterations: tuple[int, ...]  # per operator, as it computes everything
     operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
-    least: tuple[int, ...]  # per operator: iterations in whatever group
+    least: tuple[int, ...]  # per operator: iterations in any group
 
     @classmethod
     def of(cls, flow: Dataflow) -> Lines:
-        """With the reductions that run."""
+        """Iterations and reads with the reductions that run."""
         if not flow.running:
             return cls.plain(flow)
         iterations = tuple(
@@ -64,7 +64,7 @@ class Lines:
         return cls(flow.running, iterations, tuple(operands), tuple(least))
 
     def reads(self, flow: Dataflow, op: int, k: int, inside: Container[int]) -> RowReads:
-        """Rows that an operator reads of its k-th map; `made`: the maps that its group makes.
+        """Rows that an operator reads of its k-th map; `inside`: the maps that its group makes.
 
         Other maps are there as soon as they are loaded.
         """
@@ -75,11 +75,11 @@ class Lines:
 
     @classmethod
     def plain(cls, flow: Dataflow) -> Lines:
-        """Without."""
+        """Iterations and reads without running reductions."""
         return cls(0, flow.heights, flow.operands, flow.least_rows)
 
 
 @cache
 def _waiting(reads: RowReads, iterations: int) -> RowReads:
-    """The same reads of a map of one row that exists after so many iterations."""
+    """The same reads of a map of one row that exists after `iterations` iterations."""
     return replace(reads, need=tuple(iterations if need else 0 for need in reads.need))

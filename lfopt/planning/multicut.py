@@ -1,5 +1,4 @@
-"""The linear program of what stretches force: which maps are cut, how often each is loaded, and what
-operators load again.
+"""The linear program of what stretches force: maps that are cut, how often each is loaded, re-reads.
 
 In a plan, a map that is read outside the group of its producer is written, and loaded by each group that
 reads it there. Let w(m, r) = 1 if r is the first reader of map m in such a group. Which readers that load may
@@ -38,10 +37,10 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.stretches import Stretches, between
 
 ROUNDS = 12  # programs solved
-# entries of a program that takes half a second: the last rounds, which prove little more, are left out
+# entries of a program that takes half a second: larger last rounds prove little more and are left out
 LARGE = 50_000
-LITTLE = 1e-3  # of the bytes proven
-VIOLATED = 1e-6  # what a path must lack of 1 to be added
+LITTLE = 1e-3  # fraction of the bytes proven: a gain that is not worth another round
+VIOLATED = 1e-6  # a path is added if it lacks more than that of 1
 
 MapLoad = tuple[int, int]  # a map, and a mask of the readers that it may serve
 
@@ -58,7 +57,7 @@ class CutCosts(NamedTuple):
 def served(
     flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], m: int
 ) -> tuple[int, ...]:
-    """Of a map; none that is within another."""
+    """Masks of the readers of a map that one load may serve; none contains another."""
     readers, masks = [*bits(flow.readers[m])], list[int]()
     for k, first in enumerate(readers):
         together = (
@@ -80,10 +79,9 @@ class _Path(NamedTuple):
 
 
 def unavoidable(flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> list[int]:
-    """Per operator: bytes beyond the compulsory ones that the stretches which begin with it prove; together,
-    what a plan moves at the least.
+    """Per operator: bytes beyond the compulsory ones that the stretches which begin with it prove.
 
-    `maps`: what each costs.
+    Their sum is the least that any plan moves beyond those. `maps`: what each costs.
     """
     return _Program(flow, stretches, maps).proven()
 
@@ -138,8 +136,9 @@ class _Program:
         return proven
 
     def _violated(self, first: int) -> _Path | None:
-        """Of the stretches that begin with an operator, and their shortest paths:
-        the one that lacks the most of 1, if any does.
+        """The shortest path that lacks the most of 1, of the stretches that begin with an operator.
+
+        None if all reach 1.
         """
         begun, inside, cuts, flow = self.stretches[first], self.within[first], self.cuts, self.flow
         if not inside:
@@ -186,7 +185,7 @@ class _Program:
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
 
         paths, maps = self.paths, self.maps
-        # shares; the maps of several, for what is written; ~k of operators
+        # columns of: w of a load, by (map, readers); the write of a map with several loads; x(k), by ~k
         columns = dict[MapLoad | int, int]()
         costs, entries, limits = list[float](), list[tuple[int, int, float]](), [-1.0] * len(paths)
 
@@ -196,7 +195,7 @@ class _Program:
                 costs.append(cost)
             return columns[of]
 
-        # of x, so that no entry is tiny
+        # bytes in a unit of x, so that no entry is tiny
         unit = max((path.extra for path in paths if path.operators), default=1)
         for row, path in enumerate(paths):
             for m, mask in path.loads:

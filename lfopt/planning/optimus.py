@@ -1,5 +1,4 @@
-"""The buffer model of Optimus as it stands (`buffer_model: paper`): which groups are valid, and how often
-their weights are loaded.
+"""The buffer model of Optimus as it stands (`buffer_model: paper`): validity of groups, weight passes.
 
 Everything is in elements; channels C_l, rows H_l and columns W_l are those of each layer's output. A *layer
 with weights* is a convolution (not a depthwise one), Gemm or MatMul by a constant. All others are *local*:
@@ -50,7 +49,7 @@ UNLIMITED = 1 << 40  # bytes
 
 @dataclass(frozen=True, slots=True)
 class OptimusFigures:
-    """What the model says of a group on a given buffer. Elements."""
+    """Figures of the model for a group on a given buffer, in elements."""
 
     least: int  # minF
     line: int  # addLine
@@ -60,7 +59,7 @@ class OptimusFigures:
 
 
 class Layer(NamedTuple):
-    """What the model sees of an operator."""
+    """An operator as the model sees it."""
 
     weighted: bool
     windows: dict[int, tuple[int, int]]  # per map that it reads row by row: (kernel with dilation, stride)
@@ -107,19 +106,20 @@ class Optimus:
         return sum({w.name: w.elements for i in bits(mask) for w in flow.weights[i]}.values())
 
     def needs(self, mask: int) -> tuple[tuple[int, int, bool], ...]:
-        """(minF, addLine, whether first layers are full) of both starts;
-        empty if the group is not of this kind, whatever the buffer.
+        """(minF, addLine, whether first layers are full) of both starts, in elements.
+
+        Empty if the model does not cover the group, whatever the buffer.
         """
         if mask not in self._needs:
             self._needs[mask] = self._both(mask)
         return self._needs[mask]
 
     def floor(self, mask: int) -> int:
-        """Lower bound on minF, of the group and every group that it is grown into by operators of higher
-        index; NEVER if none is valid.
+        """Lower bound on minF in elements; NEVER if no such group is valid.
 
-        Full or not is decided by what comes before. Every term only grows as consumers join: last layers make
-        at least one row in any group.
+        Of the group and every group that it is grown into by operators of higher index: full or not is
+        decided by what comes before, and every term only grows as consumers join. Last layers make at least
+        one row in any group.
         """
         least = self._floors.get(mask)
         if least is None:
@@ -149,8 +149,9 @@ class Optimus:
         )
 
     def _members(self, mask: int) -> dict[int, Layer] | None:
-        """Layers by operator, consumers last; None if an operator cannot be fused so,
-        whatever joins the group after it.
+        """Layers by operator, consumers last.
+
+        None if an operator cannot be fused so, whatever joins the group after it.
         """
         flow = self.dataflow
         members: dict[int, Layer] = {}
@@ -167,7 +168,7 @@ class Optimus:
         return producer >= 0 and bool(mask >> producer & 1)
 
     def _ends(self, mask: int) -> list[int]:
-        """The last layers: those that nothing in the group reads."""
+        """The last layers: those without readers in the group."""
         return [i for i in bits(mask) if not self.dataflow.succs[i] & mask]
 
     def _consumers(self, i: int, mask: int, members: dict[int, Layer]) -> list[tuple[int, int, int]]:
@@ -223,7 +224,7 @@ class Optimus:
     def _elements(
         self, mask: int, members: dict[int, Layer], full: dict[int, bool], rows: dict[int, int]
     ) -> int:
-        """Elements on chip with so many rows of each layer."""
+        """Elements on chip with these `rows` of each layer."""
         flow = self.dataflow
         total = 0
         inputs: dict[int, int] = {}
@@ -278,8 +279,9 @@ def _layer(flow: Dataflow, op: int) -> Layer | None:
 
 
 def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, int] | None:
-    """(kernel with dilation, stride) along rows; the whole height if all rows make one;
-    None if rows are read otherwise.
+    """(kernel with dilation, stride) along rows; None if rows are read otherwise.
+
+    The whole height for both if one row is made of all rows.
     """
     call, height = flow.calls[op], flow.heights[op]
     if reads is same_row(height):
@@ -320,7 +322,7 @@ class OptimusCosts:
             parameter_tables=0,
         )
         self._once = GroupCosts(dataflow, roomy, Traffic.ONCE, epilogue=False)
-        # S
+        # S, elements
         self._elements = (
             hardware.buffer_bytes // hardware.element_bytes if buffer_elements is None else buffer_elements
         )
@@ -328,7 +330,7 @@ class OptimusCosts:
 
     @property
     def simpler(self) -> None:
-        """There is none."""
+        """None: there is no simpler model."""
 
     def evaluate(self, mask: int) -> Cost | DoesNotFit:
         """Cost of the group, or why it may not run."""
@@ -363,12 +365,13 @@ class OptimusCosts:
         return cost if isinstance(cost, Cost) else None
 
     def at_least(self, _mask: int) -> int:
-        """Nothing: a price is worked out at once."""
+        """0: a price is worked out at once, without a bound before."""
         return 0
 
     def grow(self, mask: int, _floor: int | None, dram: int, op: int) -> tuple[int, int]:
-        """Add an operator whose index is above all others:
-        (lower bound on minF from now on, DRAM bytes if every tensor moves once).
+        """(lower bound on minF in elements, DRAM bytes with every tensor once) with `op` added.
+
+        Its index is above all others in the group.
         """
         return self.model.floor(mask | 1 << op), self._once.groups.grow(mask, dram, op)
 
@@ -386,7 +389,7 @@ class OptimusCosts:
 
     @property
     def least_bytes(self) -> int:
-        """What no scheme can avoid: every weight, graph input and graph output once."""
+        """Lower bound on DRAM bytes: every weight, graph input and graph output once."""
         return self._once.least_bytes
 
     @property

@@ -1,6 +1,4 @@
-"""The parts of a plan: every group with its mode, buffer, bytes by class, places and steps;
-where everything lies in DRAM; totals.
-"""
+"""The parts of a plan: groups with mode, buffer, bytes by class and steps; the DRAM map; totals."""
 
 from __future__ import annotations
 
@@ -67,8 +65,7 @@ def outline(
     bands: band_rows.Propose | None = None,
     late: Callable[[], bool] = lambda: False,
 ) -> tuple[Outline, ...] | DoesNotFit:
-    """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may
-    not run.
+    """Mode, buffer and bytes of the groups of a legal scheme, in order; or the first that may not run.
 
     `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is
     taken, else rows are computed one at a time. `late`: whether there is no time left to choose between
@@ -93,9 +90,8 @@ def outline(
 def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
     """The groups with their places and steps; those beyond the limit say so, and have none.
 
-    Those that move little come first: most are done then.
-
-    Of groups of one structure, the first one's steps are made: the others take no time.
+    Those that move little come first: most are done then. Of groups of one structure, the first one's steps
+    are made: the others take no time.
     """
     layout, planned, known = (
         BufferLayout(costs.dataflow, costs.hardware),
@@ -225,9 +221,9 @@ def _outputs(flow: Dataflow, group: int) -> tuple[str, ...]:
 def memory_map(
     costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mapping[str, int] = NOWHERE
 ) -> tuple[DramTensor, ...]:
-    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group
-    stores or spills, one after the other.
+    """The plan's tensors in DRAM, with addresses in bytes.
 
+    Graph inputs, weights, parameters, then every map that a group stores or spills, one after the other.
     `level_2`: maps that lie in the second level instead, and their addresses there.
     """
     flow, hardware = costs.dataflow, costs.hardware
@@ -269,13 +265,14 @@ def memory_map(
 
 
 def total_dram(groups: tuple[PlannedGroup, ...], *, counted: bool = True) -> DramBytes:
-    """Sum over the groups that count; or over those that do not, which traffic `paper` leaves out."""
+    """DRAM bytes of the groups that count; or of those that traffic `paper` leaves out."""
     return sum((group.dram for group in groups if MODES[group.mode].counted == counted), DramBytes())
 
 
 def dram_at_port(groups: Sequence[PlannedGroup]) -> DramBytes:
-    """As `total_dram`, as a memory port sees it, which knows no spills:
-    outputs when they go, inputs when they come back.
+    """As `total_dram`, as counted at a memory port, which knows no spills.
+
+    There they are outputs when stored, inputs when loaded.
     """
     return sum(
         (dram_bytes(g.steps, at_port=True) if g.spilled else g.dram for g in groups if MODES[g.mode].counted),

@@ -1,7 +1,7 @@
-"""Where multipliers and tables of quantised operators lie in their stores beside the buffer.
+"""Addresses of multipliers and tables of quantised operators in their stores beside the buffer.
 
 The cycle model (`simulator.model.parameters`) and the encoder (`codegen.accel`) both go by this: loads wait
-for those who use what they overwrite.
+for the operators that read what they overwrite.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ class ParameterStore:
     """
 
     room: int
-    free: int = 0  # where the next parameters go
+    free: int = 0  # first free unit
 
     def make_room(self, size: int) -> None:
-        """Parameters that are needed together come next, so large in all:
-        where they do not fit behind those before, they begin at the start.
+        """Begin at the start if `size` units do not fit behind the parameters before.
+
+        Called before parameters that are needed together, with their total.
         """
         if self.free + size > self.room:
             self.free = 0
 
     def put(self, size: int) -> Span:
-        """Where the parameters of the next operator lie."""
+        """Start and end of the parameters of the next operator, in units."""
         first, self.free = self.free, self.free + size
         return first, self.free
 
 
 def parameter_space(call: Call) -> Space:
-    """Where the parameters of an operator go: multipliers of its channels, or tables."""
+    """Store of the parameters of an operator: multipliers of its channels, or tables."""
     return Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES

@@ -1,5 +1,4 @@
-"""A line-buffered group cut among workers: each makes some rows of its results, in rings of its own, without
-waiting for the others.
+"""A line-buffered group partitioned among workers, each with rows and rings of its own, without waits.
 
 The order of a worker is that of the whole group, begun at the first row of every map that its rows need; rows
 that two of them need are made twice. What needs all rows of a map (a global pool), or has one row for all
@@ -17,7 +16,7 @@ from lfopt.ir import Again, Compute, Node, Place, Span, Step, fold, unfold, whol
 from lfopt.ops import Dataflow, MapRead, RowReads, bits
 from lfopt.planning.streaming import LONGEST_PERIOD, BufferLayout, StreamedGroup, Walk, row_span, with_rows
 
-NOTHING = (0, 0)
+NOTHING = (0, 0)  # no rows
 RowsOfOperators = Mapping[int, Span]  # per operator
 
 
@@ -180,7 +179,7 @@ class _Partitioner:
         return spans
 
     def _own(self, height: int, worker: int) -> Span:
-        """A worker's part of so many rows: whole bands, if there are enough of them."""
+        """A worker's part of `height` rows: whole bands, if there are enough of them."""
         rows = self.band_rows if -(-height // self.band_rows) >= self.workers else 1
         bands = -(-height // rows)
         first, stop = (rows * (bands * k // self.workers) for k in (worker, worker + 1))
@@ -199,8 +198,9 @@ class _Partitioner:
 
 
 def reach(reads: RowReads, rows: Span) -> Span:
-    """Rows of an operand that these rows of its reader need;
-    if they read none, no rows, before which all must exist.
+    """Rows of an operand that these rows of its reader need.
+
+    If they read none: an empty span, before which all rows must exist.
     """
     first, stop = rows
     if first == stop:

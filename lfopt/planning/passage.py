@@ -1,5 +1,4 @@
-"""Rows that operators make in turn as the last of them makes its result band by band, and the rings that this
-takes.
+"""Rows that operators make in turn, band by band of the last one's result, and the rings they need.
 
 Each operator makes all rows that a band asks of it before the next one runs. Rows stay as long as this band
 or a later one reads them; nothing is made twice.
@@ -18,7 +17,7 @@ class Passage(NamedTuple):
     """How rows pass through operators."""
 
     rows: dict[int, list[Span]]  # per operator and band: rows of its result
-    # per map from outside, and band: rows to load that nothing reads, and then others
+    # per map from outside, and band: rows to load that are not read, and then others
     loads: dict[int, list[tuple[Span, Span]]]
     rest: dict[int, Span]  # per map from outside: rows that are left after the last band
     rings: dict[int, int]  # per map that is read or made: rows held
@@ -27,9 +26,8 @@ class Passage(NamedTuple):
 def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Container[int] = ()) -> Passage:
     """Rows of operators of one result each, in the order in which they run.
 
-    `ends`: rows of the last one's result that exist after each band.
-
-    `whole`: maps that are on chip throughout, and not looked at.
+    `ends`: rows of the last one's result that exist after each band. `whole`: maps that are on chip
+    throughout, and not looked at.
     """
     maker = {flow.results[i][0]: i for i in ops}
     readers: dict[int, list[tuple[int, RowReads]]] = {}  # per map
@@ -75,7 +73,7 @@ def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Cont
 
 
 def bands(rows: int, step: int) -> list[int]:
-    """Where bands of so many rows end.
+    """End rows of bands of `step` rows.
 
     >>> bands(7, 3)
     [3, 6, 7]

@@ -1,6 +1,4 @@
-"""The contractions of a dataflow whose weights any schedule that computes nothing twice must load,
-as `lfopt.ops.phases` bounds them.
-"""
+"""Contractions whose weights any schedule without recomputation must load, for `lfopt.ops.phases`."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from lfopt.ops.phases import MapContraction, keeps_elements, products_of
 
 
 def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[MapContraction]:
-    """Those among some operators (a mask) whose weights nothing else reads,
-    and whose operand has every element of a map once.
+    """Contractions of the mask `counted` that are the only readers of their weights.
+
+    Their operand has every element of a map once.
     """
     readers = Counter(name for weights in flow.weights for name in {w.name for w in weights})
     for i in bits(counted):
@@ -36,7 +35,7 @@ def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[MapContra
 
 
 def _laid_out(flow: Dataflow, m: int) -> int | None:
-    """The map whose elements, each once, a map has; None where that is not known."""
+    """The map whose elements, each once, the map `m` has; None where that is not known."""
     while (producer := flow.producer[m]) >= 0 and (kept := keeps_elements(flow.specs[producer])) is not False:
         if kept is None or not flow.operands[producer]:  # nothing is known, or it has constants alone
             return None

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lfopt.ir import Loop, Node, Place, Transfer
 
+# suffixes of places behind the name of a tensor
 BEHIND = (
     " in blocks",
     " beside",
@@ -15,15 +16,13 @@ BEHIND = (
     " as keys",
     " as values",
     " as scores",
-)  # what places are called beside the name of a tensor
+)
 
 
 def renamed(
     places: Sequence[Place], nodes: Sequence[Node], names: Mapping[str, str], tensors: Container[str]
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]] | None:
-    """The same with other names of operators and tensors.
-
-    None where a place's name does not tell what it is called after.
+    """Places and steps with other names of operators and tensors; None if a place's name is unknown.
 
     `names`: new ones by old ones; `tensors`: names that only places of those tensors may have.
     """
@@ -36,8 +35,9 @@ def renamed(
 
 
 def _called(name: str, names: Mapping[str, str], tensors: Container[str]) -> str | None:
-    """The new name of a place: of a tensor, of sums of an operator, of something beside a tensor, or its
-    own.
+    """The new name of a place, by what it is called after; None where that is unknown.
+
+    A tensor, sums of an operator, something beside a tensor, or itself.
     """
     if name in names:
         return names[name]

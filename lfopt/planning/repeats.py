@@ -1,5 +1,4 @@
-"""How often multiply-accumulates may be repeated inside groups: what a plan is allowed, less what its copies
-take.
+"""Recomputation inside groups: the multiply-accumulates that a plan allows, less what its copies take.
 
 An operator that has a copy, and the copy, do no more than their own. All others share what is left, each
 group in proportion to their own in it:
@@ -19,8 +18,9 @@ from lfopt.ops import Dataflow, bits
 
 
 def computed_again(graph: Graph) -> dict[str, str]:
-    """Operators that compute what one before them computes, by name, and which that is:
-    of the same kind, from the same tensors.
+    """Operators that repeat an earlier one, by name: the name of that one.
+
+    They are of the same kind, on the same tensors.
     """
     first: dict[object, str] = {}
     same: dict[str, str] = {}  # tensor -> the one of the same values that was made first

@@ -1,4 +1,4 @@
-"""A group that runs operator by operator with its maps whole on chip: what it takes, and its schedule.
+"""Buffer and schedule of a group that runs operator by operator with its maps whole on chip.
 
 Every map stays on chip from the step that makes or loads it to the last operator of the group that reads it;
 nothing is computed in place. Weights pass once, block by block, through a place of two slots, so that a block
@@ -26,17 +26,17 @@ from lfopt.planning.compatibility import parts
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import BufferLayout
 
-SLOTS = 2  # of the place that weights pass through
-# constants of one operator that others read too, for which its least weight block is worked out
+SLOTS = 2  # blocks in the place that weights pass through
+# constants of one operator that others read too: with more of them, its least weight block counts as 0
 MOST_SHARED = 6
 
 
 class Peak(NamedTuple):
-    """What bounds the buffer of a group from below, however it grows by operators of higher index."""
+    """Lower bound on the buffer of a group, however it grows by operators of higher index."""
 
     # (operator, bytes on chip while it runs) of those that no later operator reaches: bytes fall
     steps: tuple[tuple[int, int], ...] = ()
-    slice_bytes: int = 0  # the place that weights pass through
+    slice_bytes: int = 0  # of the place that weights pass through
 
     @property
     def bytes(self) -> int:
@@ -49,7 +49,7 @@ class Resident:
 
     Nothing depends on the size of the buffer.
 
-    Blocks of weights are `width` output channels wide: by default as narrow as the chip can, `channel_align`.
+    Blocks of weights are `width` output channels wide: by default `channel_align`, the narrowest on chip.
     """
 
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
@@ -70,12 +70,12 @@ class Resident:
         }
         self._pinned = [frozenset(_uncut(dataflow, i, names)) for i, names in enumerate(self._constants)]
         shareable = {name for name, readers in self._readers.items() if readers & (readers - 1)}
-        # what others read too
+        # per operator: constants that others read too
         self._shareable = [tuple(name for name in names if name in shareable) for names in self._constants]
         self._with_shareable = sum(1 << i for i, names in enumerate(self._shareable) if names)
         self._passing = [self._least_slice(i) for i in range(len(dataflow))]
-        self._slice = [hardware.buffer_need(0, size) for size in self._passing]  # bytes of buffer
-        # bytes of buffer
+        # buffer bytes: of the place that weights of each operator pass through, of each constant whole
+        self._slice = [hardware.buffer_need(0, size) for size in self._passing]
         self._whole = {name: hardware.buffer_need(0, size) for name, size in self._sizes.items()}
         self._touched = [self._bytes_touched(i) for i in range(len(dataflow))]
         self._operands = [tuple(dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
@@ -90,7 +90,7 @@ class Resident:
     # -- what a group takes ----------------------------------------------------------------------------------
 
     def need(self, mask: int) -> int:
-        """F_beta: the top of the address map, and the place that weights pass through."""
+        """F_beta in bytes: the top of the address map, and the place that weights pass through."""
         size = self._needs.get(mask)
         if size is None:
             ends = self._addresses(self.lives(mask))[1]
@@ -99,13 +99,14 @@ class Resident:
         return size
 
     def weights(self, mask: int) -> int:
-        """Bytes of constants, where they have a buffer of their own:
-        the top of its address map, and the place that weights pass through.
+        """Bytes of constants in a weight buffer of their own.
+
+        The top of its address map, and the place that weights pass through.
         """
         return self._addresses(self.lives(mask))[1].get("weight buffer", 0) + self.slice_bytes(mask)
 
     def _addresses(self, lives: dict[int | str, Life]) -> tuple[dict[int | str, int], dict[Store, int]]:
-        """Where everything lies that is on chip whole, and where that ends in each buffer."""
+        """Addresses in bytes of all that is whole on chip, and the end in each buffer."""
         hardware, addresses, ends = self.layout.hardware, dict[int | str, int](), dict[Store, int]()
         for store in hardware.stores:
             keys = [
@@ -136,7 +137,7 @@ class Resident:
         return lives
 
     def slice_bytes(self, mask: int) -> int:
-        """The place that weights pass through: two of the largest block."""
+        """Bytes of the place that weights pass through: two of the largest block."""
         largest = max((self._passing[i] for i in bits(mask & ~self._with_shareable)), default=0)
         for i in bits(mask & self._with_shareable):
             kept = frozenset(name for name in self._shareable[i] if (self._readers[name] & mask) != 1 << i)
@@ -146,9 +147,7 @@ class Resident:
         return largest
 
     def padding(self, mask: int) -> int:
-        """DRAM bytes by which the blocks of the group's weights, each rounded up,
-        are more than the weights whole.
-        """
+        """DRAM bytes that rounding up each block of weights adds to the group's weights whole."""
         if not self.layout.hardware.pads_constants:
             return 0
         total = 0
@@ -166,12 +165,10 @@ class Resident:
         )
 
     def uses(self, mask: int) -> Iterator[BufferUse]:
-        """The breakdown of F_beta: what is on chip at the operator where most is,
-        and the blocks that pass through.
-        """
+        """The breakdown of F_beta: what is on chip at its peak, and the weight blocks that pass through."""
         flow, lives = self.dataflow, self.lives(mask)
         apart = bool(self.layout.hardware.weight_buffer_bytes)
-        # what takes the buffer
+        # lives in the buffer itself
         counted = [life for key, life in lives.items() if isinstance(key, int) or not apart]
         fullest = max(
             bits(mask), key=lambda i: sum(life.bytes for life in counted if life.first <= i <= life.last)
@@ -234,7 +231,7 @@ class Resident:
         return Peak(tuple(reversed(steps)), max(peak.slice_bytes, self._slice[op]))
 
     def least(self, mask: int) -> int:
-        """The bound of a whole group."""
+        """Lower bound on the buffer bytes of a whole group."""
         peak, done = Peak(), 0
         for i in bits(mask):
             peak = self.grow(done, peak, i)
@@ -242,8 +239,7 @@ class Resident:
         return peak.bytes
 
     def compatible(self, limit: int) -> list[int]:
-        """Per operator: operators that may share a group that takes less than `limit` bytes with it, itself
-        included.
+        """Per operator: operators, itself included, that may share a group below `limit` bytes of buffer.
 
         A group that holds two operators is connected by a path between them; on it the operator that touches
         the most bytes, and the place for the largest weight block, must fit together.
@@ -259,14 +255,15 @@ class Resident:
         return compatible
 
     def _bytes_touched(self, op: int) -> int:
-        """Bytes of buffer that are whole on chip while the operator runs, in whatever group."""
+        """Bytes of buffer that are whole on chip while the operator runs, in any group."""
         flow = self.dataflow
         maps = {*(o.map for o in flow.operands[op]), *flow.results[op]}
         return sum(self._map_bytes[m] for m in maps) + sum(self._whole[name] for name in self._pinned[op])
 
     def _least_slice(self, op: int) -> int:
-        """Bytes of the place that its weights pass through in whatever group:
-        those that others read too may be kept whole instead, or not.
+        """Lower bound in bytes on the place that an operator's weights pass through, in any group.
+
+        Those that others read too may be kept whole instead, or not.
         """
         shareable = self._shareable[op]
         if len(shareable) > MOST_SHARED:
@@ -335,8 +332,9 @@ class Resident:
     def _loads(
         self, op: int, mask: int, lives: dict[int | str, Life], index: dict[int | str, int]
     ) -> Iterator[Transfer]:
-        """External inputs and kept constants that this operator is the first to read,
-        and what it gathers from a constant.
+        """Loads before an operator.
+
+        External inputs and kept constants that it is the first to read, and what it gathers from a constant.
         """
         flow, layout = self.dataflow, self.layout
         for m in self._operands[op]:
@@ -372,8 +370,9 @@ class Resident:
         return iteration
 
     def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
-        """Output channels of the weight blocks of an operator, those that are kept whole left out; None:
-        all channels at once.
+        """Output channels of an operator's weight blocks; None: all channels at once.
+
+        Blocks of constants that are kept whole are left out.
         """
         weight = _cut_weight(self.dataflow, op)
         if weight is None or weight in kept or weight in self._pinned[op]:
@@ -382,7 +381,7 @@ class Resident:
             yield from _channel_spans(self.dataflow, op, self.width)
 
     def _block(self, op: int, kept: frozenset[str], span: Span | None) -> Iterator[tuple[str, Box]]:
-        """What lies in one weight block: (constant, box in its own axes), one after the other."""
+        """(constant, box in its own axes) of one weight block, one after the other."""
         flow = self.dataflow
         for name in self._constants[op]:
             if name not in kept and name not in self._pinned[op]:
@@ -425,9 +424,7 @@ def _folded(
 
 
 def _cut_weight(flow: Dataflow, op: int) -> str | None:
-    """The constant second operand of a contraction, which falls into output channels; None if there is
-    none.
-    """
+    """The constant second operand of a contraction, cut by output channels; None if there is none."""
     call = flow.calls[op]
     if flow.specs[op].tiling is not Tiling.CONTRACT or not call.constant[1] or len(call.shape(1)) < 2:
         return None
@@ -436,8 +433,9 @@ def _cut_weight(flow: Dataflow, op: int) -> str | None:
 
 
 def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
-    """Constants that must be whole on chip while the operator runs,
-    because they do not fall into output channels as its weights do.
+    """Constants that must be whole on chip while the operator runs.
+
+    They do not fall into output channels as its weights do.
     """
     if _cut_weight(flow, op) is None:
         return
@@ -456,7 +454,7 @@ def _channel_axis(flow: Dataflow, op: int) -> int:
 
 
 def _channels(flow: Dataflow, op: int, span: Span) -> Box:
-    """Box of a contraction's result that is some of its output channels."""
+    """Box of some output channels of a contraction's result."""
     return cut(whole(flow.calls[op].result), _channel_axis(flow, op), span)
 
 

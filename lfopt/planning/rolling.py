@@ -1,4 +1,4 @@
-"""Turns that differ only in where they are, as loops that are made of the first two of them."""
+"""Iterations that differ only in where they are, as loops made from the first two of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ UNMET = 1 << 50  # bytes that a group costs for breaking a constraint; no plan m
 
 @dataclass(frozen=True)
 class Rules:
-    """Of one dataflow.
+    """Constraints on the groups of one dataflow, as masks.
 
     Operators that it does not have are of no concern: parts of networks are searched too.
     """
@@ -31,7 +31,7 @@ class Rules:
 
     @classmethod
     def of(cls, flow: Dataflow, constraints: Constraints) -> Rules:
-        """By the names of operators."""
+        """The rules of constraints that name operators."""
         if not constraints:
             return NO_RULES
         where = flow.position
@@ -60,7 +60,7 @@ class Rules:
         return any(0 != group & members != members for members in self.together)
 
     def mode(self, group: int) -> str | None:
-        """In which the group must run; of contradicting ones the first; None: in any."""
+        """The mode in which the group must run, of contradicting ones the first; None: any."""
         return next((self.modes[i] for i in bits(group & self.touched) if i in self.modes), None)
 
     def contradict(self, group: int) -> bool:

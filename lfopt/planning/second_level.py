@@ -1,11 +1,10 @@
-"""Which maps between groups stay in a second level of memory, and where they lie in it: none of their bytes
-goes to DRAM.
+"""Maps between groups that stay in a second level of memory, and their addresses there.
 
-A map may stay that groups store and load, and that is no result of the network: from the group that makes it
-to the last that reads it, it takes its rows, padded as in DRAM. What it spares is every byte that the steps
-move of it, however often it is loaded. Graph inputs, graph outputs and constants are in DRAM and stay there:
-each is moved at least once, and nothing here copies what a group has loaded into the second level for the
-next.
+None of their bytes goes to DRAM. A map may stay that groups store and load, and that is no output of the
+network: from the group that makes it to the last that reads it, it takes its rows, padded as in DRAM. What it
+spares is every byte that the steps move of it, however often it is loaded. Graph inputs, graph outputs and
+constants are in DRAM and stay there: each is moved at least once, and nothing here copies what a group has
+loaded into the second level for the next.
 
 `choose` walks the groups in their order with every set of maps that may be in the second level at once, and
 what each set has spared so far. Where it kept all sets, and has addresses for the maps of the best one, no
@@ -55,7 +54,7 @@ class SecondLevelCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SecondLevelPlan:
-    """What lies in the second level."""
+    """Maps in the second level."""
 
     addresses: Mapping[str, int] = field(default_factory=dict[str, int])  # by map
     choice: L2Choice = "none"
@@ -64,9 +63,7 @@ class SecondLevelPlan:
 def in_levels(
     flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]
 ) -> tuple[tuple[PlannedGroup, ...], SecondLevelPlan]:
-    """Groups with their steps, on a chip with a second level:
-    what stays there, and the groups that move it from there and to it.
-    """
+    """Groups on a chip with a second level, their transfers moved to it, and the maps that stay there."""
     level = choose(candidates(flow, hardware, groups), hardware.l2_bytes)
     return tuple(_moved_to(group, flow, level.addresses) for group in groups), level
 
@@ -101,8 +98,9 @@ def candidates(
 
 
 def choose(offered: Sequence[SecondLevelCandidate], capacity: int) -> SecondLevelPlan:
-    """The maps that stay in so many bytes, and their addresses:
-    those that spare the most, as far as the search went.
+    """The maps that stay in `capacity` bytes, with addresses: those that spare the most DRAM bytes.
+
+    As far as the search went: see the module.
     """
     lines = capacity // DRAM_ALIGN * DRAM_ALIGN  # a map takes whole lines
     kept, complete = _most_spared(offered, lines)
@@ -113,8 +111,9 @@ def choose(offered: Sequence[SecondLevelCandidate], capacity: int) -> SecondLeve
 
 
 def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tuple[list[int], bool]:
-    """The maps that spare the most and never take more than there is, addresses aside;
-    and whether no set was dropped on the way.
+    """(maps that spare the most, whether no set was dropped on the way).
+
+    They never take more than `capacity` bytes at once, addresses aside.
     """
     born, died = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for k, one in enumerate(offered):
@@ -138,7 +137,7 @@ def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tupl
                 if left[0] not in after or after[left[0]][0] < spared:
                     after[left[0]] = left[1]
             states = after
-    ((_, _, best),) = states.values()  # nothing is there any more
+    ((_, _, best),) = states.values()  # no map is left in the last set
     return [k for k in range(len(offered)) if best >> k & 1], complete
 
 
@@ -153,8 +152,10 @@ def _placed(kept: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, in
 def _fewer(
     kept: Sequence[SecondLevelCandidate], offered: Sequence[SecondLevelCandidate], capacity: int
 ) -> dict[str, int]:
-    """Maps that have addresses: those kept, the least dense given up until the rest fits;
-    then whatever else fits, the densest first.
+    """Addresses of as many maps as fit, by density.
+
+    Of those kept, the least dense are given up until the rest fits; then others that fit join, the densest
+    first.
     """
     rest = sorted(kept, key=lambda one: one.density)
     while (placed := _placed(rest, capacity)) is None:

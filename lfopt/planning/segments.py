@@ -1,5 +1,4 @@
-"""Groups that run slice by slice: a contraction makes slices of channels, operators follow on the slice,
-another contraction sums over the slices.
+"""Segments: groups that run slice by slice of channels, which one contraction makes and another sums over.
 
 A *segment* is such a group. Its *heads* are contractions that read one map with all its channels and make
 equally many channels: one as a rule, two in a gated layer such as (silu(x U) * (x V)) W, none where it begins
@@ -26,13 +25,13 @@ from lfopt.planning.lines import Lines
 from lfopt.planning.sliced_rows import Access, Reading
 from lfopt.planning.slices import SliceSizes, Streamed
 
-SLOTS = 2  # of the place that weight blocks pass through
+SLOTS = 2  # blocks in the place that weights pass through
 
 Held = dict[tuple[int, Access], int]  # per map on chip: rows
 
 
 class Role(NamedTuple):
-    """What an operator may be in whatever segment."""
+    """Positions that an operator may take in any segment."""
 
     contracts: bool  # it may be the head
     sums: bool  # it may be the tail
@@ -41,19 +40,19 @@ class Role(NamedTuple):
     by_row: bool  # it needs the same row of its operands and all channels of it, and may be the prologue
     local: frozenset[int]  # inputs of which a slice of the result needs just the same channels
     channels: int  # of its result
-    least: dict[int, int]  # per map that it reads: rows that are on chip at once in whatever group
-    computes: bool  # whether it computes a row in whatever group
+    least: dict[int, int]  # per map that it reads: rows that are on chip at once in any group
+    computes: bool  # whether it computes a row in any group
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A group that runs slice by slice, and what it takes at the least.
+    """A group that runs slice by slice, with the least that it takes.
 
     It only grows as operators of higher index join.
     """
 
-    head: int = -1  # the first one
-    tail: int = -1
+    head: int = -1  # the first one; -1: none
+    tail: int = -1  # -1: none
     mean: int = -1  # the reduction that it ends with
     channels: int = 0  # in all slices together
     source: int = -1  # the map that the heads read
@@ -62,7 +61,7 @@ class Segment:
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
     floor: int = 0  # bytes of buffer, of this group and of every group that it is grown into
-    # of a single contraction: bytes of buffer, at the least, where it sums over slices of what it reads
+    # least buffer bytes of a single contraction that sums over slices of its operand; NEVER for others
     alone: int = NEVER
 
 
@@ -75,9 +74,7 @@ class SegmentConstants(NamedTuple):
 
 
 class Segments:
-    """Segments of one dataflow, and the sizes of what they hold on one chip, in slices of `width`
-    channels.
-    """
+    """Segments of one dataflow, and what they hold on one chip in slices of `width` channels."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, lines: Lines, width: int) -> None:
         self.flow, self.hardware, self.lines, self.width = flow, hardware, lines, width
@@ -168,8 +165,9 @@ class Segments:
         return heads if alone is None else (*heads, alone)
 
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
-        """The segment with an operator added whose index is above all others;
-        None where it, and whatever it is grown into, is none.
+        """The segment with an operator added whose index is above all others.
+
+        None where neither it nor anything it is grown into is a segment.
         """
         role = self.roles[op]
         if role is None or (mask and (segment is None or segment.tail >= 0 or segment.mean >= 0)):
@@ -202,7 +200,7 @@ class Segments:
         return self._joined(segment, op, role) if inside and role.channels == segment.channels else None
 
     def _is_head(self, source: int, channels: int, op: int) -> bool:
-        """Whether a contraction reads all channels of this map, and makes so many."""
+        """Whether a contraction reads all channels of this map, and makes `channels`."""
         role = self.roles[op]
         return (
             role is not None and role.contracts and role.channels == channels and self._read_by(op) == source
@@ -213,7 +211,7 @@ class Segments:
         return next(o.map for o in self.flow.operands[op] if o.input == 0)
 
     def least(self, op: int) -> int:
-        """Bytes of buffer that an operator takes in whatever segment; NEVER if it is in none."""
+        """Bytes of buffer that an operator takes in any segment; NEVER if it is in none."""
         role = self.roles[op]
         if role is None:
             return NEVER
@@ -242,8 +240,9 @@ class Segments:
         )
 
     def _beside(self, op: int, held: Held) -> int:
-        """Bytes beyond a slice that a head takes for maps of one row which it reads in flight:
-        behind another head it may find just a slice.
+        """Bytes beyond a slice of one-row maps that a head reads in flight.
+
+        Behind another head it may need just a slice of them.
         """
         role = self.roles[op]
         local = {o.map for o in self.flow.operands[op] if role is not None and o.input in role.local}
@@ -251,8 +250,9 @@ class Segments:
         return sum(self.slices.row_bytes[m] - self.slices.slice_bytes(m) for m in rows)
 
     def segment_candidates(self, beta: int) -> Iterator[int]:
-        """For every operator that a segment may begin with:
-        those that may be in it, as far as they fit a buffer (strictly) by themselves.
+        """Per operator that may begin a segment: mask of those that may be in it.
+
+        Each fits a buffer of `beta` bytes (strictly) by itself.
         """
         flow = self.flow
         for first in range(len(flow)):
@@ -328,9 +328,9 @@ class Segments:
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
         alone = self._alone(op) if head >= 0 > before.head else None
         return Segment(
-            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source,
-            before.prologue, sliced_maps,
-            held, names, floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
+            before.head if before.head >= 0 else head, tail, op if role.runs else -1,
+            before.channels, source, before.prologue, sliced_maps, held, names, floor + size,
+            NEVER if alone is None or before.prologue >= 0 else alone.floor,
         )  # fmt: skip
 
     def access(
@@ -363,15 +363,16 @@ class Segments:
         return "slice" if not tail else "part" if operand.reads is same_row(tensor.rows) else None
 
     def _more(self, held: Held, m: int, access: Access, rows: int, part: int) -> int:
-        """Bytes by which what is held of a map grows to so many rows."""
+        """Bytes that holding `rows` rows of a map adds to those held."""
         more = max(rows - held.get((m, access), 0), 0)
         if more:
             held[m, access] = rows
         return more * self.row(m, access, part)
 
     def _least_weights(self, held: frozenset[str], op: int, *, tail: bool) -> tuple[frozenset[str], int]:
-        """(constants held in any case, bytes of buffer that its constants take at the least beside those);
-        what others read too is left out.
+        """(constants held in any case, least buffer bytes that its constants add to those).
+
+        What others read too is left out.
         """
         facts, out = self.slices.facts[op], (0, self.hardware.channel_align if tail else self.width)
         alone = [s for s in facts.streamed if self._readers[s.name] == 1]
@@ -397,11 +398,11 @@ class Segments:
         return self.layout.row_on_chip(self.channels(m, (0, channels)))
 
     def sum_row(self, m: int, channels: int) -> int:
-        """Bytes of the partial sums of so many channels of one row."""
+        """Bytes of the partial sums of `channels` channels of one row."""
         return self.hardware.sums_bytes(self.part_row(m, channels))
 
     def channels(self, m: int, span: Span) -> Box:
-        """Some channels of a map; not more than there are."""
+        """Box of some channels of a map, as far as it has them."""
         shape = self.flow.maps[m].shape
         axis = CHANNEL_AXIS_OF_RANK[len(shape)]
         return cut(whole(shape), axis, (span[0], min(span[1], shape[axis])))
@@ -416,7 +417,7 @@ class Segments:
         )
 
     def read_box(self, op: int, operand: MapRead, span: Span) -> Box:
-        """What an operator reads, for a slice, of a map that is on chip slice by slice."""
+        """Box that an operator reads, for a slice, of a map that is on chip slice by slice."""
         if self.joins(Reading(op, operand, "slice")):
             return footprint(
                 self.flow.calls[op], operand.input, self.channels(self.flow.results[op][0], span)
@@ -424,9 +425,7 @@ class Segments:
         return self.channels(operand.map, span)
 
     def evenly(self, m: int, boxes: Iterator[Box]) -> bool:
-        """Whether a map that moves in these parts moves no more bytes than whole rows,
-        padding of rows in DRAM included.
-        """
+        """Whether a map in these parts moves no more bytes than in whole rows, padding in DRAM included."""
         every = whole(self.flow.maps[m].shape)
         return self.hardware.dram_row_align == 1 or sum(
             self.layout.map_bytes(box) for box in boxes
@@ -456,6 +455,6 @@ class Segments:
         return self._blocks[key]
 
     def weight_box(self, op: int, constant: Streamed, out: Span, inputs: Span | None = None) -> Box:
-        """Which part of a constant makes some output channels of some input channels."""
+        """Box of a constant for some output channels and some input channels."""
         box = self.channels(self.flow.results[op][0], out)
         return footprint(self.flow.calls[op], constant.input, box, inputs=inputs)

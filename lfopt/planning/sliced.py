@@ -1,5 +1,4 @@
-"""What a group takes that runs slice by slice, in bands of rows, and which way of running it moves the fewest
-bytes.
+"""The cheapest run of a group slice by slice, in bands of rows: buffer, bytes and MACs of each choice.
 
     for each of T bands of output rows
         for each of n parts of the tail's output channels
@@ -39,9 +38,8 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments
 from lfopt.planning.sliced_rows import Reading, RowOrder, SlicedSource, ring_rows
 
-MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
-# that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it
-# makes
+MOST_PARTS = 32  # of the tail's output channels, but for the finest cut
+# rows made in one step, where they are vectors [b, s, d] and every operator reads the rows that it makes
 MOST_ROWS = 64
 
 
@@ -59,18 +57,19 @@ class Sliced(NamedTuple):
     """An option, and what it takes."""
 
     option: SlicedOption
-    buffer_bytes: int  # F_beta
-    input_bytes: int  # DRAM bytes
-    weight_bytes: int
-    macs: int
+    buffer_bytes: int  # F_beta, bytes
+    input_bytes: int  # DRAM bytes of maps
+    weight_bytes: int  # DRAM bytes
+    macs: int  # multiply-accumulates
 
 
 class Passing(NamedTuple):
-    """Weights that pass slice by slice, in every number of bands (axis 0) and parts (axis 1) that is
-    tried.
+    """Weights that pass slice by slice.
+
+    Arrays are int64 of (bands, parts) as tried, or broadcast to that.
     """
 
-    passes: Ints  # that they take if none stay
+    passes: Ints  # times that they are loaded if none stay
     place: Ints  # bytes on chip of what they pass through
     once: Ints  # DRAM bytes of one pass
     whole: int  # bytes if all of them stay
@@ -80,24 +79,26 @@ class Passing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A segment in every number of bands (axis 0) and parts (axis 1) that is tried."""
+    """A segment in every number of bands and parts that is tried; arrays are (bands, parts) int64."""
 
     segment: Segment
-    bands: Ints
+    bands: Ints  # (bands, 1)
     parts: Sequence[int]  # channels of a part
     maps: Ints  # bytes on chip but for weights; NEVER where it computes more than is allowed
     weights: Ints  # bytes of weights on chip, while none stay
-    inputs: Ints  # DRAM bytes
-    macs: Ints
+    inputs: Ints  # DRAM bytes of maps
+    macs: Ints  # multiply-accumulates
     before: Passing
     tail: Passing
     held: int  # bytes of constants that stay in any case
     apart: int  # bytes of the buffer that weights have of their own; 0: they share that of the maps
-    least: int  # F_beta
+    least: int  # F_beta, bytes
 
     def options(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
-        """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail):
-        all that there are, or as many as fit.
+        """(F_beta, DRAM bytes of weights, channels that stay before the tail, and of the tail), as arrays.
+
+        Each (bands, parts) int64; bytes. Weights that stay are all that there are, or as many as fit `beta`
+        bytes, in slices of `step` channels.
         """
         every, room = self.segment.channels, self.apart or beta
         for all_before, all_tail in product((False, True), repeat=2):
@@ -118,7 +119,7 @@ class Profile:
 class SlicedGroups:
     """Buffer needs of the groups of one dataflow that run slice by slice, memoised.
 
-    Slices are as narrow as the chip can.
+    Slices are as narrow as the chip allows.
 
     `allowed`: multiply-accumulates that a group may take, over its own.
     """
@@ -147,10 +148,10 @@ class SlicedGroups:
         return min((profile.least for profile in self.profiles(mask)), default=NEVER)
 
     def cheapest(self, mask: int, beta: int) -> Sliced | None:
-        """The fewest bytes that fit the buffer (strictly); of equals, the fewest multiply-accumulates, then
-        the least buffer. None if nothing fits.
+        """The option of fewest DRAM bytes that fits strictly; None if nothing fits.
 
-        More buffer never gives more bytes.
+        Of equals, that of the fewest multiply-accumulates, then the least buffer. More buffer never gives
+        more bytes.
         """
         best, rank = None, (NEVER, 0, 0)
         for profile in self.profiles(mask):
@@ -177,7 +178,7 @@ class SlicedGroups:
         return best
 
     def passes(self, mask: int, option: SlicedOption) -> int:
-        """How often those weights are loaded that are loaded most often."""
+        """Loads of the weights that are loaded most often."""
         weights, channels = self.segments.weights(mask, option.segment), option.segment.channels
         parts = -(-self.outputs(option.segment) // option.part) if option.part else 1
         if weights.sliced and option.pinned < channels:
@@ -185,7 +186,7 @@ class SlicedGroups:
         return option.bands if weights.tail and option.pinned_tail < channels else 1
 
     def profiles(self, mask: int) -> tuple[Profile, ...]:
-        """Of a group, for each segment that it may be; none if it cannot run so."""
+        """Profiles of a group, one for each segment that it may be; () if it cannot run so."""
         if mask not in self._profiles:
             profiled = (self._profile(mask, segment) for segment in self.segments.of(mask))
             self._profiles[mask] = tuple(profile for profile in profiled if profile is not None)
@@ -221,7 +222,7 @@ class SlicedGroups:
         parts = self._parts(segment, reads)
         counts = np.array([[-(-self.outputs(segment) // part) if part else 1 for part in parts]], np.int64)
         bands, shape = grid.counts[:, None], (len(grid.counts), len(parts))
-        # on chip; DRAM bytes once, and once for every part
+        # bytes by number of bands: on chip, moved once, moved once for every part
         fixed, once, repeated = (np.zeros(len(grid.counts), np.int64) for _ in range(3))
         for m, access in self.outer(mask, segment, reads):
             if access == "slice":
@@ -273,11 +274,11 @@ class SlicedGroups:
         inputs = once[:, None] + repeated[:, None] * counts
         return Profile(
             segment, bands, parts, needs, stored, inputs, total, before, tail, held, apart,
-            min(int(least.min()), NEVER)
+            min(int(least.min()), NEVER),
         )  # fmt: skip
 
     def _passing(self, mask: int, segment: Segment, slices: Sequence[Span], passes: Ints) -> Passing:
-        """Weights before the tail."""
+        """Weights before the tail; `passes`: (bands, parts) int64."""
         sizes, weights = self.segments, self.segments.weights(mask, segment)
         unit = sum(sizes.block(i, constants, slices[0]) for i, constants in weights.sliced.items())
         whole = sum(sizes.constant(s.name) for constants in weights.sliced.values() for s in constants)
@@ -325,7 +326,7 @@ class SlicedGroups:
         return sorted(even, reverse=True)
 
     def outputs(self, segment: Segment) -> int:
-        """Channels of the tail's result; 0: there is none."""
+        """Channels of the tail's result; 0 without a tail."""
         role = self.segments.roles[segment.tail] if segment.tail >= 0 else None
         return 0 if role is None else role.channels
 
@@ -381,7 +382,7 @@ class SlicedGroups:
     def source_rows(
         self, mask: int, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
     ) -> Ints:
-        """Rows held at once of a map of which all channels are on chip, per number of bands."""
+        """(counts,) int64: rows held at once of a map of which all channels are on chip."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
         if self.flow.makes(mask, m):
@@ -392,9 +393,7 @@ class SlicedGroups:
     def passing_rows(
         self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
     ) -> tuple[Ints, Ints]:
-        """(first row, first row not) that passes in every band of a map that is read slice by slice;
-        no row is left out.
-        """
+        """(first row, end row) of a map read slice by slice, (entries,) int64 each; no row is left out."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
         low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
@@ -411,7 +410,7 @@ class SlicedGroups:
         computed: dict[int, ComputedRows],
         grid: BandGrid,
     ) -> dict[int, Ints]:
-        """Rows of the ring of every map that is on chip slice by slice, per number of bands."""
+        """By map that is on chip slice by slice: (counts,) int64, rows of its ring."""
         maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
         most_rows = {m: int(computed[i].stop.max()) for m, i in maker.items()}
         if self.in_step(segment, reads):
@@ -475,8 +474,9 @@ class SlicedGroups:
         return RowOrder(reads, maker, rows, loads, {i: self.lines.iterations[i] for i in bits(sinks)}, first)
 
     def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
-        """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one
-        row.
+        """Whether every operator makes rows that are vectors [b, s, d] from the same rows of operands.
+
+        Operands of one row apart.
         """
         iterations, vectors = (
             {self.lines.iterations[r.op] for r in reads},

@@ -65,9 +65,8 @@ class RowOrder:
     def folded_iterations(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
         """As `iterations`; those that only repeat others are not made.
 
-        `spans`: rows between which an operator goes on as it does.
-
-        `longest`: iterations of a period that is looked for.
+        `spans`: rows between which an operator goes on as it does. `longest`: iterations of a period that is
+        looked for.
         """
         keys: list[int | SlicedSource] = [*self.done, *self.loaded]
         at = {key: k for k, key in enumerate(keys)}
@@ -95,9 +94,7 @@ class RowOrder:
                 yield again
 
     def iterations(self) -> Iterator[list[Event]]:
-        """What happens for each row of each sink, and at last the rows that pass though nothing reads
-        them.
-        """
+        """Events for each row of each sink, and last the loads of rows that are not read."""
         while unfinished := [op for op in self.sinks if self.done[op] < self.rows[op][1]]:
             leading = [op for op in unfinished if op in self.first] or unfinished
             sink = min(leading, key=lambda op: ((self.done[op] + 1) / self.sinks[op], -op))
@@ -133,8 +130,9 @@ class RowOrder:
 def in_step(
     readings: Sequence[Reading], sources: Sequence[SlicedSource], rows: Span, most: int
 ) -> Iterator[list[Event]]:
-    """A slice of one band whose operators all read the rows that they make:
-    so many rows at a time, operator by operator.
+    """A slice of one band whose operators all read the rows that they make.
+
+    `most`: rows at a time, operator by operator.
     """
     ops = dict.fromkeys(reading.op for reading in readings)
     for start in range(*rows, most):

@@ -1,5 +1,4 @@
-"""The steps of a group that runs slice by slice (mode sliced): band by band, in each part by part of the
-tail's channels, in each slice by slice.
+"""The steps of a group in mode sliced: bands of rows, parts of the tail's channels, slices.
 
 Weights that stay are loaded first. A band then loads the rows of what the head reads, or makes them, row by
 row, of what the prologue reads. A slice loads its weights, and goes through the rows of the band: the head,
@@ -38,7 +37,7 @@ from lfopt.planning.sliced import SlicedGroups, SlicedOption
 from lfopt.planning.sliced_rows import Access, Event, SlicedSource, in_step
 from lfopt.planning.streaming import with_rows
 
-LONGEST_PERIOD = 16  # rows, or bands, that are looked at to find what repeats
+LONGEST_PERIOD = 16  # rows, or bands: the longest repetition that is looked for
 
 
 class Slice(NamedTuple):
@@ -52,7 +51,7 @@ class Slice(NamedTuple):
 
 
 class SlicedScheduler:
-    """Writes down the schedule of one group, with slices as wide as `segments` has them."""
+    """The schedule of one group, with slices as wide as `segments` has them."""
 
     def __init__(self, groups: SlicedGroups, segments: Segments, mask: int, option: SlicedOption) -> None:
         self.groups, self.segments, self.mask, self.option = groups, segments, mask, option
@@ -92,7 +91,7 @@ class SlicedScheduler:
 
     @property
     def end(self) -> int:
-        """F_beta."""
+        """F_beta in bytes."""
         ends = store_ends(self.places, self.layout.hardware)
         return self.layout.hardware.buffer_need(ends["buffer"], ends.get("weight buffer", 0))
 
@@ -149,8 +148,9 @@ class SlicedScheduler:
 
     @cached_property
     def _kinds(self) -> list[tuple[Slice, int]]:
-        """The slices by what they load, and how many there are of each:
-        those of one width load as many bytes wherever they are.
+        """Slices by what they load, with how many there are of each.
+
+        Those of one width load as many bytes wherever they are.
         """
         return [
             *Counter(
@@ -162,8 +162,9 @@ class SlicedScheduler:
     # -- places ----------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        """One after the other: maps that come from DRAM, rings, constants, weights that stay,
-        those that pass, sums, finished rows.
+        """Allocate places one after the other.
+
+        Maps that come from DRAM, rings, constants, weights that stay, those that pass, sums, finished rows.
         """
         flow, sizes, option, segment = self.flow, self.segments, self.option, self.segment
         row_bytes = sizes.slices.row_bytes
@@ -328,7 +329,7 @@ class SlicedScheduler:
 
     @cached_property
     def _alike(self) -> list[object]:
-        """Per slice: what is the same where its steps are, but for where they are."""
+        """Per slice: what is the same where its steps differ only in where they are."""
         reads = [r for r in self.reads if r.access == "slice"]
         return [
             (

@@ -1,5 +1,4 @@
-"""Which maps of a group that runs in bands are full and which are sliced, which constants pass block by
-block, and what that takes at the least.
+"""Full and sliced maps of a group in bands of rows, constants that pass in blocks, and bounds on both.
 
 A *full* map is on chip with all its channels, in a ring of rows. A *sliced* map is there `width` channels at
 a time, and only inside its *segment*: the contraction that makes it from a full map, the operators that
@@ -22,7 +21,7 @@ from lfopt.ops.footprint import footprint, footprints
 from lfopt.planning.streaming import BufferLayout
 
 T = TypeVar("T")
-Start = Literal["sliced", "full"]  # what contractions make that have no contraction before them in the group
+Start = Literal["sliced", "full"]  # maps that the first contractions of a group make
 STARTS: tuple[Start, ...] = ("sliced", "full")
 KEPT = 1 << 14  # drafts of groups that are remembered
 
@@ -30,31 +29,31 @@ KEPT = 1 << 14  # drafts of groups that are remembered
 class Streamed(NamedTuple):
     """A constant that can pass block by block."""
 
-    input: int  # position among the operator's inputs
+    input: int  # index among the operator's inputs
     name: str
     late: bool  # read when sums are finished: a bias
 
 
 @dataclass(frozen=True, slots=True)
 class SlicingFacts:
-    """What is known of an operator whatever its group."""
+    """Facts about an operator that hold in any group."""
 
     never: bool  # it cannot run in bands
     contracts: bool  # it sums over input channels, with constant weights: from a full map it can make slices
     sums: bool  # it can also take its input channels slice by slice
     streamed: tuple[Streamed, ...]  # its constants, if they fall into blocks of output channels
     held: tuple[str, ...]  # its constants, if not
-    computes: bool  # whether it computes a row at all in whatever group
-    # that it computes in whatever group, from the first on without gaps; 0 if a reader may leave gaps and it
-    # makes slices
+    computes: bool  # whether it computes a row in every group
+    # rows that it computes in any group, from the first on without gaps; 0 if it makes slices and a reader
+    # may leave gaps
     least_rows: int
-    # per operand: map, and rows of it that are on chip at once for this operator in whatever group
+    # per operand: map, and rows of it that are on chip at once for this operator in any group
     least_held: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """A group with one of the two starts: what is sliced, and what it takes at the least.
+    """A group with one of the two starts: which maps are sliced, and the least that it takes.
 
     It only grows as operators of higher index join.
     """
@@ -75,12 +74,12 @@ class Slicing:
 
     @property
     def floor(self) -> int:
-        """Lower bound on F_beta, of this group and of every group that it is grown into."""
+        """Lower bound on F_beta in bytes, of this group and of every group that it is grown into."""
         return self.full_bytes + max(self.scratch.values(), default=0) + self.block_bytes + self.held_bytes
 
 
 class OnDemand(Sequence[T]):
-    """So many things by number, each made when it is first asked for."""
+    """`count` values by number, each made when it is first asked for."""
 
     def __init__(self, count: int, make: Callable[[int], T]) -> None:
         self._items, self._make = cast("list[T | None]", [None] * count), make
@@ -132,8 +131,9 @@ class SliceSizes:
         return draft
 
     def drafts(self, mask: int) -> tuple[Slicing | None, Slicing | None]:
-        """The group with either start; None where it, and every group that it is grown into,
-        cannot run in bands.
+        """The group with either start.
+
+        None where neither it nor any group that it is grown into can run in bands.
         """
         missing: list[int] = []
         part = mask
@@ -154,7 +154,7 @@ class SliceSizes:
         return drafts
 
     def _grown(self, draft: Slicing, mask: int, op: int, start: Start) -> Slicing | None:
-        """With an operator added whose index is above all others."""
+        """The draft with an operator added whose index is above all others; None if it cannot run so."""
         flow, facts = self.dataflow, self.facts[op]
         inside = [o for o in flow.operands[op] if flow.makes(mask, o.map)]
         if facts.never or (flow.heights[op] > 1 and any(flow.maps[o.map].rows == 1 for o in inside)):
@@ -223,7 +223,7 @@ class SliceSizes:
         )
 
     def needed(self, m: int) -> bool:
-        """Whether anything reads the map, or it is a result of the network."""
+        """Whether the map has readers, or is an output of the network."""
         return self.dataflow.is_output[m] or bool(self.dataflow.readers[m])
 
     def leaves(self, m: int, mask: int) -> bool:
@@ -233,11 +233,10 @@ class SliceSizes:
     def constants(
         self, mask: int, *, apart: bool = False
     ) -> tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]:
-        """(bytes of the constants that are held whole by name, constants that pass block by block by
-        operator), weights streaming.
+        """(bytes of constants held whole, by name; constants that pass in blocks, by operator).
 
-        Those that several operators of the group read are held; `apart`: the others of such an operator pass
-        nevertheless.
+        Weights stream. Those that several operators of the group read are held; `apart`: the others of such
+        an operator pass nevertheless.
         """
         facts = [(i, self.facts[i]) for i in bits(mask)]
         readers: dict[str, int] = {}
@@ -283,8 +282,9 @@ class SliceSizes:
         return dense
 
     def _contracts(self, op: int) -> bool:
-        """Whether it sums over the input channels of one map,
-        with constant weights that fall apart by output channels.
+        """Whether it sums over the input channels of one map.
+
+        With constant weights that fall into parts by output channels.
         """
         flow, call = self.dataflow, self.dataflow.calls[op]
         if (
@@ -325,8 +325,9 @@ class SliceSizes:
         )
 
     def _makes_channels(self, op: int) -> bool:
-        """Whether the output channels of a contraction lie along the channel axis of its result, and the
-        weights of any span of them are one box.
+        """Whether a contraction's output channels lie along the channel axis of its result.
+
+        And the weights of any span of them are one box.
         """
         call, row = self.dataflow.calls[op], self.dataflow.specs[op]
         rank, convolves = len(call.result), row.family is Family.CONVOLUTION
@@ -360,8 +361,9 @@ class SliceSizes:
         )
 
     def takes_slices(self, op: int, index: int) -> bool:
-        """Whether the operator can take this operand slice by slice:
-        to sum over it, or to make the same channels of its results.
+        """Whether the operator can take this operand slice by slice.
+
+        To sum over it, or to make the same channels of its results.
         """
         key = op, index
         if key not in self._by_slices:
@@ -411,12 +413,12 @@ class SliceSizes:
         return self._spans[count]
 
     def result_box(self, op: int, span: Span) -> Box:
-        """Channels of an operator's first result."""
+        """Box of some channels of an operator's first result."""
         result = self.dataflow.calls[op].result
         return cut(whole(result), CHANNEL_AXIS_OF_RANK[len(result)], span)
 
     def slice_bytes(self, m: int) -> int:
-        """One row of one slice of a map, on chip."""
+        """Bytes of one row of one slice of a map on chip."""
         if m not in self._slice_bytes:
             shape = self.dataflow.maps[m].shape
             self._slice_bytes[m] = self.layout.row_on_chip(
@@ -425,9 +427,7 @@ class SliceSizes:
         return self._slice_bytes[m]
 
     def stored_evenly(self, m: int) -> bool:
-        """Whether a map that is stored slice by slice moves no more bytes than whole rows,
-        padding of rows in DRAM included.
-        """
+        """Whether a map stored in slices moves no more bytes than in whole rows, padding in DRAM included."""
         if self.hardware.dram_row_align == 1:
             return True
         shape = self.dataflow.maps[m].shape
@@ -437,11 +437,11 @@ class SliceSizes:
         ) == self.layout.map_bytes(whole(shape))
 
     def sum_bytes(self, op: int) -> int:
-        """Partial sums of one row of the result of a contraction that sums over slices."""
+        """Bytes of the partial sums of one row of a contraction that sums over slices."""
         return self.hardware.sums_bytes(self.row_bytes[self.dataflow.results[op][0]])
 
     def block_bytes(self, op: int, *, sums: bool) -> int:
-        """Largest weight block; if the operator sums over slices, of `width` input channels."""
+        """Bytes of the largest weight block; if the operator sums over slices, of `width` input channels."""
         key = op, sums
         if key not in self._blocks:
             call, streamed, largest = self.dataflow.calls[op], self.facts[op].streamed, 0
@@ -501,18 +501,14 @@ def _alike(spans: Sequence[Span]) -> list[tuple[Span, int]]:
 
 
 def without_gaps(reads: RowReads) -> bool:
-    """Whether the rows that one row after the other reads, from the first on,
-    follow on each other or overlap.
-    """
+    """Whether successive rows, from the first on, read rows that touch or overlap."""
     return reads.keep[0] == 0 and all(
         low <= need for low, need in zip(reads.keep[1:-1], reads.need, strict=False)
     )
 
 
 def _narrowest(reads: RowReads, least: int) -> int:
-    """Rows that are on chip at once for a reader whose last row, which may be any from the `least`-th on,
-    is all that it is known to compute.
-    """
+    """Least rows on chip at once for a reader known to compute one row, the `least`-th or a later one."""
     return (
         min(
             (

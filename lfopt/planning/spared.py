@@ -1,5 +1,6 @@
-"""A cost model for chips with a second level of memory:
-maps that may stay there count little, so that a search spends its bytes elsewhere.
+"""A cost model for chips with a second level of memory: maps that may stay there count little.
+
+So a search spends its bytes elsewhere.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from lfopt.ir import Cost
 from lfopt.ops import bits
 from lfopt.planning.costs import GroupCosts
 
-# a byte counts 16; of a map that may stay, 15 of these are spared, for each time that it is stored or loaded
-# whole
+# units per byte; of each, so many are spared where a map that may stay is stored or loaded whole
 SCALE, SPARED = 16, 15
 
 
@@ -63,8 +63,9 @@ class Spared(Adapted[Any]):
         return self._rest_value(after)
 
     def _rest_value(self, executed: int) -> int:
-        """What the rest moves at the least, each map by itself:
-        bytes that many maps prove together are not those of maps that may stay.
+        """Lower bound on the bytes of the rest, each map by itself.
+
+        Bytes that several maps prove together are not those of maps that may stay.
         """
         flow = self.dataflow
         together = sum(self._apart[i] for i in bits(flow.everything & ~executed))
@@ -88,8 +89,9 @@ class Spared(Adapted[Any]):
         return self._spared[group]
 
     def _spared_later(self, executed: int) -> int:
-        """What of these maps is in `GroupCosts.rest_bytes`:
-        loaded by operators that are left, or stored and loaded by them of necessity.
+        """Bytes of maps that may stay in `GroupCosts.rest_bytes`.
+
+        Loaded by operators that are left, or by necessity stored and loaded by them.
         """
         flow = self.dataflow
         spared = 0

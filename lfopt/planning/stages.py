@@ -1,9 +1,9 @@
-"""One stage of a chained group: a group as another mode runs it, but for maps that are whole on chip before
-it begins or after it ends.
+"""One stage of a chained group: a group as another mode runs it, with maps on chip before or after.
 
-The mode says places and steps; here those maps get places of their own with a slot for every row, and are
-neither loaded nor stored. What else the stage takes lies where allocation puts it: each place only as long as
-steps need it, or all of them as the mode has them, whichever takes less.
+The mode says places and steps; here the maps that are whole on chip before the stage begins or after it ends
+get places of their own with a slot for every row, and are neither loaded nor stored. What else the stage
+takes lies where allocation puts it: each place only as long as steps need it, or all of them as the mode has
+them, whichever takes less.
 """
 
 from __future__ import annotations
@@ -50,18 +50,17 @@ class ChainStage(NamedTuple):
     mask: int
     places: tuple[Place, ...]  # their addresses mean nothing
     nodes: tuple[Node, ...]
-    lots: tuple[Lot, ...]  # of what is no held map
+    lots: tuple[Lot, ...]  # of all places but those of held maps
     held: dict[int, int]  # per map that is whole on chip: its place
     used: dict[int, Span]  # per such map: first and last node that reads or makes it
-    # a map made here that may be written over another of its shape, row by row, and that other; of several,
-    # the first
+    # at most one: a map made here that may overwrite another of its shape row by row, and that other
     over: dict[int, int]
     dram: DramBytes  # moved, but for parameters
     macs: Fraction  # multiply-accumulates
 
 
 class StageBuilder:
-    """Makes a stage of what a mode has written down. `enter`, `leave`: maps on chip before and after."""
+    """A stage made from a mode's schedule. `enter`, `leave`: maps on chip before and after."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class StageBuilder:
         touched = self.flow.touched(mask)
         self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
         self.enter, self.leave = enter & touched, leave & touched
-        # else a flight is several passes, each of which writes its result
+        # with a store for parameters a flight is several passes, each of which writes its result
         self.in_place = not layout.hardware.parameter_store_bytes
         self.places: list[Place] = []
         self.held: dict[int, int] = {}
@@ -84,8 +83,8 @@ class StageBuilder:
             tensor = self.flow.maps[m]
             self.held[m] = len(self.places)
             self.places.append(Place(name, "map", 0, tensor.rows, layout.hardware.row_bytes(tensor)))
-        self.number: dict[int, int] = {}  # of the mode's places: where they are now
-        # loaded here, as a whole, to stay
+        self.number: dict[int, int] = {}  # per place of the mode: its index here
+        # maps loaded here as a whole, to stay
         coming = [m for m in self.held if m not in self.enter and not self.flow.makes(mask, m)]
         loads = (
             layout.load(self.flow.maps[m].name, whole(self.flow.maps[m].shape), self.held[m]) for m in coming
@@ -115,7 +114,7 @@ class StageBuilder:
         return [self.flow.maps[m].name for m in self.flow.results[self.flow.position[node.operator]]]
 
     def _place(self, k: int) -> int:
-        """Where a place of the mode is now."""
+        """Index of the stage's place for a place of the mode."""
         if k < 0:
             return k
         if k not in self.number:
@@ -188,7 +187,7 @@ class StageBuilder:
         return lifetimes
 
     def _read(self, operator: str, holding: dict[str, set[int]]) -> Iterator[int]:
-        """Places of whatever an operator may read."""
+        """Places of all that an operator may read."""
         flow, op = self.flow, self.flow.position[operator]
         names = (
             {flow.maps[o.map].name for o in flow.operands[op]}
@@ -201,7 +200,7 @@ class StageBuilder:
     # -- one map over another --------------------------------------------------------------------------------
 
     def _over(self) -> Iterator[tuple[int, int]]:
-        """Maps that are made here, each with one that ends here, whose rows it may take one at a time."""
+        """(map made here, map that ends here) where the first may overwrite the second row by row."""
         flow, sizes = self.flow, self.layout.hardware
         for x in sorted(self.held.keys() - self.leave):
             for y in sorted(self.leave):
@@ -211,8 +210,10 @@ class StageBuilder:
                     yield y, x
 
     def _may_lie_over(self, x: int, y: int) -> bool:
-        """Whether no row of one map is read once that row of the other is written,
-        but by the step that writes it, element by element.
+        """Whether map `y` may overwrite map `x` row by row.
+
+        No row of `x` is read once that row of `y` is written, but by the step that writes it, element by
+        element.
         """
         flow, maker, written = self.flow, self.flow.producer[y], set[int]()
         for node in self._from_first(self.nodes, y):

@@ -1,4 +1,4 @@
-"""Find out where a walk over rows only repeats itself, so that the rest of the run takes no walking.
+"""The steady state of a walk over rows: periods that only repeat, so that the rest needs no walking.
 
 The state of a walk is how many rows each operator has made and each source has loaded. A period of iterations
 that began in state A and moved it by d comes again from A + d, A + 2d, ... as long as every need along the
@@ -18,7 +18,7 @@ from lfopt.ir import Again
 
 
 class StateRead(NamedTuple):
-    """Who reads what: both by their position in the state."""
+    """A reader and its source, both by their position in the state."""
 
     reader: int
     source: int
@@ -26,8 +26,9 @@ class StateRead(NamedTuple):
 
 
 class StateSpan(NamedTuple):
-    """Rows between which an operator goes on as it does:
-    its iterations differ where it begins, and where it comes to an end.
+    """Rows `first` to `stop` of an operator between which its iterations are alike.
+
+    They differ where it begins, and where it comes to an end.
     """
 
     reader: int
@@ -44,7 +45,7 @@ class StateSink(NamedTuple):
 
 
 class Steady:
-    """Looks at the state of a walk after each iteration."""
+    """The state of a walk after each iteration, searched for periods."""
 
     def __init__(
         self,
@@ -71,8 +72,9 @@ class Steady:
         self._last: dict[tuple[int, ...], int] = {}  # the last iteration that moved it so
 
     def again(self, state: Sequence[int]) -> tuple[Again, tuple[int, ...]] | None:
-        """After an iteration that led to this state:
-        which of the next only repeat the last ones, if any do, and the state after these.
+        """(iterations that repeat the last ones, the state after them); None if none do.
+
+        Called after an iteration that led to this state.
         """
         move = tuple(map(sub, state, self._state))
         self._state = tuple(state)
@@ -86,7 +88,7 @@ class Steady:
             return None
         by = tuple(map(sum, zip(*self._moves[-period:], strict=True)))
         times = self._iterations(tuple(s - 2 * d for s, d in zip(state, by, strict=True)), by) - 2
-        if times < 1:  # a look costs more than an iteration: ever fewer of them, as long as they find nothing
+        if times < 1:  # a look costs more than an iteration: fewer and fewer while they find no period
             self._wait, self._pause = iteration + self._pause, 2 * self._pause
             return None
         after = tuple(s + times * d for s, d in zip(state, by, strict=True))
@@ -121,5 +123,5 @@ class Steady:
 
 
 def within(need: Sequence[int], stop: int) -> Sequence[int]:
-    """Rows that must exist of a source that ends there, per row of its reader."""
+    """Rows that must exist of a source that ends at `stop`, per row of its reader."""
     return need if need[-1] <= stop else [min(rows, stop) for rows in need]

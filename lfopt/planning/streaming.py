@@ -1,5 +1,6 @@
-"""The line-buffer depth-first schedule of a group, step by step:
-for the whole maps, or for a frame of them (`lfopt.planning.frames`).
+"""The line-buffer depth-first schedule of a group, step by step: for whole maps, or for a frame of them.
+
+Frames: `lfopt.planning.frames`.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
 from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, within
 
-LONGEST_PERIOD = 64  # iterations of the sinks that are looked at to find what repeats
+LONGEST_PERIOD = 64  # iterations of the sinks: the longest repetition that is looked for
 
 
 class AllocationRequest(NamedTuple):
-    """A place whose address does not stand yet."""
+    """A place before it has an address."""
 
     name: str
     purpose: Purpose
@@ -51,15 +52,13 @@ class AllocationRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DramSource:
-    """Something in DRAM that a group reads: a map,
-    or a view of it as the reader sees it where that makes a difference.
-    """
+    """A map that a group reads from DRAM, or a view of it as the reader sees it where that differs."""
 
     name: str
     map: int  # index into Dataflow.maps
     tensor: Tensor
     rows_kept: bool  # whether its rows are the rows of the map
-    ring: int = 0  # rows held at once, where they are others than those of the map
+    ring: int = 0  # rows held at once, where they differ from those of the map
     # seen through a view whose rows are spread over padded rows of the map: it can only be loaded as a whole
     entire: bool = False
 
@@ -75,7 +74,7 @@ class Operand:
 
 
 class BufferLayout:
-    """Sizes of things on one chip: places and transfers of boxes."""
+    """Sizes, places and transfers of boxes on one chip."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
         self.flow = flow
@@ -88,9 +87,7 @@ class BufferLayout:
         return name
 
     def sums_name(self, op: int) -> str:
-        """What the place of an operator's partial results is called,
-        where several operators have such places.
-        """
+        """Name of the place of an operator's partial results, where several operators have one."""
         return self.place_name(f"sums of {self.flow.operators[op].name}")
 
     def stack(self, entries: Sequence[AllocationRequest]) -> tuple[Place, ...]:
@@ -103,7 +100,7 @@ class BufferLayout:
         return tuple(places)
 
     def need(self, entries: Sequence[AllocationRequest]) -> int:
-        """F_beta of such places."""
+        """F_beta in bytes of such places."""
         weights = sum(slots * slot_bytes for _, purpose, slots, slot_bytes in entries if purpose == "weight")
         return self.hardware.buffer_need(
             sum(slots * slot_bytes for _, _, slots, slot_bytes in entries) - weights, weights
@@ -250,7 +247,7 @@ def with_rows(box: Box, rows: Span) -> Box:
 
 
 class StreamedGroup:
-    """What a group reads and makes, and the order of the line-buffer schedule."""
+    """Operands, results and constants of a group in the line-buffer schedule."""
 
     def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int]) -> None:
         self.layout = layout
@@ -276,8 +273,9 @@ class StreamedGroup:
         return any(w.gathered for w in self.flow.weights[op])
 
     def operands(self, *, as_seen: bool) -> list[Operand]:
-        """External map operands; `as_seen`: by the name and shape that the reader sees,
-        else as the maps behind.
+        """External map operands, as the maps behind views.
+
+        `as_seen`: by the name and shape that the reader sees.
         """
         flow, operands = self.flow, []
         inner = set(self.computed)
@@ -394,10 +392,9 @@ class Walk:
         self.steps: list[Step] = []
 
     def iterations(self) -> Iterator[list[Step] | Again]:
-        """The steps that make one band of one sink after the other, and at last those that load the rows of
-        inputs that nothing reads.
+        """The steps that make one band of one sink after the other; last the loads of unread input rows.
 
-        Turns that only repeat those before are not walked.
+        Iterations that only repeat those before are not walked.
         """
         done, heights, of = self.done, self.heights, self.lines.iterations
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
@@ -506,15 +503,15 @@ class Walk:
                 self.steps.append(layout.store(flow.maps[m].name, self.stored_of(m, box), place))
 
     def extent(self, m: int) -> Box:
-        """What is made of a map; rows are cut out of it."""
+        """Box that is made of a map; rows are cut out of it."""
         return self.frame or whole(self.flow.maps[m].shape)
 
     def stored_of(self, m: int, box: Box) -> Box:
-        """What is stored of rows that were made."""
+        """Box that is stored of rows that were made."""
         return box
 
     def _fold(self, op: int, rows: Span) -> None:
-        """Take rows of the operand of a reduction that runs."""
+        """Take rows of the operand of a running reduction."""
         flow, layout = self.flow, self.group.layout
         (m,), last = flow.results[op], rows[1] == self.lines.iterations[op]
         tensor, sums = flow.maps[m], self.places[layout.sums_name(op)]

@@ -1,4 +1,4 @@
-"""Which operators that depend on each other no group holds, or only groups that load weights again.
+"""Dependent operators that no group holds, or only groups that load weights again.
 
 A *stretch* is two operators, one of which depends on the other, and all operators on the paths between them;
 or a single operator. Groups are convex: one that holds the first and the last holds the stretch. Let E be the
@@ -18,10 +18,9 @@ from typing import NamedTuple
 from lfopt.ir import NEVER
 from lfopt.ops import Dataflow, bits
 
-# how far down in the order of operators the last of a stretch may be; readers of what the first makes are
-# tried wherever they are
+# operators in the order from the first of a stretch to its last; consumers of the first have no limit
 FAR = 32
-TRIES = 48  # stretches from one operator whose weights are loaded again, worked out
+TRIES = 48  # stretches from one operator whose E is worked out
 
 
 class Stretches(NamedTuple):
@@ -33,12 +32,11 @@ class Stretches(NamedTuple):
 
 
 def stretches(flow: Dataflow, extra_bytes: Callable[[int, int, int], int]) -> list[Stretches]:
-    """Per operator.
+    """Per operator: the stretches that begin with it.
 
-    `extra_bytes(first, last, operators)` is E of a stretch, which must not fall as the stretch grows.
-
-    Hence it is at least that of a stretch within, and nothing if the stretch is within one that costs
-    nothing: the farthest are worked out first.
+    `extra_bytes(first, last, operators)` is E of a stretch, which must not fall as the stretch grows. Hence
+    it is at least that of a stretch within, and 0 if the stretch is within one that costs 0: the farthest are
+    worked out first.
     """
     by_first = [Stretches(0, {})] * len(flow)
     for i in reversed(range(len(flow))):

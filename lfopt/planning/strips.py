@@ -1,4 +1,4 @@
-"""Groups in strips of columns: what every strip needs of every map, what that takes and moves, and the steps.
+"""Groups in strips of columns: columns of every map per strip, buffer, bytes, and the steps.
 
 The results of a group are cut into n strips of equally many columns, the last one perhaps narrower. For each
 strip the group runs in line-buffer depth-first order on the columns that the strip needs of every map. What
@@ -32,7 +32,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk
 
-MOST_STRIPS = 64
+MOST_STRIPS = 64  # in a group
 KEPT = 1 << 14  # groups whose strips are remembered
 ROUNDING = 1e-9  # of multiply-accumulates, which are counted in floating point
 
@@ -43,27 +43,27 @@ class ColumnLookup(NamedTuple):
     map: int
     low: Ints  # (columns + 1,) first column that results from this one on need
     high: Ints  # (columns + 1,) one past the last that results before this one need
-    holes: bool  # whether some columns of the results need nothing of it
+    holes: bool  # whether some columns of the results need none of it
 
 
 class StripPartition(NamedTuple):
     """One way to cut a group into strips."""
 
-    columns: int  # of each strip of the narrowest result
+    columns: int  # of the narrowest result in each strip
     strips: int
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     read: int  # DRAM bytes of maps
-    written: int
+    written: int  # DRAM bytes of results
 
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Where strips of every map begin and end, for every cut of the results."""
+    """Begin and end of the strips of every map, for every cut of the results."""
 
     count: int  # columns of the narrowest result; cuts are numbered 0 to count
     low: dict[int, Ints]  # per map: (count + 1,) first column of a strip that begins with this cut
     high: dict[int, Ints]  # per map: (count + 1,) one past the last column of a strip that ends there
-    # the same, of what single operands need that have nothing for some columns
+    # (low, high) as above, of single operands that some columns read nothing of
     sparse: list[tuple[Ints, Ints]]
     leaving: dict[int, Ints]  # per map that leaves the group: (count + 1,) its columns at each cut
 
@@ -110,8 +110,9 @@ class StripGroups:
     # -- cuts ------------------------------------------------------------------------------------------------
 
     def cuts(self, mask: int) -> Cuts | None:
-        """Where the strips of the group's maps begin and end;
-        None where its results have just one column, or nothing reads an operator's.
+        """First and last columns of the group's maps per strip, for every cut of the results.
+
+        None where its results have just one column, or a result has no readers.
         """
         flow = self.groups.dataflow
         leaving = flow.leaving(mask)
@@ -120,7 +121,7 @@ class StripGroups:
         if count < 2:
             return None
         at = np.arange(count + 1)
-        # in proportion, to the nearest
+        # cuts in proportion, to the nearest column
         ends = {m: (2 * at * n + count) // (2 * count) for m, n in columns.items()}
         low, high, sparse = dict(ends), dict(ends), list[tuple[Ints, Ints]]()
         for op in reversed([*bits(mask)]):
@@ -167,9 +168,7 @@ class StripGroups:
     # -- choices ---------------------------------------------------------------------------------------------
 
     def choices(self, mask: int) -> tuple[StripPartition, ...]:
-        """All ways to cut the group into strips, those with the fewest bytes first;
-        of equals, with the fewest strips.
-        """
+        """All ways to cut the group into strips, fewest bytes first, of equals fewest strips."""
         if mask not in self._choices:
             if len(self._choices) >= KEPT:
                 self._choices.clear()
@@ -184,11 +183,11 @@ class StripGroups:
         return self._choices[mask]
 
     def cheapest(self, mask: int, beta: int) -> StripPartition | None:
-        """The one that moves the fewest bytes and fits; None if none does."""
+        """The strips that move the fewest bytes and fit strictly; None if none do."""
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < beta), None)
 
     def least(self, mask: int) -> StripPartition | None:
-        """The one that takes the least buffer."""
+        """The strips that take the least buffer."""
         return min(self.choices(mask), key=lambda choice: choice.buffer_bytes, default=None)
 
     def _priced(self, mask: int, cuts: Cuts) -> list[StripPartition]:
@@ -243,7 +242,7 @@ class StripGroups:
     # -- steps -----------------------------------------------------------------------------------------------
 
     def places(self, mask: int, choice: StripPartition) -> list[AllocationRequest]:
-        """What the group takes on chip."""
+        """Allocations of the group."""
         flow, groups = self.groups.dataflow, self.groups
         cuts = self._required(mask)
         at = strip_cuts(cuts.count, choice.columns)
@@ -330,16 +329,16 @@ class _StripWalk(Walk):
     stored: dict[int, Box]  # per map that leaves the group: what the strip stores of it
 
     def extent(self, m: int) -> Box:
-        """What the strip makes of a map."""
+        """Box that the strip makes of a map."""
         return self.parts[m]
 
     def stored_of(self, m: int, box: Box) -> Box:
-        """Its own columns, without those that it makes for others."""
+        """Its own columns, without those that it makes for other strips."""
         return cut(box, -1, self.stored[m][-1])
 
 
 def strip_cuts(count: int, columns: int) -> list[int]:
-    """Where strips of so many columns begin, and the end.
+    """First columns of strips of so many columns, and the end.
 
     >>> strip_cuts(10, 4)
     [0, 4, 8, 10]
@@ -348,8 +347,9 @@ def strip_cuts(count: int, columns: int) -> list[int]:
 
 
 def _widths(count: int, narrowest: int) -> list[int]:
-    """Columns of strips worth trying, widest first: from two strips on; where maps are narrower than the
-    results, also multiples of that ratio.
+    """Columns of strips worth trying, widest first, from two strips on.
+
+    Where maps are narrower than the results, also multiples of that ratio.
     """
     widths = {-(-count // n) for n in range(2, min(MOST_STRIPS, count) + 1)}
     grain = count // narrowest
@@ -365,7 +365,7 @@ def _lookup(m: int, reads: RowReads) -> ColumnLookup:
 
 
 def _covering(low: Ints, high: Ints, columns: int) -> tuple[Ints, Ints]:
-    """The same, grown so that strips leave no gap, whatever the cuts."""
+    """First and end columns, (count + 1,) int64 each, extended so that strips leave no gap."""
     low, high = np.minimum(low, high), high.copy()
     low[0], high[-1] = 0, columns
     return low, high
@@ -405,8 +405,9 @@ def _starts(computed: dict[int, Box], stored: dict[int, Box]) -> Ints:
 
 
 def _alike(extents: Sequence[tuple[int, ...]], starts: Sequence[Ints]) -> list[tuple[int, int]]:
-    """(first, how many) of runs of strips that differ only in where they are, by the same from one to the
-    next. The first strip loads what stays.
+    """(first, how many) of runs of strips that differ only in where they are, by equal steps.
+
+    The first strip is a run by itself: it loads what stays.
     """
     repeats: list[tuple[int, int]] = []
     k = 0

@@ -1,4 +1,4 @@
-"""How a single operator (with its epilogue) that does not fit the buffer is cut up, and what that moves.
+"""Tilings of a single operator (with its epilogue) that exceeds the buffer, and the bytes they move.
 
 Four schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer
 never costs more bytes.
@@ -38,14 +38,14 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import BufferLayout
 from lfopt.planning.tiling_region import CHANNELS, TilingRegion
 
-MOST_STRIPS = 1 << 20
+MOST_STRIPS = 1 << 20  # of columns, in a tiling
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A chosen tiling."""
 
-    kind: str  # frames | bands | slices | folds | none: nothing that is known fits
+    kind: str  # frames | bands | slices | folds | none: no tiling fits
     dram: DramBytes
     buffer_bytes: int
     iterations: int = 0  # times that the anchor runs on a frame, a block, a slice or a band
@@ -68,18 +68,16 @@ class Tiles:
         self._keys: dict[int, object] = {}
 
     def best(self, mask: int, beta: int, width: int | None = None) -> Tile:
-        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of
-        beta bytes (strictly).
+        """The tiling of a single operator or epilogue group that fits and moves the fewest DRAM bytes.
 
-        `width`: see `TilingRegion`. Blocks as narrow as the chip can have move the fewest bytes; wider ones
-        may fill a MAC array better, or need fewer iterations.
+        It takes less than `beta` bytes of buffer. `width`: see `TilingRegion`. Blocks as narrow as the chip
+        can have move the fewest bytes; wider ones may fill a MAC array better, or need fewer iterations.
         """
         if mask not in self._keys:
             self._keys[mask] = signature(self.flow, mask)
         key = self._keys[mask], width
         on, tile = self._known.get(key, (0, None))
-        # What is best among the tilings of a larger buffer, and fits this one, is best among those of this
-        # one.
+        # the best tiling on a larger buffer is the best on this one, if it fits
         if tile is None or not (
             on == beta or (on > beta and tile.buffer_bytes < beta and tile.kind != "none")
         ):
@@ -88,7 +86,7 @@ class Tiles:
         return tile
 
     def region(self, mask: int, width: int | None = None) -> TilingRegion:
-        """What a tiling of the group goes by."""
+        """The region of a group that a tiling cuts up."""
         return TilingRegion(self.layout, mask, self.rings(mask), width)
 
     @staticmethod
@@ -101,20 +99,20 @@ class Tiles:
                     return best
         if best is not None:
             return best
-        # else what nothing fits is of no interest
+        # where nothing fits, wider blocks are of no interest
         narrow = region.width == region.layout.hardware.channel_align
         return _nothing(region, beta) if narrow else Tile("none", region.once, beta - 1)
 
 
 def _order(tile: Tile) -> tuple[int, int]:
-    """Fewest bytes; of equals, fewest iterations."""
+    """Sort key: DRAM bytes, then iterations."""
     return tile.dram.total, tile.iterations
 
 
 # -- choices -------------------------------------------------------------------------------------------------
 
 
-# (work, buffer bytes, best so far) -> tilings that may be better
+# (region, buffer bytes, best so far) -> tilings that may be better
 Choices = Callable[[TilingRegion, int, Tile | None], Iterator[Tile]]
 
 
@@ -136,13 +134,13 @@ def _axes(region: TilingRegion) -> list[int]:
 
 
 def _split(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
-    """Frames of an operator that is no contraction, along one axis."""
+    """Frames of an operator other than a contraction, along one axis."""
     for axis in _axes(region):
         yield from _evenly(region, beta, (), axis, best)
 
 
 def _split_twice(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
-    """The same along two axes, where one is not enough or moves more.
+    """Frames along two axes, where one is not enough or moves more.
 
     To cut a frame once more never moves less.
     """
@@ -215,8 +213,9 @@ def _folds(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]
 
 
 def _ever_finer(region: TilingRegion) -> Iterator[list[tuple[tuple[int, int], ...]]]:
-    """Blocks of a reduction's result: all of it; cut along one axis, from large to small;
-    cut so along one more, finely along the others.
+    """Blocks of a reduction's result, ever finer.
+
+    All of it; cut along one axis, from large to small; cut so along one more, finely along the others.
     """
     yield [()]
     axes = [axis for axis, _ in _finest(region)]
@@ -247,8 +246,7 @@ def _on_strips(
     for strips in (count for count in powers(width) if least <= count <= most):
         extent = ceil(width / strips)
         if best is not None and region.once.total + region.halo_bytes(extent) >= best.dram.total:
-            # narrower strips may yet share less: those of a ConvTranspose, or of a stride, that begin where
-            # its windows do
+            # narrower strips may yet share less: where they begin with windows of a ConvTranspose or stride
             continue
         columns = () if strips == 1 else ((len(region.shape) - 1, extent),)
         for tile in (
@@ -267,8 +265,9 @@ def _largest(
     sizes: Sequence[int],
     best: Tile | None = None,
 ) -> Iterator[Tile]:
-    """The largest blocks that fit; where rows or blocks of constants are padded,
-    whichever of them moves least.
+    """The largest blocks that fit.
+
+    Where rows or blocks of constants are padded, those that move the fewest bytes.
     """
 
     def blocks(size: int) -> tuple[tuple[int, int], ...]:
@@ -359,9 +358,7 @@ def _slice_tile(slices: ContractionSlices, grid: TileExtents) -> Tile:
 
 
 def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int) -> Tile:
-    """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer
-    iterations.
-    """
+    """The tiling with larger tiles and slices that fit and move as many bytes: fewer iterations."""
     most = TileExtents(
         slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out
     )
@@ -381,7 +378,10 @@ def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int
 
 
 def _nothing(region: TilingRegion, beta: int) -> Tile:
-    """No tiling fits. Bytes are the most of any finest cut, so that a larger buffer never costs more."""
+    """The tiling where none fits.
+
+    Its bytes are the most of any finest cut, so that a larger buffer never costs more.
+    """
     choices = [region.once]
     if region.uniform and region.contracts:
         strips: list[tuple[tuple[int, int], ...]] = (
@@ -423,7 +423,7 @@ def schedule(
 
 
 def signature(flow: Dataflow, mask: int) -> object:
-    """What a tiling depends on: equal for the repeated blocks of a network."""
+    """Structure that a tiling depends on: equal for the repeated blocks of a network."""
     local: dict[str, int] = {}
     rows: list[object] = []
     for i in bits(mask):

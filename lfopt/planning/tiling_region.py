@@ -1,6 +1,4 @@
-"""An operator with its epilogue as something that can be cut up:
-frames, blocks of output channels, strips of columns.
-"""
+"""An operator with its epilogue, cut into frames, blocks of output channels or strips of columns."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ class TilingRegion:
     def __init__(
         self, layout: BufferLayout, mask: int, rings: dict[int, int], width: int | None = None
     ) -> None:
-        """`width`: of the blocks between which channels are cut, a multiple of `channel_align`; None:
-        that.
-        """
+        """`width`: channels in a block, a multiple of `channel_align`; None: `channel_align`."""
         self.layout, self.mask, self.rings = layout, mask, rings
         self.width = width or layout.hardware.channel_align
         self.flow = flow = layout.flow
@@ -56,8 +52,9 @@ class TilingRegion:
         self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire
 
     def own(self, op: int, index: int) -> bool:
-        """Whether an input is one of the anchor's own:
-        not of what follows it, in flight or as an operator of the group.
+        """Whether an input is the anchor's own.
+
+        Inputs of its epilogue are not, whether in flight or as operators of the group.
         """
         return op == self.anchor and index < len(self.call.operator.inputs)
 
@@ -93,9 +90,7 @@ class TilingRegion:
         return frames
 
     def grain(self, axis: int) -> int:
-        """What extents of blocks along an axis are multiples of: channels are cut between blocks of
-        `width`.
-        """
+        """Multiple in elements of block extents along an axis: `width` for channels, else 1."""
         return self.width if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
 
     def sizes(self, axis: int) -> Sequence[int]:
@@ -123,12 +118,13 @@ class TilingRegion:
         return Frames(self.layout, self.mask, self.rings, frames).cost()
 
     def buffer_bytes(self, frames: Sequence[Box]) -> int:
-        """What running these frames, and some like them, takes on chip at the least."""
+        """Lower bound on the buffer bytes of running these frames, and some like them."""
         return Frames(self.layout, self.mask, self.rings, frames).buffer_bytes()
 
     def least_bytes(self, size: int, others: Sequence[tuple[int, int]]) -> int:
-        """What a contraction in blocks of so many channels moves at the least:
-        an input that does not stay on chip is read for each of them.
+        """Lower bound on the DRAM bytes of a contraction in blocks of `size` output channels.
+
+        An input that does not stay on chip is read for each of them.
         """
         data = next(o for o in self.operands if o.op == self.anchor and o.input == 0)
         halo = self.halo_bytes(others[0][1]) if others else 0
@@ -142,9 +138,7 @@ class TilingRegion:
         )
 
     def halo_bytes(self, extent: int) -> int:
-        """Bytes of operand 0 that column strips of so many output columns read more than once, at the
-        least.
-        """
+        """Lower bound on the bytes of operand 0 that strips of `extent` output columns read again."""
         if self.columns is None or extent >= self.columns.rows_out:
             return 0
         reads, source = self.columns, self.call.shape(0)
@@ -158,8 +152,9 @@ class TilingRegion:
         )
 
     def unpadded(self, frames: Sequence[Box]) -> int:
-        """DRAM bytes of running frame by frame if neither rows nor blocks of constants were padded:
-        this never falls as frames get smaller.
+        """DRAM bytes frame by frame if neither rows nor blocks of constants were padded.
+
+        They never fall as frames get smaller.
         """
         return Frames(self._in_bits, self.mask, self.rings, frames).cost()[0].total // 8
 
@@ -169,7 +164,7 @@ class TilingRegion:
 
 
 def meet(a: Box, b: Box) -> Box:
-    """What two boxes have in common."""
+    """Intersection of two boxes."""
     return tuple((max(s, t), min(e, f)) for (s, e), (t, f) in zip(a, b, strict=True))
 
 
@@ -185,9 +180,7 @@ def channel_groups(call: Call) -> tuple[int, int]:
 
 
 def channel_blocks(call: Call, size: int) -> list[Box]:
-    """A contraction's result cut into blocks of `size` output channels: whole groups, or parts of one
-    group.
-    """
+    """A contraction's result in blocks of `size` output channels: whole groups, or parts of one."""
     groups, per_group = channel_groups(call)
     shape = call.result
     if row_of(call).family is Family.CONVOLUTION:
@@ -224,6 +217,6 @@ def even_sizes(extent: int, grain: int = 1) -> tuple[int, ...]:
     >>> even_sizes(10), even_sizes(40, 16)
     ((10, 5, 4, 3, 2, 1), (40, 32, 16))
     """
-    few = range(1, isqrt(extent) + 2)  # more blocks than that are no larger than that
+    few = range(1, isqrt(extent) + 2)  # more blocks than these have extents among these
     exact = {-(-extent // n) for n in few} | {-(-extent // -(-extent // size)) for size in few}
     return tuple(sorted({min(round_up(size, grain), extent) for size in exact}, reverse=True))

@@ -47,14 +47,14 @@ class SchemeRow(NamedTuple):
     """A named set of modes. Those that run on any buffer are in every scheme."""
 
     modes: tuple[str, ...]  # in the order of `MODES`
-    # a scheme with some of the modes, in which a search finds something to begin with faster
+    # a scheme of fewer modes, in which a search finds a first plan faster; None: there is none
     simpler: str | None
     summary: str
     # whether elementwise operators follow in flight, and reductions run through the rows of their operand
     flights: bool = False
     # whether maps may stay on chip from one group to the next, which makes them one group in mode chained
     chains: bool = False
-    # whether anything may be computed again: what stands before a reduction, columns between strips
+    # whether operators may be recomputed: those before a reduction, columns between strips
     copies: bool = False
 
 

@@ -1,5 +1,6 @@
-"""Modes of operators that run alone and have no steps: `opaque` (lfopt does not know the operator) and
-`excluded` (traffic `paper` leaves it out).
+"""Modes of operators that run alone and have no steps: `opaque` and `excluded`.
+
+lfopt does not know an opaque operator; traffic `paper` leaves an excluded one out.
 """
 
 from __future__ import annotations
@@ -31,27 +32,28 @@ class Opaque(ExecutionMode):
         self.groups = groups
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """Of a single such operator."""
+        """Cost of a single opaque operator; None for others."""
         unknown = is_single(mask) and self.groups.dataflow.specs[mask.bit_length() - 1] is OPAQUE
         return Cost(once, self.groups.line_bytes(mask), "opaque") if unknown else None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Every tensor once."""
+        """DRAM bytes of every tensor once."""
         return TrafficTerms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """There are no steps."""
+        """No steps, with the reason."""
         kind = self.groups.dataflow.operators[mask.bit_length() - 1].kind
         return Scheduled(self.groups.line_bytes(mask), f"lfopt has no rules for operator {kind}")
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """It is always alone."""
+        """False: it is always alone."""
         return False
 
 
 class Excluded(ExecutionMode):
-    """Operators whose weights reach the buffer, under traffic `paper`:
-    reported apart (arXiv 2501.00636, section III).
+    """Operators whose weights reach the buffer, reported apart under traffic `paper`.
+
+    Source: arXiv 2501.00636, section III.
     """
 
     summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
@@ -71,13 +73,13 @@ class Excluded(ExecutionMode):
         ]
 
     def operators(self, beta: int) -> int:
-        """The mask of those left out."""
+        """Mask of the operators that are left out on a buffer of `beta` bytes."""
         if self.space.traffic is not Traffic.PAPER:
             return 0
         return sum(1 << i for i, size in enumerate(self._weights) if size >= beta)
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """It moves nothing that is counted."""
+        """Cost of 0 bytes: nothing counts. None for operators that are not excluded."""
         return (
             Cost(0, self.groups.line_bytes(mask), "excluded")
             if is_single(mask) and mask & self.operators(beta)
@@ -85,13 +87,13 @@ class Excluded(ExecutionMode):
         )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """What it would move, every tensor once."""
+        """DRAM bytes of every tensor once, were it counted."""
         return TrafficTerms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """There are no steps."""
+        """No steps, with the reason."""
         return Scheduled(self.groups.line_bytes(mask), "traffic 'paper' leaves the operator out")
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """It is always alone."""
+        """False: it is always alone."""
         return False

@@ -1,5 +1,6 @@
-"""Mode `attention`: softmax(Q K' s + mask) V by heads, bands of queries and blocks of keys, without its
-scores (`lfopt.planning.attention`).
+"""Mode `attention`: softmax(Q K' s + mask) V in blocks of heads, queries and keys, scores never stored.
+
+See `lfopt.planning.attention`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Attentive(ExecutionMode):
         return BufferLayout(self.groups.dataflow, self.groups.hardware)
 
     def anywhere(self, mask: int) -> bool:
-        """Where it may run so at all."""
+        """Whether it may run so at all."""
         flow = self.groups.dataflow
         if not mask or flow.specs[(mask & -mask).bit_length() - 1] is not ATTENTION:
             return False
@@ -106,11 +107,11 @@ class Attentive(ExecutionMode):
         )
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """What follows an epilogue group is one only if it is itself."""
+        """Whether it is an epilogue group: what it is grown into is one only then."""
         return self.space.epilogue and self.anywhere(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None; what lies between two operators of an epilogue group is one.
+        """0: what lies between two operators of an epilogue group is one.
 
         Without attention there is no such group.
         """

@@ -25,11 +25,11 @@ from lfopt.planning.modes.mode import (
     slice_widenings,
 )
 
-MOST_PASSES = 2  # weights that a way to run the group may load, over the fewest
+MOST_PASSES = 2  # weight bytes that an option may load, over the fewest
 
 
 class InBands(ExecutionMode):
-    """Groups in bands of rows. There is no bound to carry along: `BandedGroups` knows that of each group."""
+    """Groups in bands of rows. Growing carries no bound: `BandedGroups` knows that of each group."""
 
     summary = "bands of rows: maps in full or in channel slices by turns, weights stream past once per band"
 
@@ -41,11 +41,11 @@ class InBands(ExecutionMode):
 
     @cached_property
     def bands(self) -> BandedGroups:
-        """Needs and schedules with slices as narrow as the chip can."""
+        """Needs and schedules with slices as narrow as the chip allows."""
         return self._bands(self.groups.hardware.channel_align, wide=False)
 
     def _bands(self, width: int, *, wide: bool) -> BandedGroups:
-        """With slices of so many channels."""
+        """Needs and schedules with slices of `width` channels."""
         if (width, wide) not in self._wider:
             self._wider[width, wide] = BandedGroups(
                 self.groups.dataflow, self.groups.hardware, width, wide=wide
@@ -75,12 +75,11 @@ class InBands(ExecutionMode):
         )
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
-        """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider
-        slices; then wide sums.
+        """The fewest weight passes; then more passes with wider slices; then wide sums.
 
-        These give up buffer for the same bytes: one large block of weights is loaded while the slice before
-        it is made, in place of many small ones. They are for groups whose weights the buffer cannot hold,
-        where the port may be what takes time.
+        Each further pass leaves more of the buffer to slices. Wide sums give up buffer for the same bytes:
+        one large block of weights is loaded while the slice before it is made, in place of many small ones.
+        They are for groups whose weights the buffer cannot hold, where the port may be what takes time.
         """
         first = self.cheapest(mask, beta)
         if first is None:
@@ -118,7 +117,7 @@ class InBands(ExecutionMode):
         )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the widest slices that fit, and the same bands: fewer, longer steps for the same bytes."""
+        """The schedule with the widest slices that fit: fewer, longer steps for the same bytes."""
         return self._schedule(mask, beta, self.bands, self._chosen(mask, beta))
 
     def _schedule(self, mask: int, beta: int, bands: BandedGroups, banded: Banded) -> Scheduled:

@@ -1,5 +1,6 @@
-"""Mode `chained`: stages in other modes, one after the other,
-with maps that stay on chip between them (`lfopt.planning.chains`).
+"""Mode `chained`: stages in other modes in turn, with maps that stay on chip between them.
+
+See `lfopt.planning.chains`.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ class Linked(NamedTuple):
     mask: int
     places: tuple[Place, ...]
     nodes: tuple[Node, ...]
-    buffer_bytes: int  # F_beta
+    buffer_bytes: int  # F_beta, bytes
     dram: DramBytes
     spilled: tuple[str, ...]
 
 
 class Chained(ExecutionMode):
-    """Groups that were found to be chains, and no others:
-    which stages a group has, a search over all of a network says.
+    """Groups that were found to be chains, and no others.
+
+    The stages of a group are found by a search over all of a network.
     """
 
     parameters = True
@@ -47,7 +49,7 @@ class Chained(ExecutionMode):
         self.known: dict[tuple[int, int], Linked] = {}  # by group and size of the buffer
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """What its stages move."""
+        """Bytes that its stages move."""
         chain = self.known.get((mask, beta))
         return (
             None
@@ -56,12 +58,12 @@ class Chained(ExecutionMode):
         )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Rows at a time, and passes of weights, are those of the stages: of a chain it says one."""
+        """One row at a time and one pass of weights for the chain: its stages have their own."""
         chain = self.known[mask, beta]
         return TrafficTerms(chain.dram, spilled=chain.spilled)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """As it was found."""
+        """The schedule that was found."""
         chain = self.known[mask, beta]
 
         def make(limit: Limit) -> PlacesAndSteps:
@@ -70,12 +72,12 @@ class Chained(ExecutionMode):
         return Scheduled(chain.buffer_bytes, make)
 
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
-        """Places at whose end the buffer is fullest are not told apart: all of them."""
+        """All places: those at the fullest point are not told apart."""
         chain = self.known.get((mask, beta))
         yield from map(place_use, chain.places if chain else ())
 
     def never(self, mask: int) -> str:
-        """There is no other way."""
+        """Why it is no chain: no search has found it to be one."""
         return "no search has found it to be a chain"
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:

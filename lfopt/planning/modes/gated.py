@@ -1,5 +1,6 @@
-"""Mode `gated`: a block around a barrier (squeeze-and-excite) in two phases, slice by slice; what fits of the
-map stays (`lfopt.planning.gated`).
+"""Mode `gated`: a block around a barrier (squeeze-and-excite) in two phases, slice by slice.
+
+What fits of the map stays on chip between them (`lfopt.planning.gated`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from lfopt.planning.streaming import BufferLayout
 
 
 class Gated(ExecutionMode):
-    """Groups around a barrier. There is no bound to carry along: a group says which it can become."""
+    """Groups around a barrier. Growing carries no bound: a group says which it can become."""
 
     summary = (
         "a gate and what it waits for: slices of channels in two phases, kept between them as far as "
@@ -47,7 +48,7 @@ class Gated(ExecutionMode):
 
     @cached_property
     def slices(self) -> SliceSizes:
-        """What is known of operators that take slices."""
+        """Slice sizes of the network's operators."""
         return SliceSizes(self.groups.dataflow, self.groups.hardware, self.groups.hardware.channel_align)
 
     @cached_property
@@ -56,7 +57,7 @@ class Gated(ExecutionMode):
         return Gates(self.slices)
 
     def choices(self, mask: int) -> Choices | None:
-        """What a group can choose from; None if it cannot run so."""
+        """The choices of a group; None if it cannot run so."""
         if mask not in self._options:
             block = self.gates.find(mask)
             sizes = None if block is None else self._sized(mask, block)
@@ -79,7 +80,7 @@ class Gated(ExecutionMode):
         return self._choices[key]
 
     def _widened(self, mask: int, beta: int) -> tuple[Sizes, GatedChoice]:
-        """With as many channels and rows in each step as fit, for the same bytes."""
+        """The choice with as many channels and rows in each step as fit, for the same bytes."""
         choices, choice = self.choices(mask), self.cheapest(mask, beta)
         assert choices is not None and choice is not None, "mode gated means that the group fits so"
         key = mask, beta
@@ -88,8 +89,9 @@ class Gated(ExecutionMode):
         return choices.sizes, self._wide[key]
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """Every tensor once, what is not kept of the map once more and again for each part, or what makes it
-        again; and what else is loaded twice.
+        """Every tensor once, what else is loaded twice, and the bytes of slices that are not kept.
+
+        Those are stored once and loaded for each part, or what makes them again is loaded.
         """
         choice = self.cheapest(mask, beta)
         if choice is None:
@@ -102,8 +104,9 @@ class Gated(ExecutionMode):
         )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Rows are those of the result that are made at a time;
-        weights of the tail pass once for each band of them.
+        """Rows are those of the result made at a time.
+
+        Weights of the tail pass once for each band of them.
         """
         sizes, choice = self._widened(mask, beta)
         passes = 1 if choice.option.held else -(-sizes.rows_out // choice.option.band)
@@ -127,7 +130,7 @@ class Gated(ExecutionMode):
         return Scheduled(wide.buffer_bytes, make)
 
     def need(self, mask: int) -> int:
-        """F_beta with slices as narrow as the chip can, and nothing kept."""
+        """F_beta with slices as narrow as the chip allows, and nothing kept."""
         choices = self.choices(mask)
         return NEVER if choices is None else choices.least
 
@@ -144,7 +147,7 @@ class Gated(ExecutionMode):
             yield place_use(place, what)
 
     def never(self, mask: int) -> str:
-        """What the group lacks of a block, or has beside one."""
+        """Why it is no group of a block: operators that it lacks, or has beside one."""
         flow = self.groups.dataflow
         block = self.gates.by_folds.get(mask & flow.running)
         if block is None:
@@ -165,8 +168,9 @@ class Gated(ExecutionMode):
         return self._floors[mask] < beta
 
     def _floor(self, mask: int) -> int:
-        """The least need of the groups of blocks that have these operators,
-        and else only such of higher index.
+        """The least need in bytes of groups of blocks that `mask` may be grown into.
+
+        They have these operators, and else only operators of higher index.
         """
         below = (1 << mask.bit_length()) - 1
         blocks = (block for block in self.gates.blocks if not mask & ~block.members)

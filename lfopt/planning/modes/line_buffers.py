@@ -71,7 +71,7 @@ class LineBuffered(ExecutionMode):
         )
 
     def heights(self, mask: int) -> Sequence[int]:
-        """The highest is that of the highest result that leaves the group.
+        """Up to the height in rows of the highest result that leaves the group.
 
         Where results have one row (after a global pooling), there are two ways: row by row, or whatever is
         asked for in one step; the latter counts as the height of the highest map.
@@ -85,7 +85,7 @@ class LineBuffered(ExecutionMode):
         )
 
     def height_need(self, mask: int, rows: int) -> int:
-        """F_beta in bands of so many rows."""
+        """F_beta in bytes in bands of `rows` rows."""
         return self.groups.line_need(mask, rows)
 
     def height_fits(self, mask: int, rows: int, beta: int) -> bool:
@@ -97,7 +97,7 @@ class LineBuffered(ExecutionMode):
         return self.groups.line_need(mask)
 
     def weights(self, mask: int) -> int:
-        """All of them."""
+        """Bytes of all weights."""
         return self.groups.weight_bytes(mask)[1]
 
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
@@ -120,8 +120,9 @@ class LineBuffered(ExecutionMode):
 
     @cached_property
     def kept_bytes(self) -> list[int]:
-        """Per operator: bytes of buffer beside its maps, at the least:
-        its own weights, and the sums of a reduction that runs.
+        """Per operator: least buffer bytes beside its maps.
+
+        Its own weights, and the sums of a running reduction.
         """
         groups = self.groups
         return [
@@ -131,7 +132,7 @@ class LineBuffered(ExecutionMode):
 
     @cached_property
     def _rows(self) -> list[dict[int, int]]:
-        """Per operator: rows of each map it reads that are held at once for it in whatever group."""
+        """Per operator: rows of each map it reads that are held at once for it in any group."""
         flow, lines = self.groups.dataflow, self.groups.lines
         held_rows: list[dict[int, int]] = []
         for i, operands in enumerate(lines.operands):
@@ -191,7 +192,7 @@ class LineBuffered(ExecutionMode):
         return least + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else least
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None.
+        """0.
 
         Whatever joins the operators, from above or below, a ring is as wide as its widest window asks, and
         weights stay.

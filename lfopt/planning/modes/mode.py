@@ -1,6 +1,4 @@
-"""What an execution mode is: one way in which a fusion group may run, as searches,
-plans and explanations ask for it.
-"""
+"""The interface of execution modes: ways to run a fusion group, for searches, plans, explanations."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
 
 PlacesAndSteps = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
-# what a mode knows of the buffer that a group, and whatever it is grown into, takes at the least; only its
-# mode looks into it
+# lower bound on the buffer of a group and of all that it is grown into; opaque to all but its mode
 Bound = Any
 
 
@@ -25,13 +22,12 @@ class Traffic(Enum):
 
     TILED = "tiled"  # what a tiled schedule moves
     ONCE = "once"  # every tensor once even then: a bound, to compare with tools that count so
-    # as once, but operators whose weights reach beta are left out and reported apart (arXiv 2501.00636,
-    # section III)
+    # as once, but operators whose weights reach beta are reported apart (arXiv 2501.00636, section III)
     PAPER = "paper"
 
 
 class SearchSpace(NamedTuple):
-    """What is allowed, and how it is counted, beside the modes of a scheme."""
+    """Options of a search beside the modes of a scheme: what is allowed, and how bytes count."""
 
     traffic: Traffic = Traffic.TILED
     epilogue: bool = True  # whether an operator and its epilogue may run on any buffer
@@ -45,21 +41,22 @@ class TrafficTerms(NamedTuple):
     dram: DramBytes  # by class
     weight_passes: int = 1  # times that the group's weights are loaded
     band_rows: int = 1  # output rows made at a time
-    # maps that the group makes, stores and loads again, and that nothing else needs
+    # maps without consumers outside the group that it makes, stores and loads again
     spilled: tuple[str, ...] = ()
 
 
 class Scheduled(NamedTuple):
-    """What makes a group's places and steps."""
+    """A group's buffer bytes, and what makes its places and steps."""
 
     buffer_bytes: int  # on chip
-    # raises Unwritten beyond the limit; or why there are no steps
+    # makes them, or raises Unwritten beyond the limit; a string: why there are no steps
     make: Callable[[Limit], PlacesAndSteps] | str
 
 
 class ModeOption(NamedTuple):
-    """One of the ways in which a group may run in a mode:
-    as `price`, `terms` and `schedule` say of the first one.
+    """One of the ways in which a group may run in a mode.
+
+    Fields are what `price`, `terms` and `schedule` say of the first one.
     """
 
     cost: Cost
@@ -68,7 +65,7 @@ class ModeOption(NamedTuple):
 
 
 class ExecutionMode(Protocol):
-    """One way in which groups run: bound, price, breakdown, company, schedule.
+    """One way in which groups run: bound, price, breakdown, compatible operators, schedule.
 
     `beta` is the size of the buffer in bytes; nothing else depends on it.
 
@@ -97,13 +94,13 @@ class ExecutionMode(Protocol):
 
     @abstractmethod
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
-        """Whatever is the same on any buffer."""
+        """All that is the same on any buffer."""
 
     # -- price -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def price(self, mask: int, beta: int, once: int, bound: Bound = None) -> Cost | None:
-        """What the group costs; None where it may not run so.
+        """Cost of the group; None where it may not run so.
 
         `once`: bytes with every tensor once; `bound`: that of `grow`, if it is known.
         """
@@ -121,10 +118,10 @@ class ExecutionMode(Protocol):
         return self.schedule(mask, beta, rows)
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
-        """Ways to run the group on beta, that of the fewest bytes first; the others may take fewer cycles or
-        less energy.
+        """Ways to run the group on beta, that of the fewest bytes first.
 
-        Here: rows made at a time, one, two, four and so on, and as many as fit.
+        The others may take fewer cycles or less energy. Here: rows made at a time, one, two, four and so on,
+        and as many as fit.
         """
         cost = self.price(mask, beta, once)
         if cost is None:
@@ -138,34 +135,31 @@ class ExecutionMode(Protocol):
             yield ModeOption(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
-        """Numbers of output rows that may be made at a time for the same bytes, the highest first;
-        empty: there is no choice.
-        """
+        """Output rows that may be made at a time for the same bytes, most first; () if there is no choice."""
         return ()
 
     def height_need(self, mask: int, rows: int) -> int:
-        """Bytes of buffer that the group needs when so many of its output rows are made at a time."""
+        """Buffer bytes that the group needs when `rows` of its output rows are made at a time."""
         raise NotImplementedError
 
     def height_fits(self, mask: int, rows: int, beta: int) -> bool:
-        """Whether that is less than beta."""
+        """Whether `height_need` is less than beta."""
         return self.height_need(mask, rows) < beta
 
     # -- what it needs ---------------------------------------------------------------------------------------
 
     def need(self, mask: int) -> int:
-        """The least that beta must exceed for the group to run so; NEVER where no buffer is large enough."""
+        """Bytes that beta must exceed for the group to run so; NEVER if no buffer is large enough."""
         return NEVER
 
     def weights(self, mask: int) -> int:
-        """The least that a weight buffer must exceed for the group to run so;
-        NEVER where no buffer is large enough.
-        """
+        """Bytes that a weight buffer must exceed for the group to run so; NEVER if none is large enough."""
         return NEVER
 
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
-        """What takes the buffer when the group runs so on beta;
-        where it is too small, on the smallest buffer that is not.
+        """The breakdown of the buffer when the group runs so on beta.
+
+        Where beta is too small: on the smallest buffer that is not.
         """
         yield from ()
 
@@ -180,8 +174,9 @@ class ExecutionMode(Protocol):
         return False
 
     def grow(self, mask: int, bound: Bound, op: int) -> Bound:
-        """The bound of the group with an operator added whose index is above all others in it;
-        that of the empty group is not read.
+        """The bound of the group with an operator added whose index is above all others in it.
+
+        That of the empty group is not read.
         """
         return None
 
@@ -193,20 +188,20 @@ class ExecutionMode(Protocol):
         """
 
     def least(self, op: int) -> int:
-        """Bytes of buffer that an operator takes in whatever group runs so; NEVER if it is in none."""
+        """Least buffer bytes of an operator in any group of this mode; NEVER if it is in none."""
         return NEVER
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """At the least: bytes of weights that every valid group with these operators loads for them beyond
-        once; NEVER if there is none on beta.
+        """Lower bound on the weight bytes beyond once of any valid group with these operators.
 
-        It does not fall when operators are added.
+        NEVER if there is none on beta. It does not fall when operators are added.
         """
         return 0
 
     def compatible(self, beta: int) -> list[int]:
-        """Per operator: a superset of the operators that share a group with it that may run so on beta,
-        itself included.
+        """Per operator: a superset of the operators, itself included, that may share a group with it.
+
+        The group runs in this mode on beta.
         """
         return [1 << i for i in range(len(self.groups.dataflow))]
 
@@ -222,7 +217,7 @@ def tallest(flow: Dataflow, mask: int) -> int:
 
 
 def place_use(place: Place, what: str = "") -> BufferUse:
-    """What a place takes; of maps and of partial sums by rows. `what`: the place's name, unless said."""
+    """Buffer use of a place; of maps and of partial sums by rows. `what`: instead of the place's name."""
     if place.purpose == "weight":
         return BufferUse(what or place.name, "weights", 0, 0, place.bytes)
     return BufferUse(
@@ -235,9 +230,7 @@ def place_use(place: Place, what: str = "") -> BufferUse:
 
 
 def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:
-    """Weights held whole, by operator; a constant that several operators read counts for the first of
-    them.
-    """
+    """Weights held whole, by operator; one that several operators read counts for the first of them."""
     before = upto = 0
     for i in bits(mask):
         upto |= 1 << i
@@ -248,8 +241,9 @@ def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:
 
 
 def slice_widenings(groups: Groups, mask: int) -> Iterator[int]:
-    """Channels in a slice that a plan may take what buffer is left over for: twice as many as the chip must
-    have, four times, up to all there are.
+    """Channels per slice that a plan may fill spare buffer with.
+
+    Twice as many as the chip must have, four times, up to all there are.
     """
     calls, width = groups.dataflow.calls, groups.hardware.channel_align
     most = max(

@@ -1,5 +1,6 @@
-"""Mode `resident`: operator by operator, maps whole on chip from production to last use,
-weights streamed once (`lfopt.planning.resident`).
+"""Mode `resident`: operator by operator, maps whole on chip from production to last use.
+
+Weights are streamed once (`lfopt.planning.resident`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class WholeMaps(ExecutionMode):
 
     @cached_property
     def resident(self) -> Resident:
-        """Needs and schedules with weight blocks as narrow as the chip can."""
+        """Needs and schedules with weight blocks as narrow as the chip allows."""
         return Resident(self.groups.dataflow, self.groups.hardware)
 
     def price(self, mask: int, beta: int, once: int, bound: Peak | None = None) -> Cost | None:
@@ -50,24 +51,24 @@ class WholeMaps(ExecutionMode):
         return TrafficTerms(dram, band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the widest blocks of weights that fit: fewer, longer steps for the same bytes."""
+        """The schedule with the widest weight blocks that fit: fewer, longer steps for the same bytes."""
         widest, padding = self.resident, self.resident.padding(mask)
         for width in slice_widenings(self.groups, mask):
             if width not in self._wider:
                 self._wider[width] = Resident(self.groups.dataflow, self.groups.hardware, width)
             if self._wider[width].need(mask) >= beta:
                 break
-            # where wider blocks would save padding: a plan moves what the search was told
+            # not where wider blocks would save padding: a plan moves the bytes that the search was told
             if self._wider[width].padding(mask) == padding:
                 widest = self._wider[width]
         return Scheduled(widest.need(mask), partial(widest.schedule, mask))
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the narrowest blocks."""
+        """The schedule with the narrowest weight blocks."""
         return Scheduled(self.resident.need(mask), partial(self.resident.schedule, mask))
 
     def need(self, mask: int) -> int:
-        """F_beta."""
+        """F_beta in bytes."""
         return self.resident.need(mask)
 
     def weights(self, mask: int) -> int:
@@ -83,7 +84,7 @@ class WholeMaps(ExecutionMode):
         return self.resident.grow(mask, (bound or Peak()) if mask else Peak(), op)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None.
+        """0.
 
         Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no
         narrower.

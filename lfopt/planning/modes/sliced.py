@@ -1,5 +1,6 @@
-"""Mode `sliced`: a head makes slices of channels, others follow on the slice,
-a tail sums over the slices (`lfopt.planning.sliced`).
+"""Mode `sliced`: a head makes slices of channels, others follow, a tail sums over the slices.
+
+See `lfopt.planning.sliced`.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ class BySlices(ExecutionMode):
 
     @cached_property
     def sliced(self) -> SlicedGroups:
-        """Needs, with slices as narrow as the chip can."""
+        """Needs, with slices as narrow as the chip allows."""
         return SlicedGroups(self.groups, self.space.max_recompute)
 
     def price(self, mask: int, beta: int, once: int, bound: Segment | None = None) -> Cost | None:
-        """What the head reads and results once, other inputs once per part,
-        weights once per band and part, or once.
+        """The cheapest option: what the head reads and results once, other inputs once per part.
+
+        Weights once per band and part, or once.
         """
         if bound is not None and min(bound.floor, bound.alone) >= beta:
             return None
@@ -74,7 +76,7 @@ class BySlices(ExecutionMode):
         )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the widest slices that fit: fewer, longer steps for the same bytes."""
+        """The schedule with the widest slices that fit: fewer, longer steps for the same bytes."""
         choice, sizes = self._chosen(mask, beta), self.sliced
         best = SlicedScheduler(sizes, sizes.segments, mask, choice.option)
         sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
@@ -92,7 +94,7 @@ class BySlices(ExecutionMode):
         return Scheduled(best.end, best.build)
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """With the narrowest slices, laid out when their steps are made."""
+        """The schedule with the narrowest slices, laid out when its steps are made."""
         choice = self._chosen(mask, beta)
         return Scheduled(
             choice.buffer_bytes,

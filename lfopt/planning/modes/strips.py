@@ -22,8 +22,7 @@ from lfopt.planning.strips import MOST_STRIPS, StripGroups, StripPartition
 class InStrips(LineBuffered):
     """Groups in strips.
 
-    The bound is that of line buffers, of maps that are as narrow as the narrowest of their widest strips may
-    be.
+    The bound is that of line buffers, for maps as narrow as the narrowest of their widest strips may be.
     """
 
     summary = "line buffers on strips of columns: columns between two strips are read and computed for either"
@@ -65,7 +64,7 @@ class InStrips(LineBuffered):
         return Scheduled(choice.buffer_bytes, partial(self.strips.schedule, mask, choice))
 
     def heights(self, mask: int) -> tuple[()]:
-        """There is no choice."""
+        """(): rows are made one at a time."""
         return ()
 
     def need(self, mask: int) -> int:
@@ -106,9 +105,7 @@ class InStrips(LineBuffered):
 
     @cached_property
     def kept_bytes(self) -> list[int]:
-        """Per operator: bytes of buffer of its own weights; more than there are, if it cannot run in
-        strips.
-        """
+        """Per operator: buffer bytes of its own weights; NEVER if it cannot run in strips."""
         need = self.groups.hardware.buffer_need
         return [
             need(0, size) if self.strips.able >> i & 1 else NEVER
@@ -116,5 +113,5 @@ class InStrips(LineBuffered):
         ]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
-        """As that of line buffers; none, once there is an operator that cannot run in strips."""
+        """As that of line buffers, with NEVER for an operator that cannot run in strips."""
         return super().grow(mask, bound, op) if self.strips.able >> op & 1 else NEVER

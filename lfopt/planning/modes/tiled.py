@@ -1,6 +1,4 @@
-"""Mode `tiled`: an operator, and its epilogue,
-that does not fit the buffer whole is cut up (`lfopt.planning.tiles`).
-"""
+"""Mode `tiled`: an operator and its epilogue that exceed the buffer, cut up (`lfopt.planning.tiles`)."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ class Tiled(ExecutionMode):
     whole = False
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
-        """`space.traffic` says how bytes are counted,
-        `space.epilogue` whether operators may follow the first.
-        """
+        """`space.traffic`: how bytes are counted; `space.epilogue`: whether an epilogue may follow."""
         self.groups, self.space = groups, space
 
     @cached_property
@@ -43,7 +39,7 @@ class Tiled(ExecutionMode):
         return tiles.Tiles(self.groups.dataflow, self.groups.hardware, self.groups.waiting.ring_rows)
 
     def anywhere(self, mask: int) -> bool:
-        """Where it may run so at all."""
+        """Whether it may run so at all."""
         if self.groups.dataflow.specs[(mask & -mask).bit_length() - 1] is ATTENTION:
             return False
         return is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))
@@ -64,8 +60,9 @@ class Tiled(ExecutionMode):
         )
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
-        """The tiling of the fewest bytes; those of wider and wider blocks of channels,
-        which fill the columns of a MAC array.
+        """The tiling of the fewest bytes; then those of wider and wider blocks of channels.
+
+        They fill the columns of a MAC array.
         """
         if not self.anywhere(mask):
             return
@@ -78,7 +75,7 @@ class Tiled(ExecutionMode):
         )
         for width in (None, *full):
             tile = self.tiles.best(mask, beta, width)
-            # only bands are made of blocks that are no wider
+            # all but bands say the extents of their blocks: `width` adds nothing to those
             same = replace(tile, width=None) if tile.kind != "bands" else tile
             if not seen or (tile.kind != "none" and same not in seen):
                 yield ModeOption(
@@ -125,11 +122,11 @@ class Tiled(ExecutionMode):
         )
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """What follows an epilogue group is one only if it is itself."""
+        """Whether it is an epilogue group: what it is grown into is one only then."""
         return self.space.epilogue and self.groups.is_epilogue_group(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None of weights alone.
+        """0 of weights alone.
 
         What lies between two operators of an epilogue group is one, of which the first is the anchor
         operator.
