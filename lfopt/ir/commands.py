@@ -1,6 +1,4 @@
-"""A command stream: what the accelerator reads to carry out a plan, and where in its memory everything
-lies.
-"""
+"""A command stream: what the accelerator reads to carry out a plan, and its memory map."""
 
 from __future__ import annotations
 

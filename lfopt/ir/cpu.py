@@ -44,8 +44,9 @@ class CpuCall:
 
 @dataclass(frozen=True, slots=True)
 class CpuBarrier:
-    """Where every thread waits for all others:
-    without it, two would meet at a row (`lfopt.planning.barriers`).
+    """Where every thread waits for all others: without it, two would meet at a row.
+
+    Placed by `lfopt.planning.barriers`.
     """
 
 

@@ -1,5 +1,4 @@
-"""The chip: on-chip buffers, maybe a second level between them and DRAM, how many bytes things take, and what
-time and energy they cost.
+"""The chip: memories, bytes per element, and what time and energy things cost.
 
 What moves is exact. Cycles and energy are a *model*: they follow from the figures that stand here, and are as
 good as those are.
@@ -53,8 +52,9 @@ def round_up(value: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip. Leakage
-    and control are left out.
+    """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip.
+
+    Leakage and control are left out.
 
     Where the defaults come from. DRAM and arithmetic are widely quoted 45 nm figures (M. Horowitz,
     "Computing's energy problem", ISSCC 2014: 1.3 nJ per 64-bit DRAM access; 0.2 pJ for an 8-bit
@@ -100,8 +100,9 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hardware:
-    """A hardware description. Bytes are integers; KiB = 1024 B. Where one is made, numbers may have units:
-    Hardware("256KiB", clock_hz="800MHz").
+    """A hardware description. Bytes are integers; KiB = 1024 B.
+
+    Where one is made, numbers may have units: Hardware("256KiB", clock_hz="800MHz").
 
     Raises InvalidConfig for a field that is not accepted.
     """
@@ -232,8 +233,9 @@ class Hardware:
 
     @property
     def assumed(self) -> bool:
-        """Whether nothing is said of the MAC array, the port and the clock:
-        cycles are then those of the default ones.
+        """Whether the MAC array, the vector lanes, the port and the clock are all the default ones.
+
+        Cycles are then those of a guess.
         """
         return all(
             getattr(self, entry.name) == _default(entry) for entry in fields(self) if entry.name in SPEED
@@ -247,14 +249,14 @@ class Hardware:
         return {"buffer": self.buffer_bytes, "weight buffer": self.weight_buffer_bytes}
 
     def store_of(self, purpose: str) -> Store:
-        """Where a place lies that is for this purpose (`Place.purpose`): constants in the weight buffer, if
-        there is one, all else in the buffer.
+        """The on-chip buffer of a place of this purpose (`Place.purpose`).
+
+        Constants are in the weight buffer where there is one.
         """
         return "weight buffer" if purpose == "weight" and self.weight_buffer_bytes else "buffer"
 
     def buffer_need(self, maps: int, weights: int) -> int:
-        """F_beta of what takes so many bytes of maps and partial sums, and so many of weights: what the
-        buffer must exceed to hold it.
+        """F_beta of so many bytes of maps and partial sums, and of weights: what the buffer must exceed.
 
         With a weight buffer that is what the maps take; NEVER where that buffer does not exceed the weights.
 
@@ -296,9 +298,7 @@ class Hardware:
 
     @property
     def l2_byte_pj(self) -> float:
-        """Energy of one byte into or out of the second level;
-        where the table does not say, that of a buffer of its size.
-        """
+        """Energy of one byte into or out of the second level; by default, that of a buffer of its size."""
         given = self.energy.l2_byte_pj
         return self._pj_by_size(self.l2_bytes) if given is None else given
 
@@ -327,9 +327,7 @@ class Hardware:
         return rows * round_up(tensor.elements // max(rows, 1) * self.element_bytes, self.dram_row_align)
 
     def row_bytes(self, tensor: Tensor) -> int:
-        """Bytes of one row of a feature map on chip, channel padding included;
-        all n images of a batch lie inside the row.
-        """
+        """Bytes of one row of a feature map on chip: channel padding, and all images of a batch, included."""
         shape = list(tensor.shape)
         axis, channel = row_axis(tensor.shape), CHANNEL_AXIS_OF_RANK.get(len(shape))
         if channel is not None:
@@ -353,10 +351,9 @@ class Hardware:
         return size // self.element_bytes * self.accumulator_bytes
 
     def constant_bytes(self, elements: int, *, bias: bool, pieces: int = 1) -> int:
-        """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces, each
-        rounded up for itself.
+        """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces of one.
 
-        A block lies by itself: its elements are packed, and it is rounded up to whole bytes and to
+        A block, or piece, lies by itself: its elements are packed, and it is rounded up to whole bytes and to
         constant_align.
 
         >>> Hardware(1024, element_bytes=1, constant_align=16).constant_bytes(20, bias=False, pieces=2)

@@ -121,8 +121,7 @@ def file_name(text: str) -> str:
 
 
 def printable(text: object) -> str:
-    r"""Any text in one line, for a terminal: letters of any script stay; others are written as Python writes
-    them.
+    r"""Any text in one line, for a terminal: what cannot be printed is escaped as Python does.
 
     >>> print(printable("naïve\n\x1b[2J"))
     naïve\n\x1b[2J

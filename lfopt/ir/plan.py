@@ -39,9 +39,7 @@ class FusionScheme:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An operator of the plan's model that computes again what another does:
-    alike, with operands that are the same or copies.
-    """
+    """An operator that computes again what another does, from operands that are the same or copies."""
 
     name: str  # the operator
     of: str  # the one that it is a copy of
@@ -102,8 +100,9 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DramTensor:
-    """Where a map or constant lies in DRAM, or in the second level. Rows are stored one after the other;
-    within a row, the other axes in order.
+    """Where a map or constant lies in DRAM, or in the second level.
+
+    Rows are stored one after the other; within a row, the other axes in order.
     """
 
     name: str  # of parameters: see `parameters_of`
@@ -153,8 +152,9 @@ class ModelReference:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Bytes of the whole plan beside its baselines. `excluded_bytes` (traffic paper) are in none of the
-    others.
+    """Bytes of the whole plan beside its baselines.
+
+    `excluded_bytes` (traffic paper) are in none of the others.
     """
 
     dram_bytes: int  # of the groups together

@@ -1,5 +1,4 @@
-"""What running a plan costs: bytes, cycles and energy of every group, and of the whole; the data that `lfopt
-simulate --json` prints.
+"""What running a plan costs: bytes, cycles and energy, per group and in all (`lfopt simulate --json`).
 
 Bytes are those of the schedule's transfers: exact. Cycles and energy are a model, with the parameters that
 stand in the plan's `Hardware`.

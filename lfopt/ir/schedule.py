@@ -1,5 +1,4 @@
-"""The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors,
-folded into loops.
+"""The schedule of a group: places on chip, and steps that load, compute and store boxes, folded into loops.
 
 A step inside loops is written once, for the first iteration of every loop; `strides` say how far it strides
 with each further iteration. `unfold` walks the steps one at a time; sums over a schedule need no walk.
@@ -30,8 +29,9 @@ MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Space on chip, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows,
-    or of weight blocks.
+    """Space on chip in equal slots: a ring of rows, or of weight blocks.
+
+    What has number n lies in slot n modulo `slots`.
     """
 
     name: str  # the map, or what the place is for; unique in its group
@@ -54,9 +54,7 @@ class Place:
 
 
 def in_line(places: Sequence[Place], hardware: Hardware, behind: int) -> tuple[Place, ...]:
-    """The same places with the addresses of the weight buffer from `behind` on:
-    then none overlap that lie in different buffers.
-    """
+    """The places, those in the weight buffer moved by `behind` bytes: behind the buffer, none overlap."""
     apart = [hardware.store_of(place.purpose) != "buffer" for place in places]
     return tuple(
         replace(place, address=behind + place.address) if far else place
@@ -94,8 +92,9 @@ class Transfer:
 
     @property
     def bytes(self) -> int:
-        """Bytes that cross the port of their memory:
-        the one prediction of traffic, which every report sums and nothing that counts reads.
+        """Bytes that cross the port of their memory.
+
+        The one prediction of traffic: every report sums it, nothing that counts reads it.
         """
         return self.rows * self.row_bytes
 
@@ -277,8 +276,9 @@ def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Behind blocks of steps: the last `period` of them come again, moving with every iteration as they did
-    from the `period` blocks before them.
+    """What repeats behind blocks of steps: the last `period` blocks come again, `times` times.
+
+    With every iteration they move as they did from the `period` blocks before them.
     """
 
     period: int  # blocks
@@ -289,8 +289,9 @@ Block = Sequence[Node]
 
 
 def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
-    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may
-    make one iteration.
+    """Blocks of steps in order, with runs of repeating blocks folded into loops.
+
+    Up to `longest` blocks may make one iteration.
 
     Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks
     that only come again are not looked at one at a time: the result is the same as if they were all there.
@@ -333,9 +334,7 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
 
 
 class _Run(NamedTuple):
-    """Blocks of which each is like the one a period before it,
-    and as far from it as that is from the one before.
-    """
+    """Blocks each of which is like the one a period before it, moved by the same strides every time."""
 
     first: int
     repeated: int  # from here on they are not given
@@ -385,9 +384,7 @@ class _Series:
         ]
 
     def steady(self, first: int, period: int) -> int:
-        """Up to where blocks are known to come again every `period` blocks, if they are from `first` on;
-        else 0.
-        """
+        """Up to which block the last run that begins by `first` repeats every `period` blocks; else 0."""
         k = bisect_right(self._runs, first, key=lambda run: run.first) - 1
         return self._runs[k].stop if k >= 0 and period % self._runs[k].period == 0 else 0
 
@@ -454,8 +451,9 @@ class _Keys:
 
 
 def parameter_runs(nodes: Sequence[Node]) -> Iterator[list[Transfer]]:
-    """Loads of parameters that come one after the other:
-    those of one run are in their store together, and take the place of those before.
+    """Loads of parameters that follow one another without a step between them, as lists.
+
+    Those of one run are in their store together, and replace those before.
     """
     run: list[Transfer] = []
     for node in nodes:

@@ -53,7 +53,9 @@ EXAMPLES = {
 
 
 def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
-    """Bytes. `decimal`: whether KB, MB and GB are accepted too, as powers of ten.
+    """Bytes of a size as people write it; `decimal`: KB, MB and GB are accepted too, as powers of ten.
+
+    Raises InvalidConfig, which names `what`, for anything else.
 
     >>> parse_size("256KiB", "--buffer"), parse_size("4.5MB", "--max-bytes", decimal=True)
     (262144, 4500000)
@@ -76,8 +78,7 @@ def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
 
 
 def quantity(name: str) -> str:
-    """The end of a field's name that says in which units it may be written: a key of `QUANTITIES`, `_bytes`,
-    or nothing.
+    """The end of a field's name that says its units: a key of `QUANTITIES`, `_bytes`, or nothing.
 
     >>> quantity("clock_hz"), quantity("buffer_bytes"), quantity("mac_rows")
     ('_hz', '_bytes', '')
@@ -86,7 +87,10 @@ def quantity(name: str) -> str:
 
 
 def read_number(name: str, value: object, what: str) -> object:
-    """The number of a field where it is written with a unit or an exponent. Anything else is left as it is.
+    """The number of a field that is written with a unit or an exponent; other values stay as they are.
+
+    Raises InvalidConfig, which names `what`, for a unit that the field does not have and for a part of a
+    byte.
 
     >>> read_number("clock_hz", "0.8GHz", "clock_hz"), read_number("mac_rows", 16.0, "mac_rows")
     (800000000, 16)

@@ -210,8 +210,9 @@ def _checked(command: Command) -> Command:
 
 
 def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
-    """What the sequencer hands out, loops unrolled: DESCRIBE, LOAD, STORE and EXEC, with the numbers of that
-    turn and no steps.
+    """The commands that the sequencer hands out, loops unrolled: DESCRIBE, LOAD, STORE and EXEC.
+
+    Each has the numbers of its iteration, and no steps.
 
     Raises BadProgram for loops that are too deep, too long or unbalanced.
     """

@@ -1,6 +1,4 @@
-"""The registers of the accelerator: the one table from which come the SystemVerilog,
-the driver's C header, the harness and the documentation.
-"""
+"""The accelerator's registers: the one table behind SystemVerilog, C header, harness and documentation."""
 
 from __future__ import annotations
 

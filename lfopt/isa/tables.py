@@ -1,5 +1,4 @@
-"""The command words of the accelerator: the one description from which come the SystemVerilog package, the
-assembler and the documentation.
+"""The accelerator's command words: the one table behind its SystemVerilog package, assembler and page.
 
 A program is a sequence of words of 128 bits in DRAM. The sequencer reads it in order, runs its loops, and
 hands what there is to do to three queues, which work side by side, each in order: loads, stores (both through
@@ -175,9 +174,7 @@ _OPCODE = Field("opcode", 4, "Opcode")
 
 
 def _moving(name: str, bits: int, step_bits: int, about: str) -> tuple[Field, ...]:
-    """A number, and by how much it moves with each turn of the innermost loop, of the one around that,
-    and of the outermost of three.
-    """
+    """A number, and what it moves by with each iteration of up to three loops around, innermost first."""
     steps = (
         Field(
             f"{name}_step{k}",
