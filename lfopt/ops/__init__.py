@@ -1,6 +1,4 @@
-"""What every operator means: one table row each, row dependences, reference values,
-and a graph seen as a dataflow.
-"""
+"""What operators mean: one table row each, row dependences, reference values, and a graph as a dataflow."""
 
 from lfopt.ops.call import Call
 from lfopt.ops.dataflow import Dataflow, MapRead, Weight, bits, keeps_rows

@@ -1,6 +1,4 @@
-"""Operators and networks that are planned alike: the same on tensors of the same shapes, joined in the same
-way, whatever their names and weights.
-"""
+"""Operators and networks that are planned alike: same kinds, shapes and edges, whatever names and weights."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ class Numbers(dict[object, int]):
 
 
 def structure(graph: Graph) -> Hashable:
-    """A key that two networks share only if they differ in names alone, and in the values of constants that
-    are data.
+    """A key that two networks share only if they differ in names and in values of data constants alone.
 
     What is quantised differently has another key, and so has what stands in another order.
     """

@@ -203,9 +203,7 @@ def along(default: int) -> BoxRule:
 
 
 def normalized(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
-    """LayerNormalization, RMSNormalization: whole from the axis on;
-    scale and bias are broadcast against the first result.
-    """
+    """LayerNormalization, RMSNormalization: whole from the axis on; scale and bias broadcast to result 0."""
     shape = call.shape(0)
     axis = call.attribute("axis", -1) % len(shape)
     if index == 0:

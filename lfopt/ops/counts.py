@@ -1,5 +1,4 @@
-"""How many operations an operator takes: multiply-accumulates of contractions, floating-point operations of
-the others.
+"""Operations of an operator: multiply-accumulates of contractions, floating-point operations of others.
 
 Floating-point operations are counted as DNNFusion (PLDI'21, arXiv 2108.13342, table of rewriting rules)
 counts them: an elementwise operator is one per element of its result, a reduction one per element that it

@@ -12,7 +12,7 @@ from lfopt.ir import Operator
 
 
 def evaluate(operator: Operator, inputs: Sequence[np.ndarray | None], opset: int) -> tuple[np.ndarray, ...]:
-    """Results of the operator on these inputs (None: absent).
+    """Whole results, of ONNX's shapes and types, on whole inputs (None: absent).
 
     Raises whatever the reference implementation raises: the caller knows what the operator was part of.
     """

@@ -1,5 +1,4 @@
-"""Fixed-point arithmetic of quantised networks, defined once: the executor, the C code and the accelerator
-give the same bits.
+"""Fixed-point arithmetic of quantised networks: executor, C code and accelerator give the same bits.
 
 A *fixed-point multiplier* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v
 by it takes one multiplication, one addition and one arithmetic shift to the right:
@@ -80,7 +79,7 @@ def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
 
 
 def saturated(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Integers clamped to the range of an 8-bit type, in that type."""
+    """The integers, of the same shape, clamped to the range of an 8-bit type, in that type."""
     least, most = limits(dtype)
     return np.clip(values, least, most).astype(dtype)
 
@@ -115,8 +114,9 @@ def reach(dtype: str, zero_point: int) -> int:
 
 
 class SumMultipliers(NamedTuple):
-    """Multipliers of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] -
-    zero[i]) + 2**(shift - 1)) >> shift.
+    """Multipliers of the operands of a sum, over one common shift.
+
+    y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift.
     """
 
     multipliers: tuple[int, ...]  # signed, one per operand
@@ -124,10 +124,12 @@ class SumMultipliers(NamedTuple):
 
 
 def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
-    """Fixed-point multipliers of a sum of a few operands whose magnitudes are at most `reaches`: the finest
-    for which the sum fits an int32.
+    """Fixed-point multipliers of a sum: the finest for which it fits an int32.
 
-    With two 8-bit operands the larger factor has 21 or 22 bits.
+    `reaches`: the largest magnitude of each operand. With two 8-bit operands the larger factor has 21 or 22
+    bits.
+
+    Raises UnsupportedModel where even the coarsest leave int32, or a factor is not finite.
 
     >>> terms([1.0, -0.5], [255, 255])
     SumMultipliers(multipliers=(4194304, -2097152), shift=22)
@@ -143,8 +145,9 @@ def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
 
 
 def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
-    """Stored integers nearest to real numbers: saturate(round(real / scale) + zero_point), halves to even, in
-    the precision of `real`.
+    """Stored integers nearest to real numbers, of the same shape: saturate(round(real / scale) + zero_point).
+
+    Halves to even, in the precision of `real`.
 
     What is not a number becomes the zero point. Source: ONNX operator QuantizeLinear.
 

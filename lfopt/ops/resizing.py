@@ -23,7 +23,7 @@ from lfopt.ops.rows import RowReads, same_row
 
 
 def resize(call: Call, operands: Sequence[Part | None], out: Box, result: int) -> np.ndarray:
-    """Values of box `out`: nearest, linear or cubic interpolation, one axis after the other."""
+    """Box `out`, shaped as it: nearest, linear or cubic interpolation, one axis after the other."""
     part = operands[0]
     assert part is not None
     values = take(part, tuple(tap_span(call, axis, span) for axis, span in enumerate(out)))
@@ -128,11 +128,12 @@ def extents(
     scales: np.ndarray | None,
     sizes: Sequence[int] | None,
 ) -> tuple[int, ...]:
-    """Shape of the result: exact products, rounded down where scales are given, and to nearest (halves up)
-    where an aspect ratio is kept.
+    """Shape of the result of a Resize, from exact products of extents and scales.
 
-    One of `scales` (positive numbers) and `sizes` is given, for each of the axes. ONNX's inference and ONNX
-    Runtime round the products first.
+    They are rounded down where scales are given, and to nearest (halves up) where an aspect ratio is kept.
+
+    One of `scales`, (axes,) positive numbers, and `sizes` is given, for each of the axes. ONNX's inference
+    and ONNX Runtime round the products first.
     """
     shape_out, kept = (
         list(shape),

@@ -72,8 +72,9 @@ class OpSpec:
 
     @property
     def permutes(self) -> bool:
-        """Whether it puts axes in another order: a box of the result needs just that box of the operand,
-        also where rows become something else.
+        """Whether it permutes axes: a box of the result needs just that box of the operand.
+
+        That is so even where rows become something else.
         """
         return self.kind == "Transpose"
 

@@ -98,8 +98,9 @@ class Engine:
     log: Log
 
     def run_to_fixpoint(self, index: Index, scope: Iterable[str]) -> int:
-        """Apply rules among the operators of a scope, and those that come in their place,
-        until none saves anything; the number applied.
+        """Apply rules in a scope until none saves anything; the number applied.
+
+        The scope are these operators, and those that come in their place.
         """
         heap: list[tuple[tuple[int, ...], int, str]] = []
         count = serial = 0
@@ -259,9 +260,7 @@ class Engine:
         return maker.kind if maker else ("number" if tensor in self.mutable.constants else "")
 
     def _near(self, chosen: Candidate, came: Sequence[str], reach: int) -> Iterable[str]:
-        """Operators at which a pattern could now stand that did not before:
-        those that came, and what reads near them.
-        """
+        """Operators at which a pattern may newly match: those that came, and what reads near them."""
         mutable = self.mutable
         names = dict.fromkeys(came)
         leaves = {tensor for operator in chosen.dying for tensor in operator.inputs if tensor}
