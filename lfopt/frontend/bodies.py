@@ -1,5 +1,4 @@
-"""Graphs inside of operators: the branches of If, what Loop and Scan repeat, and functions by which ONNX
-defines an operator.
+"""Graphs inside of operators: branches of If, bodies of Loop and Scan, functions that define operators.
 
 They are kept apart from the network, so that checker, converter and shape inference, which trust what they
 are given, never see them before the types of what they read are known. What they read of the graph around
@@ -151,8 +150,9 @@ def function_body(
     defaults: Mapping[str, AttributeProto],
     results: Mapping[str, TypeProto],
 ) -> Body:
-    """A function as the body of the node that calls it: attributes in their places, operands that are absent
-    left out.
+    """A function as the body of the node that calls it.
+
+    Attributes are in their places, operands that are absent are left out.
 
     `defaults`: of attributes that the node does not state; `results`: types of what the node makes, by name.
     """

@@ -1,6 +1,4 @@
-"""Adds operators and constants to a network that is being read: what writes one operator as others uses
-it.
-"""
+"""Adds operators and constants to a network that is being read, to write one operator as others."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class PartialNetwork(Protocol):
 
     @property
     def constants(self) -> Mapping[str, np.ndarray | None]:
-        """By name; None: the values are not at hand."""
+        """Values by name, shaped as their tensors; None: not at hand."""
         ...
 
     @property
@@ -45,7 +43,7 @@ class PartialNetwork(Protocol):
         ...
 
     def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
-        """Add a constant."""
+        """Add a constant; value: shaped as its tensor, None if not at hand."""
         ...
 
 
@@ -70,13 +68,13 @@ class Builder:
         return results
 
     def constant(self, value: np.ndarray) -> str:
-        """The name of a constant."""
+        """The name of a new constant with the value, its shape and its type."""
         name = self.network.free(f"{self.prefix}.constant")
         self.network.add_constant(name, Tensor(name, value.shape, value.dtype.name), value)
         return name
 
     def known(self, name: str) -> np.ndarray | None:
-        """The values of a constant; None for what is computed."""
+        """The values of a constant, shaped as its tensor; None for what is computed."""
         return self.network.constants.get(name)
 
     def shape(self, name: str) -> tuple[int, ...]:

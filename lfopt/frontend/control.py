@@ -1,10 +1,9 @@
-"""If, Loop and Scan as the operators that they run: branches are chosen or computed both, turns are written
-out one after the other.
+"""If, Loop and Scan as the operators that they run: one branch or both, iterations one after the other.
 
-Everything here depends on constants alone: how often a loop turns, and which branch is taken, if that is
-known. Where a condition is computed, both branches are, as long as their results are alike, and a Where takes
-one; a loop whose condition is computed makes all its turns, and keeps what the last one with a true condition
-made. Source: ONNX operators If, Loop and Scan.
+Everything here depends on constants alone: how many iterations a loop has, and which branch is taken, if that
+is known. Where a condition is computed, both branches are, as long as their results are alike, and a Where
+takes one; a loop whose condition is computed makes all its iterations, and keeps what the last one with a
+true condition made. Source: ONNX operators If, Loop and Scan.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ MAX_NODES = 1 << 14  # that all bodies of a network come to
 
 @dataclass(frozen=True)
 class _Ready:
-    """A body in the newest opset, on operands of some types;
-    its constants are in the network by their new names.
-    """
+    """A body in the newest opset, on operands of some types; its constants are in the network, renamed."""
 
     body: Body  # which lives as long, as it is known by its identity
     model: ModelProto
@@ -121,6 +118,9 @@ class Control:
         """Add the operators of a body on these operands: the names of what it makes.
 
         `prefix`: of the names of its operators.
+
+        Raises InvalidModel where the body reads what nothing makes, UnsupportedModel for bodies nested too
+        deep and for too many nodes.
         """
         if self.depth >= MAX_DEPTH:
             raise UnsupportedModel(f"graphs inside of graphs, {MAX_DEPTH} deep; lfopt reads fewer")

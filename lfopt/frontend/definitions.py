@@ -1,5 +1,6 @@
-"""Operators that ONNX defines by others, as these:
-Attention and RotaryEmbedding, of which the operator table knows the parts.
+"""Attention and RotaryEmbedding as the operators by which ONNX defines them.
+
+The operator table knows these parts.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Folding:
         results: Mapping[str, Tensor],
         what: str,
     ) -> Mapping[str, np.ndarray] | str:
-        """Values of the results by name, or the reason why they stay unknown.
+        """Values of the results by name, shaped as their tensors, or the reason why they stay unknown.
 
         Raises UnsupportedModel if they would not fit in memory.
         """

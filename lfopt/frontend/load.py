@@ -1,5 +1,4 @@
-"""From an ONNX model to a Graph: every shape known, everything that depends on constants alone evaluated,
-nothing dead left.
+"""From an ONNX model to a Graph: shapes known, constants evaluated, dead operators gone.
 
 Shapes and constants come from one walk in topological order, because shapes often are computed by the graph
 itself (Shape, Gather, Concat, Reshape). Shapes are ONNX's own inference, values its reference implementation,
@@ -316,8 +315,9 @@ class _Walk:
         return True
 
     def _take_scalars(self, node: NodeProto) -> None:
-        """Operands of one element as scalars, as ONNX's inference wants those of Range;
-        lists of one element are common.
+        """Make scalars of operands of one element, as ONNX's inference wants those of Range.
+
+        Lists of one element are common.
         """
         for k, name in enumerate(node.input):
             if (value := self.constants.get(name)) is not None and value.shape == (1,):
@@ -481,8 +481,9 @@ class _Walk:
         return results
 
     def _derived(self, node: NodeProto, name: str, what: str) -> Tensor | None:
-        """The result of an operator whose shape ONNX's inference rounds, or has otherwise than its
-        specification; None for all others.
+        """The result of a ConvTranspose or Resize, whose shape ONNX's inference has otherwise than specified.
+
+        Inference rounds it, or departs from the specification. None for all others.
         """
         first = (
             self.tensors[node.input[0]]
@@ -530,8 +531,9 @@ class _Walk:
         return True
 
     def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
-        """The operator without results that are constants whatever it reads: those without elements, and the
-        mask of a Dropout that drops nothing.
+        """The operator without results that are constants whatever it reads.
+
+        They are those without elements, and the mask of a Dropout that drops nothing.
         """
         known = {
             name: np.zeros(t.shape, t.dtype)
@@ -556,8 +558,9 @@ class _Walk:
         )
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
-        """Whether the result is a constant behind DequantizeLinear:
-        it is kept as integers, and dequantised where its values are asked for.
+        """Keep the result as integers if it is a constant behind DequantizeLinear; whether it is.
+
+        It is dequantised where its values are asked for.
         """
         source, stored = operator.inputs[0] if operator.inputs else "", None
         if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
@@ -631,9 +634,7 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
 def _rounding_as_before_11(
     resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str
 ) -> Operator:
-    """The nearest element is the one below where the map grows,
-    and the one above where it shrinks (as onnxruntime has it).
-    """
+    """Nearest takes the element below where the map grows, above where it shrinks (as onnxruntime has it)."""
     grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
     if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
         raise UnsupportedModel(

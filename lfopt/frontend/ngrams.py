@@ -66,9 +66,7 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
 
 
 def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
-    """The n-grams that are asked for, by the output that counts them;
-    of those that are there twice, the last.
-    """
+    """The n-grams that are asked for, by the output that counts them; of equal ones, the last."""
     pool, starts, indexes = told["pool_int64s"], told["ngram_counts"], told["ngram_indexes"]
     outputs: dict[tuple[int, ...], int] = {}
     number = 0
@@ -88,8 +86,9 @@ def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
 
 
 def _counts(build: Builder, x: str, grams: np.ndarray, skips: int) -> str:
-    """[rows, n-grams] float32: how often each n-gram is in a row,
-    with up to so many steps from one number to the next.
+    """[rows, n-grams] float32: how often each n-gram is in a row; grams: (n-grams, length).
+
+    `skips`: the most steps from one number of an n-gram to the next.
     """
     rows, width = build.shape(x)
     total = build.constant(np.zeros((rows, len(grams)), np.float32))

@@ -1,5 +1,4 @@
-"""QuantizeLinear and DequantizeLinear as nodes: what they say of the integers between them, and constants
-behind them.
+"""QuantizeLinear and DequantizeLinear as nodes: their quantizations, and constants behind them.
 
 Source: ONNX operators QuantizeLinear, DequantizeLinear.
 """
@@ -34,7 +33,7 @@ class Stored(NamedTuple):
     value: np.ndarray | None  # None: absent from the file
 
     def real(self) -> np.ndarray | None:
-        """The float constant."""
+        """The float32 constant, shaped as the tensor; None: no values at hand."""
         assert self.tensor.quantization is not None
         return None if self.value is None else dequantized(self.value, self.tensor.quantization)
 
@@ -70,8 +69,9 @@ def is_q_or_dq(operator: Operator | NodeProto) -> bool:
 def quantization_of(
     operator: Operator, tensors: Mapping[str, Tensor], constants: Mapping[str, np.ndarray | None], what: str
 ) -> Quantization | None:
-    """What a Q or DQ says of its integers; None if it is of a kind that stays an operator: dynamic, blocked,
-    not float32, not of 8 bits.
+    """The quantization of a Q or DQ; constants: () or (channels,) scales and zero points, by name.
+
+    None if it is of a kind that stays an operator: dynamic, blocked, not float32, not of 8 bits.
 
     Raises InvalidModel where scales or zero points are not legal ONNX, and UnsupportedModel where their
     values are absent.
@@ -131,8 +131,9 @@ def _axis(operator: Operator, scale: np.ndarray, stored: Tensor, what: str) -> i
 def moved(
     operator: Operator, stored: Stored, inputs: Sequence[np.ndarray | None], result: Tensor, opset: int
 ) -> Stored | None:
-    """The stored constant behind what the operator makes of it;
-    None if the operator does more than move elements.
+    """The stored constant of the result's shape, if the operator only moves elements of one; else None.
+
+    `inputs`: values of all operands, of which the first is not looked at.
     """
     by, axis = stored.tensor.quantization, None
     assert by is not None

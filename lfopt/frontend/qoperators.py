@@ -1,5 +1,6 @@
-"""Operators on integers in QDQ form: each becomes DequantizeLinear, the operator on real numbers, and
-QuantizeLinear, which are absorbed later.
+"""Operators on integers in QDQ form: DequantizeLinear, the operator on real numbers, QuantizeLinear.
+
+They are absorbed later.
 
 ONNX Runtime's quantisers write such operators in their operator-oriented format (QuantFormat.QOperator), and
 where they quantise dynamically. Source: ONNX operators QLinearConv, QLinearMatMul, ConvInteger,
@@ -53,9 +54,7 @@ def _held(build: Builder, name: str, scale: str, zero: str) -> list[str]:
 
 
 def _with_bias(build: Builder, bias: str, scales: tuple[str, str], *operands: str) -> list[str]:
-    """Operands, and behind them a bias of integers, if there is one:
-    its scale is the product of those of the two operands.
-    """
+    """Operands, and behind them a bias of integers, if any: its scale is the product of the two scales."""
     if not bias:
         return [*operands]
     one, other = (build.known(name) for name in scales)
@@ -150,9 +149,7 @@ def _concat(build: Builder, node: NodeProto) -> list[str]:
 
 
 def _less(build: Builder, name: str, zero: str, dtype: str, shape: tuple[int, ...]) -> str:
-    """Integers less their zero points, one or one for each index of an axis:
-    `shape` is how those of an axis meet the operand.
-    """
+    """Integers less their zero points; `shape`: of zero points along an axis, to broadcast to the operand."""
     wide = build.cast(name, dtype)
     if not zero:
         return wide

@@ -36,9 +36,7 @@ Activation = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Direction:
-    """What one direction computes with; weights are [features, gates * hidden], of all gates in ONNX's
-    order.
-    """
+    """What one direction computes with; weights are [features, gates * hidden], gates in ONNX's order."""
 
     build: Builder
     kind: str

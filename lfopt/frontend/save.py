@@ -45,8 +45,9 @@ def to_model(graph: Graph) -> ModelProto:
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write the model, whole or not at all; large values go to a file beside it, under a name that tells
-    their content.
+    """Write the model, whole or not at all; large values go to a file beside it.
+
+    Its name tells their content.
 
     Raises CannotWrite; then what stood at `path` is as it was.
     """

@@ -1,6 +1,4 @@
-"""Shapes of a network's inputs: what a file says of them, and what is given where it leaves them open,
-by input or by named dimension.
-"""
+"""Shapes of a network's inputs: what a file says, and what is given for open ones, by input or dimension."""
 
 from __future__ import annotations
 
