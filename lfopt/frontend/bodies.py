@@ -27,7 +27,7 @@ from lfopt.frontend.messages import title
 from lfopt.ir import InvalidModel, UnsupportedModel
 
 KEY = "lfopt.bodies"  # attribute of a node whose graphs are kept apart: where
-# operators that are read, and their graphs
+# attributes that are graphs, by operator
 BRANCHES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
 

@@ -51,5 +51,5 @@ def _unique(node: NodeProto, value: np.ndarray) -> Shapes:
     return [shape, (shape[axis],), (value.shape[axis],), (shape[axis],)]
 
 
-# of what a constant makes
+# shapes of all results, from the values of the operand
 SHAPES: dict[str, Callable[[NodeProto, np.ndarray], Shapes]] = {"NonZero": _non_zero, "Unique": _unique}

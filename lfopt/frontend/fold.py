@@ -17,7 +17,7 @@ from lfopt.ops.evaluate import evaluate
 MAX_FOLDED_BYTES = 1 << 32  # of all evaluated constants together
 MAX_WORK = 1 << 30  # elements touched or multiplied by one evaluation: a few seconds
 MAX_LOOPED_WORK = 1 << 16  # the same, where the reference implementation loops in Python
-# and most of the operator table: makers of constants
+# makers of constants with work linear in elements, as most operators of the table have
 LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range Unique".split())
 
 

@@ -138,7 +138,7 @@ def _from_model(
     light, values = prepare(model, folder, label, bodies)
     values, spelled = spell(light, values)
     values, note = widen(light, values, label, ends=True)
-    # what upgrades a model drops it
+    # of the model as it was: the upgrade to the newest opset drops it
     said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}
     walk = _Walk(label, light, values, labels(model, spelled, label), said, bodies, folder, note)
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})

@@ -110,7 +110,7 @@ def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
         "ScatterElements", nothing, build.reshape(places, prod(shape)), build.reshape(x, prod(shape)), axis=0
     )
     filled = build.reshape(filled, *shape_out)
-    # the places are those of the smaller map, which stands in a corner of the larger
+    # indices are of the map without output_shape, which stands in a corner of the larger
     if len(node.input) > 2 and node.input[2]:
         wanted = _constant(build, node.input[2], "output shape")
         filled = build.run(

@@ -20,7 +20,7 @@ from lfopt.ops.fixed_point import dequantized
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
 BYTES = ("int8", "uint8")
 MICROSOFT = "com.microsoft"
-# how their names begin: those that are refused
+# first letters of operators that are refused, unless OF_MICROSOFT has them
 OPERATOR_FORMAT_OF_MICROSOFT = ("QLinear", "QGemm", "QAttention", "MatMulInteger", "DynamicQuantize")
 # what constants go through between DQ and their reader
 MOVES_BY_SHAPE = frozenset("Flatten Identity Reshape Squeeze Transpose Unsqueeze".split())

@@ -74,7 +74,7 @@ def _shelter_unregistered(model: ModelProto, label: str) -> None:
         strangers = [node for node in nodes if _is_unregistered(node, functions)]
         for node in strangers:
             node.domain = SHELTER
-        # those of functions become the model's
+        # functions are written out later: the model imports the domain too
         for imports in (part.opset_import, model.opset_import) if strangers else ():
             if all(o.domain != SHELTER for o in imports):
                 imports.add(domain=SHELTER, version=1)

@@ -14,7 +14,7 @@ from onnx import NodeProto, TensorProto
 from lfopt.frontend.messages import ONNX_REFUSES
 from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 
-# of one tensor: beyond any real network, and far below what overflows an int64 byte count
+# elements of one tensor: beyond any real network, far below what overflows an int64 count of bytes
 MAX_ELEMENTS = 1 << 36
 MAX_RANK = 32
 DATA_TYPES: dict[str, int] = dict(TensorProto.DataType.items())

@@ -7,8 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from lfopt.ir import Cost
 from lfopt.ops import Dataflow
 
-# what a model knows of the buffer that a group, and whatever it is grown into, takes at the least; only
-# passed on
+# what a model knows of the least buffer of a group, and of all that it is grown into; only passed on
 Floor = TypeVar("Floor")
 
 

@@ -26,7 +26,7 @@ class CpuFunction:
     name: str  # unique in the schedule, and an identifier of C
     operators: tuple[str, ...]  # by name: the first, and those that follow it in registers
     makes: Makes  # by one call: the whole map, whatever rows the call names, or the row that it names
-    # whether all threads make together what one call makes, each a part; else who calls it makes all of it
+    # whether all threads make what one call makes together, each a part; else its caller makes all of it
     split: bool
     how: How  # a fast kernel, or plain loops
     why: str = ""  # for plain loops: why no fast kernel took the operator
@@ -79,14 +79,12 @@ class CpuGroup:
     """How one fusion group runs."""
 
     id: int  # of the group in the plan
-    # whether rows pass through the rings of the plan, in the order of its steps; else operators make whole
-    # maps, one after the other
+    # whether rows pass through the rings of the plan in the order of its steps; else whole maps are made
     rings: bool
     why: str  # where the plan's steps are not followed, or threads share every row: why; "" otherwise
     functions: tuple[CpuFunction, ...]
     sections: tuple[CpuSection, ...]
-    # operators that no function makes: what they make is there already, within the maps that they read or
-    # that read them
+    # operators without a function: their results lie within the maps that they read, or that read them
     idle: tuple[str, ...] = ()
     own: tuple[str, ...] = ()  # maps whose rings every thread has for itself
 
@@ -97,8 +95,7 @@ class CpuMap:
 
     name: str
     holder: str  # the map that it lies within; itself where it lies by itself
-    # of the holder: bytes from the start of the memory between groups; -1: it lies in a ring of the plan,
-    # named by the holder
+    # of the holder, bytes from the start of the memory between groups; -1: in the plan's ring of its name
     address: int
     bytes: int  # of the holder; 0 in a ring
 

@@ -32,7 +32,7 @@ TEXTS = frozenset("name source".split())  # fields that are read by people
 # fields that may be null
 OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second l2_port_bytes".split())
 UNSAID = {"unsaid": True}  # metadata of a field that files leave out where it has its default
-# of fields that have a limit of their own
+# the most of fields that have a limit of their own
 MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}
 
 
@@ -107,13 +107,11 @@ class Hardware:
     Raises InvalidConfig for a field that is not accepted.
     """
 
-    # beta: the on-chip buffer, of feature maps and weights, or of all but weights where these have a buffer
-    # of their own
+    # beta: the on-chip buffer, of feature maps, and of weights if they have no buffer of their own
     buffer_bytes: int
     element_bytes: int = 2  # one element of a feature map
     weight_bytes: int | None = None  # one weight; None: as element_bytes
-    # one weight, instead of weight_bytes, where it is no whole bytes; blocks of weights are rounded up to
-    # bytes
+    # one weight, instead of weight_bytes, if it is no whole bytes; blocks are rounded up to bytes
     weight_bits: int | None = None
     bias_bytes: int | None = None  # one bias element; None: as element_bytes
     accumulator_bytes: int = 4  # one partial sum held on chip
@@ -124,56 +122,48 @@ class Hardware:
     channel_align: int = 1
     # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
     constant_align: int = 1
-    # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands,
-    # uncounted
+    # a store for factors and tables of quantised operators; 0: they come with the commands, uncounted
     parameter_store_bytes: int = 0
     parameter_tables: int = 0  # tables that this store holds at once; 0: as many as its bytes
     parameter_channels: int = 16  # output channels whose factors make one row of parameters
-    # MAC array: input channels (or kernel columns of a depthwise convolution, of all its pixels) that meet in
-    # one cycle
+    # MAC array: input channels (depthwise: kernel columns of all its pixels) that meet in one cycle
     mac_rows: int = 16
     mac_columns: int = 16  # MAC array: output channels made side by side
-    # per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array per cycle
+    # bytes per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array
     weight_port_bytes: int = 64
-    # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output
-    # channels
+    # 1: the MAC array waits while results are requantised; 2: it goes on with the next output channels
     accumulator_banks: int = 2
     accumulator_columns: int = 512  # pixels of a bank: the most that one command makes
     # pixels of a row that are read in one cycle: kernel columns of pools, depthwise and narrow convolutions
     window_columns: int = 4
-    # neighbouring pixels of a row that a depthwise convolution makes in one cycle, at most; 1: its rows of
-    # the array idle
+    # most pixels of a row that a depthwise convolution makes in one cycle; 1: its rows of the array idle
     depthwise_columns: int = 4
     vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
-    # that a command is set up; hidden behind the one before, and behind what it waits for
+    # cycles of setting up a command; hidden behind the one before, and behind what it waits for
     start_cycles: int = 8
     weight_latency: int = 2  # cycles before the first weights of a command arrive; hidden likewise
-    # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait
-    # for it
+    # cycles from a command's last pixel to its last result; hidden from commands that do not wait for it
     drain_cycles: int = 14
-    # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
+    # bytes per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
     port_bytes: int = 16
-    # cycles of each transfer before its first byte; hidden behind transfers before it, see
-    # transfers_in_flight
+    # cycles of a transfer before its first byte; hidden behind earlier ones, see transfers_in_flight
     port_latency: int = 40
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
     # a second level between the buffer and DRAM, for maps between groups; 0: there is none
     l2_bytes: int = field(default=0, metadata=UNSAID)
-    # per cycle and direction, between it and the buffer; None: as port_bytes
+    # bytes per cycle and direction, between it and the buffer; None: as port_bytes
     l2_port_bytes: int | None = field(default=None, metadata=UNSAID)
     # that DRAM moves, loads and stores together; None: what the port moves, in each direction
     dram_bytes_per_second: int | None = None
-    # DRAM moves whole bursts: each run of bytes that lie side by side is rounded up to them, for cycles and
-    # energy alone
+    # DRAM moves whole bursts: for cycles and energy alone, each run of adjacent bytes is rounded up
     dram_burst_bytes: int = 1
-    # that one activation makes reachable, of all devices of the channel; 0: pages are not modelled
+    # bytes that one activation opens, of all devices of the channel; 0: pages are not modelled
     dram_page_bytes: int = 0
     dram_page_cycles: int = 0  # that a transfer waits for every page that it opens: precharge and activation
     # commands of a queue (loads, stores, computations) that wait or run, before the program waits
     queue_depth: int = 8
     dispatch_cycles: int = 4  # between two commands of the program
-    # of each step of the program as it is written, fetched ahead through the port; counted apart from the
-    # plan's bytes
+    # bytes of each step as written, fetched ahead through the port; counted apart from the plan's bytes
     instruction_bytes: int = 0
     clock_hz: int = 1_000_000_000  # turns cycles into seconds
     overlap: bool = True  # whether transfers and computation run at the same time

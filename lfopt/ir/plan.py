@@ -69,8 +69,7 @@ class PlannedGroup:
     mode: Mode  # how the group runs
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
-    # the buffer must exceed it for these DRAM bytes, one row at a time; 0: any will do; None: lfopt.plan/1
-    # did not say
+    # what the buffer must exceed for these DRAM bytes, one row at a time; 0: any; None: not in lfopt.plan/1
     required_bytes: int | None
     allocated_bytes: int  # of the buffer: where its places end; without places, what they would take
     dram: DramBytes  # moved, by class
@@ -204,11 +203,9 @@ class Plan:
     groups: tuple[PlannedGroup, ...]  # in an executable order
     totals: Totals  # beside baselines and bound
     search: SearchRecord  # how the plan was found
-    # multiply-accumulates, of copies and halos too, over those without, in the space of plans that the bound
-    # is of
+    # MACs, of copies and halos too, over those without: at most, in the space of plans of the bound
     max_recompute: float = 1.0
-    # operators that compute something again, in the order of the model; baselines and bound are of the
-    # network without
+    # operators that recompute, in the order of the model; baselines and bound are without them
     copies: tuple[Copy, ...] = ()
 
     def __repr__(self) -> str:

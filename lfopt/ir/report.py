@@ -36,8 +36,7 @@ class Cycles:
     dma: int = 0  # that the port to DRAM is busy
     compute: int = 0  # that the MAC array or the vector lanes are busy
     total: int = 0  # with overlap of the two, where the hardware has it
-    # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors, full overlap taken
-    # for granted
+    # exact: step by step; extrapolated: from shortened loops; formula: whole tensors, full overlap assumed
     timing: Timing = "exact"
 
 
@@ -123,8 +122,7 @@ class Report:
     recomputed_macs: int
     macs_per_dram_byte: float
     cycles: Cycles
-    # in which a group runs beside the one before it: those of the groups, each from an idle chip, less the
-    # total
+    # in which a group runs beside the one before: the groups' cycles, each from an idle chip, less the total
     overlapped_cycles: int
     seconds: float  # model: total cycles at the hardware's clock
     energy: EnergyUse

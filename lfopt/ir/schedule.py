@@ -21,8 +21,7 @@ ByteClass = Literal["input", "output", "weight", "parameter", "spill", "l2"]
 Purpose = Literal["map", "weight", "sum"]
 Stride = tuple[int, ...]  # how far the origin of a step moves in one iteration of a loop
 
-# What a plan may have: nothing writes more, and whatever reads a plan refuses more before it does anything
-# with it.
+# The most that a plan may have: nothing writes more, and whatever reads a plan refuses more at once.
 MOST_STEPS = 1 << 24  # every iteration of every loop counted
 MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
 
@@ -36,8 +35,7 @@ class Place:
 
     name: str  # the map, or what the place is for; unique in its group
     purpose: Purpose  # map: rows of one; weight: blocks of constants; sum: partial results
-    # bytes from the start of the buffer; of weights, where these have a buffer of their own, from the start
-    # of that
+    # bytes from the start of the buffer, or of the weight buffer for weights, if there is one
     address: int
     slots: int  # equal parts
     slot_bytes: int  # of each
@@ -87,7 +85,7 @@ class Transfer:
     offset: int = 0  # bytes from the start of the slot: weights and bias of a block share one
     # a Gather from a constant: the rows that its indices name go straight into its result, which is `tensor`
     gather: str = ""
-    # per enclosing loop, outermost first: by how much (every start of the box, slot) moves
+    # per enclosing loop, outermost first: what (every start of the box, slot) moves by
     strides: tuple[Stride, ...] = ()
 
     @property
@@ -141,8 +139,7 @@ class Compute:
     first: bool = True  # whether it starts the partial sums; else it continues them
     last: bool = True  # whether it finishes them and writes the results
     then: tuple[str, ...] = ()  # operators that follow in flight, by name, once sums are finished
-    # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any)
-    # moves
+    # per enclosing loop, outermost first: what (every start of every box, start of inputs if any) moves by
     strides: tuple[Stride, ...] = ()
 
     @property

@@ -9,7 +9,7 @@ from fractions import Fraction
 from lfopt.ir.errors import InvalidConfig
 
 UNLIMITED = 1 << 40  # bytes: stands for a buffer without a limit, and no size may be larger
-# of sizes, in any case but B
+# bytes of a unit of sizes; any case but for B
 UNITS = {
     "": 1,
     "B": 1,
@@ -20,7 +20,7 @@ UNITS = {
     "m": 1 << 20,
     "g": 1 << 30,
 }
-# of DRAM traffic; of a buffer, where they might be meant as powers of two, they are refused
+# of DRAM traffic alone: of a buffer they might be meant as powers of two, and are refused
 DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?"
 # by the end of a field's name: units in which it may be written, spelled as here

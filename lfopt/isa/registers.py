@@ -179,5 +179,5 @@ VERSION = _digest(
     ],
     _members(Register, tables.Error, tables.Queue, tables.Counter),
 )
-# of every accelerator of this version
+# values in every accelerator of this version
 FIXED = {Register.ID: IDENTIFICATION, Register.VERSION: VERSION, Register.ISA: ISA}

@@ -35,8 +35,7 @@ from lfopt.ops.part import Operands, Part, hull, is_empty, take
 from lfopt.ops.rows import RowReads
 
 KIND = "Attention"
-# scores of hidden keys are at most that: in float32 e^(HIDDEN - m) is 0 if the largest score m that is seen
-# is above -9,896
+# the most that scores of hidden keys may be: in float32 e^(HIDDEN - m) is 0 for a largest score m > -9,896
 HIDDEN = -1e4
 # what a part computes: `lfopt.ops.compute.compute`
 Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]

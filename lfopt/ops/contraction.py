@@ -19,7 +19,7 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.windows import Window, windows
 
-# elements of the matrix that a convolution unfolds its windows into: more are done in turns
+# most elements of the matrix that windows of a convolution unfold into; more take several iterations
 MAX_COLUMNS = 1 << 21
 
 

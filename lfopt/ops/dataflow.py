@@ -34,10 +34,9 @@ class Weight:
 
     name: str
     elements: int  # that one load moves: the whole tensor, or for a Gather the rows gathered
-    # stored as one: every operator that reads it adds it; of wider or narrower elements than weights
+    # whether it has the elements of a bias (`bias_bytes`): every operator that reads it adds it
     bias: bool
-    # rows go straight into the result's ring: nothing is shared with other readers, and no buffer of its own
-    # is needed
+    # whether rows go straight into the result's ring: not shared with other readers, no place of its own
     gathered: bool = False
     pieces: int = 1  # in which they lie in DRAM: of what is gathered, see `gathered_pieces`
 

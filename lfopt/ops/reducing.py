@@ -201,7 +201,7 @@ def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
     return np.flip(total, axis) if reverse else total
 
 
-# and what is before the first element
+# function, and what stands before the first element
 CUMULATIVE: dict[str, tuple[np.ufunc, int]] = {"CumProd": (np.multiply, 1), "CumSum": (np.add, 0)}
 
 

@@ -21,8 +21,7 @@ from lfopt.ops import OPAQUE, Dataflow, bits, spec
 from lfopt.ops.compute import folding
 
 DEEPEST = 6  # cones of one barrier that are told apart
-# how often the map that a smaller cone begins with may pass less, where a larger one is copied: stored, and
-# loaded for either pass
+# transfers of a map that a larger cone may save: stored once, and loaded for either pass
 PASSES = 3
 
 

@@ -151,7 +151,7 @@ def folded(mutable: MutableGraph, operator: Operator, result: Tensor) -> np.ndar
 def infer(
     operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[str], np.ndarray | None]
 ) -> tuple[tuple[int, ...], str]:
-    """Shape and type of an operator's result; `value`: of a constant by its name, None if absent.
+    """Shape and type of an operator's result; `value`: of a constant, shaped as its tensor, by name.
 
     Raises ReplacementError where there is no such result.
     """

@@ -27,12 +27,10 @@ from lfopt.rewrite.rule import Match, Rule
 from lfopt.rewrite.terms import Apply, Number, Term, depth, subterms
 
 REAL = ("float", "bfloat")
-# readers of a tensor up to which losing one may let a pattern stand at the others; the next round looks at
-# all of them anyway
+# readers of a tensor: of up to so many, those left are looked at again at once; else in the next round
 FEW = 4
 MATCHES = 8  # of one rule at one operator that are weighed: in a long chain most are alike
-# rewrites per operator of a scope, at most: ties are broken locally, so that only operations and operators
-# are sure to fall
+# most rewrites per operator of a scope: ties break locally, so only operations and operators surely fall
 STEPS = 100
 SMALLER_FIRST = "operands of a chain: constants meet first, then small shapes"
 

@@ -20,7 +20,7 @@ from lfopt.rewrite.mutable_graph import MutableGraph, signature
 from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import Apply, Derived, Number, Term, Variable
 
-# and commutative
+# associative and commutative
 ASSOCIATIVE = frozenset("Add Mul Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor".split())
 COMMUTATIVE = ASSOCIATIVE | {"Equal"}
 CLOSE = 1e-6  # relative: a number that an exporter has rounded to float32

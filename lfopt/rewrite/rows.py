@@ -21,7 +21,7 @@ from lfopt.ops.traits import Tiling
 from lfopt.rewrite.mutable_graph import MutableGraph
 from lfopt.rewrite.views import add_view, behind, new_tensor, skip_views, view_of
 
-# that have their axis as an attribute, the last one if nothing is said
+# operators with an attribute axis, by default the last
 ALONG_LAST = frozenset({"LayerNormalization", "Softmax", "LogSoftmax"})
 BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an axis of their own
 

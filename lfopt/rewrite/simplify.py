@@ -54,8 +54,7 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, what moves for nothing
-    # left out
+    # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, idle operators dropped
     "default": _default,
     "all": _all,
     "none": _none,
