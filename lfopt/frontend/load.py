@@ -587,7 +587,7 @@ class _Walk:
         return self.constants[name]
 
     def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
-        """A tensor that is known before anything runs; None: its shape alone."""
+        """Add a constant; value: of any shape, and that of the constant; None: `tensor` says it alone."""
         if value is not None:
             tensor = Tensor(
                 name, tuple(value.shape), "string" if value.dtype.kind in "OSU" else value.dtype.name

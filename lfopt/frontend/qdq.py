@@ -133,7 +133,7 @@ def moved(
 ) -> Stored | None:
     """The stored constant of the result's shape, if the operator only moves elements of one; else None.
 
-    `inputs`: values of all operands, of which the first is not looked at.
+    `inputs`: values of all operands, shaped as those; the first is not looked at.
     """
     by, axis = stored.tensor.quantization, None
     assert by is not None

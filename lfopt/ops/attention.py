@@ -386,7 +386,10 @@ def through_view(box: Box, shape: Shape, source: Shape) -> Box:
 
 
 def viewed(values: np.ndarray, box: Box, shape: Shape, part: Box, seen: Shape) -> np.ndarray:
-    """A part of a view of shape `seen` from a box of the tensor behind it that holds it."""
+    """A part of a view, shaped as the part, from values of a box of the tensor behind the view.
+
+    The tensor has `shape`, its view shape `seen`; the box holds the part.
+    """
     if box_elements(box) == box_elements(part):
         return values.reshape(box_shape(part))
     if is_empty(part):

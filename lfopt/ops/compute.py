@@ -87,12 +87,13 @@ def compute(
 def accumulate(
     call: Call, operands: Sequence[Part | None], out: Box, opset: int, inputs: Span | None = None
 ) -> np.ndarray:
-    """Partial sums of box `out`, over as much of what is folded as is at hand (see `folding`); no bias.
+    """Partial sums of box `out`, shaped as it, over as much as is at hand of what is folded; no bias.
 
-    That is, the input channels that operands 0 and 1 both cover (of several groups, within each group:
-    `footprint(..., inputs=...)`), or the rows of operand 0. The sums over disjoint spans `merge` to what
-    `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the operands' own
-    type for integers). Of attention: what `lfopt.ops.attention.state_shape` says of the keys `inputs`.
+    That is (see `folding`) the input channels that operands 0 and 1 both cover (of several groups, within
+    each group: `footprint(..., inputs=...)`), or the rows of operand 0. The sums over disjoint spans `merge`
+    to what `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the
+    operands' own type for integers). Of attention: the state, shaped as `lfopt.ops.attention.state_shape`
+    says, of the keys `inputs`.
     """
     if call.attention is not None:
         return attention.accumulate(call, operands, out, inputs, partial(_part, opset))

@@ -161,7 +161,7 @@ def _depthwise(
 def tapped(
     patch: np.ndarray, sliding: tuple[Window, ...], tap: tuple[int, ...], size: tuple[int, ...]
 ) -> np.ndarray:
-    """View [..., *size]: the element that one tap of every window covers."""
+    """View [..., *size] of patch [..., *extent]: the element that one tap of every window covers."""
     where = (
         slice(j * window.dilation, j * window.dilation + (count - 1) * window.stride + 1, window.stride)
         for j, window, count in zip(tap, sliding, size, strict=True)
@@ -238,7 +238,7 @@ def gemm_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def matmul_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[..., m, n] of box `out`."""
+    """[..., m, n] of box `out`: A B."""
     left, right = present(operands, 0), present(operands, 1)
     inputs = _common(left.box[-1], right.box[-2 if len(right.box) > 1 else 0])
     a, b = (

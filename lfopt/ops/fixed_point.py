@@ -35,14 +35,14 @@ BYTES = ("int8", "uint8")  # stored types of maps
 
 
 class Multipliers(NamedTuple):
-    """Fixed-point multipliers, one for all or one per channel."""
+    """Fixed-point multipliers: () one for all, or (channels,) one per channel."""
 
     multiplier: np.ndarray  # int64, 0 .. 2**31 - 1
     shift: np.ndarray  # int64, 1 .. 62; the same shape
 
 
 def multipliers(real: Sequence[float] | np.ndarray) -> Multipliers:
-    """The nearest fixed-point multipliers of positive real ones.
+    """The nearest fixed-point multipliers of real ones that are not negative, of the same shape.
 
     Raises UnsupportedModel for a multiplier that is not finite, or is 2**29 or more. What is below 2**-32
     loses bits, and below 2**-63 it is 0: such a multiplier takes every int32 sum to 0 or nearly so.
@@ -68,7 +68,7 @@ def multipliers(real: Sequence[float] | np.ndarray) -> Multipliers:
 
 
 def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
-    """Integers times fixed-point multipliers, rounded once (see the module): int64.
+    """int64, broadcast of sums and multipliers: the products, rounded once (see the module).
 
     The sums lie in the range of int32.
 
@@ -85,7 +85,9 @@ def saturated(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def requantized(sums: np.ndarray, by: Multipliers, zero_point: int, dtype: str) -> np.ndarray:
-    """Stored integers from int32 sums: scaled, rounded once, moved by the zero point, saturated.
+    """Stored integers, shaped as the sums: scaled, rounded once, moved by the zero point, saturated.
+
+    The sums lie in the range of int32.
 
     >>> requantized(np.array([-1000, 5, 7, 1000]), multipliers(0.25), 3, "int8").tolist()
     [-128, 4, 5, 127]
@@ -162,7 +164,7 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
 
 
 def dequantized(stored: np.ndarray, by: Quantization, dtype: str = "float32") -> np.ndarray:
-    """Real numbers that stored integers stand for: (stored - zero_point) * scale.
+    """Real numbers that stored integers stand for, of the same shape: (stored - zero_point) * scale.
 
     Source: ONNX operator DequantizeLinear.
 

@@ -22,7 +22,7 @@ def same_place(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
 
 
 def view(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Reshape and the like: the same elements in the same order."""
+    """Reshape and the like: the same elements in the same order, shaped as box `out`."""
     return present(operands, 0).values.reshape(call.result)[slices(out)]
 
 
@@ -90,7 +90,7 @@ def transpose(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
 
 
 def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Blocks of channels laid out as blocks of pixels: depth first (DCR) or column first (CRD)."""
+    """Blocks of channels as blocks of pixels, depth first (DCR) or column first (CRD), shaped as `out`."""
     box, block = needs(call, 0, out), call.attribute("blocksize", 1)
     values = take(present(operands, 0), box)
     n, c, h, w = values.shape
@@ -107,7 +107,7 @@ def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.
 
 
 def space_to_depth(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Blocks of pixels stacked as channels: depth first (DCR) or column first (CRD)."""
+    """Blocks of pixels stacked as channels, depth first (DCR) or column first (CRD), shaped as `out`."""
     values, block = take(present(operands, 0), needs(call, 0, out)), call.attribute("blocksize", 1)
     n, c, h, w = values.shape
     order = (0, 3, 5, 1, 2, 4) if call.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -155,7 +155,7 @@ def same_width(call: Call) -> None:
 
 
 def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """round(x / scale) + zero point, saturated; halves to even.
+    """round(x / scale) + zero point, saturated, shaped as box `out`; halves to even.
 
     Raises UnsupportedModel for 4-bit and floating results.
 

@@ -146,7 +146,7 @@ def log_sum_exp(call: Call, operands: Operands, out: Box, result: int) -> np.nda
 
 
 def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """ArgMax, ArgMin: index of the first (or last) extreme element."""
+    """ArgMax, ArgMin, shaped as box `out`: index of the first (or last) extreme element."""
     values = _data(call, operands, out)
     axis = call.attribute("axis", 0) % values.ndim
     last = bool(call.attribute("select_last_index", 0))
@@ -268,7 +268,10 @@ def _scaled(call: Call, operands: Operands, out: Box, values: np.ndarray) -> np.
 
 
 def batch_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias per channel, with given statistics."""
+    """[n, c, *spatial]: (x - mean) / sqrt(variance + epsilon) * scale + bias per channel.
+
+    With given statistics.
+    """
     scale, bias, mean, variance = (
         take(present(operands, i), (out[1],)).astype(np.float64) for i in range(1, 5)
     )
@@ -290,7 +293,10 @@ def instance_normalization(call: Call, operands: Operands, out: Box, result: int
 
 
 def group_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Each group of channels normalized together with the spatial axes, scaled per channel (opset 21)."""
+    """[n, c, *spatial]: each group of channels normalized with the spatial axes, scaled per channel.
+
+    As of opset 21.
+    """
     box = needs(call, 0, out)
     values = wide(take(present(operands, 0), box))
     per_group = call.shape(0)[1] // call.attribute("num_groups", 1)
@@ -315,7 +321,10 @@ def _per_channel(operands: Operands, out: Box, values: np.ndarray) -> np.ndarray
 
 
 def mean_variance_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """(x - mean) / (deviation + 1e-9) over given axes. Source: ONNX function MeanVarianceNormalization."""
+    """(x - mean) / (deviation + 1e-9) over given axes, shaped as box `out`.
+
+    Source: ONNX function MeanVarianceNormalization.
+    """
     values = _data(call, operands, out)
     axes = tuple(axis % values.ndim for axis in call.attribute("axes", (0, 2, 3)))
     centred = values - _mean(values, axes).astype(values.dtype)

@@ -304,7 +304,7 @@ def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
 
 
 def window_counts(call: Call, out: Box) -> np.ndarray:
-    """Elements of each window of an AveragePool that count, shaped to broadcast against box `out`."""
+    """int64, shaped to broadcast to box `out`: elements of each window of an AveragePool that count."""
     count, include = np.ones((), np.int64), bool(call.attribute("count_include_pad", 0))
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
         counted = np.maximum(window.covered(span, padded=include), 1)

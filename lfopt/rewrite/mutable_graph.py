@@ -155,7 +155,7 @@ class MutableGraph:
         self.redirect(operator.outputs[0], tensor)
 
     def add_constant(self, wanted: str, shape: tuple[int, ...], dtype: str, value: np.ndarray | None) -> str:
-        """Name of a new constant; without values it is known by its shape alone."""
+        """Name of a new constant; value: of that shape, or None: it is known by its shape alone."""
         name = self.fresh(wanted)
         self.tensors[name] = Tensor(name, shape, dtype)
         self.constants[name] = None if value is None else value.astype(dtype, copy=False)
