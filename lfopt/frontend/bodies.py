@@ -61,7 +61,7 @@ class Body:
             if not value.HasField("type"):  # inside of functions, which state no types; ONNX wants some
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
             if value.type.HasField("tensor_type"):
-                value.type.tensor_type.ClearField("shape")  # often stated as that of one turn alone
+                value.type.tensor_type.ClearField("shape")  # often stated as that of one iteration alone
         del graph.value_info[:]
         model = ModelProto(ir_version=self.ir_version, graph=graph)
         model.opset_import.extend(self.opsets)

@@ -213,7 +213,7 @@ def _if(
 def _loop(
     control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
 ) -> list[str]:
-    """Turn after turn."""
+    """The operators of all iterations of a Loop, one after the other."""
     (body,), (trips, condition, *state), build = (
         bodies,
         [*given, "", ""][: max(len(given), 2)],
@@ -258,7 +258,7 @@ def _loop(
 
 
 def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> str:
-    """What a loop made in all its turns, along a new first axis."""
+    """What a loop made in all its iterations, along a new first axis."""
     if names:
         return build.concat([build.unsqueeze(name, 0) for name in names], 0)
     declared = body.graph.output[output].type.tensor_type
@@ -271,7 +271,7 @@ def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> s
 def _scan(
     control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
 ) -> list[str]:
-    """Turn after turn, over slices of operands."""
+    """The operators of all iterations of a Scan, over slices of operands."""
     (body,), build, told = bodies, control.build(node), options(node)
     if any(opset.domain == "" and opset.version < 9 for opset in body.opsets):
         raise UnsupportedModel("Scan of opset 8; lfopt reads that of opset 9 and later")

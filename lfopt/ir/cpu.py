@@ -21,7 +21,7 @@ CpuElement = Literal["float32", "bf16"]
 
 @dataclass(frozen=True, slots=True)
 class CpuFunction:
-    """What is called."""
+    """A function that threads call: an operator, and the elementwise ones that follow it in registers."""
 
     name: str  # unique in the schedule, and an identifier of C
     operators: tuple[str, ...]  # by name: the first, and those that follow it in registers
@@ -52,7 +52,7 @@ class CpuBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CpuLoop:
-    """What runs several times, moving on with every iteration."""
+    """Calls, barriers and loops that run several times; rows move on with every iteration."""
 
     count: int
     body: tuple[CpuNode, ...]
@@ -115,12 +115,12 @@ class CpuSchedule:
 
     @property
     def functions(self) -> Iterator[CpuFunction]:
-        """Of all groups."""
+        """The functions of all groups."""
         return (function for group in self.groups for function in group.functions)
 
     @property
     def arenas(self) -> int:
-        """Rings of how many threads there are."""
+        """Sets of rings in memory: one for each thread that has rings for itself."""
         return (
             self.threads
             if any(not section.together for group in self.groups for section in group.sections)

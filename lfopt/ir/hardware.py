@@ -93,7 +93,7 @@ class Energy:
 
     @property
     def pj_per_dram_byte(self) -> float:
-        """Energy of one byte over the memory port, however it is written."""
+        """pJ of one byte over the memory port, however it is written."""
         per_bit = DRAM_BYTE_PJ / 8 if self.dram_pj_per_bit is None else self.dram_pj_per_bit
         return 8 * per_bit if self.dram_byte_pj is None else self.dram_byte_pj
 
@@ -213,7 +213,7 @@ class Hardware:
             )
 
     def __repr__(self) -> str:
-        """What is not as by default."""
+        """The fields that are not as by default."""
         said = [
             f.name
             for f in fields(self)
@@ -263,22 +263,22 @@ class Hardware:
 
     @property
     def buffer_byte_pj(self) -> float:
-        """Energy of one byte into or out of the buffer; see `_byte_pj`."""
+        """pJ of one byte into or out of the buffer; see `_byte_pj`."""
         return self._byte_pj(self.buffer_bytes)
 
     @property
     def weight_byte_pj(self) -> float:
-        """Energy of one byte of weights into or out of the buffer that they lie in."""
+        """pJ of one byte of weights into or out of the buffer that they lie in."""
         return self._byte_pj(self.weight_buffer_bytes or self.buffer_bytes)
 
     def on_chip_pj(self, maps: int, weights: int) -> float:
-        """Energy of so many bytes of maps and of weights into or out of the buffers that they lie in."""
+        """pJ of so many bytes of maps and of weights into or out of the buffers that they lie in."""
         if not self.weight_buffer_bytes:
             return (maps + weights) * self.buffer_byte_pj
         return maps * self.buffer_byte_pj + weights * self.weight_byte_pj
 
     def _byte_pj(self, size: int) -> float:
-        """Energy of one byte into or out of an on-chip buffer.
+        """pJ of one byte into or out of an on-chip buffer.
 
         Where the table does not say: 6 / 200 of a DRAM byte at 128 KiB, growing with the square root of the
         size. Against Optimus' 6, 9 and 12 at 128K, 256K and 512K that is 6, 8.5 and 12.
@@ -288,7 +288,7 @@ class Hardware:
 
     @property
     def l2_byte_pj(self) -> float:
-        """Energy of one byte into or out of the second level; by default, that of a buffer of its size."""
+        """pJ of one byte into or out of the second level; by default, that of a buffer of its size."""
         given = self.energy.l2_byte_pj
         return self._pj_by_size(self.l2_bytes) if given is None else given
 

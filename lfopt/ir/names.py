@@ -138,7 +138,7 @@ def one_line(error: object) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """So many of them.
+    """A count and its noun, with an s unless the count is 1.
 
     >>> plural(1, "group"), plural(1000, "group")
     ('1 group', '1,000 groups')

@@ -69,7 +69,7 @@ class EnergyUse:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One group."""
+    """What one group costs."""
 
     id: int
     nodes: tuple[str, ...]
@@ -105,13 +105,13 @@ class TensorTraffic:
 
     @property
     def moved_bytes(self) -> int:
-        """Both directions."""
+        """Bytes of both directions."""
         return self.loaded_bytes + self.stored_bytes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """A plan, carried out on paper."""
+    """What a plan costs: by group, by tensor and in all."""
 
     model: str
     hardware: Hardware

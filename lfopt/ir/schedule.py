@@ -42,7 +42,7 @@ class Place:
 
     @property
     def bytes(self) -> int:
-        """All slots together."""
+        """Bytes of all slots together."""
         return self.slots * self.slot_bytes
 
     @property
@@ -102,7 +102,7 @@ class Transfer:
         return (*(start for start, _ in self.box), self.slot)
 
     def moved(self, by: Stride) -> Transfer:
-        """The same, elsewhere, outside of loops."""
+        """The transfer of the first iteration moved by some elements and slots, outside of loops."""
         box, slot = _shifted(self.box, by), self.slot + by[-1]
         return Transfer(
             self.store,
@@ -148,7 +148,7 @@ class Compute:
         return (*(start for box in self.boxes for start, _ in box), *(self.inputs[:1] if self.inputs else ()))
 
     def moved(self, by: Stride) -> Compute:
-        """The same, elsewhere, outside of loops."""
+        """The computation of the first iteration moved by some elements, outside of loops."""
         boxes: list[Box] = []
         used = 0
         for box in self.boxes:
@@ -169,7 +169,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Steps that run several times, moving on with every iteration."""
+    """Steps that run several times; boxes and slots move on with every iteration."""
 
     count: int  # iterations
     body: tuple[Node, ...]  # of the first iteration
@@ -213,7 +213,7 @@ def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
 
 
 def _far(step: Step, iterations: tuple[int, ...]) -> Stride:
-    """How far a step is from where it is in the first iterations."""
+    """Distance of a step in these iterations from where it is in the first ones."""
     return tuple([sum(map(mul, iterations, along)) for along in zip(*step.strides, strict=True)])
 
 
@@ -367,7 +367,7 @@ class _Series:
                 self.names.append(keys.of_block(block))
 
     def block(self, k: int) -> Block:
-        """The steps."""
+        """The steps of a block."""
         if k in self._given:
             return self._given[k][0]
         given, by = self._behind(k)

@@ -263,7 +263,7 @@ def count_runs(commands: Sequence[Command]) -> int:
 
 
 def check_loops(commands: Sequence[Command]) -> None:
-    """Raise BadProgram for loops that are too deep, too long, of no turns or unbalanced."""
+    """Raise BadProgram for loops that are too deep, too long, of no iterations or unbalanced."""
     stack: list[tuple[int, int]] = []  # (place, first word) of every LOOP that is open
     word = 0
     for at, command in enumerate(commands):

@@ -7,7 +7,7 @@ the memory port) and computation.
     DESCRIBE            fills an entry of the descriptor table: what a later command works on, but for its
                         rows
     LOAD, STORE, EXEC   rows `row` .. `row + count - 1` of what a descriptor says. In loops, its numbers
-                        (MOVING) move by a step with every turn
+                        (MOVING) move by a step with every iteration
     LOOP .. END         the commands in between, several times; loops may hold loops
     HALT                the end: once every queue is empty, the accelerator stops
 

@@ -30,7 +30,7 @@ def structure(graph: Graph) -> Hashable:
 
 
 def operator_key(call: Call, names: Numbers) -> Hashable:
-    """The same of an operator; `names`: numbers of the tensors that were named so far."""
+    """A key of an operator, as `structure` has it; `names`: numbers of the tensors that were named so far."""
     op = call.operator
     attributes = tuple((name, _plain(value)) for name, value in sorted(op.attributes.items()))
     ends = tuple(
@@ -41,7 +41,7 @@ def operator_key(call: Call, names: Numbers) -> Hashable:
 
 
 def _values(call: Call) -> Iterator[Hashable]:
-    """Of constants that are no data: parameters, indices, scalars."""
+    """Values of constants that are no data: parameters, indices, scalars."""
     parameters = spec(call.operator.kind, call.operator.domain).parameters
     for index, values in enumerate(call.values):
         if values is not None:

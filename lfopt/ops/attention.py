@@ -203,7 +203,7 @@ def row_rule(call: Call, index: int) -> RowReads:
 
 
 def row_reads(call: Call) -> tuple[RowReads, ...]:
-    """Per operand."""
+    """Rows of each operand that each row of the result needs."""
     form, axis = form_of(call), row_axis(call.result)
     taps: list[list[tuple[int, ...]]] = [[] for _ in call.shapes]
     for row in range(call.rows_out):

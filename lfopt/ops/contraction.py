@@ -248,7 +248,10 @@ def matmul_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def _blas_ready(values: np.ndarray) -> np.ndarray:
-    """NumPy multiplies by BLAS only where one of the last two axes has stride one."""
+    """The values, in C order where BLAS does not take them as they are.
+
+    NumPy multiplies by BLAS only where one of the last two axes has stride one.
+    """
     return values if values.itemsize in values.strides[-2:] else np.ascontiguousarray(values)
 
 

@@ -72,7 +72,7 @@ class ContractionProducts(NamedTuple):
 
     @property
     def macs(self) -> int:
-        """Of all groups."""
+        """Multiply-accumulates of all groups."""
         return self.groups * self.rows * self.inner * self.columns
 
 
@@ -182,7 +182,7 @@ def _merged(same: list[ContractionProducts]) -> ContractionProducts:
 
 
 def products_of(call: Call, elements: int, compulsory: int) -> ContractionProducts | None:
-    """Of a contraction by weights; None for others, and where no window lies in the map with all of its taps.
+    """The products of a contraction by weights; None for others, and where no window is wholly in the map.
 
     `elements`: of the map that it reads, behind views; `compulsory`: bytes of its constants, and of its
     result if that is one of the network.

@@ -92,17 +92,17 @@ class Attentions:
 
 @lru_cache(maxsize=16)
 def attentions_of(flow: Dataflow) -> Attentions:
-    """The same, found once: every group of a plan is asked for them."""
+    """The attentions of a dataflow, found once: every group of a plan is asked for them."""
     return Attentions(flow)
 
 
 def attentions_in(graph: Graph) -> Attentions:
-    """Those of a network."""
+    """The attentions of a network."""
     return attentions_of(Dataflow.of(graph))
 
 
 def _together(flow: Dataflow, members: set[int], owner: Mapping[str, int] | None) -> bool:
-    """Whether they are of one group."""
+    """Whether the operators are of one group."""
     return owner is None or len({owner[flow.operators[i].name] for i in members}) == 1
 
 

@@ -165,7 +165,7 @@ def calls_of(names: Sequence[str], steps: Sequence[Node], calls: Mapping[str, Ca
 
 
 def flown(calls: Mapping[str, Call], name: str, then: Sequence[str]) -> Call:
-    """An operator with others in flight."""
+    """An operator with others in flight behind it."""
     return replace(calls[name], then=tuple(calls[other] for other in then)) if then else calls[name]
 
 

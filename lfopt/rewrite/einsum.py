@@ -122,7 +122,7 @@ class _Work:
         return _Order(left, right, stack, rows, inner, columns, labels)
 
     def _multiplied(self, order: _Order) -> Indexed:
-        """Element by element, both laid out as the result."""
+        """The product element by element, both operands laid out as the result."""
         laid = [
             self.transposed(one, "".join(label for label in order.labels if label in one.labels))
             for one in (order.left, order.right)
@@ -134,7 +134,7 @@ class _Work:
         return Indexed(self._add("Mul", inputs, self.shape(order.labels)), order.labels)
 
     def transposed(self, given: Indexed, labels: str) -> Indexed:
-        """With its axes in another order."""
+        """The tensor with its axes in another order."""
         if given.labels == labels:
             return given
         perm = tuple(given.labels.index(label) for label in labels)
@@ -146,7 +146,7 @@ class _Work:
         )
 
     def summed(self, given: Indexed, labels: str) -> Indexed:
-        """Summed over all other labels."""
+        """The tensor summed over all other labels."""
         if given.labels == labels:
             return given
         axes = np.array([axis for axis, label in enumerate(given.labels) if label not in labels])

@@ -64,7 +64,7 @@ class Chain:
 
     @classmethod
     def of(cls, mutable: MutableGraph, root: Operator) -> Chain:
-        """The largest one below an operator; where others read an intermediate result, that is a leaf."""
+        """The largest chain below an operator; a result between that others read is a leaf."""
         leaves: list[str] = []
         operators, loose = [root.name], _is_loose(mutable, root)
 

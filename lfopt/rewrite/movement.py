@@ -75,7 +75,7 @@ def _source(mutable: MutableGraph, operator: Operator) -> str:
 
 
 def _maps(mutable: MutableGraph, operator: Operator) -> list[str]:
-    """Operands that are no numbers."""
+    """Operands that are maps: all but scalar constants."""
     return [
         name
         for name in operator.inputs

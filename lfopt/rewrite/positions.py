@@ -62,7 +62,7 @@ def _takes_part(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it may work on [n, c, l, 1]: along one axis, elementwise, or as a Transpose of [n, c, l].
 
     That is a convolution or pool along one axis; what works element by element on maps of one shape; what
-    turns such maps round.
+    transposes such maps.
     """
     if not mutable.is_plain(operator) or len(shape := mutable.tensors[operator.outputs[0]].shape) != 3:
         return False
@@ -185,7 +185,7 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, form: Callable
 
 
 def _turn(mutable: MutableGraph, operator: Operator) -> None:
-    """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back.
+    """Let a Transpose from [n, c, l] to [n, l, c], or back, work on [n, c, l, 1] and [n, 1, l, c].
 
     Both have l rows.
     """

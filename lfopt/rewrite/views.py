@@ -43,7 +43,7 @@ def behind(mutable: MutableGraph, name: str) -> list[str]:
 
 
 def skip_views(mutable: MutableGraph, operator: Operator) -> None:
-    """Let operators read a tensor itself in place of a view, by way of other shapes, of its own shape."""
+    """Let operators read a tensor in place of a view that has, by way of other shapes, its own shape."""
     if (
         operator.name not in mutable.operators
         or operator.kind not in VIEWS
