@@ -496,8 +496,8 @@ class _Rewriting:
             yield f"quantised network: {', '.join(real)}, where the file has float32"
         if held := [f"{what} {name!r}" for what, name in changed if before[name].dtype in BYTES]:
             yield (
-                f"quantised network: {', '.join(held)} is of integers in the file; a saved model has real "
-                "numbers there"
+                f"quantised network: {', '.join(held)} is of integers in the file; "
+                "a saved model has real numbers there"
             )
         borders = [op for op in graph.operators if is_q_or_dq(op)]
         rescaled = [op for op in borders if op.kind == Q and after[op.inputs[0]].quantization is not None]

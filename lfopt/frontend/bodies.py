@@ -100,13 +100,13 @@ class Bodies:
             or any(attribute.graphs for attribute in node.attribute)
         ):
             raise UnsupportedModel(
-                f"{label}: {title(node)}: found graphs inside of the operator; lfopt reads those of "
-                f"{', '.join(BRANCHES)}"
+                f"{label}: {title(node)}: found graphs inside of the operator; "
+                f"lfopt reads those of {', '.join(BRANCHES)}"
             )
         if graphs.keys() != {*wanted}:
             raise InvalidModel(
-                f"{label}: {title(node)}: found {', '.join(graphs) or 'nothing'}; accepted: "
-                f"{', '.join(wanted)}"
+                f"{label}: {title(node)}: found {', '.join(graphs) or 'nothing'}; "
+                f"accepted: {', '.join(wanted)}"
             )
         captured = tuple(dict.fromkeys(name for graph in graphs.values() for name in _free_names(graph)))
         copies = (GraphProto.FromString(graphs[name].SerializeToString()) for name in wanted)

@@ -233,8 +233,8 @@ def _loop(
             break
         if iteration >= MAX_ITERATIONS or (value is None and count is None):
             raise UnsupportedModel(
-                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; lfopt "
-                "reads loops of fewer turns"
+                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; "
+                "lfopt reads loops of fewer turns"
             )
         operands = [
             build.constant(np.array(iteration, np.int64)),
@@ -246,8 +246,8 @@ def _loop(
         if value is None:
             if outs:
                 raise UnsupportedModel(
-                    "a condition that is computed decides how long its results are; lfopt reads results of "
-                    "known shapes"
+                    "a condition that is computed decides how long its results are; "
+                    "lfopt reads results of known shapes"
                 )
             after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
             going = build.run("And", active, going)
@@ -289,8 +289,8 @@ def _scan(
     iterations = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     if len(iterations) != 1 or not 0 < max(iterations) <= MAX_ITERATIONS:
         raise UnsupportedModel(
-            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; lfopt reads one number of them, "
-            f"from 1 to {MAX_ITERATIONS}"
+            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; "
+            f"lfopt reads one number of them, from 1 to {MAX_ITERATIONS}"
         )
     (extent,) = iterations
     outs: list[list[str]] = [[] for _ in range(results)]

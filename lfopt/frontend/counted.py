@@ -31,8 +31,8 @@ def why(kind: str) -> str:
     if kind not in COUNTS:
         return ""
     return (
-        f": {COUNTS[kind]} depends on values that are computed; accepted: a network that ends before it, "
-        "with what it reads as outputs"
+        f": {COUNTS[kind]} depends on values that are computed; "
+        "accepted: a network that ends before it, with what it reads as outputs"
     )
 
 

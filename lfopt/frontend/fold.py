@@ -42,8 +42,8 @@ class Folding:
         if self.folded_bytes > MAX_FOLDED_BYTES:
             shapes = " and ".join(str(list(tensor.shape)) for tensor in results.values())
             raise UnsupportedModel(
-                f"{what}: a constant of shape {shapes}; constants evaluated at load take at most "
-                f"{MAX_FOLDED_BYTES} bytes together"
+                f"{what}: a constant of shape {shapes}; "
+                f"constants evaluated at load take at most {MAX_FOLDED_BYTES} bytes together"
             )
         if operator.kind == "ConstantOfShape":  # one number, however large the shape
             fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))

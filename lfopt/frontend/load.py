@@ -116,8 +116,8 @@ def _whole_shapes(given: object) -> dict[str, tuple[int, ...]]:
             told = ", ".join(str(d) if _is_dim(d) else type(d).__name__ for d in dims[:16])
             text = f"[{told}]" if dims is shape else type(shape).__name__
             raise InvalidConfig(
-                f"input_shapes: {name!r}: found {text}; accepted: a list or tuple of whole numbers, or one "
-                "for a named dimension"
+                f"input_shapes: {name!r}: found {text}; "
+                "accepted: a list or tuple of whole numbers, or one for a named dimension"
             )
     return {name: tuple(int(d) for d in shape) for name, shape in given.items()}
 
@@ -209,8 +209,8 @@ class _Walk:
             if shape is not None:
                 if dims is not None and len(shape) != len(dims):
                     raise InvalidModel(
-                        f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: "
-                        f"{list(dims)}"
+                        f"{what}: --input-shape gives {len(shape)} dims, "
+                        f"the model has {len(dims)}: {list(dims)}"
                     )
                 if any(d <= 0 for d in shape):
                     raise InvalidModel(
@@ -264,8 +264,8 @@ class _Walk:
             held := [name for name in operator.inputs if name in self.control.sequences.held]
         ):
             raise UnsupportedModel(
-                f"{what}: input {held[0]!r} is a sequence; lfopt reads those that other operators take apart "
-                "again"
+                f"{what}: input {held[0]!r} is a sequence; "
+                "lfopt reads those that other operators take apart again"
             )
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(
@@ -392,8 +392,8 @@ class _Walk:
             yield self.note
         for name in self.nothing:
             yield (
-                f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: what is made of "
-                "it alone is a constant"
+                f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: "
+                "what is made of it alone is a constant"
             )
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
@@ -403,8 +403,8 @@ class _Walk:
             for t, value in constants.items()
         ):
             yield (
-                f"{absent} of {len(constants)} constants have no values (external data that is absent, or "
-                "made from it): shapes alone are used"
+                f"{absent} of {len(constants)} constants have no values (external data that is absent, "
+                "or made from it): shapes alone are used"
             )
         strangers = Counter(op.kind for op in reversed(operators) if spec(op.kind, op.domain) is OPAQUE)
         if strangers:
@@ -474,8 +474,8 @@ class _Walk:
                 and tensor.elements != (source := self.tensors[node.input[0]]).elements
             ):
                 raise InvalidModel(
-                    f"{what}: from {list(source.shape)} to {list(tensor.shape)}, which has another number of "
-                    "elements"
+                    f"{what}: from {list(source.shape)} to {list(tensor.shape)}, "
+                    "which has another number of elements"
                 )
             results[name] = tensor
         return results
@@ -624,8 +624,8 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
             value = tuple(text.decode("utf-8", "replace") for text in value)
         else:
             raise UnsupportedModel(
-                f"{what}: attribute {attribute.name!r} is no number, string, tensor or list of numbers or "
-                "strings"
+                f"{what}: attribute {attribute.name!r} is no number, string, "
+                "tensor or list of numbers or strings"
             )
         attributes[attribute.name] = value
     return attributes
@@ -638,8 +638,8 @@ def _rounding_as_before_11(
     grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
     if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
         raise UnsupportedModel(
-            f"{what}: nearest, from {list(before)} to {list(after)}; before opset 11 lfopt takes growing or "
-            "shrinking, not both at once"
+            f"{what}: nearest, from {list(before)} to {list(after)}; "
+            "before opset 11 lfopt takes growing or shrinking, not both at once"
         )
     return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
 

@@ -261,8 +261,8 @@ def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
     )
     if not 0 < count * length <= LONGEST_TRANSFORM**2 or rate <= 0 or min(lower, upper) < 0:
         raise UnsupportedModel(
-            f"{count:g} bands of {length:g} elements at {rate:g} Hz; lfopt reads up to "
-            f"{LONGEST_TRANSFORM**2} in all"
+            f"{count:g} bands of {length:g} elements at {rate:g} Hz; "
+            f"lfopt reads up to {LONGEST_TRANSFORM**2} in all"
         )
     low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in (lower, upper))
     mel = np.arange(count + 2) * ((high - low) / (count + 2)) + low

@@ -25,8 +25,8 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
     told, shape = options(node), build.shape(node.input[0])
     if len(shape) > 2 or not told.get("pool_int64s"):
         raise UnsupportedModel(
-            f"numbers of shape {[*shape]}, or n-grams that are no numbers; lfopt reads [c] and [n, c] in "
-            "int32 and int64"
+            f"numbers of shape {[*shape]}, or n-grams that are no numbers; "
+            "lfopt reads [c] and [n, c] in int32 and int64"
         )
     if (
         not told["ngram_indexes"]
@@ -74,8 +74,8 @@ def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
         for first in range(start, stop - length + 1, length):
             if number >= len(indexes) or not indexes[number] >= 0:
                 raise InvalidModel(
-                    f"{len(indexes)} ngram_indexes, from {min(indexes, default=0)}; accepted: from 0 on, one "
-                    "for each n-gram"
+                    f"{len(indexes)} ngram_indexes, from {min(indexes, default=0)}; "
+                    "accepted: from 0 on, one for each n-gram"
                 )
             if told["min_gram_length"] <= length <= told["max_gram_length"]:
                 outputs[tuple(pool[first : first + length])] = indexes[number]

@@ -81,16 +81,16 @@ def quantization_of(
     stored = tensors[operator.outputs[0] if operator.kind == Q else real]
     if zero_name and tensors[zero_name].dtype != stored.dtype:
         raise InvalidModel(
-            f"{what}: the zero point is of type {tensors[zero_name].dtype}, the integers are of type "
-            f"{stored.dtype}"
+            f"{what}: the zero point is of type {tensors[zero_name].dtype}, "
+            f"the integers are of type {stored.dtype}"
         )
     if scale_name not in constants or (zero_name and zero_name not in constants):
         return None  # computed while the network runs
     scale, zero = constants[scale_name], constants[zero_name] if zero_name else None
     if scale is None or (zero_name and zero is None):
         raise UnsupportedModel(
-            f"{what}: scale {scale_name!r} has no values (external data that is absent), and without scales "
-            "integers mean nothing"
+            f"{what}: scale {scale_name!r} has no values (external data that is absent), "
+            "and without scales integers mean nothing"
         )
     blocked = bool(operator.attributes.get("block_size", 0)) or scale.ndim > 1
     if (

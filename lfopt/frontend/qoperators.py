@@ -36,8 +36,8 @@ def _real(build: Builder, name: str, scale: Operand, zero: str = "", axis: int =
     values = build.known(scale) if isinstance(scale, str) else scale
     if not name or values is None or values.ndim > 1:
         raise UnsupportedModel(
-            "scales that are absent, computed, or of more than one axis; lfopt reads constants, one or one "
-            "for each channel"
+            "scales that are absent, computed, or of more than one axis; "
+            "lfopt reads constants, one or one for each channel"
         )
     return (
         build.run("DequantizeLinear", name, scale, zero, axis=axis)
@@ -136,8 +136,8 @@ def _concat(build: Builder, node: NodeProto) -> list[str]:
     (scale, zero), rest = _operands(node, 2), [*node.input[2:]]
     if len(rest) % 3:
         raise InvalidModel(
-            f"{len(node.input)} inputs; accepted: three for each part behind the scale and zero point of the "
-            "result"
+            f"{len(node.input)} inputs; "
+            "accepted: three for each part behind the scale and zero point of the result"
         )
     parts = [
         _real(build, name, by, of) for name, by, of in zip(rest[::3], rest[1::3], rest[2::3], strict=True)

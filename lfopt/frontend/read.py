@@ -143,8 +143,8 @@ def _refuse_explosive_functions(model: ModelProto, label: str) -> None:
         sizes |= {function_key(f): sum(sizes.get(function_key(n), 1) for n in f.node) for f in ready}
     if unsettled := [f for key, f in functions.items() if key not in sizes]:
         raise UnsupportedModel(
-            f"{label}: function {unsettled[0].name!r} calls itself, or calls nest more than {MAX_CALL_DEPTH} "
-            "deep"
+            f"{label}: function {unsettled[0].name!r} calls itself, "
+            f"or calls nest more than {MAX_CALL_DEPTH} deep"
         )
     if (count := sum(sizes.get(function_key(n), 1) for n in model.graph.node)) > MAX_NODES:
         raise UnsupportedModel(

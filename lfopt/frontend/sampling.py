@@ -35,8 +35,8 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
         or (mode == "cubic" and len(space) != 2)
     ):
         raise UnsupportedModel(
-            f"mode {mode!r}, padding {padding!r} on {len(space)} axes; lfopt reads linear, nearest and (2 "
-            "axes) cubic"
+            f"mode {mode!r}, padding {padding!r} on {len(space)} axes; "
+            "lfopt reads linear, nearest and (2 axes) cubic"
         )
     points = prod(out)
     flat = build.reshape(grid, n, points, len(space))

@@ -142,8 +142,8 @@ def check_shape(shape: Sequence[int], what: str, least: int = 0) -> None:
     if len(shape) > MAX_RANK or any(d < least for d in shape) or prod(shape) > MAX_ELEMENTS:
         text = list(shape) if len(shape) <= MAX_RANK else f"of rank {len(shape)}"
         raise InvalidModel(
-            f"{what}: shape {text} is out of range (rank up to {MAX_RANK}, no dim below {least}, up to "
-            f"{MAX_ELEMENTS} elements)"
+            f"{what}: shape {text} is out of range (rank up to {MAX_RANK}, no dim below {least}, "
+            f"up to {MAX_ELEMENTS} elements)"
         )
 
 

@@ -40,8 +40,8 @@ def legal(graph: Graph, scheme: FusionScheme) -> Verdict:
             reasons.append(f"group {g} is not connected")
         elif between := convex_gap(flow, mask):
             reasons.append(
-                f"group {g} is not convex: {flow.operators[between.bit_length() - 1].name!r} lies between "
-                "its operators"
+                f"group {g} is not convex: "
+                f"{flow.operators[between.bit_length() - 1].name!r} lies between its operators"
             )
     if not reasons:
         waits = {

@@ -188,8 +188,8 @@ class Hardware:
         if name in TEXTS:
             if not isinstance(value, str) or len(value) > MAX_TEXT:
                 raise InvalidConfig(
-                    f"hardware.{name}: found {str(value)[:MAX_SHOWN]!r}; accepted: text of up to {MAX_TEXT} "
-                    "characters"
+                    f"hardware.{name}: found {str(value)[:MAX_SHOWN]!r}; "
+                    f"accepted: text of up to {MAX_TEXT} characters"
                 )
             return
         if name == "energy":

@@ -116,8 +116,8 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
             open_loops[-1][1].append(_compute(match))
         else:
             raise InvalidPlan(
-                f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or "
-                f"}}, numbers below 10**18"
+                f"steps, line {number}: found {text[:80]!r}; "
+                f"accepted: load, store, compute, loop N {{ or }}, numbers below 10**18"
             )
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
         if isinstance(leaf, (Transfer, Compute)) and (

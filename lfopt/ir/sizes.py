@@ -101,8 +101,8 @@ def read_number(name: str, value: object, what: str) -> object:
     if isinstance(value, float):
         if ending == "_bytes" and not value.is_integer():
             raise InvalidConfig(
-                f"{what}: found {value!r}; accepted: whole bytes; for weights of fewer bits there is "
-                "weight_bits"
+                f"{what}: found {value!r}; accepted: whole bytes; "
+                "for weights of fewer bits there is weight_bits"
             )
         return int(value) if value.is_integer() and ending not in REAL else value
     if not isinstance(value, str) or not ending:
@@ -114,8 +114,8 @@ def read_number(name: str, value: object, what: str) -> object:
     scale = {"": Fraction(1), **units}.get(match[2]) if match else None
     if match is None or scale is None:
         raise InvalidConfig(
-            f"{what}: found {value!r}; accepted: a number, alone or in {', '.join(units)}, such as "
-            f"{EXAMPLES[ending]}"
+            f"{what}: found {value!r}; "
+            f"accepted: a number, alone or in {', '.join(units)}, such as {EXAMPLES[ending]}"
         )
     size = Fraction(match[1]) * scale
     return int(size) if size.denominator == 1 and ending not in REAL else float(size)

@@ -49,8 +49,8 @@ def package() -> str:
     ]
     for layout in tables.PAYLOADS.values():
         lines.append(
-            f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits};  // that are not "
-            "reserved"
+            f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits}; "
+            " // that are not reserved"
         )
     for name, (prefix, members, bits) in ENUMS.items():
         lines += ["", *_enum(name, prefix, members, bits)]

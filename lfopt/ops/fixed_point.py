@@ -141,8 +141,8 @@ def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
         if sum(abs(m) * r for m, r in zip(multipliers, reaches, strict=True)) + 2 ** (shift - 1) <= SUM_MAX:
             return SumMultipliers(multipliers, shift)
     raise UnsupportedModel(
-        f"ratios of scales {', '.join(f'{f:g}' for f in real)}: sums of {len(real)} operands so scaled leave "
-        "int32"
+        f"ratios of scales {', '.join(f'{f:g}' for f in real)}: "
+        f"sums of {len(real)} operands so scaled leave int32"
     )
 
 

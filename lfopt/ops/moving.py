@@ -167,8 +167,8 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
     target = np.dtype(call.result_tensors[0].dtype)
     if target.kind not in "iu":
         raise UnsupportedModel(
-            f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; lfopt computes integers of 8 "
-            "bits and more"
+            f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; "
+            "lfopt computes integers of 8 bits and more"
         )
     limits = np.iinfo(target)
     zero = _along_axis(call, operands, 2, out)

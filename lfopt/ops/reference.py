@@ -61,8 +61,8 @@ def _operand(graph: Graph, values: Mapping[str, np.ndarray], name: str) -> Part:
     if data is None:
         shape = list(graph.shape(name))
         raise MissingValues(
-            f"constant {name!r} of shape {shape}: its values are absent from the model; give a model with "
-            "weights"
+            f"constant {name!r} of shape {shape}: its values are absent from the model; "
+            "give a model with weights"
         )
     return Part(data, whole(graph.shape(name)))
 

@@ -180,8 +180,8 @@ def _region(call: Call, place: int, axes: int) -> tuple[Fraction, Fraction]:
     values = call.values[1].reshape(-1) if call.has(1) and call.values[1] is not None else np.empty(0)
     if len(values) != 2 * axes or not all(isfinite(value) for value in values):
         raise InvalidModel(
-            f"node {call.operator.name!r} (Resize): roi {values.tolist()}; tf_crop_and_resize takes "
-            f"{2 * axes} finite numbers"
+            f"node {call.operator.name!r} (Resize): roi {values.tolist()}; "
+            f"tf_crop_and_resize takes {2 * axes} finite numbers"
         )
     return Fraction(float(values[place])), Fraction(float(values[place + axes]))
 

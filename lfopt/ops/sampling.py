@@ -31,8 +31,8 @@ class Deformed(NamedTuple):
         """Raises UnsupportedModel for other dimensions."""
         if len(call.shape(0)) != 4:
             raise UnsupportedModel(
-                f"node {call.operator.name!r} (DeformConv): {len(call.shape(0)) - 2} spatial axes; lfopt "
-                "computes 2"
+                f"node {call.operator.name!r} (DeformConv): "
+                f"{len(call.shape(0)) - 2} spatial axes; lfopt computes 2"
             )
         ones = (1, 1)
         return cls(

@@ -80,8 +80,8 @@ def requantization(call: Call) -> Requantization:
     largest = int(np.max(products + biases))
     if largest > SUM_MAX:
         raise UnsupportedModel(
-            f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; accumulators "
-            f"are int32, up to {SUM_MAX}"
+            f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; "
+            f"accumulators are int32, up to {SUM_MAX}"
         )
     exact = "float32" if np.max(products) < EXACT_IN_FLOAT32 else "float64"
     return Requantization(named_factors(call, unit / by.scale[0]), by.zero_point[0], unit, largest, exact)
@@ -295,8 +295,8 @@ def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
     assert first is not None
     if (most := int(np.max(count)) * reach(first.dtype, zero_of(first))) > SUM_MAX:
         raise UnsupportedModel(
-            f"node {call.operator.name!r} ({kind}): a sum may reach {most}; accumulators are int32, up to "
-            f"{SUM_MAX}"
+            f"node {call.operator.name!r} ({kind}): a sum may reach {most}; "
+            f"accumulators are int32, up to {SUM_MAX}"
         )
     return named_factors(
         call, np.asarray(scale_of(first) / scale_of(result) / (1 if kind == "ReduceSum" else count))

@@ -58,8 +58,8 @@ class Draft:
         settings = self.match.settings[term.label]
         if settings.rank not in (None, len(self.tensor(operands[0]).shape)):
             raise ReplacementError(
-                f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank "
-                f"{len(self.tensor(operands[0]).shape)}"
+                f"{term.kind} counts axes of rank {settings.rank}, "
+                f"and its operand has rank {len(self.tensor(operands[0]).shape)}"
             )
         return self.operator(term.kind, [*operands, *settings.inputs], dict(settings.attributes))
 

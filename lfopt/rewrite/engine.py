@@ -188,8 +188,8 @@ class Engine:
             self.log.refuse(
                 rule.name,
                 operator.name,
-                f"the result would be {built.dtype} {list(built.shape)}, not {wanted.dtype} "
-                f"{list(wanted.shape)}",
+                f"the result would be {built.dtype} {list(built.shape)}, "
+                f"not {wanted.dtype} {list(wanted.shape)}",
             )
             return
         candidate = self._priced(rule.name, rule.family, operator, match.operators, draft, result)
