@@ -159,10 +159,9 @@ def _members(*enums: type[IntEnum]) -> list[tuple[str, list[tuple[str, int]]]]:
 _LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
 _ENCODINGS = (tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale)
 _LIMITS = (
-    tables.WORD_BITS, tables.PAYLOAD_WORDS, tables.BEAT_BYTES, tables.DESCRIPTORS, tables.LOOP_DEPTH,
-    tables.LOOP_WORDS, tables.NO_WAIT,
-    tables.WINDOW, tables.TABLES, tables.FACTOR_ROWS, tables.ACCUMULATORS, tables.FACTOR_BYTES,
-    tables.TABLE_BYTES,
+    tables.WORD_BITS, tables.PAYLOAD_WORDS, tables.BEAT_BYTES, tables.DESCRIPTORS,
+    tables.LOOP_DEPTH, tables.LOOP_WORDS, tables.NO_WAIT, tables.WINDOW, tables.TABLES,
+    tables.FACTOR_ROWS, tables.ACCUMULATORS, tables.FACTOR_BYTES, tables.TABLE_BYTES,
 )  # fmt: skip
 IDENTIFICATION = 0x4C465801
 ISA = _digest([_shape(layout) for layout in _LAYOUTS], _members(*_ENCODINGS), _LIMITS)

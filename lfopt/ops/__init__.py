@@ -7,7 +7,7 @@ from lfopt.ops.table import ATTENTION, OPAQUE, TABLE, Mapping, OpSpec, Tiling, r
 from lfopt.ops.traits import Family
 
 __all__ = [
-    "ATTENTION", "OPAQUE", "TABLE", "Call", "Dataflow", "Family", "MapRead", "Mapping", "OpSpec", "RowReads",
-    "Tiling", "Weight",
+    "ATTENTION", "OPAQUE", "TABLE",
+    "Call", "Dataflow", "Family", "MapRead", "Mapping", "OpSpec", "RowReads", "Tiling", "Weight",
     "bits", "keeps_rows", "row_of", "spec",
 ]  # fmt: skip
