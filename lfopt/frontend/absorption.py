@@ -309,7 +309,7 @@ class _Absorption:
                 del self.codes[name]
 
     def _stands(self, name: str) -> bool:
-        """Whether whoever makes and reads the map can do so in integers.
+        """Whether the maker and the readers of the map can work in integers.
 
         What a DQ makes is there as floats too, if need be.
         """

@@ -1,6 +1,6 @@
 """Write a Graph as an ONNX file that `load` reads back to the same graph.
 
-Whoever reads meanwhile, or afterwards, finds a whole model or none.
+A reader finds a whole model or none, meanwhile and afterwards.
 
 Quantised tensors are written in QDQ form (`lfopt.frontend.expansion`).
 """

@@ -149,8 +149,8 @@ def _is_shapeless(value: onnx.ValueInfoProto) -> bool:
 def _shelter_from_inference(model: ModelProto, version: int) -> None:
     """Hide nodes from the converter, which infers shapes, on which that aborts, hangs or fills the memory.
 
-    They skip the conversion: their form has not changed since opset 10. Whoever is to blame is named later,
-    by shapes that are known.
+    They skip the conversion: their form has not changed since opset 10. The node at fault is named later,
+    once shapes are known.
     """
     graph = model.graph
     data = {t.name: t for t in graph.initializer}

@@ -16,7 +16,7 @@ from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 
 # elements of one tensor: beyond any real network, far below what overflows an int64 count of bytes
 MAX_ELEMENTS = 1 << 36
-MAX_RANK = 32
+MAX_RANK = 32  # axes of one tensor
 DATA_TYPES: dict[str, int] = dict(TensorProto.DataType.items())
 PACKED_BITS = {
     DATA_TYPES[name]: bits

@@ -17,8 +17,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 Store = Literal["buffer", "weight buffer"]  # what lies on chip at addresses of its own
 
 NEVER = 1 << 62  # bytes: more than any buffer
-MAX_PJ = 1e9
-DRAM_BYTE_PJ = 160.0
+MAX_PJ = 1e9  # pJ: the most that any event may cost
+DRAM_BYTE_PJ = 160.0  # pJ of one byte over the memory port, by default
 MAX_TEXT = 1000  # characters of a text
 MAX_SHOWN = 40  # of one that is not accepted
 # fields without which cycles are a guess

@@ -15,9 +15,9 @@ from hashlib import sha256
 LONGEST = 1000  # characters of a name; longer ones are cut
 KEPT_HEAD, KEPT_TAIL = 160, 60  # characters of a name that is cut
 DIGEST = 16  # hexadecimal digits that tell cut names apart
-LONGEST_MESSAGE = 600
-LONGEST_SYMBOL = 60  # ISO C promises 63 significant characters
-LONGEST_FILE_NAME = 120
+LONGEST_MESSAGE = 600  # characters
+LONGEST_SYMBOL = 60  # characters: ISO C promises 63 significant ones
+LONGEST_FILE_NAME = 120  # characters
 
 ESCAPE = "%[0-9A-F]{2}"
 PLAIN = re.compile(rf"(?:[\w.:/;@#~ -]|{ESCAPE})*", re.ASCII)

@@ -9,9 +9,9 @@ from enum import Enum, IntEnum
 from lfopt.isa import tables
 from lfopt.isa.fields import Field, WordLayout
 
-BITS = 32
+BITS = 32  # of a register
 BYTES = BITS // 8
-ADDRESS_BITS = 12
+ADDRESS_BITS = 12  # of a byte address of a register
 PAGE_BYTES = 4096  # bursts do not cross multiples of it
 
 

@@ -41,12 +41,12 @@ from typing import Self
 
 from lfopt.isa.fields import Field, WordLayout
 
-WORD_BITS = 128
+WORD_BITS = 128  # of a word of the program
 WORD_BYTES = WORD_BITS // 8
 PAYLOAD_WORDS = 6  # of a descriptor, after the word DESCRIBE
 PAYLOAD_BITS = PAYLOAD_WORDS * WORD_BITS
 BEAT_BYTES = 16  # of the memory port
-DESCRIPTORS = 64
+DESCRIPTORS = 64  # entries of the descriptor table
 LOOP_DEPTH = 3  # loops in loops
 LOOP_WORDS = 512  # from LOOP to END, both included, of an outermost loop
 NO_WAIT = 63  # a distance: do not wait
@@ -55,7 +55,7 @@ TABLES = 64  # tables of 256 bytes on chip
 FACTOR_ROWS = 256  # rows of LANES factors on chip
 ACCUMULATORS = 512  # columns (of all rows of a command together) whose sums are held beside the MAC array
 FACTOR_BYTES = 5  # of one factor: multiplier in bits 0-30, shift in bits 32-37
-TABLE_BYTES = 256
+TABLE_BYTES = 256  # of one table: an entry for each value of a byte
 
 
 class Told(IntEnum):

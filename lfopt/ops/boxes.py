@@ -24,7 +24,7 @@ from lfopt.ops.part import is_empty
 from lfopt.ops.resizing import tap_span
 from lfopt.ops.windows import read_span, windows
 
-NOTHING = (0, 0)
+NOTHING = (0, 0)  # an empty span
 # (call, input, box, ONNX output that the box is of, span of what is folded)
 BoxRule = Callable[[Call, int, Box, int, Span | None], Box]
 

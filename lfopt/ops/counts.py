@@ -14,7 +14,7 @@ from math import prod
 from lfopt.ops.call import Call
 
 Count = Callable[[Call], int]
-TANH_GELU = 8
+TANH_GELU = 8  # operations per element of a Gelu by the hyperbolic tangent
 
 
 def none(call: Call) -> int:

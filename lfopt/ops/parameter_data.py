@@ -27,8 +27,8 @@ from lfopt.ops.scaling import recoding, requantization, table
 from lfopt.ops.table import row_of
 from lfopt.ops.traits import Arithmetic
 
-FACTOR_BYTES = 5
-TABLE_BYTES = 256
+FACTOR_BYTES = 5  # of one multiplier
+TABLE_BYTES = 256  # of one table
 SHIFT_BIT = 32  # of a multiplier: where its shift begins
 
 

@@ -21,7 +21,7 @@ from lfopt.ops.table import row_of
 
 # what may stand between a product of attention and its operands
 LAID_OUT = frozenset({"Concat", "Expand", "Slice", "Split", "Transpose"})
-MOST_PARTS = 64
+MOST_PARTS = 64  # operators of one attention
 FLOATS = ("bool", "float16", "bfloat16", "float32", "float64")  # types of what its parts make
 ORDER = ("queries", "keys", "values", "scores", "result")  # of operands; maps come before constants
 

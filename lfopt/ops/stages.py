@@ -24,7 +24,7 @@ from lfopt.ops.part import Part
 from lfopt.ops.scaling import recoding, table
 from lfopt.ops.table import row_of
 
-BYTES = 256
+BYTES = 256  # values of a byte
 MOVED = (TABLE, EXTREME, MOVE)  # their own table is the first that a byte of their operand goes through
 
 

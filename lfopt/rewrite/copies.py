@@ -163,7 +163,7 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
 
 
 def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
-    """The network before: whoever reads what a copy makes, reads what the original does."""
+    """The network before: consumers of a copy read what the original makes."""
     of, by_name = {copy.name: copy.of for copy in copies}, {op.name: op for op in graph.operators}
     original_of = {
         name: old

@@ -181,7 +181,7 @@ class MutableGraph:
     def add_folded(self, operator: Operator, tensor: Tensor, value: np.ndarray | None) -> None:
         """Put in a constant that an operator would make of others; value: shaped as `tensor`, or None.
 
-        Whoever asks for the same again gets this one.
+        The same request later gets this one.
         """
         self.tensors[tensor.name], self.constants[tensor.name] = tensor, value
         self._folded[signature(operator.kind, operator.inputs, operator.attributes)] = tensor.name

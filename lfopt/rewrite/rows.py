@@ -197,7 +197,7 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, rows: Rows) ->
 
 
 def _transposed(mutable: MutableGraph, name: str) -> str:
-    """A constant matrix, transposed; the same for whoever asks again."""
+    """A constant matrix, transposed; the same one each time."""
     tensor, value = mutable.tensors[name], mutable.constants[name]
     turn = Operator(f"{name}.turned", "Transpose", (name,), (f"{name}.transposed",), {"perm": (1, 0)})
     if (known := mutable.same(turn.kind, turn.inputs, turn.attributes)) is not None:
