@@ -120,7 +120,7 @@ class CpuSchedule:
 
     @property
     def arenas(self) -> int:
-        """Sets of rings in memory: one for each thread that has rings for itself."""
+        """Sets of rings in memory: `threads` if any section runs apart on each thread, else `crew`."""
         return (
             self.threads
             if any(not section.together for group in self.groups for section in group.sections)

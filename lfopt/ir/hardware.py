@@ -225,7 +225,7 @@ class Hardware:
     def assumed(self) -> bool:
         """Whether the MAC array, the vector lanes, the port and the clock are all the default ones.
 
-        Cycles are then those of a guess.
+        Cycles are then those of the default chip.
         """
         return all(
             getattr(self, entry.name) == _default(entry) for entry in fields(self) if entry.name in SPEED

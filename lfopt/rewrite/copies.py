@@ -65,9 +65,10 @@ def barriers(graph: Graph) -> tuple[Barrier, ...]:
 
 
 def _cones(flow: Dataflow, m: int) -> list[Cone]:
-    """Cones that begin with one map, reductions apart.
+    """Cones that begin with one map, the smallest cone first.
 
-    It is smaller than its neighbours, or an input of the network, or read by several operators.
+    The map is smaller than its neighbours, or an input of the network, or read by several operators,
+    reductions apart.
     """
     cuts: list[tuple[int, int]] = []  # (cone, the map that it begins with)
     cone, sizes = 0, [flow.maps[m].elements]
