@@ -5,8 +5,8 @@
     lfopt.execute(plan)                                 # carry it out, and count every byte
     lfopt.report(plan, "report.html")                   # look at it
     lfopt.compile("model.onnx")(x)                      # run the network on this machine
-    lfopt.compile(module)(x)                            # or a torch.nn.Module; torch.compile(module,
-                                                        backend="lfopt") too
+    lfopt.compile(module)(x)                            # or a torch.nn.Module
+    torch.compile(module, backend="lfopt")(x)           # the same by way of PyTorch
 
 A name is imported when it is first asked for, so that importing lfopt costs nothing; type checkers read them
 all in `__init__.pyi`. The names of `lfopt.ir` that are not listed are names of this package too.

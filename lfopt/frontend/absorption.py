@@ -1,5 +1,4 @@
-"""Quantised networks in QDQ form: QuantizeLinear and DequantizeLinear become what the tensors between them
-are, and are operators no more.
+"""QDQ form absorbed: QuantizeLinear and DequantizeLinear become quantizations of tensors.
 
 In the file every map of integers stands between two operators, QuantizeLinear (Q) and DequantizeLinear (DQ),
 and the operators around it compute with real numbers. In the graph the map itself is of type int8 or uint8
@@ -47,8 +46,9 @@ class _StoredCode(NamedTuple):
 
 
 def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
-    """The graph without the Q and DQ that its tensors can stand for;
-    `stored` gives the integers behind float constants, by name.
+    """The graph without the Q and DQ that its tensors can stand for.
+
+    `stored`: the integers behind float constants, by name.
     """
     if not stored and not any(is_q_or_dq(operator) for operator in graph.operators):
         return graph
@@ -80,7 +80,8 @@ def _without_casts(graph: Graph) -> Graph:
 
 
 def _with_swish(graph: Graph) -> Graph:
-    """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish:
+    """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish.
+
     PyTorch leaves no integers between the two.
     """
     makers = {name: operator for operator in graph.operators for name in operator.outputs if name}
@@ -184,8 +185,9 @@ class _Absorption:
             self.held[name] = _StoredCode(dtype, by)
 
     def _find_codes(self) -> None:
-        """Float maps that integers can stand for: behind a DQ, before a Q,
-        or an operator away from one that takes Q or DQ through.
+        """Find the float maps that integers can stand for: behind a DQ, or before a Q.
+
+        Or one operator away from those, if it takes Q or DQ through.
         """
         for operator in self.graph.operators:
             if is_q_or_dq(operator):
@@ -297,9 +299,7 @@ class _Absorption:
         return codes.pop() if len(codes) == 1 else None
 
     def _shrink(self) -> None:
-        """Find the operators on integers; take back the codes of float maps that an operator on floats makes
-        or reads.
-        """
+        """Find the operators on integers; drop the codes of maps that operators on floats make or read."""
         while True:
             self.integer = {operator.name for operator in self.graph.operators if self._is_integer(operator)}
             lost = [name for name in self.codes if not self._stands(name)]
@@ -309,7 +309,7 @@ class _Absorption:
                 del self.codes[name]
 
     def _stands(self, name: str) -> bool:
-        """Whether whoever makes and reads the map can do so in integers.
+        """Whether the maker and the readers of the map can work in integers.
 
         What a DQ makes is there as floats too, if need be.
         """
@@ -379,9 +379,7 @@ class _Rewriting:
         return replace(graph, notes=(*graph.notes, *self._notes(graph)))
 
     def _value(self, name: str) -> np.ndarray | None:
-        """Values of a constant that an operator reads as it is;
-        what no operator on floats asked for before is dequantised now.
-        """
+        """Values of a constant that an operator reads as it is; integers are dequantised on first use."""
         value, stored = self.graph.constants[name], self.absorption.stored.get(name)
         return stored.real() if value is None and stored is not None else value
 
@@ -404,9 +402,7 @@ class _Rewriting:
             self.needless.add(operator.name)
 
     def _name_outputs(self) -> None:
-        """Integers that are a result of the graph take the result's name, unless they have to keep
-        another.
-        """
+        """Give integers that are a result of the graph its name, unless they have to keep another."""
         taken = {*self.graph.inputs, *self.graph.outputs}
         # results that are integers in the file first
         for wanted in sorted(self.graph.outputs, key=lambda name: name in self.absorption.source):
@@ -500,8 +496,8 @@ class _Rewriting:
             yield f"quantised network: {', '.join(real)}, where the file has float32"
         if held := [f"{what} {name!r}" for what, name in changed if before[name].dtype in BYTES]:
             yield (
-                f"quantised network: {', '.join(held)} is of integers in the file; a saved model has real "
-                "numbers there"
+                f"quantised network: {', '.join(held)} is of integers in the file; "
+                "a saved model has real numbers there"
             )
         borders = [op for op in graph.operators if is_q_or_dq(op)]
         rescaled = [op for op in borders if op.kind == Q and after[op.inputs[0]].quantization is not None]

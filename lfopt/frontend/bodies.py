@@ -1,5 +1,4 @@
-"""Graphs inside of operators: the branches of If, what Loop and Scan repeat, and functions by which ONNX
-defines an operator.
+"""Graphs inside of operators: branches of If, bodies of Loop and Scan, functions that define operators.
 
 They are kept apart from the network, so that checker, converter and shape inference, which trust what they
 are given, never see them before the types of what they read are known. What they read of the graph around
@@ -28,7 +27,7 @@ from lfopt.frontend.messages import title
 from lfopt.ir import InvalidModel, UnsupportedModel
 
 KEY = "lfopt.bodies"  # attribute of a node whose graphs are kept apart: where
-# operators that are read, and their graphs
+# attributes that are graphs, by operator
 BRANCHES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
 
@@ -62,7 +61,7 @@ class Body:
             if not value.HasField("type"):  # inside of functions, which state no types; ONNX wants some
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
             if value.type.HasField("tensor_type"):
-                value.type.tensor_type.ClearField("shape")  # often stated as that of one turn alone
+                value.type.tensor_type.ClearField("shape")  # often stated as that of one iteration alone
         del graph.value_info[:]
         model = ModelProto(ir_version=self.ir_version, graph=graph)
         model.opset_import.extend(self.opsets)
@@ -101,13 +100,13 @@ class Bodies:
             or any(attribute.graphs for attribute in node.attribute)
         ):
             raise UnsupportedModel(
-                f"{label}: {title(node)}: found graphs inside of the operator; lfopt reads those of "
-                f"{', '.join(BRANCHES)}"
+                f"{label}: {title(node)}: found graphs inside of the operator; "
+                f"lfopt reads those of {', '.join(BRANCHES)}"
             )
         if graphs.keys() != {*wanted}:
             raise InvalidModel(
-                f"{label}: {title(node)}: found {', '.join(graphs) or 'nothing'}; accepted: "
-                f"{', '.join(wanted)}"
+                f"{label}: {title(node)}: found {', '.join(graphs) or 'nothing'}; "
+                f"accepted: {', '.join(wanted)}"
             )
         captured = tuple(dict.fromkeys(name for graph in graphs.values() for name in _free_names(graph)))
         copies = (GraphProto.FromString(graphs[name].SerializeToString()) for name in wanted)
@@ -151,8 +150,9 @@ def function_body(
     defaults: Mapping[str, AttributeProto],
     results: Mapping[str, TypeProto],
 ) -> Body:
-    """A function as the body of the node that calls it: attributes in their places, operands that are absent
-    left out.
+    """A function as the body of the node that calls it.
+
+    Attributes are in their places, operands that are absent are left out.
 
     `defaults`: of attributes that the node does not state; `results`: types of what the node makes, by name.
     """

@@ -1,6 +1,4 @@
-"""Adds operators and constants to a network that is being read: what writes one operator as others uses
-it.
-"""
+"""Adds operators and constants to a network that is being read, to write one operator as others."""
 
 from __future__ import annotations
 
@@ -23,17 +21,17 @@ class PartialNetwork(Protocol):
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
-        """By name."""
+        """Tensors by name."""
         ...
 
     @property
     def constants(self) -> Mapping[str, np.ndarray | None]:
-        """By name; None: the values are not at hand."""
+        """Values by name, shaped as their tensors; None: not at hand."""
         ...
 
     @property
     def types(self) -> Mapping[str, TypeProto]:
-        """By name."""
+        """ONNX types by name."""
         ...
 
     def free(self, wanted: str) -> str:
@@ -45,7 +43,7 @@ class PartialNetwork(Protocol):
         ...
 
     def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
-        """Add a constant."""
+        """Add a constant; value: shaped as its tensor, None if not at hand."""
         ...
 
 
@@ -70,59 +68,59 @@ class Builder:
         return results
 
     def constant(self, value: np.ndarray) -> str:
-        """The name of a constant."""
+        """The name of a new constant with the value, its shape and its type."""
         name = self.network.free(f"{self.prefix}.constant")
         self.network.add_constant(name, Tensor(name, value.shape, value.dtype.name), value)
         return name
 
     def known(self, name: str) -> np.ndarray | None:
-        """The values of a constant; None for what is computed."""
+        """The values of a constant, shaped as its tensor; None for what is computed."""
         return self.network.constants.get(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor."""
+        """Shape of a tensor."""
         return self.network.tensors[name].shape
 
     def dtype(self, name: str) -> str:
-        """Of a tensor."""
+        """NumPy's name of a tensor's element type."""
         return self.network.tensors[name].dtype
 
     # -- what is wanted often --------------------------------------------------------------------------------
 
     def reshape(self, name: str, *shape: int) -> str:
-        """Another shape of as many elements."""
+        """The tensor in another shape of as many elements."""
         return name if self.shape(name) == shape else self.run("Reshape", name, np.array(shape, np.int64))
 
     def squeeze(self, name: str, axis: int) -> str:
-        """Without an axis of one element."""
+        """The tensor without an axis of extent 1."""
         return self.run("Squeeze", name, np.array([axis], np.int64))
 
     def unsqueeze(self, name: str, axis: int) -> str:
-        """With a new axis of one element."""
+        """The tensor with a new axis of extent 1."""
         return self.run("Unsqueeze", name, np.array([axis], np.int64))
 
     def slice(self, name: str, axis: int, first: int, stop: int) -> str:
-        """Some indices of an axis."""
+        """The tensor at indices first .. stop - 1 of an axis."""
         if (first, stop) == (0, self.shape(name)[axis]):
             return name
         return self.run("Slice", name, *(np.array([value], np.int64) for value in (first, stop, axis)))
 
     def entry(self, name: str, axis: int, index: int) -> str:
-        """One index of an axis, which is gone then."""
+        """The tensor at one index of an axis, without the axis."""
         return self.squeeze(self.slice(name, axis, index, index + 1), axis)
 
     def split(self, name: str, axis: int, count: int) -> list[str]:
-        """Equal parts along an axis."""
+        """Equal parts of a tensor along an axis."""
         if count == 1:
             return [name]
         return self.results("Split", name, outputs=[""] * count, axis=axis, num_outputs=count)
 
     def concat(self, names: list[str], axis: int) -> str:
-        """Parts along an axis."""
+        """Tensors one after the other along an axis."""
         return names[0] if len(names) == 1 else self.run("Concat", *names, axis=axis)
 
     def cast(self, name: str, dtype: str) -> str:
-        """As another type."""
+        """The tensor in another element type."""
         return (
             name
             if self.dtype(name) == dtype

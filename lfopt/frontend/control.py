@@ -1,10 +1,9 @@
-"""If, Loop and Scan as the operators that they run: branches are chosen or computed both, turns are written
-out one after the other.
+"""If, Loop and Scan as the operators that they run: one branch or both, iterations one after the other.
 
-Everything here depends on constants alone: how often a loop turns, and which branch is taken, if that is
-known. Where a condition is computed, both branches are, as long as their results are alike, and a Where takes
-one; a loop whose condition is computed makes all its turns, and keeps what the last one with a true condition
-made. Source: ONNX operators If, Loop and Scan.
+Everything here depends on constants alone: how many iterations a loop has, and which branch is taken, if that
+is known. Where a condition is computed, both branches are, as long as their results are alike, and a Where
+takes one; a loop whose condition is computed makes all its iterations, and keeps what the last one with a
+true condition made. Source: ONNX operators If, Loop and Scan.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ MAX_NODES = 1 << 14  # that all bodies of a network come to
 
 @dataclass(frozen=True)
 class _Ready:
-    """A body in the newest opset, on operands of some types;
-    its constants are in the network by their new names.
-    """
+    """A body in the newest opset, on operands of some types; its constants are in the network, renamed."""
 
     body: Body  # which lives as long, as it is known by its identity
     model: ModelProto
@@ -121,6 +118,9 @@ class Control:
         """Add the operators of a body on these operands: the names of what it makes.
 
         `prefix`: of the names of its operators.
+
+        Raises InvalidModel where the body reads what nothing makes, UnsupportedModel for bodies nested too
+        deep and for too many nodes.
         """
         if self.depth >= MAX_DEPTH:
             raise UnsupportedModel(f"graphs inside of graphs, {MAX_DEPTH} deep; lfopt reads fewer")
@@ -213,7 +213,7 @@ def _if(
 def _loop(
     control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
 ) -> list[str]:
-    """Turn after turn."""
+    """The operators of all iterations of a Loop, one after the other."""
     (body,), (trips, condition, *state), build = (
         bodies,
         [*given, "", ""][: max(len(given), 2)],
@@ -233,8 +233,8 @@ def _loop(
             break
         if iteration >= MAX_ITERATIONS or (value is None and count is None):
             raise UnsupportedModel(
-                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; lfopt "
-                "reads loops of fewer turns"
+                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; "
+                "lfopt reads loops of fewer turns"
             )
         operands = [
             build.constant(np.array(iteration, np.int64)),
@@ -246,8 +246,8 @@ def _loop(
         if value is None:
             if outs:
                 raise UnsupportedModel(
-                    "a condition that is computed decides how long its results are; lfopt reads results of "
-                    "known shapes"
+                    "a condition that is computed decides how long its results are; "
+                    "lfopt reads results of known shapes"
                 )
             after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
             going = build.run("And", active, going)
@@ -258,7 +258,7 @@ def _loop(
 
 
 def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> str:
-    """What a loop made in all its turns, along a new first axis."""
+    """What a loop made in all its iterations, along a new first axis."""
     if names:
         return build.concat([build.unsqueeze(name, 0) for name in names], 0)
     declared = body.graph.output[output].type.tensor_type
@@ -271,7 +271,7 @@ def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> s
 def _scan(
     control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
 ) -> list[str]:
-    """Turn after turn, over slices of operands."""
+    """The operators of all iterations of a Scan, over slices of operands."""
     (body,), build, told = bodies, control.build(node), options(node)
     if any(opset.domain == "" and opset.version < 9 for opset in body.opsets):
         raise UnsupportedModel("Scan of opset 8; lfopt reads that of opset 9 and later")
@@ -289,8 +289,8 @@ def _scan(
     iterations = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     if len(iterations) != 1 or not 0 < max(iterations) <= MAX_ITERATIONS:
         raise UnsupportedModel(
-            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; lfopt reads one number of them, "
-            f"from 1 to {MAX_ITERATIONS}"
+            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; "
+            f"lfopt reads one number of them, from 1 to {MAX_ITERATIONS}"
         )
     (extent,) = iterations
     outs: list[list[str]] = [[] for _ in range(results)]

@@ -1,5 +1,6 @@
-"""Operators whose results are as large as values say:
-how large, where these are constants, and why they are refused, where they are computed.
+"""Operators whose results are as large as values say: the extents, or why they are not known.
+
+Where the values are constants, that is how large; where they are computed, why they are refused.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ COUNTS = {
 
 
 def why(kind: str) -> str:
-    """What a refusal says of an operator whose results have no static shape, and what to do;
-    empty for those of which nothing is known.
+    """The end of a refusal of an operator whose results have no static shape: why, and what to do.
+
+    Empty for operators of which nothing is known.
     """
     if kind not in COUNTS:
         return ""
     return (
-        f": {COUNTS[kind]} depends on values that are computed; accepted: a network that ends before it, "
-        "with what it reads as outputs"
+        f": {COUNTS[kind]} depends on values that are computed; "
+        "accepted: a network that ends before it, with what it reads as outputs"
     )
 
 
@@ -49,5 +51,5 @@ def _unique(node: NodeProto, value: np.ndarray) -> Shapes:
     return [shape, (shape[axis],), (value.shape[axis],), (shape[axis],)]
 
 
-# of what a constant makes
+# shapes of all results, from the values of the operand
 SHAPES: dict[str, Callable[[NodeProto, np.ndarray], Shapes]] = {"NonZero": _non_zero, "Unique": _unique}

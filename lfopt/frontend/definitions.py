@@ -1,5 +1,6 @@
-"""Operators that ONNX defines by others, as these:
-Attention and RotaryEmbedding, of which the operator table knows the parts.
+"""Attention and RotaryEmbedding as the operators by which ONNX defines them.
+
+The operator table knows these parts.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from lfopt.frontend.upgrade import newest_opset
 from lfopt.ir import InvalidModel, Tensor
 from lfopt.ir.names import one_line, plain
 
-# of which the operator table knows the parts that attention is found by
+# always written as their parts, by which attention is recognised
 DEFINED = frozenset({"Attention", "RotaryEmbedding"})
-# others that ONNX defines by operators, but for those whose results have no static shape, or are random
+# written as the operators by which ONNX defines them; none is random or lacks static shapes
 FUNCTIONS = frozenset(
     """
     AffineGrid BlackmanWindow CausalConvWithState CenterCropPad HammingWindow HannWindow LinearAttention

@@ -1,5 +1,4 @@
-"""A graph whose tensors say what their integers stand for, written with QuantizeLinear and DequantizeLinear,
-as a file has it.
+"""A graph with quantized tensors written with QuantizeLinear and DequantizeLinear, as a file has it.
 
 `lfopt.frontend.absorption` undoes it.
 """
@@ -15,8 +14,7 @@ from lfopt.ir import Graph, Operator, Tensor
 
 
 def in_qdq_form(graph: Graph) -> Graph:
-    """The graph with Q and DQ around every quantised tensor and no quantizations, as a file has it; `absorb`
-    undoes this.
+    """The graph with Q and DQ around every quantised tensor, and no quantizations; `absorb` undoes it.
 
     Its opset is the lowest in which its operators are what they are in the newest, so that runtimes which lag
     behind read it.
@@ -65,8 +63,9 @@ class _Expansion:
         self._dequantize(name)
 
     def _reads_real(self, operator: Operator) -> bool:
-        """Whether the operator reads the real numbers behind a quantised operand:
-        all but DQ, and what moves integers that nothing explains.
+        """Whether the operator reads the real numbers behind a quantised operand.
+
+        All do but DQ, and what moves integers that nothing explains.
         """
         if is_q_or_dq(operator):
             return operator.kind == Q

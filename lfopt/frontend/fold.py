@@ -17,7 +17,7 @@ from lfopt.ops.evaluate import evaluate
 MAX_FOLDED_BYTES = 1 << 32  # of all evaluated constants together
 MAX_WORK = 1 << 30  # elements touched or multiplied by one evaluation: a few seconds
 MAX_LOOPED_WORK = 1 << 16  # the same, where the reference implementation loops in Python
-# and most of the operator table: makers of constants
+# makers of constants with work linear in elements, as most operators of the table have
 LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range Unique".split())
 
 
@@ -34,7 +34,7 @@ class Folding:
         results: Mapping[str, Tensor],
         what: str,
     ) -> Mapping[str, np.ndarray] | str:
-        """Values of the results by name, or the reason why they stay unknown.
+        """Values of the results by name, shaped as their tensors, or the reason why they stay unknown.
 
         Raises UnsupportedModel if they would not fit in memory.
         """
@@ -42,8 +42,8 @@ class Folding:
         if self.folded_bytes > MAX_FOLDED_BYTES:
             shapes = " and ".join(str(list(tensor.shape)) for tensor in results.values())
             raise UnsupportedModel(
-                f"{what}: a constant of shape {shapes}; constants evaluated at load take at most "
-                f"{MAX_FOLDED_BYTES} bytes together"
+                f"{what}: a constant of shape {shapes}; "
+                f"constants evaluated at load take at most {MAX_FOLDED_BYTES} bytes together"
             )
         if operator.kind == "ConstantOfShape":  # one number, however large the shape
             fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))

@@ -36,8 +36,8 @@ def widen(model: ModelProto, values: Values, label: str, *, ends: bool) -> tuple
     for node in graph.node:
         if node.op_type == "BitCast":
             raise UnsupportedModel(
-                f"{label}: {title(node)}: in a file in {' and '.join(sorted(half_types))}, which lfopt "
-                "computes in float32"
+                f"{label}: {title(node)}: "
+                f"in a file in {' and '.join(sorted(half_types))}, which lfopt computes in float32"
             )
         for attribute in node.attribute:
             _widen_attribute(attribute)

@@ -1,5 +1,4 @@
-"""From an ONNX model to a Graph: every shape known, everything that depends on constants alone evaluated,
-nothing dead left.
+"""From an ONNX model to a Graph: shapes known, constants evaluated, dead operators gone.
 
 Shapes and constants come from one walk in topological order, because shapes often are computed by the graph
 itself (Shape, Gather, Concat, Reshape). Shapes are ONNX's own inference, values its reference implementation,
@@ -117,8 +116,8 @@ def _whole_shapes(given: object) -> dict[str, tuple[int, ...]]:
             told = ", ".join(str(d) if _is_dim(d) else type(d).__name__ for d in dims[:16])
             text = f"[{told}]" if dims is shape else type(shape).__name__
             raise InvalidConfig(
-                f"input_shapes: {name!r}: found {text}; accepted: a list or tuple of whole numbers, or one "
-                "for a named dimension"
+                f"input_shapes: {name!r}: found {text}; "
+                "accepted: a list or tuple of whole numbers, or one for a named dimension"
             )
     return {name: tuple(int(d) for d in shape) for name, shape in given.items()}
 
@@ -139,7 +138,7 @@ def _from_model(
     light, values = prepare(model, folder, label, bodies)
     values, spelled = spell(light, values)
     values, note = widen(light, values, label, ends=True)
-    # what upgrades a model drops it
+    # of the model as it was: the upgrade to the newest opset drops it
     said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}
     walk = _Walk(label, light, values, labels(model, spelled, label), said, bodies, folder, note)
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
@@ -210,8 +209,8 @@ class _Walk:
             if shape is not None:
                 if dims is not None and len(shape) != len(dims):
                     raise InvalidModel(
-                        f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: "
-                        f"{list(dims)}"
+                        f"{what}: --input-shape gives {len(shape)} dims, "
+                        f"the model has {len(dims)}: {list(dims)}"
                     )
                 if any(d <= 0 for d in shape):
                     raise InvalidModel(
@@ -265,8 +264,8 @@ class _Walk:
             held := [name for name in operator.inputs if name in self.control.sequences.held]
         ):
             raise UnsupportedModel(
-                f"{what}: input {held[0]!r} is a sequence; lfopt reads those that other operators take apart "
-                "again"
+                f"{what}: input {held[0]!r} is a sequence; "
+                "lfopt reads those that other operators take apart again"
             )
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(
@@ -316,8 +315,9 @@ class _Walk:
         return True
 
     def _take_scalars(self, node: NodeProto) -> None:
-        """Operands of one element as scalars, as ONNX's inference wants those of Range;
-        lists of one element are common.
+        """Make scalars of operands of one element, as ONNX's inference wants those of Range.
+
+        Lists of one element are common.
         """
         for k, name in enumerate(node.input):
             if (value := self.constants.get(name)) is not None and value.shape == (1,):
@@ -392,8 +392,8 @@ class _Walk:
             yield self.note
         for name in self.nothing:
             yield (
-                f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: what is made of "
-                "it alone is a constant"
+                f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: "
+                "what is made of it alone is a constant"
             )
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
@@ -403,8 +403,8 @@ class _Walk:
             for t, value in constants.items()
         ):
             yield (
-                f"{absent} of {len(constants)} constants have no values (external data that is absent, or "
-                "made from it): shapes alone are used"
+                f"{absent} of {len(constants)} constants have no values (external data that is absent, "
+                "or made from it): shapes alone are used"
             )
         strangers = Counter(op.kind for op in reversed(operators) if spec(op.kind, op.domain) is OPAQUE)
         if strangers:
@@ -474,15 +474,16 @@ class _Walk:
                 and tensor.elements != (source := self.tensors[node.input[0]]).elements
             ):
                 raise InvalidModel(
-                    f"{what}: from {list(source.shape)} to {list(tensor.shape)}, which has another number of "
-                    "elements"
+                    f"{what}: from {list(source.shape)} to {list(tensor.shape)}, "
+                    "which has another number of elements"
                 )
             results[name] = tensor
         return results
 
     def _derived(self, node: NodeProto, name: str, what: str) -> Tensor | None:
-        """The result of an operator whose shape ONNX's inference rounds, or has otherwise than its
-        specification; None for all others.
+        """The result of a ConvTranspose or Resize, whose shape ONNX's inference has otherwise than specified.
+
+        Inference rounds it, or departs from the specification. None for all others.
         """
         first = (
             self.tensors[node.input[0]]
@@ -530,8 +531,9 @@ class _Walk:
         return True
 
     def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
-        """The operator without results that are constants whatever it reads: those without elements, and the
-        mask of a Dropout that drops nothing.
+        """The operator without results that are constants whatever it reads.
+
+        They are those without elements, and the mask of a Dropout that drops nothing.
         """
         known = {
             name: np.zeros(t.shape, t.dtype)
@@ -556,8 +558,9 @@ class _Walk:
         )
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
-        """Whether the result is a constant behind DequantizeLinear:
-        it is kept as integers, and dequantised where its values are asked for.
+        """Keep the result as integers if it is a constant behind DequantizeLinear; whether it is.
+
+        It is dequantised where its values are asked for.
         """
         source, stored = operator.inputs[0] if operator.inputs else "", None
         if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
@@ -584,7 +587,7 @@ class _Walk:
         return self.constants[name]
 
     def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
-        """A tensor that is known before anything runs; None: its shape alone."""
+        """Add a constant; value: of any shape, and that of the constant; None: `tensor` says it alone."""
         if value is not None:
             tensor = Tensor(
                 name, tuple(value.shape), "string" if value.dtype.kind in "OSU" else value.dtype.name
@@ -621,8 +624,8 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
             value = tuple(text.decode("utf-8", "replace") for text in value)
         else:
             raise UnsupportedModel(
-                f"{what}: attribute {attribute.name!r} is no number, string, tensor or list of numbers or "
-                "strings"
+                f"{what}: attribute {attribute.name!r} is no number, string, "
+                "tensor or list of numbers or strings"
             )
         attributes[attribute.name] = value
     return attributes
@@ -631,14 +634,12 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
 def _rounding_as_before_11(
     resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str
 ) -> Operator:
-    """The nearest element is the one below where the map grows,
-    and the one above where it shrinks (as onnxruntime has it).
-    """
+    """Nearest takes the element below where the map grows, above where it shrinks (as onnxruntime has it)."""
     grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
     if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
         raise UnsupportedModel(
-            f"{what}: nearest, from {list(before)} to {list(after)}; before opset 11 lfopt takes growing or "
-            "shrinking, not both at once"
+            f"{what}: nearest, from {list(before)} to {list(after)}; "
+            "before opset 11 lfopt takes growing or shrinking, not both at once"
         )
     return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
 

@@ -110,7 +110,7 @@ def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
         "ScatterElements", nothing, build.reshape(places, prod(shape)), build.reshape(x, prod(shape)), axis=0
     )
     filled = build.reshape(filled, *shape_out)
-    # the places are those of the smaller map, which stands in a corner of the larger
+    # indices are of the map without output_shape, which stands in a corner of the larger
     if len(node.input) > 2 and node.input[2]:
         wanted = _constant(build, node.input[2], "output shape")
         filled = build.run(
@@ -261,8 +261,8 @@ def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
     )
     if not 0 < count * length <= LONGEST_TRANSFORM**2 or rate <= 0 or min(lower, upper) < 0:
         raise UnsupportedModel(
-            f"{count:g} bands of {length:g} elements at {rate:g} Hz; lfopt reads up to "
-            f"{LONGEST_TRANSFORM**2} in all"
+            f"{count:g} bands of {length:g} elements at {rate:g} Hz; "
+            f"lfopt reads up to {LONGEST_TRANSFORM**2} in all"
         )
     low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in (lower, upper))
     mel = np.arange(count + 2) * ((high - low) / (count + 2)) + low

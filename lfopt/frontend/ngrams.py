@@ -25,8 +25,8 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
     told, shape = options(node), build.shape(node.input[0])
     if len(shape) > 2 or not told.get("pool_int64s"):
         raise UnsupportedModel(
-            f"numbers of shape {[*shape]}, or n-grams that are no numbers; lfopt reads [c] and [n, c] in "
-            "int32 and int64"
+            f"numbers of shape {[*shape]}, or n-grams that are no numbers; "
+            "lfopt reads [c] and [n, c] in int32 and int64"
         )
     if (
         not told["ngram_indexes"]
@@ -66,9 +66,7 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
 
 
 def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
-    """The n-grams that are asked for, by the output that counts them;
-    of those that are there twice, the last.
-    """
+    """The n-grams that are asked for, by the output that counts them; of equal ones, the last."""
     pool, starts, indexes = told["pool_int64s"], told["ngram_counts"], told["ngram_indexes"]
     outputs: dict[tuple[int, ...], int] = {}
     number = 0
@@ -76,8 +74,8 @@ def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
         for first in range(start, stop - length + 1, length):
             if number >= len(indexes) or not indexes[number] >= 0:
                 raise InvalidModel(
-                    f"{len(indexes)} ngram_indexes, from {min(indexes, default=0)}; accepted: from 0 on, one "
-                    "for each n-gram"
+                    f"{len(indexes)} ngram_indexes, from {min(indexes, default=0)}; "
+                    "accepted: from 0 on, one for each n-gram"
                 )
             if told["min_gram_length"] <= length <= told["max_gram_length"]:
                 outputs[tuple(pool[first : first + length])] = indexes[number]
@@ -88,8 +86,9 @@ def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
 
 
 def _counts(build: Builder, x: str, grams: np.ndarray, skips: int) -> str:
-    """[rows, n-grams] float32: how often each n-gram is in a row,
-    with up to so many steps from one number to the next.
+    """[rows, n-grams] float32: how often each n-gram is in a row; grams: (n-grams, length).
+
+    `skips`: the most steps from one number of an n-gram to the next.
     """
     rows, width = build.shape(x)
     total = build.constant(np.zeros((rows, len(grams)), np.float32))

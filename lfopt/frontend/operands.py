@@ -30,8 +30,8 @@ def _conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
         return f"input of shape {[*x]}, weights of {[*w]}; accepted: the same rank, at least 3"
     if groups < 1 or w[0] % groups or x[1] != w[1] * groups:
         return (
-            f"{x[1]} input channels for weights of shape {[*w]} in {groups} groups; accepted: "
-            f"{w[1] * max(groups, 1)}"
+            f"{x[1]} input channels for weights of shape {[*w]} in {groups} groups; "
+            f"accepted: {w[1] * max(groups, 1)}"
         )
     return _kernel(w, attributes) or _vectors(2, others, w[0])
 
@@ -102,8 +102,8 @@ def _roi_align(x: Shape, regions: Shape, others: Others, attributes: Attributes)
     images = others[0] if others else None
     if len(x) != 4 or len(regions) != 2 or regions[1] != 4 or images != regions[:1]:
         return (
-            f"maps of shape {[*x]}, regions of {[*regions]}, of images {[*(images or ())]}; accepted: "
-            "[n, c, h, w], [k, 4] and [k]"
+            f"maps of shape {[*x]}, regions of {[*regions]}, of images {[*(images or ())]}; "
+            "accepted: [n, c, h, w], [k, 4] and [k]"
         )
     return ""
 

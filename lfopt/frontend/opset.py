@@ -1,6 +1,4 @@
-"""The oldest opset in which a graph's operators are what they are in the newest:
-runtimes lag behind onnx, and read it.
-"""
+"""The oldest opset in which a graph's operators are what they are in the newest, for older runtimes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where operators are from: what exporters write into the metadata of nodes, read once, kept as plain text,
-written again by `save`.
+"""Where operators are from: metadata that exporters write into nodes, read as plain text and saved again.
 
 PyTorch's exporter gives every node the path of its module and the stack of its source as Python prints them.
 Source: torch.onnx, class docstrings and `_set_node_metadata` of torch/onnx/_internal/exporter/_core.py

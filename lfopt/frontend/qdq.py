@@ -1,5 +1,4 @@
-"""QuantizeLinear and DequantizeLinear as nodes: what they say of the integers between them, and constants
-behind them.
+"""QuantizeLinear and DequantizeLinear as nodes: their quantizations, and constants behind them.
 
 Source: ONNX operators QuantizeLinear, DequantizeLinear.
 """
@@ -21,7 +20,7 @@ from lfopt.ops.fixed_point import dequantized
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
 BYTES = ("int8", "uint8")
 MICROSOFT = "com.microsoft"
-# how their names begin: those that are refused
+# first letters of operators that are refused, unless OF_MICROSOFT has them
 OPERATOR_FORMAT_OF_MICROSOFT = ("QLinear", "QGemm", "QAttention", "MatMulInteger", "DynamicQuantize")
 # what constants go through between DQ and their reader
 MOVES_BY_SHAPE = frozenset("Flatten Identity Reshape Squeeze Transpose Unsqueeze".split())
@@ -34,7 +33,7 @@ class Stored(NamedTuple):
     value: np.ndarray | None  # None: absent from the file
 
     def real(self) -> np.ndarray | None:
-        """The float constant."""
+        """The float32 constant, shaped as the tensor; None: no values at hand."""
         assert self.tensor.quantization is not None
         return None if self.value is None else dequantized(self.value, self.tensor.quantization)
 
@@ -70,8 +69,9 @@ def is_q_or_dq(operator: Operator | NodeProto) -> bool:
 def quantization_of(
     operator: Operator, tensors: Mapping[str, Tensor], constants: Mapping[str, np.ndarray | None], what: str
 ) -> Quantization | None:
-    """What a Q or DQ says of its integers; None if it is of a kind that stays an operator: dynamic, blocked,
-    not float32, not of 8 bits.
+    """The quantization of a Q or DQ; constants: () or (channels,) scales and zero points, by name.
+
+    None if it is of a kind that stays an operator: dynamic, blocked, not float32, not of 8 bits.
 
     Raises InvalidModel where scales or zero points are not legal ONNX, and UnsupportedModel where their
     values are absent.
@@ -81,16 +81,16 @@ def quantization_of(
     stored = tensors[operator.outputs[0] if operator.kind == Q else real]
     if zero_name and tensors[zero_name].dtype != stored.dtype:
         raise InvalidModel(
-            f"{what}: the zero point is of type {tensors[zero_name].dtype}, the integers are of type "
-            f"{stored.dtype}"
+            f"{what}: the zero point is of type {tensors[zero_name].dtype}, "
+            f"the integers are of type {stored.dtype}"
         )
     if scale_name not in constants or (zero_name and zero_name not in constants):
         return None  # computed while the network runs
     scale, zero = constants[scale_name], constants[zero_name] if zero_name else None
     if scale is None or (zero_name and zero is None):
         raise UnsupportedModel(
-            f"{what}: scale {scale_name!r} has no values (external data that is absent), and without scales "
-            "integers mean nothing"
+            f"{what}: scale {scale_name!r} has no values (external data that is absent), "
+            "and without scales integers mean nothing"
         )
     blocked = bool(operator.attributes.get("block_size", 0)) or scale.ndim > 1
     if (
@@ -131,8 +131,9 @@ def _axis(operator: Operator, scale: np.ndarray, stored: Tensor, what: str) -> i
 def moved(
     operator: Operator, stored: Stored, inputs: Sequence[np.ndarray | None], result: Tensor, opset: int
 ) -> Stored | None:
-    """The stored constant behind what the operator makes of it;
-    None if the operator does more than move elements.
+    """The stored constant of the result's shape, if the operator only moves elements of one; else None.
+
+    `inputs`: values of all operands, shaped as those; the first is not looked at.
     """
     by, axis = stored.tensor.quantization, None
     assert by is not None

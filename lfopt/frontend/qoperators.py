@@ -1,5 +1,6 @@
-"""Operators on integers in QDQ form: each becomes DequantizeLinear, the operator on real numbers, and
-QuantizeLinear, which are absorbed later.
+"""Operators on integers in QDQ form: DequantizeLinear, the operator on real numbers, QuantizeLinear.
+
+They are absorbed later.
 
 ONNX Runtime's quantisers write such operators in their operator-oriented format (QuantFormat.QOperator), and
 where they quantise dynamically. Source: ONNX operators QLinearConv, QLinearMatMul, ConvInteger,
@@ -35,8 +36,8 @@ def _real(build: Builder, name: str, scale: Operand, zero: str = "", axis: int =
     values = build.known(scale) if isinstance(scale, str) else scale
     if not name or values is None or values.ndim > 1:
         raise UnsupportedModel(
-            "scales that are absent, computed, or of more than one axis; lfopt reads constants, one or one "
-            "for each channel"
+            "scales that are absent, computed, or of more than one axis; "
+            "lfopt reads constants, one or one for each channel"
         )
     return (
         build.run("DequantizeLinear", name, scale, zero, axis=axis)
@@ -53,9 +54,7 @@ def _held(build: Builder, name: str, scale: str, zero: str) -> list[str]:
 
 
 def _with_bias(build: Builder, bias: str, scales: tuple[str, str], *operands: str) -> list[str]:
-    """Operands, and behind them a bias of integers, if there is one:
-    its scale is the product of those of the two operands.
-    """
+    """Operands, and behind them a bias of integers, if any: its scale is the product of the two scales."""
     if not bias:
         return [*operands]
     one, other = (build.known(name) for name in scales)
@@ -137,8 +136,8 @@ def _concat(build: Builder, node: NodeProto) -> list[str]:
     (scale, zero), rest = _operands(node, 2), [*node.input[2:]]
     if len(rest) % 3:
         raise InvalidModel(
-            f"{len(node.input)} inputs; accepted: three for each part behind the scale and zero point of the "
-            "result"
+            f"{len(node.input)} inputs; "
+            "accepted: three for each part behind the scale and zero point of the result"
         )
     parts = [
         _real(build, name, by, of) for name, by, of in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
@@ -150,9 +149,7 @@ def _concat(build: Builder, node: NodeProto) -> list[str]:
 
 
 def _less(build: Builder, name: str, zero: str, dtype: str, shape: tuple[int, ...]) -> str:
-    """Integers less their zero points, one or one for each index of an axis:
-    `shape` is how those of an axis meet the operand.
-    """
+    """Integers less their zero points; `shape`: of zero points along an axis, to broadcast to the operand."""
     wide = build.cast(name, dtype)
     if not zero:
         return wide

@@ -53,8 +53,9 @@ def read_model(path: Path) -> ModelProto:
 
 
 def prepare(model: ModelProto, folder: Path | None, label: str, bodies: Bodies) -> tuple[ModelProto, Values]:
-    """(model, values): the model checked, in the newest opset, without functions and without its large
-    constants; and the values of all constants.
+    """(model, values): the model, checked and in the newest opset, and the values of all its constants.
+
+    The model is without functions and without its large constants.
 
     `folder` is where external data may lie (None: nowhere); graphs inside of operators go to `bodies`. Raises
     InvalidModel or UnsupportedModel, naming the node or tensor.
@@ -142,8 +143,8 @@ def _refuse_explosive_functions(model: ModelProto, label: str) -> None:
         sizes |= {function_key(f): sum(sizes.get(function_key(n), 1) for n in f.node) for f in ready}
     if unsettled := [f for key, f in functions.items() if key not in sizes]:
         raise UnsupportedModel(
-            f"{label}: function {unsettled[0].name!r} calls itself, or calls nest more than {MAX_CALL_DEPTH} "
-            "deep"
+            f"{label}: function {unsettled[0].name!r} calls itself, "
+            f"or calls nest more than {MAX_CALL_DEPTH} deep"
         )
     if (count := sum(sizes.get(function_key(n), 1) for n in model.graph.node)) > MAX_NODES:
         raise UnsupportedModel(
@@ -152,8 +153,9 @@ def _refuse_explosive_functions(model: ModelProto, label: str) -> None:
 
 
 def _without_values(model: ModelProto, folder: Folder, label: str) -> tuple[ModelProto, Values]:
-    """(light, values): a copy that is light to check and to convert,
-    where large constants stand as inputs of the same type and shape.
+    """(light, values): a copy with large constants as inputs of their type and shape, and all values.
+
+    It is light to check and to convert.
     """
     light, values = ModelProto(ir_version=model.ir_version), Values()
     light.opset_import.extend(model.opset_import)

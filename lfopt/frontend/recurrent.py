@@ -20,7 +20,7 @@ MAX_STEPS = 1 << 10  # of a sequence, in both directions together
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULT = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-# in this order of the lists
+# defaults of activation_alpha and activation_beta, whose lists follow this order
 ALPHA = {
     "Affine": 1.0,
     "LeakyRelu": 0.01,
@@ -36,9 +36,7 @@ Activation = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Direction:
-    """What one direction computes with; weights are [features, gates * hidden], of all gates in ONNX's
-    order.
-    """
+    """What one direction computes with; weights are [features, gates * hidden], gates in ONNX's order."""
 
     build: Builder
     kind: str

@@ -35,8 +35,8 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
         or (mode == "cubic" and len(space) != 2)
     ):
         raise UnsupportedModel(
-            f"mode {mode!r}, padding {padding!r} on {len(space)} axes; lfopt reads linear, nearest and (2 "
-            "axes) cubic"
+            f"mode {mode!r}, padding {padding!r} on {len(space)} axes; "
+            "lfopt reads linear, nearest and (2 axes) cubic"
         )
     points = prod(out)
     flat = build.reshape(grid, n, points, len(space))
@@ -97,9 +97,7 @@ def _reflected(build: Builder, place: str, size: int, aligned: bool) -> str:
 
 
 def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligned: bool) -> tuple[str, str]:
-    """The neighbours along an axis of coordinates [n, points, 1], int64, and their weights:
-    [n, points, neighbours].
-    """
+    """Neighbours along an axis of coordinates [n, points, 1], int64, and weights: [n, points, neighbours]."""
     dtype = build.dtype(place)
     if mode == "nearest":
         index, share = build.run("Round", place), build.constant(np.ones(build.shape(place), dtype))

@@ -1,6 +1,6 @@
 """Write a Graph as an ONNX file that `load` reads back to the same graph.
 
-Whoever reads meanwhile, or afterwards, finds a whole model or none.
+A reader finds a whole model or none, meanwhile and afterwards.
 
 Quantised tensors are written in QDQ form (`lfopt.frontend.expansion`).
 """
@@ -45,8 +45,9 @@ def to_model(graph: Graph) -> ModelProto:
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write the model, whole or not at all; large values go to a file beside it, under a name that tells
-    their content.
+    """Write the model, whole or not at all; large values go to a file beside it.
+
+    Its name tells their content.
 
     Raises CannotWrite; then what stood at `path` is as it was.
     """

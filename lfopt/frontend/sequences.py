@@ -1,5 +1,4 @@
-"""Sequences of tensors as the tensors that are in them, which are known by name: how many, and which is
-meant, follows from constants and shapes.
+"""Sequences of tensors as their tensors, by name: how many, and which, follows from constants and shapes.
 
 Source: the ONNX operators SequenceConstruct, SequenceEmpty, SequenceInsert, SequenceErase, SequenceAt,
 SequenceLength, SplitToSequence and ConcatFromSequence.
@@ -45,8 +44,9 @@ class Sequences:
         )
 
     def write(self, build: Builder, node: NodeProto) -> list[str]:
-        """The name of the tensor that an operator makes of a sequence, or of the sequence that it makes,
-        which is known from then on.
+        """The name of the tensor that an operator makes of a sequence, or of the sequence that it makes.
+
+        The sequence is known from then on.
 
         Raises InvalidModel, UnsupportedModel.
         """

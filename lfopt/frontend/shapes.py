@@ -1,6 +1,4 @@
-"""Shapes of a network's inputs: what a file says of them, and what is given where it leaves them open,
-by input or by named dimension.
-"""
+"""Shapes of a network's inputs: what a file says, and what is given for open ones, by input or dimension."""
 
 from __future__ import annotations
 
@@ -57,8 +55,8 @@ def with_dims(
         if name not in named:
             dims = f"; named dimensions: {', '.join(named)}" if named else ""
             raise InvalidModel(
-                f"{label}: --input-shape {name!r}: the inputs are "
-                f"{', '.join(map(_told, known.items()))}{dims}"
+                f"{label}: --input-shape {name!r}: "
+                f"the inputs are {', '.join(map(_told, known.items()))}{dims}"
             )
         if len(shape) != 1 or shape[0] < 1:
             raise InvalidModel(
@@ -73,8 +71,8 @@ def with_dims(
         filled = tuple(extents.get(d, d) for d in dims or ())
         if dims is None or is_open(filled):
             raise OpenShape(
-                f"{label}: input {name!r}: shape {_shape(dims)} is not static; give "
-                f"{_proposed(name, filled if dims else None)}"
+                f"{label}: input {name!r}: shape {_shape(dims)} is not static; "
+                f"give {_proposed(name, filled if dims else None)}"
             )
         shapes[name] = tuple(int(d) for d in filled)
     return shapes

@@ -1,6 +1,4 @@
-"""Names of an ONNX model become plain (`lfopt.ir.names`), and stay apart;
-what callers know inputs and outputs by is kept as data.
-"""
+"""Names of an ONNX model, made plain (`lfopt.ir.names`) and distinct; those that callers know are kept."""
 
 from __future__ import annotations
 
@@ -39,8 +37,9 @@ def spell(model: ModelProto, values: Values) -> tuple[Values, dict[str, str]]:
 
 
 def labels(model: ModelProto, spelled: dict[str, str], label: str) -> dict[str, str]:
-    """What callers know inputs and outputs by, where that is not their plain name: the name in the file, or
-    what the file says it was before.
+    """What callers know inputs and outputs by, where that is not their plain name.
+
+    That is the name in the file, or what the file says it was before.
 
     Raises InvalidModel where one is said of two.
     """

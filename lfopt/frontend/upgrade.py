@@ -67,16 +67,14 @@ def _opset(model: ModelProto, label: str) -> int:
 
 
 def _shelter_unregistered(model: ModelProto, label: str) -> None:
-    """Move operators that ONNX does not know to a domain of their own,
-    which checker and converter leave alone.
-    """
+    """Move operators that ONNX does not know to a domain that checker and converter leave alone."""
     functions = {function_key(f) for f in model.functions}
     for part in (model, *model.functions):
         nodes = part.graph.node if isinstance(part, ModelProto) else part.node
         strangers = [node for node in nodes if _is_unregistered(node, functions)]
         for node in strangers:
             node.domain = SHELTER
-        # those of functions become the model's
+        # functions are written out later: the model imports the domain too
         for imports in (part.opset_import, model.opset_import) if strangers else ():
             if all(o.domain != SHELTER for o in imports):
                 imports.add(domain=SHELTER, version=1)
@@ -93,8 +91,9 @@ def _is_unregistered(node: NodeProto, functions: set[tuple[str, str, str]]) -> b
 
 
 def _spell_out_group_normalization(model: ModelProto) -> None:
-    """GroupNormalization of opsets 18 to 20 (one scale per group, deprecated, and refused by the checker) is
-    InstanceNormalization over groups.
+    """Write GroupNormalization of opsets 18 to 20 as InstanceNormalization over groups.
+
+    It has one scale per group, is deprecated, and refused by the checker.
     """
     if not 18 <= model.opset_import[0].version < 21:
         return
@@ -128,8 +127,9 @@ def _spell_out_group_normalization(model: ModelProto) -> None:
 
 
 def _check(model: ModelProto, label: str) -> None:
-    """ONNX's own checker, but inputs and outputs may lack a shape:
-    exporters leave it out, and lfopt infers it or is told.
+    """ONNX's own checker, but inputs and outputs may lack a shape.
+
+    Exporters leave it out, and lfopt infers it or is told.
     """
     shapeless = [v.type.tensor_type for v in (*model.graph.input, *model.graph.output) if _is_shapeless(v)]
     for tensor_type in shapeless:
@@ -147,11 +147,10 @@ def _is_shapeless(value: onnx.ValueInfoProto) -> bool:
 
 
 def _shelter_from_inference(model: ModelProto, version: int) -> None:
-    """Keep the converter, which infers the shapes of the whole model, from the nodes on which that aborts,
-    hangs or fills the memory.
+    """Hide nodes from the converter, which infers shapes, on which that aborts, hangs or fills the memory.
 
-    They skip the conversion: their form has not changed since opset 10. Whoever is to blame is named later,
-    by shapes that are known.
+    They skip the conversion: their form has not changed since opset 10. The node at fault is named later,
+    once shapes are known.
     """
     graph = model.graph
     data = {t.name: t for t in graph.initializer}
@@ -181,8 +180,9 @@ def _shelter_from_inference(model: ModelProto, version: int) -> None:
 
 
 def fault(node: NodeProto, types: Mapping[str, TypeProto]) -> str | None:
-    """Why ONNX's shape inference must not see a node of the standard domain with operands of these types: it
-    would abort, hang or fill the memory.
+    """Why ONNX's shape inference must not see a standard node with operands of these types; None: it may.
+
+    It would abort, hang or fill the memory.
     """
     attributes = {a.name: a.i for a in node.attribute}
     if node.op_type == "Split" and attributes.get("num_outputs", len(node.output)) != len(node.output):

@@ -14,9 +14,9 @@ from onnx import NodeProto, TensorProto
 from lfopt.frontend.messages import ONNX_REFUSES
 from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 
-# of one tensor: beyond any real network, and far below what overflows an int64 byte count
+# elements of one tensor: beyond any real network, far below what overflows an int64 count of bytes
 MAX_ELEMENTS = 1 << 36
-MAX_RANK = 32
+MAX_RANK = 32  # axes of one tensor
 DATA_TYPES: dict[str, int] = dict(TensorProto.DataType.items())
 PACKED_BITS = {
     DATA_TYPES[name]: bits
@@ -37,16 +37,17 @@ Values = dict[str, Initializer]
 
 
 class Folder:
-    """External data: files below the model's folder, each mapped once,
-    so that weights are read only where they are used.
-    """
+    """External data: files below the model's folder, each mapped once, read only where weights are used."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._files: dict[str, np.ndarray] = {}
 
     def read(self, tensor: TensorProto, what: str) -> np.ndarray | None:
-        """Values of an external tensor; None where its file is absent."""
+        """Values of an external tensor, shaped as its dims; None where its file is absent.
+
+        Raises InvalidModel where the file does not have the bytes that the dims want, and for strings.
+        """
         info = {entry.key: entry.value for entry in tensor.external_data}
         location = info.get("location", "")
         data = self._open(location, what)
@@ -119,7 +120,10 @@ def _integer(info: Mapping[str, str], key: str, default: int, what: str) -> int:
 
 
 def checked(tensor: TensorProto, name: str, folder: Folder, what: str) -> tuple[Tensor, np.ndarray | None]:
-    """A constant and its values, which agree with its dims; None where the external file is absent."""
+    """A constant, and its values, shaped as its dims; None where the external file is absent.
+
+    Raises InvalidModel where the two do not agree.
+    """
     shape, dtype = tuple(tensor.dims), dtype_name(tensor.data_type, what)
     check_shape(shape, what)
     try:
@@ -134,17 +138,17 @@ def checked(tensor: TensorProto, name: str, folder: Folder, what: str) -> tuple[
 
 
 def check_shape(shape: Sequence[int], what: str, least: int = 0) -> None:
-    """Refuse a shape that no tensor has: negative or absurd dims."""
+    """Raise InvalidModel for a shape that no tensor has: negative or absurd dims; `least`: smallest dim."""
     if len(shape) > MAX_RANK or any(d < least for d in shape) or prod(shape) > MAX_ELEMENTS:
         text = list(shape) if len(shape) <= MAX_RANK else f"of rank {len(shape)}"
         raise InvalidModel(
-            f"{what}: shape {text} is out of range (rank up to {MAX_RANK}, no dim below {least}, up to "
-            f"{MAX_ELEMENTS} elements)"
+            f"{what}: shape {text} is out of range (rank up to {MAX_RANK}, no dim below {least}, "
+            f"up to {MAX_ELEMENTS} elements)"
         )
 
 
 def dtype_name(data_type: int, what: str) -> str:
-    """NumPy's name of an ONNX element type."""
+    """NumPy's name of an ONNX element type. Raises InvalidModel for what is none."""
     try:
         return (
             "string"
@@ -156,7 +160,10 @@ def dtype_name(data_type: int, what: str) -> str:
 
 
 def attribute_value(tensor: TensorProto, what: str) -> np.ndarray:
-    """The values of a tensor attribute, which must stand in the model itself."""
+    """The values of a tensor attribute, shaped as its dims.
+
+    Raises UnsupportedModel where they do not stand in the model itself.
+    """
     value = (
         None if tensor.data_location == TensorProto.EXTERNAL else checked(tensor, "", Folder(None), what)[1]
     )

@@ -1,6 +1,4 @@
-"""Which sets of operators may be fused at all, whatever the chip; and what a model says of their cost on
-one.
-"""
+"""Which sets of operators may be fused at all, whatever the chip; and the contract of cost models."""
 
 from lfopt.fusion.cost_model import Adapted, CostModel, Floor
 from lfopt.fusion.legality import component, connected, connected_parts, convex_gap, legal

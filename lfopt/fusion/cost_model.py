@@ -1,6 +1,4 @@
-"""What a search asks about fusion groups: the one contract between the models that price groups and the
-searches that choose among them.
-"""
+"""What a search asks about fusion groups: the contract between models that price them and searches."""
 
 from __future__ import annotations
 
@@ -9,8 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from lfopt.ir import Cost
 from lfopt.ops import Dataflow
 
-# what a model knows of the buffer that a group, and whatever it is grown into, takes at the least; only
-# passed on
+# what a model knows of the least buffer of a group, and of all that it is grown into; only passed on
 Floor = TypeVar("Floor")
 
 
@@ -40,8 +37,9 @@ class CostModel(Protocol[Floor]):
 
     @property
     def simpler(self) -> CostModel[Any] | None:
-        """A model of the same dataflow that is solved faster,
-        all of whose schemes are legal here too and move no more here than there.
+        """A model of the same dataflow that is solved faster.
+
+        All of its schemes are legal here too, and move no more bytes here than there.
         """
         ...
 
@@ -50,16 +48,14 @@ class CostModel(Protocol[Floor]):
         ...
 
     def at_least(self, group: int, /) -> int:
-        """DRAM bytes that `price` is not below, for less work than that; 0 where nothing is known without
-        it.
-        """
+        """DRAM bytes that `price` is not below, for less work; 0 where none are known without it."""
         ...
 
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
-        """(floor, DRAM bytes if every tensor moves once) of the group with an operator added whose index is
-        above all others in it.
+        """(floor, DRAM bytes if every tensor moves once) of the group with one operator more.
 
-        `floor` and `dram` are those of the group; of the empty group they are None and 0.
+        `op` is above all operators of the group. `floor` and `dram` are those of the group; of the empty
+        group they are None and 0.
         """
         ...
 
@@ -75,8 +71,9 @@ class CostModel(Protocol[Floor]):
         ...
 
     def rest_bytes(self, executed: int, before: int, group: int, /) -> int:
-        """DRAM bytes that the operators left must move at the least once `executed` and the group are;
-        `before`: the same before the group is.
+        """Least DRAM bytes of the operators that are left once `executed` and the group have run.
+
+        `before`: the same bound, in bytes, before the group has run.
         """
         ...
 

@@ -40,8 +40,8 @@ def legal(graph: Graph, scheme: FusionScheme) -> Verdict:
             reasons.append(f"group {g} is not connected")
         elif between := convex_gap(flow, mask):
             reasons.append(
-                f"group {g} is not convex: {flow.operators[between.bit_length() - 1].name!r} lies between "
-                "its operators"
+                f"group {g} is not convex: "
+                f"{flow.operators[between.bit_length() - 1].name!r} lies between its operators"
             )
     if not reasons:
         waits = {
@@ -58,8 +58,9 @@ def legal(graph: Graph, scheme: FusionScheme) -> Verdict:
 
 
 def component(neighbours: Sequence[int], inside: int, seed: int) -> int:
-    """The operators of `seed`, and those of the set `inside` that are connected to them, by edges or by
-    reading the same map, within it.
+    """The operators of `inside` that are connected to `seed` within it, and those of `seed` (sets as masks).
+
+    Edges connect, and so does reading the same map.
 
     >>> bin(component((0b010, 0b101, 0b010), 0b011, 0b001))
     '0b11'

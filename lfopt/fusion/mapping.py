@@ -46,8 +46,7 @@ def combined(first: Mapping, second: Mapping) -> tuple[Mapping, FusionOutcome]:
 
 
 def mapping_of(call: Call) -> Mapping:
-    """The mapping type of an operator where it stands: of several pairs of input and output, the most complex
-    one.
+    """The mapping type of an operator where it stands: the most complex of its pairs of input and output.
 
     An elementwise operator that spreads a map over a larger result is one-to-many. Constants are no pairs:
     they are loaded like weights.

@@ -51,6 +51,7 @@ def spans(start: int, stop: int, step: int) -> list[Span]:
 
 def within(inner: Box, outer: Box) -> bool:
     """Whether one box lies in another."""
+    # steps ask by the million: all() over a generator takes three times as long
     for (start, stop), (low, high) in zip(inner, outer, strict=True):
         if start < low or stop > high:
             return False

@@ -1,6 +1,4 @@
-"""A command stream: what the accelerator reads to carry out a plan, and where in its memory everything
-lies.
-"""
+"""A command stream: what the accelerator reads to carry out a plan, and its memory map."""
 
 from __future__ import annotations
 
@@ -41,6 +39,6 @@ class CommandStream:
 
     def __repr__(self) -> str:
         return (
-            f"CommandStream({self.name}: {self.commands:,} commands in {len(self.program):,} B, memory "
-            f"{self.memory_bytes:,} B)"
+            f"CommandStream({self.name}: "
+            f"{self.commands:,} commands in {len(self.program):,} B, memory {self.memory_bytes:,} B)"
         )

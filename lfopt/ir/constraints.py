@@ -1,6 +1,4 @@
-"""What a plan must keep to: operators that share a group, that do not, that stand alone,
-and modes in which their groups run.
-"""
+"""Constraints on a plan: operators that share a group, that do not, that stand alone, and modes of groups."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class DramBytes:
 
     @property
     def total(self) -> int:
-        """All classes together."""
+        """Bytes of all classes together."""
         return self.input + self.output + self.weight + self.parameter + self.spill
 
     def __add__(self, other: DramBytes) -> DramBytes:
@@ -66,7 +66,7 @@ class L2Bytes:
 
     @property
     def total(self) -> int:
-        """Both directions."""
+        """Bytes of both directions."""
         return self.read + self.written
 
     def __add__(self, other: L2Bytes) -> L2Bytes:

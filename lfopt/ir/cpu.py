@@ -21,12 +21,12 @@ CpuElement = Literal["float32", "bf16"]
 
 @dataclass(frozen=True, slots=True)
 class CpuFunction:
-    """What is called."""
+    """A function that threads call: an operator, and the elementwise ones that follow it in registers."""
 
     name: str  # unique in the schedule, and an identifier of C
     operators: tuple[str, ...]  # by name: the first, and those that follow it in registers
     makes: Makes  # by one call: the whole map, whatever rows the call names, or the row that it names
-    # whether all threads make together what one call makes, each a part; else who calls it makes all of it
+    # whether all threads make what one call makes together, each a part; else its caller makes all of it
     split: bool
     how: How  # a fast kernel, or plain loops
     why: str = ""  # for plain loops: why no fast kernel took the operator
@@ -44,14 +44,15 @@ class CpuCall:
 
 @dataclass(frozen=True, slots=True)
 class CpuBarrier:
-    """Where every thread waits for all others:
-    without it, two would meet at a row (`lfopt.planning.barriers`).
+    """Where every thread waits for all others: without it, two would meet at a row.
+
+    Placed by `lfopt.planning.barriers`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class CpuLoop:
-    """What runs several times, moving on with every iteration."""
+    """Calls, barriers and loops that run several times; rows move on with every iteration."""
 
     count: int
     body: tuple[CpuNode, ...]
@@ -78,14 +79,12 @@ class CpuGroup:
     """How one fusion group runs."""
 
     id: int  # of the group in the plan
-    # whether rows pass through the rings of the plan, in the order of its steps; else operators make whole
-    # maps, one after the other
+    # whether rows pass through the rings of the plan in the order of its steps; else whole maps are made
     rings: bool
     why: str  # where the plan's steps are not followed, or threads share every row: why; "" otherwise
     functions: tuple[CpuFunction, ...]
     sections: tuple[CpuSection, ...]
-    # operators that no function makes: what they make is there already, within the maps that they read or
-    # that read them
+    # operators without a function: their results lie within the maps that they read, or that read them
     idle: tuple[str, ...] = ()
     own: tuple[str, ...] = ()  # maps whose rings every thread has for itself
 
@@ -96,8 +95,7 @@ class CpuMap:
 
     name: str
     holder: str  # the map that it lies within; itself where it lies by itself
-    # of the holder: bytes from the start of the memory between groups; -1: it lies in a ring of the plan,
-    # named by the holder
+    # of the holder, bytes from the start of the memory between groups; -1: in the plan's ring of its name
     address: int
     bytes: int  # of the holder; 0 in a ring
 
@@ -117,12 +115,12 @@ class CpuSchedule:
 
     @property
     def functions(self) -> Iterator[CpuFunction]:
-        """Of all groups."""
+        """The functions of all groups."""
         return (function for group in self.groups for function in group.functions)
 
     @property
     def arenas(self) -> int:
-        """Rings of how many threads there are."""
+        """Sets of rings in memory: `threads` if any section runs apart on each thread, else `crew`."""
         return (
             self.threads
             if any(not section.together for group in self.groups for section in group.sections)

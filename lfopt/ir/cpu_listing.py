@@ -141,8 +141,8 @@ def parse_cpu(lines: Sequence[str]) -> CpuSchedule:
     head = CPU.fullmatch(lines[0].strip()) if lines else None
     if head is None or not 1 <= int(head["threads"]) <= MOST_THREADS:
         raise InvalidPlan(
-            f"schedule, line 1: found {lines[0][:80] if lines else ''!r}; accepted: cpu TARGET THREADS, 1 to "
-            f"{MOST_THREADS} threads"
+            f"schedule, line 1: found {lines[0][:80] if lines else ''!r}; "
+            f"accepted: cpu TARGET THREADS, 1 to {MOST_THREADS} threads"
         )
     reader, number, line = _Reader(int(head["threads"])), 1, lines[0]
     try:

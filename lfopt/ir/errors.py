@@ -29,9 +29,7 @@ class UnsupportedModel(InvalidModel):
 
 
 class OpenShape(UnsupportedModel):
-    """An input of the model has extents that are known only when arrays are there,
-    and nothing was given for them.
-    """
+    """An input has extents that are known only when arrays are there, and none were given for them."""
 
 
 class InvalidGraph(LfoptError):

@@ -82,8 +82,8 @@ class Graph:
             for tensor in op.inputs:
                 if tensor and tensor not in known:
                     raise InvalidGraph(
-                        f"node {op.name!r}: reads {tensor!r}, which nothing before it makes (a cycle, or "
-                        "nodes out of order)"
+                        f"node {op.name!r}: reads {tensor!r}, "
+                        "which nothing before it makes (a cycle, or nodes out of order)"
                     )
             for tensor in op.outputs:
                 if not tensor:

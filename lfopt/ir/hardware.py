@@ -1,5 +1,4 @@
-"""The chip: on-chip buffers, maybe a second level between them and DRAM, how many bytes things take, and what
-time and energy they cost.
+"""The chip: memories, bytes per element, and what time and energy things cost.
 
 What moves is exact. Cycles and energy are a *model*: they follow from the figures that stand here, and are as
 good as those are.
@@ -18,8 +17,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 Store = Literal["buffer", "weight buffer"]  # what lies on chip at addresses of its own
 
 NEVER = 1 << 62  # bytes: more than any buffer
-MAX_PJ = 1e9
-DRAM_BYTE_PJ = 160.0
+MAX_PJ = 1e9  # pJ: the most that any event may cost
+DRAM_BYTE_PJ = 160.0  # pJ of one byte over the memory port, by default
 MAX_TEXT = 1000  # characters of a text
 MAX_SHOWN = 40  # of one that is not accepted
 # fields without which cycles are a guess
@@ -33,7 +32,7 @@ TEXTS = frozenset("name source".split())  # fields that are read by people
 # fields that may be null
 OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second l2_port_bytes".split())
 UNSAID = {"unsaid": True}  # metadata of a field that files leave out where it has its default
-# of fields that have a limit of their own
+# the most of fields that have a limit of their own
 MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}
 
 
@@ -53,8 +52,9 @@ def round_up(value: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip. Leakage
-    and control are left out.
+    """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip.
+
+    Leakage and control are left out.
 
     Where the defaults come from. DRAM and arithmetic are widely quoted 45 nm figures (M. Horowitz,
     "Computing's energy problem", ISSCC 2014: 1.3 nJ per 64-bit DRAM access; 0.2 pJ for an 8-bit
@@ -93,26 +93,25 @@ class Energy:
 
     @property
     def pj_per_dram_byte(self) -> float:
-        """Energy of one byte over the memory port, however it is written."""
+        """pJ of one byte over the memory port, however it is written."""
         per_bit = DRAM_BYTE_PJ / 8 if self.dram_pj_per_bit is None else self.dram_pj_per_bit
         return 8 * per_bit if self.dram_byte_pj is None else self.dram_byte_pj
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hardware:
-    """A hardware description. Bytes are integers; KiB = 1024 B. Where one is made, numbers may have units:
-    Hardware("256KiB", clock_hz="800MHz").
+    """A hardware description. Bytes are integers; KiB = 1024 B.
+
+    Where one is made, numbers may have units: Hardware("256KiB", clock_hz="800MHz").
 
     Raises InvalidConfig for a field that is not accepted.
     """
 
-    # beta: the on-chip buffer, of feature maps and weights, or of all but weights where these have a buffer
-    # of their own
+    # beta: the on-chip buffer, of feature maps, and of weights if they have no buffer of their own
     buffer_bytes: int
     element_bytes: int = 2  # one element of a feature map
     weight_bytes: int | None = None  # one weight; None: as element_bytes
-    # one weight, instead of weight_bytes, where it is no whole bytes; blocks of weights are rounded up to
-    # bytes
+    # one weight, instead of weight_bytes, if it is no whole bytes; blocks are rounded up to bytes
     weight_bits: int | None = None
     bias_bytes: int | None = None  # one bias element; None: as element_bytes
     accumulator_bytes: int = 4  # one partial sum held on chip
@@ -123,56 +122,48 @@ class Hardware:
     channel_align: int = 1
     # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
     constant_align: int = 1
-    # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands,
-    # uncounted
+    # a store for factors and tables of quantised operators; 0: they come with the commands, uncounted
     parameter_store_bytes: int = 0
     parameter_tables: int = 0  # tables that this store holds at once; 0: as many as its bytes
     parameter_channels: int = 16  # output channels whose factors make one row of parameters
-    # MAC array: input channels (or kernel columns of a depthwise convolution, of all its pixels) that meet in
-    # one cycle
+    # MAC array: input channels (depthwise: kernel columns of all its pixels) that meet in one cycle
     mac_rows: int = 16
     mac_columns: int = 16  # MAC array: output channels made side by side
-    # per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array per cycle
+    # bytes per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array
     weight_port_bytes: int = 64
-    # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output
-    # channels
+    # 1: the MAC array waits while results are requantised; 2: it goes on with the next output channels
     accumulator_banks: int = 2
     accumulator_columns: int = 512  # pixels of a bank: the most that one command makes
     # pixels of a row that are read in one cycle: kernel columns of pools, depthwise and narrow convolutions
     window_columns: int = 4
-    # neighbouring pixels of a row that a depthwise convolution makes in one cycle, at most; 1: its rows of
-    # the array idle
+    # most pixels of a row that a depthwise convolution makes in one cycle; 1: its rows of the array idle
     depthwise_columns: int = 4
     vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
-    # that a command is set up; hidden behind the one before, and behind what it waits for
+    # cycles of setting up a command; hidden behind the one before, and behind what it waits for
     start_cycles: int = 8
     weight_latency: int = 2  # cycles before the first weights of a command arrive; hidden likewise
-    # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait
-    # for it
+    # cycles from a command's last pixel to its last result; hidden from commands that do not wait for it
     drain_cycles: int = 14
-    # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
+    # bytes per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
     port_bytes: int = 16
-    # cycles of each transfer before its first byte; hidden behind transfers before it, see
-    # transfers_in_flight
+    # cycles of a transfer before its first byte; hidden behind earlier ones, see transfers_in_flight
     port_latency: int = 40
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
     # a second level between the buffer and DRAM, for maps between groups; 0: there is none
     l2_bytes: int = field(default=0, metadata=UNSAID)
-    # per cycle and direction, between it and the buffer; None: as port_bytes
+    # bytes per cycle and direction, between it and the buffer; None: as port_bytes
     l2_port_bytes: int | None = field(default=None, metadata=UNSAID)
     # that DRAM moves, loads and stores together; None: what the port moves, in each direction
     dram_bytes_per_second: int | None = None
-    # DRAM moves whole bursts: each run of bytes that lie side by side is rounded up to them, for cycles and
-    # energy alone
+    # DRAM moves whole bursts: for cycles and energy alone, each run of adjacent bytes is rounded up
     dram_burst_bytes: int = 1
-    # that one activation makes reachable, of all devices of the channel; 0: pages are not modelled
+    # bytes that one activation opens, of all devices of the channel; 0: pages are not modelled
     dram_page_bytes: int = 0
     dram_page_cycles: int = 0  # that a transfer waits for every page that it opens: precharge and activation
     # commands of a queue (loads, stores, computations) that wait or run, before the program waits
     queue_depth: int = 8
     dispatch_cycles: int = 4  # between two commands of the program
-    # of each step of the program as it is written, fetched ahead through the port; counted apart from the
-    # plan's bytes
+    # bytes of each step as written, fetched ahead through the port; counted apart from the plan's bytes
     instruction_bytes: int = 0
     clock_hz: int = 1_000_000_000  # turns cycles into seconds
     overlap: bool = True  # whether transfers and computation run at the same time
@@ -197,8 +188,8 @@ class Hardware:
         if name in TEXTS:
             if not isinstance(value, str) or len(value) > MAX_TEXT:
                 raise InvalidConfig(
-                    f"hardware.{name}: found {str(value)[:MAX_SHOWN]!r}; accepted: text of up to {MAX_TEXT} "
-                    "characters"
+                    f"hardware.{name}: found {str(value)[:MAX_SHOWN]!r}; "
+                    f"accepted: text of up to {MAX_TEXT} characters"
                 )
             return
         if name == "energy":
@@ -222,7 +213,7 @@ class Hardware:
             )
 
     def __repr__(self) -> str:
-        """What is not as by default."""
+        """The fields that are not as by default."""
         said = [
             f.name
             for f in fields(self)
@@ -232,8 +223,9 @@ class Hardware:
 
     @property
     def assumed(self) -> bool:
-        """Whether nothing is said of the MAC array, the port and the clock:
-        cycles are then those of the default ones.
+        """Whether the MAC array, the vector lanes, the port and the clock are all the default ones.
+
+        Cycles are then those of the default chip.
         """
         return all(
             getattr(self, entry.name) == _default(entry) for entry in fields(self) if entry.name in SPEED
@@ -247,14 +239,14 @@ class Hardware:
         return {"buffer": self.buffer_bytes, "weight buffer": self.weight_buffer_bytes}
 
     def store_of(self, purpose: str) -> Store:
-        """Where a place lies that is for this purpose (`Place.purpose`): constants in the weight buffer, if
-        there is one, all else in the buffer.
+        """The on-chip buffer of a place of this purpose (`Place.purpose`).
+
+        Constants are in the weight buffer where there is one.
         """
         return "weight buffer" if purpose == "weight" and self.weight_buffer_bytes else "buffer"
 
     def buffer_need(self, maps: int, weights: int) -> int:
-        """F_beta of what takes so many bytes of maps and partial sums, and so many of weights: what the
-        buffer must exceed to hold it.
+        """F_beta of so many bytes of maps and partial sums, and of weights: what the buffer must exceed.
 
         With a weight buffer that is what the maps take; NEVER where that buffer does not exceed the weights.
 
@@ -271,22 +263,22 @@ class Hardware:
 
     @property
     def buffer_byte_pj(self) -> float:
-        """Energy of one byte into or out of the buffer; see `_byte_pj`."""
+        """pJ of one byte into or out of the buffer; see `_byte_pj`."""
         return self._byte_pj(self.buffer_bytes)
 
     @property
     def weight_byte_pj(self) -> float:
-        """Energy of one byte of weights into or out of the buffer that they lie in."""
+        """pJ of one byte of weights into or out of the buffer that they lie in."""
         return self._byte_pj(self.weight_buffer_bytes or self.buffer_bytes)
 
     def on_chip_pj(self, maps: int, weights: int) -> float:
-        """Energy of so many bytes of maps and of weights into or out of the buffers that they lie in."""
+        """pJ of so many bytes of maps and of weights into or out of the buffers that they lie in."""
         if not self.weight_buffer_bytes:
             return (maps + weights) * self.buffer_byte_pj
         return maps * self.buffer_byte_pj + weights * self.weight_byte_pj
 
     def _byte_pj(self, size: int) -> float:
-        """Energy of one byte into or out of an on-chip buffer.
+        """pJ of one byte into or out of an on-chip buffer.
 
         Where the table does not say: 6 / 200 of a DRAM byte at 128 KiB, growing with the square root of the
         size. Against Optimus' 6, 9 and 12 at 128K, 256K and 512K that is 6, 8.5 and 12.
@@ -296,9 +288,7 @@ class Hardware:
 
     @property
     def l2_byte_pj(self) -> float:
-        """Energy of one byte into or out of the second level;
-        where the table does not say, that of a buffer of its size.
-        """
+        """pJ of one byte into or out of the second level; by default, that of a buffer of its size."""
         given = self.energy.l2_byte_pj
         return self._pj_by_size(self.l2_bytes) if given is None else given
 
@@ -327,9 +317,7 @@ class Hardware:
         return rows * round_up(tensor.elements // max(rows, 1) * self.element_bytes, self.dram_row_align)
 
     def row_bytes(self, tensor: Tensor) -> int:
-        """Bytes of one row of a feature map on chip, channel padding included;
-        all n images of a batch lie inside the row.
-        """
+        """Bytes of one row of a feature map on chip: channel padding, and all images of a batch, included."""
         shape = list(tensor.shape)
         axis, channel = row_axis(tensor.shape), CHANNEL_AXIS_OF_RANK.get(len(shape))
         if channel is not None:
@@ -353,10 +341,9 @@ class Hardware:
         return size // self.element_bytes * self.accumulator_bytes
 
     def constant_bytes(self, elements: int, *, bias: bool, pieces: int = 1) -> int:
-        """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces, each
-        rounded up for itself.
+        """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces of one.
 
-        A block lies by itself: its elements are packed, and it is rounded up to whole bytes and to
+        A block, or piece, lies by itself: its elements are packed, and it is rounded up to whole bytes and to
         constant_align.
 
         >>> Hardware(1024, element_bytes=1, constant_align=16).constant_bytes(20, bias=False, pieces=2)

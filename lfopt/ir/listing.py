@@ -7,12 +7,13 @@
 
 A Transfer names its tensor, box, byte class, pieces x bytes of each, place and slot (and offset in the slot,
 and the Gather that it serves); place `-` is the store for parameters, and what is loaded there is named by
-the operator that needs it. A
-Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in
+the operator that needs it.
+
+A Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in
 a:b` is what it reads of what it folds (input channels of a contraction, rows of a reduction), `sums
-p:first|more|last` the place of its partial sums, `then` the elementwise operators that follow in flight. `by`
-is how far a step moves in one
-iteration of each loop around it, outermost first.
+p:first|more|last` the place of its partial sums, `then` the elementwise operators that follow in flight.
+
+`by` is how far a step moves in one iteration of each loop around it, outermost first.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
             open_loops[-1][1].append(_compute(match))
         else:
             raise InvalidPlan(
-                f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or "
-                f"}}, numbers below 10**18"
+                f"steps, line {number}: found {text[:80]!r}; "
+                f"accepted: load, store, compute, loop N {{ or }}, numbers below 10**18"
             )
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
         if isinstance(leaf, (Transfer, Compute)) and (

@@ -15,9 +15,9 @@ from hashlib import sha256
 LONGEST = 1000  # characters of a name; longer ones are cut
 KEPT_HEAD, KEPT_TAIL = 160, 60  # characters of a name that is cut
 DIGEST = 16  # hexadecimal digits that tell cut names apart
-LONGEST_MESSAGE = 600
-LONGEST_SYMBOL = 60  # ISO C promises 63 significant characters
-LONGEST_FILE_NAME = 120
+LONGEST_MESSAGE = 600  # characters
+LONGEST_SYMBOL = 60  # characters: ISO C promises 63 significant ones
+LONGEST_FILE_NAME = 120  # characters
 
 ESCAPE = "%[0-9A-F]{2}"
 PLAIN = re.compile(rf"(?:[\w.:/;@#~ -]|{ESCAPE})*", re.ASCII)
@@ -121,8 +121,7 @@ def file_name(text: str) -> str:
 
 
 def printable(text: object) -> str:
-    r"""Any text in one line, for a terminal: letters of any script stay; others are written as Python writes
-    them.
+    r"""Any text in one line, for a terminal: what cannot be printed is escaped as Python does.
 
     >>> print(printable("naïve\n\x1b[2J"))
     naïve\n\x1b[2J
@@ -139,7 +138,7 @@ def one_line(error: object) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """So many of them.
+    """A count and its noun, with an s unless the count is 1.
 
     >>> plural(1, "group"), plural(1000, "group")
     ('1 group', '1,000 groups')

@@ -39,9 +39,7 @@ class FusionScheme:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An operator of the plan's model that computes again what another does:
-    alike, with operands that are the same or copies.
-    """
+    """An operator that computes again what another does, from operands that are the same or copies."""
 
     name: str  # the operator
     of: str  # the one that it is a copy of
@@ -71,8 +69,7 @@ class PlannedGroup:
     mode: Mode  # how the group runs
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
-    # the buffer must exceed it for these DRAM bytes, one row at a time; 0: any will do; None: lfopt.plan/1
-    # did not say
+    # what the buffer must exceed for these DRAM bytes, one row at a time; 0: any; None: not in lfopt.plan/1
     required_bytes: int | None
     allocated_bytes: int  # of the buffer: where its places end; without places, what they would take
     dram: DramBytes  # moved, by class
@@ -102,8 +99,9 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DramTensor:
-    """Where a map or constant lies in DRAM, or in the second level. Rows are stored one after the other;
-    within a row, the other axes in order.
+    """Where a map or constant lies in DRAM, or in the second level.
+
+    Rows are stored one after the other; within a row, the other axes in order.
     """
 
     name: str  # of parameters: see `parameters_of`
@@ -153,8 +151,9 @@ class ModelReference:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Bytes of the whole plan beside its baselines. `excluded_bytes` (traffic paper) are in none of the
-    others.
+    """Bytes of the whole plan beside its baselines.
+
+    `excluded_bytes` (traffic paper) are in none of the others.
     """
 
     dram_bytes: int  # of the groups together
@@ -204,11 +203,9 @@ class Plan:
     groups: tuple[PlannedGroup, ...]  # in an executable order
     totals: Totals  # beside baselines and bound
     search: SearchRecord  # how the plan was found
-    # multiply-accumulates, of copies and halos too, over those without, in the space of plans that the bound
-    # is of
+    # MACs, of copies and halos too, over those without: at most, in the space of plans of the bound
     max_recompute: float = 1.0
-    # operators that compute something again, in the order of the model; baselines and bound are of the
-    # network without
+    # operators that recompute, in the order of the model; baselines and bound are without them
     copies: tuple[Copy, ...] = ()
 
     def __repr__(self) -> str:

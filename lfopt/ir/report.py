@@ -1,5 +1,4 @@
-"""What running a plan costs: bytes, cycles and energy of every group, and of the whole; the data that `lfopt
-simulate --json` prints.
+"""What running a plan costs: bytes, cycles and energy, per group and in all (`lfopt simulate --json`).
 
 Bytes are those of the schedule's transfers: exact. Cycles and energy are a model, with the parameters that
 stand in the plan's `Hardware`.
@@ -37,8 +36,7 @@ class Cycles:
     dma: int = 0  # that the port to DRAM is busy
     compute: int = 0  # that the MAC array or the vector lanes are busy
     total: int = 0  # with overlap of the two, where the hardware has it
-    # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors, full overlap taken
-    # for granted
+    # exact: step by step; extrapolated: from shortened loops; formula: whole tensors, full overlap assumed
     timing: Timing = "exact"
 
 
@@ -71,7 +69,7 @@ class EnergyUse:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One group."""
+    """What one group costs."""
 
     id: int
     nodes: tuple[str, ...]
@@ -107,13 +105,13 @@ class TensorTraffic:
 
     @property
     def moved_bytes(self) -> int:
-        """Both directions."""
+        """Bytes of both directions."""
         return self.loaded_bytes + self.stored_bytes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """A plan, carried out on paper."""
+    """What a plan costs: by group, by tensor and in all."""
 
     model: str
     hardware: Hardware
@@ -124,8 +122,7 @@ class Report:
     recomputed_macs: int
     macs_per_dram_byte: float
     cycles: Cycles
-    # in which a group runs beside the one before it: those of the groups, each from an idle chip, less the
-    # total
+    # in which a group runs beside the one before: the groups' cycles, each from an idle chip, less the total
     overlapped_cycles: int
     seconds: float  # model: total cycles at the hardware's clock
     energy: EnergyUse

@@ -1,5 +1,4 @@
-"""The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors,
-folded into loops.
+"""The schedule of a group: places on chip, and steps that load, compute and store boxes, folded into loops.
 
 A step inside loops is written once, for the first iteration of every loop; `strides` say how far it strides
 with each further iteration. `unfold` walks the steps one at a time; sums over a schedule need no walk.
@@ -22,29 +21,28 @@ ByteClass = Literal["input", "output", "weight", "parameter", "spill", "l2"]
 Purpose = Literal["map", "weight", "sum"]
 Stride = tuple[int, ...]  # how far the origin of a step moves in one iteration of a loop
 
-# What a plan may have: nothing writes more, and whatever reads a plan refuses more before it does anything
-# with it.
+# The most that a plan may have: nothing writes more, and whatever reads a plan refuses more at once.
 MOST_STEPS = 1 << 24  # every iteration of every loop counted
 MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Space on chip, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows,
-    or of weight blocks.
+    """Space on chip in equal slots: a ring of rows, or of weight blocks.
+
+    What has number n lies in slot n modulo `slots`.
     """
 
     name: str  # the map, or what the place is for; unique in its group
     purpose: Purpose  # map: rows of one; weight: blocks of constants; sum: partial results
-    # bytes from the start of the buffer; of weights, where these have a buffer of their own, from the start
-    # of that
+    # bytes from the start of the buffer, or of the weight buffer for weights, if there is one
     address: int
     slots: int  # equal parts
     slot_bytes: int  # of each
 
     @property
     def bytes(self) -> int:
-        """All slots together."""
+        """Bytes of all slots together."""
         return self.slots * self.slot_bytes
 
     @property
@@ -54,9 +52,7 @@ class Place:
 
 
 def in_line(places: Sequence[Place], hardware: Hardware, behind: int) -> tuple[Place, ...]:
-    """The same places with the addresses of the weight buffer from `behind` on:
-    then none overlap that lie in different buffers.
-    """
+    """The places, those in the weight buffer moved by `behind` bytes: behind the buffer, none overlap."""
     apart = [hardware.store_of(place.purpose) != "buffer" for place in places]
     return tuple(
         replace(place, address=behind + place.address) if far else place
@@ -89,13 +85,14 @@ class Transfer:
     offset: int = 0  # bytes from the start of the slot: weights and bias of a block share one
     # a Gather from a constant: the rows that its indices name go straight into its result, which is `tensor`
     gather: str = ""
-    # per enclosing loop, outermost first: by how much (every start of the box, slot) moves
+    # per enclosing loop, outermost first: what (every start of the box, slot) moves by
     strides: tuple[Stride, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """Bytes that cross the port of their memory:
-        the one prediction of traffic, which every report sums and nothing that counts reads.
+        """Bytes that cross the port of their memory.
+
+        The one prediction of traffic: every report sums it, nothing that counts reads it.
         """
         return self.rows * self.row_bytes
 
@@ -105,7 +102,7 @@ class Transfer:
         return (*(start for start, _ in self.box), self.slot)
 
     def moved(self, by: Stride) -> Transfer:
-        """The same, elsewhere, outside of loops."""
+        """The transfer of the first iteration moved by some elements and slots, outside of loops."""
         box, slot = _shifted(self.box, by), self.slot + by[-1]
         return Transfer(
             self.store,
@@ -142,8 +139,7 @@ class Compute:
     first: bool = True  # whether it starts the partial sums; else it continues them
     last: bool = True  # whether it finishes them and writes the results
     then: tuple[str, ...] = ()  # operators that follow in flight, by name, once sums are finished
-    # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any)
-    # moves
+    # per enclosing loop, outermost first: what (every start of every box, start of inputs if any) moves by
     strides: tuple[Stride, ...] = ()
 
     @property
@@ -152,7 +148,7 @@ class Compute:
         return (*(start for box in self.boxes for start, _ in box), *(self.inputs[:1] if self.inputs else ()))
 
     def moved(self, by: Stride) -> Compute:
-        """The same, elsewhere, outside of loops."""
+        """The computation of the first iteration moved by some elements, outside of loops."""
         boxes: list[Box] = []
         used = 0
         for box in self.boxes:
@@ -173,7 +169,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Steps that run several times, moving on with every iteration."""
+    """Steps that run several times; boxes and slots move on with every iteration."""
 
     count: int  # iterations
     body: tuple[Node, ...]  # of the first iteration
@@ -217,7 +213,7 @@ def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
 
 
 def _far(step: Step, iterations: tuple[int, ...]) -> Stride:
-    """How far a step is from where it is in the first iterations."""
+    """Distance of a step in these iterations from where it is in the first ones."""
     return tuple([sum(map(mul, iterations, along)) for along in zip(*step.strides, strict=True)])
 
 
@@ -277,8 +273,9 @@ def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Behind blocks of steps: the last `period` of them come again, moving with every iteration as they did
-    from the `period` blocks before them.
+    """What repeats behind blocks of steps: the last `period` blocks come again, `times` times.
+
+    With every iteration they move as they did from the `period` blocks before them.
     """
 
     period: int  # blocks
@@ -289,8 +286,9 @@ Block = Sequence[Node]
 
 
 def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
-    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may
-    make one iteration.
+    """Blocks of steps in order, with runs of repeating blocks folded into loops.
+
+    Up to `longest` blocks may make one iteration.
 
     Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks
     that only come again are not looked at one at a time: the result is the same as if they were all there.
@@ -333,9 +331,7 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
 
 
 class _Run(NamedTuple):
-    """Blocks of which each is like the one a period before it,
-    and as far from it as that is from the one before.
-    """
+    """Blocks each of which is like the one a period before it, moved by the same strides every time."""
 
     first: int
     repeated: int  # from here on they are not given
@@ -371,7 +367,7 @@ class _Series:
                 self.names.append(keys.of_block(block))
 
     def block(self, k: int) -> Block:
-        """The steps."""
+        """The steps of a block."""
         if k in self._given:
             return self._given[k][0]
         given, by = self._behind(k)
@@ -385,9 +381,7 @@ class _Series:
         ]
 
     def steady(self, first: int, period: int) -> int:
-        """Up to where blocks are known to come again every `period` blocks, if they are from `first` on;
-        else 0.
-        """
+        """Up to which block the last run that begins by `first` repeats every `period` blocks; else 0."""
         k = bisect_right(self._runs, first, key=lambda run: run.first) - 1
         return self._runs[k].stop if k >= 0 and period % self._runs[k].period == 0 else 0
 
@@ -454,8 +448,9 @@ class _Keys:
 
 
 def parameter_runs(nodes: Sequence[Node]) -> Iterator[list[Transfer]]:
-    """Loads of parameters that come one after the other:
-    those of one run are in their store together, and take the place of those before.
+    """Loads of parameters that follow one another without a step between them, as lists.
+
+    Those of one run are in their store together, and replace those before.
     """
     run: list[Transfer] = []
     for node in nodes:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from lfopt.ir.errors import InvalidConfig
 
 UNLIMITED = 1 << 40  # bytes: stands for a buffer without a limit, and no size may be larger
-# of sizes, in any case but B
+# bytes of a unit of sizes; any case but for B
 UNITS = {
     "": 1,
     "B": 1,
@@ -20,7 +20,7 @@ UNITS = {
     "m": 1 << 20,
     "g": 1 << 30,
 }
-# of DRAM traffic; of a buffer, where they might be meant as powers of two, they are refused
+# of DRAM traffic alone: of a buffer they might be meant as powers of two, and are refused
 DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?"
 # by the end of a field's name: units in which it may be written, spelled as here
@@ -53,7 +53,9 @@ EXAMPLES = {
 
 
 def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
-    """Bytes. `decimal`: whether KB, MB and GB are accepted too, as powers of ten.
+    """Bytes of a size as people write it; `decimal`: KB, MB and GB are accepted too, as powers of ten.
+
+    Raises InvalidConfig, which names `what`, for anything else.
 
     >>> parse_size("256KiB", "--buffer"), parse_size("4.5MB", "--max-bytes", decimal=True)
     (262144, 4500000)
@@ -76,8 +78,7 @@ def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
 
 
 def quantity(name: str) -> str:
-    """The end of a field's name that says in which units it may be written: a key of `QUANTITIES`, `_bytes`,
-    or nothing.
+    """The end of a field's name that says its units: a key of `QUANTITIES`, `_bytes`, or nothing.
 
     >>> quantity("clock_hz"), quantity("buffer_bytes"), quantity("mac_rows")
     ('_hz', '_bytes', '')
@@ -86,7 +87,10 @@ def quantity(name: str) -> str:
 
 
 def read_number(name: str, value: object, what: str) -> object:
-    """The number of a field where it is written with a unit or an exponent. Anything else is left as it is.
+    """The number of a field that is written with a unit or an exponent; other values stay as they are.
+
+    Raises InvalidConfig, which names `what`, for a unit that the field does not have and for a part of a
+    byte.
 
     >>> read_number("clock_hz", "0.8GHz", "clock_hz"), read_number("mac_rows", 16.0, "mac_rows")
     (800000000, 16)
@@ -97,8 +101,8 @@ def read_number(name: str, value: object, what: str) -> object:
     if isinstance(value, float):
         if ending == "_bytes" and not value.is_integer():
             raise InvalidConfig(
-                f"{what}: found {value!r}; accepted: whole bytes; for weights of fewer bits there is "
-                "weight_bits"
+                f"{what}: found {value!r}; accepted: whole bytes; "
+                "for weights of fewer bits there is weight_bits"
             )
         return int(value) if value.is_integer() and ending not in REAL else value
     if not isinstance(value, str) or not ending:
@@ -110,8 +114,8 @@ def read_number(name: str, value: object, what: str) -> object:
     scale = {"": Fraction(1), **units}.get(match[2]) if match else None
     if match is None or scale is None:
         raise InvalidConfig(
-            f"{what}: found {value!r}; accepted: a number, alone or in {', '.join(units)}, such as "
-            f"{EXAMPLES[ending]}"
+            f"{what}: found {value!r}; "
+            f"accepted: a number, alone or in {', '.join(units)}, such as {EXAMPLES[ending]}"
         )
     size = Fraction(match[1]) * scale
     return int(size) if size.denominator == 1 and ending not in REAL else float(size)

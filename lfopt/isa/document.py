@@ -38,17 +38,17 @@ def _limits() -> Iterator[str]:
     yield ""
     run = tables.RUN.bits // tables.WORD_BITS
     yield (
-        f"* a word has {tables.WORD_BITS} bits; LOAD, STORE and EXEC take {run} words, DESCRIBE "
-        f"{1 + tables.PAYLOAD_WORDS}"
+        f"* a word has {tables.WORD_BITS} bits; "
+        f"LOAD, STORE and EXEC take {run} words, DESCRIBE {1 + tables.PAYLOAD_WORDS}"
     )
     yield (
-        f"* {tables.DESCRIPTORS} descriptors; {tables.LOOP_DEPTH} loops in each other, of "
-        f"{tables.LOOP_WORDS} words together"
+        f"* {tables.DESCRIPTORS} descriptors; "
+        f"{tables.LOOP_DEPTH} loops in each other, of {tables.LOOP_WORDS} words together"
     )
     yield f"* {tables.ACCUMULATORS} columns of sums; windows of {tables.WINDOW} columns meet in one cycle"
     yield (
-        f"* {tables.FACTOR_ROWS} rows of LANES factors of {tables.FACTOR_BYTES} bytes; {tables.TABLES} "
-        f"tables of {tables.TABLE_BYTES} bytes"
+        f"* {tables.FACTOR_ROWS} rows of LANES factors of {tables.FACTOR_BYTES} bytes; "
+        f"{tables.TABLES} tables of {tables.TABLE_BYTES} bytes"
     )
     yield ""
 

@@ -1,5 +1,4 @@
-"""The manifest of a command stream: what a driver must know to load and run it, as words of 32 bits,
-little-endian.
+"""The manifest of a command stream: what a driver must know to run it, in 32-bit little-endian words.
 
 A header, then one entry for each input of the network, then one for each output, in the order of the network.
 Program and constants are files of their own. Checksums are Adler-32.

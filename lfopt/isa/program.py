@@ -210,8 +210,9 @@ def _checked(command: Command) -> Command:
 
 
 def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
-    """What the sequencer hands out, loops unrolled: DESCRIBE, LOAD, STORE and EXEC, with the numbers of that
-    turn and no steps.
+    """The commands that the sequencer hands out, loops unrolled: DESCRIBE, LOAD, STORE and EXEC.
+
+    Each has the numbers of its iteration, and no steps.
 
     Raises BadProgram for loops that are too deep, too long or unbalanced.
     """
@@ -262,7 +263,7 @@ def count_runs(commands: Sequence[Command]) -> int:
 
 
 def check_loops(commands: Sequence[Command]) -> None:
-    """Raise BadProgram for loops that are too deep, too long, of no turns or unbalanced."""
+    """Raise BadProgram for loops that are too deep, too long, of no iterations or unbalanced."""
     stack: list[tuple[int, int]] = []  # (place, first word) of every LOOP that is open
     word = 0
     for at, command in enumerate(commands):

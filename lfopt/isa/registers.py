@@ -1,6 +1,4 @@
-"""The registers of the accelerator: the one table from which come the SystemVerilog,
-the driver's C header, the harness and the documentation.
-"""
+"""The accelerator's registers: the one table behind SystemVerilog, C header, harness and documentation."""
 
 from __future__ import annotations
 
@@ -11,9 +9,9 @@ from enum import Enum, IntEnum
 from lfopt.isa import tables
 from lfopt.isa.fields import Field, WordLayout
 
-BITS = 32
+BITS = 32  # of a register
 BYTES = BITS // 8
-ADDRESS_BITS = 12
+ADDRESS_BITS = 12  # of a byte address of a register
 PAGE_BYTES = 4096  # bursts do not cross multiples of it
 
 
@@ -161,10 +159,9 @@ def _members(*enums: type[IntEnum]) -> list[tuple[str, list[tuple[str, int]]]]:
 _LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
 _ENCODINGS = (tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale)
 _LIMITS = (
-    tables.WORD_BITS, tables.PAYLOAD_WORDS, tables.BEAT_BYTES, tables.DESCRIPTORS, tables.LOOP_DEPTH,
-    tables.LOOP_WORDS, tables.NO_WAIT,
-    tables.WINDOW, tables.TABLES, tables.FACTOR_ROWS, tables.ACCUMULATORS, tables.FACTOR_BYTES,
-    tables.TABLE_BYTES,
+    tables.WORD_BITS, tables.PAYLOAD_WORDS, tables.BEAT_BYTES, tables.DESCRIPTORS,
+    tables.LOOP_DEPTH, tables.LOOP_WORDS, tables.NO_WAIT, tables.WINDOW, tables.TABLES,
+    tables.FACTOR_ROWS, tables.ACCUMULATORS, tables.FACTOR_BYTES, tables.TABLE_BYTES,
 )  # fmt: skip
 IDENTIFICATION = 0x4C465801
 ISA = _digest([_shape(layout) for layout in _LAYOUTS], _members(*_ENCODINGS), _LIMITS)
@@ -181,5 +178,5 @@ VERSION = _digest(
     ],
     _members(Register, tables.Error, tables.Queue, tables.Counter),
 )
-# of every accelerator of this version
+# values in every accelerator of this version
 FIXED = {Register.ID: IDENTIFICATION, Register.VERSION: VERSION, Register.ISA: ISA}

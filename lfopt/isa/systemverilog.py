@@ -11,13 +11,16 @@ from lfopt.isa.fields import WordLayout
 from lfopt.isa.registers import ADDRESS_BITS, FIXED, PAGE_BYTES, Register
 
 ENUMS = {
-    "opcode_e": ("Op", tables.Opcode, 4), "kind_e": ("Kind", tables.Kind, 2),
-    "class_e": ("Class", tables.Class, 3),
-    "space_e": ("Space", tables.Space, 2), "operation_e": ("Do", tables.Operation, 3),
-    "scale_e": ("Scale", tables.Scale, 2),
-    "error_e": ("Err", tables.Error, 8), "queue_e": ("Queue", tables.Queue, 2),
-    "register_e": ("Reg", Register, ADDRESS_BITS),
-    "counter_e": ("Count", tables.Counter, 8),
+    "opcode_e":    ("Op",    tables.Opcode,    4),
+    "kind_e":      ("Kind",  tables.Kind,      2),
+    "class_e":     ("Class", tables.Class,     3),
+    "space_e":     ("Space", tables.Space,     2),
+    "operation_e": ("Do",    tables.Operation, 3),
+    "scale_e":     ("Scale", tables.Scale,     2),
+    "error_e":     ("Err",   tables.Error,     8),
+    "queue_e":     ("Queue", tables.Queue,     2),
+    "register_e":  ("Reg",   Register,         ADDRESS_BITS),
+    "counter_e":   ("Count", tables.Counter,   8),
 }  # fmt: skip
 CONSTANTS = (
     "WORD_BITS PAYLOAD_WORDS PAYLOAD_BITS BEAT_BYTES DESCRIPTORS LOOP_DEPTH LOOP_WORDS NO_WAIT WINDOW TABLES "
@@ -49,8 +52,8 @@ def package() -> str:
     ]
     for layout in tables.PAYLOADS.values():
         lines.append(
-            f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits};  // that are not "
-            "reserved"
+            f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits}; "
+            " // that are not reserved"
         )
     for name, (prefix, members, bits) in ENUMS.items():
         lines += ["", *_enum(name, prefix, members, bits)]

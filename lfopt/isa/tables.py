@@ -1,5 +1,4 @@
-"""The command words of the accelerator: the one description from which come the SystemVerilog package, the
-assembler and the documentation.
+"""The accelerator's command words: the one table behind its SystemVerilog package, assembler and page.
 
 A program is a sequence of words of 128 bits in DRAM. The sequencer reads it in order, runs its loops, and
 hands what there is to do to three queues, which work side by side, each in order: loads, stores (both through
@@ -8,7 +7,7 @@ the memory port) and computation.
     DESCRIBE            fills an entry of the descriptor table: what a later command works on, but for its
                         rows
     LOAD, STORE, EXEC   rows `row` .. `row + count - 1` of what a descriptor says. In loops, its numbers
-                        (MOVING) move by a step with every turn
+                        (MOVING) move by a step with every iteration
     LOOP .. END         the commands in between, several times; loops may hold loops
     HALT                the end: once every queue is empty, the accelerator stops
 
@@ -42,12 +41,12 @@ from typing import Self
 
 from lfopt.isa.fields import Field, WordLayout
 
-WORD_BITS = 128
+WORD_BITS = 128  # of a word of the program
 WORD_BYTES = WORD_BITS // 8
 PAYLOAD_WORDS = 6  # of a descriptor, after the word DESCRIBE
 PAYLOAD_BITS = PAYLOAD_WORDS * WORD_BITS
 BEAT_BYTES = 16  # of the memory port
-DESCRIPTORS = 64
+DESCRIPTORS = 64  # entries of the descriptor table
 LOOP_DEPTH = 3  # loops in loops
 LOOP_WORDS = 512  # from LOOP to END, both included, of an outermost loop
 NO_WAIT = 63  # a distance: do not wait
@@ -56,7 +55,7 @@ TABLES = 64  # tables of 256 bytes on chip
 FACTOR_ROWS = 256  # rows of LANES factors on chip
 ACCUMULATORS = 512  # columns (of all rows of a command together) whose sums are held beside the MAC array
 FACTOR_BYTES = 5  # of one factor: multiplier in bits 0-30, shift in bits 32-37
-TABLE_BYTES = 256
+TABLE_BYTES = 256  # of one table: an entry for each value of a byte
 
 
 class Told(IntEnum):
@@ -175,9 +174,7 @@ _OPCODE = Field("opcode", 4, "Opcode")
 
 
 def _moving(name: str, bits: int, step_bits: int, about: str) -> tuple[Field, ...]:
-    """A number, and by how much it moves with each turn of the innermost loop, of the one around that,
-    and of the outermost of three.
-    """
+    """A number, and what it moves by with each iteration of up to three loops around, innermost first."""
     steps = (
         Field(
             f"{name}_step{k}",
@@ -201,21 +198,20 @@ _RUN = (
     Field("wait_exec", 6, "computations, likewise"),
     *_moving("row", 16, 12, "first row: of DRAM, or of the result"),
     *_moving("slot", 16, 12,
-    "LOAD, STORE: number of the first row on chip, in the slot of that number modulo slots. EXEC: number of "
-    "the weights"),
-    *_moving("from_block", 10, 10,
-    "where what is read begins: block of channels in DRAM (LOAD), on chip (STORE), of the operands (EXEC)"),
-    *_moving("to_block", 10, 10,
-    "where what is made begins: block of channels on chip (LOAD), in DRAM (STORE), of result and held sums "
-    "(EXEC)"),
+             "LOAD, STORE: number of the first row on chip, in the slot of that number modulo slots. "
+             "EXEC: number of the weights"),
+    *_moving("from_block", 10, 10, "where what is read begins: "
+             "block of channels in DRAM (LOAD), on chip (STORE), of the operands (EXEC)"),
+    *_moving("to_block", 10, 10, "where what is made begins: "
+             "block of channels on chip (LOAD), in DRAM (STORE), of result and held sums (EXEC)"),
     *_moving("factor", 8, 8, "EXEC: row of factors, counted from `factors`"),
 )  # fmt: skip
 
 DESCRIBE = WordLayout("describe", WORD_BITS,
-"Fill an entry of the descriptor table with the payload, which is the words that follow.", (
+    "Fill an entry of the descriptor table with the payload, which is the words that follow.", (
     _OPCODE,
     Field("descriptor", 6,
-    "entry of the descriptor table; waits until no command that names it is under way"),
+          "entry of the descriptor table; waits until no command that names it is under way"),
     Field("kind", 2, "Kind of the payload"),
 ))  # fmt: skip
 RUN = WordLayout("run", 2 * WORD_BITS, "LOAD, STORE or EXEC: rows of what a descriptor says.", _RUN)
@@ -232,8 +228,8 @@ WORDS = {
 }  # fmt: skip
 
 TRANSFER = WordLayout("transfer", PAYLOAD_BITS,
-    "Rows between DRAM and the chip. Row r begins at dram + r * row_beats * 16; block b, b * block_beats * "
-    "16 later.", (
+    "Rows between DRAM and the chip. "
+    "Row r begins at dram + r * row_beats * 16; block b, b * block_beats * 16 later.", (
     Field("kind", 2, "Kind: 1"),
     Field("class_", 3, "Class that the bytes are counted as"),
     Field("space", 2, "Space on chip"),
@@ -260,12 +256,12 @@ def _ring(letter: str, what: str) -> tuple[Field, ...]:
 
 
 COMPUTATION = WordLayout("computation", PAYLOAD_BITS,
-    "Rows of a result, from rows of one or two operands. With row y of the command and column x: see the "
-    "fields.", (
+    "Rows of a result, from rows of one or two operands. "
+    "With row y of the command and column x: see the fields.", (
     Field("kind", 2, "Kind: 2"),
     Field("operation", 3, "Operation"),
-    Field("narrow", 1, "CONV of LANES / WINDOW channels at most: WINDOW kernel columns meet in one cycle, in "
-                       "LANES / WINDOW lanes each"),
+    Field("narrow", 1, "CONV of LANES / WINDOW channels at most: "
+                       "WINDOW kernel columns meet in one cycle, in LANES / WINDOW lanes each"),
     Field("first", 1, "sums begin here; else with the sums held at b"),
     Field("last", 1, "sums end here: scaled and written to o; else held at b"),
     *_ring("a", "operand"),
@@ -277,7 +273,7 @@ COMPUTATION = WordLayout("computation", PAYLOAD_BITS,
     Field("kernel_columns", 12, "window, columns; 1 or more"),
     Field("stride_rows", 4, "operand row = y * stride_rows - pad_rows + kernel row * dilation"),
     Field("stride_columns", 4,
-    "operand column = x * stride_columns - pad_columns + kernel column * dilation"),
+          "operand column = x * stride_columns - pad_columns + kernel column * dilation"),
     Field("dilation", 5, "of rows and columns; 1 or more"),
     Field("pad_rows", 13, "see stride_rows", signed=True),
     Field("pad_columns", 13, "see stride_columns", signed=True),
@@ -286,8 +282,8 @@ COMPUTATION = WordLayout("computation", PAYLOAD_BITS,
     Field("out_blocks", 10, "blocks of output channels; 1 or more"),
     Field("out_tail", 7, "output channels of the last block"),
     *_ring("o", "result"),
-    Field("o_width", 12, "columns of the result that are made; rows times columns is at most the "
-                         "accumulator's depth"),
+    Field("o_width", 12, "columns of the result that are made; "
+                         "rows times columns is at most the accumulator's depth"),
     Field("o_step", 4, "words from one column of the result to the next; 1 but for Resize"),
     Field("o_row_step", 4, "row of the result = y * o_row_step + o_row"),
     Field("o_row", 4, "see o_row_step"),
@@ -304,21 +300,21 @@ COMPUTATION = WordLayout("computation", PAYLOAD_BITS,
     Field("bias", 20, "first word of the bias"),
     Field("w_base", 28, "CONV, DEPTHWISE: first byte of the weights"),
     Field("w_block_bytes", 24,
-    "CONV, DEPTHWISE: bytes from the weights of one block of output channels to those of the next"),
+          "CONV, DEPTHWISE: bytes from the weights of one block of output channels to those of the next"),
     Field("w_slots", 12, "weights number n lie w_slot_words * (n mod w_slots) words after w_base; 1 or more"),
     Field("w_slot_words", 20, "see w_slots"),
     Field("bias_slot_words", 20, "the bias likewise, after `bias`"),
-    *_ring("b", "second operand of ADD and MUL; of the others, the held sums: int32, WINDOW words a column "
-                "of a block"),
+    *_ring("b", "second operand of ADD and MUL; "
+                "of the others, the held sums: int32, WINDOW words a column of a block"),
     Field("b_vector", 1, "MUL: the second operand has one column, which meets all columns of the first"),
     Field("b_zero", 9, "zero point of the second operand, or of the weights", signed=True),
     Field("b_unsigned", 1, "second operand, or weights, of uint8, else int8"),
     Field("a_multiplier", 25, "ADD: see Operation", signed=True),
     Field("b_multiplier", 25, "ADD: see Operation", signed=True),
-    Field("a_lane", 6, "CONV: lane of the first input channel, in the first block. COPY: lane that goes to "
-                       "o_lane"),
-    Field("o_lane", 6, "CONV, COPY: first lane that is written; CONV: of one block of output channels, whose "
-                       "sums begin and end here"),
+    Field("a_lane", 6, "CONV: lane of the first input channel, in the first block. "
+                       "COPY: lane that goes to o_lane"),
+    Field("o_lane", 6, "CONV, COPY: first lane that is written; "
+                       "CONV: of one block of output channels, whose sums begin and end here"),
     Field("a_lane_step", 6, "COPY: from one lane of the operand to the next"),
     Field("o_lane_step", 6, "COPY: from one lane of the result to the next"),
     Field("bias_value", 32, "bias of all output channels, where has_bias is 0", signed=True),

@@ -1,6 +1,4 @@
-"""What every operator means: one table row each, row dependences, reference values,
-and a graph seen as a dataflow.
-"""
+"""What operators mean: one table row each, row dependences, reference values, and a graph as a dataflow."""
 
 from lfopt.ops.call import Call
 from lfopt.ops.dataflow import Dataflow, MapRead, Weight, bits, keeps_rows
@@ -9,7 +7,7 @@ from lfopt.ops.table import ATTENTION, OPAQUE, TABLE, Mapping, OpSpec, Tiling, r
 from lfopt.ops.traits import Family
 
 __all__ = [
-    "ATTENTION", "OPAQUE", "TABLE", "Call", "Dataflow", "Family", "MapRead", "Mapping", "OpSpec", "RowReads",
-    "Tiling", "Weight",
+    "ATTENTION", "OPAQUE", "TABLE",
+    "Call", "Dataflow", "Family", "MapRead", "Mapping", "OpSpec", "RowReads", "Tiling", "Weight",
     "bits", "keeps_rows", "row_of", "spec",
 ]  # fmt: skip

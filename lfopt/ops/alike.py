@@ -1,6 +1,4 @@
-"""Operators and networks that are planned alike: the same on tensors of the same shapes, joined in the same
-way, whatever their names and weights.
-"""
+"""Operators and networks that are planned alike: same kinds, shapes and edges, whatever names and weights."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ class Numbers(dict[object, int]):
 
 
 def structure(graph: Graph) -> Hashable:
-    """A key that two networks share only if they differ in names alone, and in the values of constants that
-    are data.
+    """A key that two networks share only if they differ in names and in values of data constants alone.
 
     What is quantised differently has another key, and so has what stands in another order.
     """
@@ -33,7 +30,7 @@ def structure(graph: Graph) -> Hashable:
 
 
 def operator_key(call: Call, names: Numbers) -> Hashable:
-    """The same of an operator; `names`: numbers of the tensors that were named so far."""
+    """A key of an operator, as `structure` has it; `names`: numbers of the tensors that were named so far."""
     op = call.operator
     attributes = tuple((name, _plain(value)) for name, value in sorted(op.attributes.items()))
     ends = tuple(
@@ -44,7 +41,7 @@ def operator_key(call: Call, names: Numbers) -> Hashable:
 
 
 def _values(call: Call) -> Iterator[Hashable]:
-    """Of constants that are no data: parameters, indices, scalars."""
+    """Values of constants that are no data: parameters, indices, scalars."""
     parameters = spec(call.operator.kind, call.operator.domain).parameters
     for index, values in enumerate(call.values):
         if values is not None:

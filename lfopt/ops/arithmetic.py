@@ -1,6 +1,4 @@
-"""Which arithmetic an operator on quantised maps has:
-see `lfopt.ops.integer`, which says what each of them is.
-"""
+"""Which arithmetic of `lfopt.ops.integer` an operator on quantised maps has."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ def _first_in_bytes(call: Call, data: list[int]) -> bool:
 
 
 def _reads_one_map(call: Call, data: list[int]) -> bool:
-    """One quantised map, shaped as the result; everything else a constant of one element,
-    with its value at hand.
-    """
+    """Whether it reads one quantised map, shaped as the result, and else constants of one known element."""
     maps = [i for i, tensor in enumerate(call.tensors) if tensor is not None and not call.constant[i]]
     others = [i for i, tensor in enumerate(call.tensors) if tensor is not None and call.constant[i]]
     return (

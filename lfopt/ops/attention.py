@@ -1,5 +1,4 @@
-"""Attention, softmax(Q K' s + mask) V, as one operator over blocks of keys, in whatever form exporters write
-it.
+"""Attention, softmax(Q K' s + mask) V, as one operator over blocks of keys, however it was exported.
 
 Its *parts* are the product of queries and keys, elementwise operators on the scores (a scale, a mask), the
 softmax, what guards it against rows without keys, the product with the values, and what only lays queries,
@@ -36,8 +35,7 @@ from lfopt.ops.part import Operands, Part, hull, is_empty, take
 from lfopt.ops.rows import RowReads
 
 KIND = "Attention"
-# scores of hidden keys are at most that: in float32 e^(HIDDEN - m) is 0 if the largest score m that is seen
-# is above -9,896
+# the most that scores of hidden keys may be: in float32 e^(HIDDEN - m) is 0 for a largest score m > -9,896
 HIDDEN = -1e4
 # what a part computes: `lfopt.ops.compute.compute`
 Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]
@@ -107,10 +105,9 @@ class Attention:
         return name, box
 
     def regions(self, name: str, box: Box, keys: Span | None = None, stop: str = "") -> dict[Use, Box]:
-        """What a box of a tensor needs of every tensor from outside, through the tensor `stop` no further:
-        the smallest boxes around it.
+        """The smallest boxes of tensors from outside that a box of a tensor needs, by tensor and use.
 
-        `keys`: of which block; None: of all that are seen.
+        Through the tensor `stop` it looks no further. `keys`: of which block; None: of all that are seen.
         """
         needed: dict[Use, list[Box]] = {}
         self._spread(name, box, "result", keys, stop, needed)
@@ -147,7 +144,7 @@ class Attention:
     # -- values ----------------------------------------------------------------------------------------------
 
     def value(self, name: str, box: Box, use: str, given: Mapping[Use, Part], run: Run) -> np.ndarray:
-        """A box of a tensor that is used so, from those that are given."""
+        """Values of a box of a tensor in this use, shaped as the box, from the parts that are given."""
         source, part = self.behind(name, box)
         if (source, use) in given:
             values = take(given[source, use], part)
@@ -206,7 +203,7 @@ def row_rule(call: Call, index: int) -> RowReads:
 
 
 def row_reads(call: Call) -> tuple[RowReads, ...]:
-    """Per operand."""
+    """Rows of each operand that each row of the result needs."""
     form, axis = form_of(call), row_axis(call.result)
     taps: list[list[tuple[int, ...]]] = [[] for _ in call.shapes]
     for row in range(call.rows_out):
@@ -232,9 +229,7 @@ def mixed_box(call: Call, out: Box) -> Box:
 
 
 def result_box(call: Call, mixed: Box) -> Box | None:
-    """The box of the result that a box of the product with the values becomes; None where it becomes no
-    box.
-    """
+    """The box of the result that a box of the product with the values becomes; None: it becomes no box."""
     form, box, name = form_of(call), mixed, form_of(call).mixed
     for part in form.parts[form.parts.index(form.mixing) + 1 :]:
         box = through_view(box, form.tensors[name].shape, part.shape(0))
@@ -243,15 +238,16 @@ def result_box(call: Call, mixed: Box) -> Box | None:
 
 
 def state_shape(call: Call) -> Shape:
-    """Of what is kept of every query between two blocks of keys:
-    the weighted sum of values, the largest score, the sum of the weights.
+    """(*stack, width + 2): the state of every query, kept between blocks of keys.
+
+    In the last axis: the weighted sum of values (width elements), the largest score, the sum of the weights.
     """
     *stack, width = form_of(call).mixing.result
     return (*stack, width + 2)
 
 
 def state_box(call: Call, out: Box) -> Box:
-    """The part of it that belongs to a box of the result, which holds heads in their whole width."""
+    """The part of the state that belongs to a box of the result, which holds heads in their whole width."""
     return cut(mixed_box(call, out), -1, (0, state_shape(call)[-1]))
 
 
@@ -263,7 +259,7 @@ def _given(call: Call, operands: Operands) -> dict[Use, Part]:
 
 
 def accumulate(call: Call, operands: Operands, out: Box, inputs: Span | None, run: Run) -> np.ndarray:
-    """What is kept of a block of keys: see `state_shape`."""
+    """(*stack, width + 2), float32 or float64: the state after one block of keys; see `state_shape`."""
     form, given, box = form_of(call), _given(call, operands), mixed_box(call, out)
     keys = inputs or form.seen(box)
     scores = form.value(
@@ -295,7 +291,7 @@ def _scaled(scores: np.ndarray, most: np.ndarray) -> np.ndarray:
 
 
 def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """What is kept of two blocks of keys together."""
+    """(*stack, width + 2): the state after two disjoint blocks of keys, from the state after each."""
     most = np.maximum(one[..., -2:-1], other[..., -2:-1])
     with np.errstate(over="ignore", invalid="ignore"):  # of the largest scores, which are set below
         merged = one * _scaled(one[..., -2:-1], most) + other * _scaled(other[..., -2:-1], most)
@@ -304,7 +300,7 @@ def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def finish(call: Call, sums: np.ndarray, out: Box, run: Run) -> np.ndarray:
-    """A box of the result from what is kept of all keys."""
+    """A box of the result, shaped as `out`, from the state after all keys: sums (*stack, width + 2)."""
     form, total = form_of(call), sums[..., -1:]
     with np.errstate(all="ignore"):
         mixed = sums[..., :-2] / total
@@ -320,8 +316,9 @@ def finish(call: Call, sums: np.ndarray, out: Box, run: Run) -> np.ndarray:
 
 
 def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
-    """A step as one for each part that computes something, in order,
-    each on what the step needs of its result.
+    """A step of an attention as one step for each part that computes something, in order.
+
+    Each is on what the step needs of the part's result.
     """
     form, (out,) = form_of(call), step.boxes
     mixed = mixed_box(call, out)
@@ -344,8 +341,9 @@ def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
 
 
 def _groups(one: Shape, other: Shape) -> Iterator[tuple[Span, Span]]:
-    """Runs of axes of two shapes of one size that hold equally many elements, as short as they can be; axes
-    of one element join their neighbours.
+    """Shortest runs of axes, of two shapes of one size, that hold equally many elements.
+
+    Axes of one element join their neighbours.
     """
     i = j = 0
     while i < len(one) or j < len(other):
@@ -388,7 +386,10 @@ def through_view(box: Box, shape: Shape, source: Shape) -> Box:
 
 
 def viewed(values: np.ndarray, box: Box, shape: Shape, part: Box, seen: Shape) -> np.ndarray:
-    """A part of a view of shape `seen` from a box of the tensor behind it that holds it."""
+    """A part of a view, shaped as the part, from values of a box of the tensor behind the view.
+
+    The tensor has `shape`, its view shape `seen`; the box holds the part.
+    """
     if box_elements(box) == box_elements(part):
         return values.reshape(box_shape(part))
     if is_empty(part):

@@ -24,7 +24,7 @@ from lfopt.ops.part import is_empty
 from lfopt.ops.resizing import tap_span
 from lfopt.ops.windows import read_span, windows
 
-NOTHING = (0, 0)
+NOTHING = (0, 0)  # an empty span
 # (call, input, box, ONNX output that the box is of, span of what is folded)
 BoxRule = Callable[[Call, int, Box, int, Span | None], Box]
 
@@ -203,9 +203,7 @@ def along(default: int) -> BoxRule:
 
 
 def normalized(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
-    """LayerNormalization, RMSNormalization: whole from the axis on;
-    scale and bias are broadcast against the first result.
-    """
+    """LayerNormalization, RMSNormalization: whole from the axis on; scale and bias broadcast to result 0."""
     shape = call.shape(0)
     axis = call.attribute("axis", -1) % len(shape)
     if index == 0:

@@ -48,7 +48,7 @@ class Call:
     def over(
         cls, operator: Operator, tensor: Callable[[str], Tensor], constants: Mapping[str, np.ndarray | None]
     ) -> Call:
-        """The operator over tensors and constants by name."""
+        """The operator over tensors by name; constants: values, shaped as their tensors; None: absent."""
         inputs = tuple(tensor(name) if name else None for name in operator.inputs)
         results = tuple(tensor(name) for name in operator.outputs if name)
         return cls(
@@ -73,16 +73,17 @@ class Call:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of all inputs, those of what follows in flight included;
-        "" is one that is absent, or made in flight.
-        """
+        """Names of all inputs, of what follows in flight too; "" is one that is absent, or made in flight."""
         if not self.then:
             return self.operator.inputs
         flying = {name for part in (self, *self.then[:-1]) for name in part.operator.outputs}
         return tuple("" if name in flying else name for part in self.flight for name in part.operator.inputs)
 
     def part_of(self, index: int) -> tuple[Call, int]:
-        """Whose input that is, of the operator and those that follow it, and which of its own."""
+        """The operator in flight that an input belongs to, and the index of the input among its own.
+
+        Raises IndexError where there is no such input.
+        """
         for part in self.flight:
             if index < len(part.operator.inputs):
                 return part, index
@@ -107,9 +108,7 @@ class Call:
         return index < len(self.shapes) and self.shapes[index] is not None
 
     def ints(self, index: int, attribute: str | None = None) -> tuple[int, ...] | None:
-        """Constant integers given as an input; failing that, as an attribute;
-        None if neither, or if the values are absent.
-        """
+        """Integers of a constant input, else of an attribute; None if there is neither, or no values."""
         if self.has(index):
             value = self.values[index]
             return None if value is None else tuple(int(x) for x in value.reshape(-1))

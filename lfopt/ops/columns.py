@@ -1,6 +1,4 @@
-"""Columns of feature maps: which columns of an operand each column of an operator's results needs,
-by the box rules of the operator table.
-"""
+"""Columns of an operand that each column of an operator's results needs, by the box rules of the table."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ def column_count(shape: Shape) -> int:
 
 
 def column_reads(call: Call, index: int) -> RowReads | None:
-    """Columns of input `index` that each column of the results needs; None where these cannot be made a strip
-    of columns at a time.
+    """Columns of input `index` that each column of the results needs; None: no strips of columns.
 
     That is so where the results have no columns, or not equally many; where every column needs all columns of
     an operand that has several, or a single one any of those; where the columns needed do not come in order.

@@ -1,6 +1,4 @@
-"""What every operator computes, on any box of its results:
-the one definition that execution and the reference share.
-"""
+"""What operators compute, on any box of their results: the definition that execution and reference share."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ Folding = Literal["input channels", "rows", "keys"]
 
 
 def folding(call: Call) -> Folding | None:
-    """What the operator folds that may come in parts, with partial sums kept in between; None if it has no
-    partial sums.
+    """The axis along which partial sums of the operator may come in parts; None if it has no partial sums.
 
     Input channels of a contraction (Conv, ConvTranspose, Gemm, MatMul); rows of a reduction or global pool
     over them: then a partial sum may be a maximum, a minimum or a product. Not where a quantised result could
@@ -48,8 +45,9 @@ def folding(call: Call) -> Folding | None:
 def compute(
     call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], opset: int
 ) -> tuple[np.ndarray, ...]:
-    """Values of a box of each output that is requested, in the types of `call.result_tensors`: integers if
-    the first has a quantization.
+    """Values of one box per requested output, each shaped as its box.
+
+    In the types of `call.result_tensors`: integers if the first has a quantization.
 
     `operands[i]` covers at least `footprints(call, i, out)`; None where an optional input is absent. Inputs
     that are parameters (axes, shapes, ...) are given whole. An empty box gives an empty array. Results may be
@@ -89,12 +87,13 @@ def compute(
 def accumulate(
     call: Call, operands: Sequence[Part | None], out: Box, opset: int, inputs: Span | None = None
 ) -> np.ndarray:
-    """Partial sums of box `out`, over as much of what is folded as is at hand (see `folding`); no bias.
+    """Partial sums of box `out`, shaped as it, over as much as is at hand of what is folded; no bias.
 
-    That is, the input channels that operands 0 and 1 both cover (of several groups, within each group:
-    `footprint(..., inputs=...)`), or the rows of operand 0. The sums over disjoint spans `merge` to what
-    `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the operands' own
-    type for integers). Of attention: what `lfopt.ops.attention.state_shape` says of the keys `inputs`.
+    That is (see `folding`) the input channels that operands 0 and 1 both cover (of several groups, within
+    each group: `footprint(..., inputs=...)`), or the rows of operand 0. The sums over disjoint spans `merge`
+    to what `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the
+    operands' own type for integers). Of attention: the state, shaped as `lfopt.ops.attention.state_shape`
+    says, of the keys `inputs`.
     """
     if call.attention is not None:
         return attention.accumulate(call, operands, out, inputs, partial(_part, opset))
@@ -105,7 +104,7 @@ def accumulate(
 
 
 def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Partial sums over two disjoint spans together."""
+    """Partial sums over two disjoint spans as one, of the same shape and type; see `accumulate`."""
     if call.attention is not None:
         return attention.merge(one, other)
     row = REDUCTIONS.get(call.operator.kind)
@@ -113,8 +112,9 @@ def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
-    """Values of box `out` from finished sums: bias, alpha and beta, division by a count,
-    the type of the result. Reads only operand 2.
+    """Values of box `out`, shaped as it, from finished sums.
+
+    That is: bias, alpha and beta, division by a count, and the type of the result. Reads only operand 2.
     """
     if call.attention is not None:
         return _typed(attention.finish(call, sums, out, partial(_part, 0)), call.result_tensors[0].dtype)

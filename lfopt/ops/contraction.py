@@ -1,5 +1,4 @@
-"""Conv, ConvTranspose, Gemm and MatMul on boxes: partial sums over some of the input channels, and what is
-added to finished sums.
+"""Conv, ConvTranspose, Gemm and MatMul on boxes: partial sums over input channels, and their epilogue.
 
 Source: ONNX operators Conv, ConvTranspose, Gemm, MatMul.
 """
@@ -20,7 +19,7 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.windows import Window, windows
 
-# elements of the matrix that a convolution unfolds its windows into: more are done in turns
+# most elements of the matrix that windows of a convolution unfold into; more take several iterations
 MAX_COLUMNS = 1 << 21
 
 
@@ -37,7 +36,7 @@ def has(operands: Operands, index: int) -> bool:
 
 
 def wide(values: np.ndarray) -> np.ndarray:
-    """As float32 if it is a floating type narrower than that."""
+    """The values, of the same shape: float32 if they are of a narrower floating type, else as they are."""
     return values.astype(np.float32) if values.dtype.kind in "fV" and values.dtype.itemsize < 4 else values
 
 
@@ -45,9 +44,7 @@ def wide(values: np.ndarray) -> np.ndarray:
 
 
 def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[n, channels, *spatial] of box `out`; groups one at a time where the box cuts one of them,
-    all at once otherwise.
-    """
+    """[n, channels, *spatial] sums of box `out`, group by group where the box cuts one of them."""
     data, weight = present(operands, 0), present(operands, 1)
     filters, per_group = call.shape(1)[:2]
     of_group = filters // call.attribute("group", 1)
@@ -85,8 +82,9 @@ def _inputs(channels: Span, groups: Span, per_group: int, weights: Span) -> Span
 
 
 def padded(data: Part, box: Box, out: Box, sliding: tuple[Window, ...], fill: float = 0.0) -> np.ndarray:
-    """Everything that the windows of box `out` cover, padding included;
-    `box` is what of it lies within the map.
+    """[n, c, *extent]: what the windows of box `out` cover, padding included.
+
+    `box`: the part of it that lies within the map; `fill`: the value of the padding.
     """
     extents = [window.extent(span) for window, span in zip(sliding, out[2:], strict=True)]
     values = wide(take(data, box))
@@ -103,9 +101,7 @@ def padded(data: Part, box: Box, out: Box, sliding: tuple[Window, ...], fill: fl
 def correlate(
     patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]
 ) -> np.ndarray:
-    """[n, g, m, *size] from patch [n, g, c, *extent] and kernel [g, m, c, *k]:
-    what each window covers, times the kernel, summed.
-    """
+    """[n, g, m, *size] sums of windows times kernels; patch: [n, g, c, *extent], kernel: [g, m, c, *k]."""
     batch, groups, channels = patch.shape[:3]
     filters, taps = kernel.shape[1], prod(kernel.shape[3:])
     if channels == 1:
@@ -125,8 +121,9 @@ def correlate(
 
 
 def _unfolded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]) -> np.ndarray:
-    """View [n, g, c, *k, *size] of patch [n, g, c, *extent]:
-    element (j, o) of an axis is patch[o * stride + j * dilation].
+    """View [n, g, c, *k, *size] of patch [n, g, c, *extent].
+
+    Element (j, o) of an axis is patch[o * stride + j * dilation].
     """
     spatial = patch.strides[3:]
     return as_strided(
@@ -164,7 +161,7 @@ def _depthwise(
 def tapped(
     patch: np.ndarray, sliding: tuple[Window, ...], tap: tuple[int, ...], size: tuple[int, ...]
 ) -> np.ndarray:
-    """View [..., *size]: the element that one tap of every window covers."""
+    """View [..., *size] of patch [..., *extent]: the element that one tap of every window covers."""
     where = (
         slice(j * window.dilation, j * window.dilation + (count - 1) * window.stride + 1, window.stride)
         for j, window, count in zip(tap, sliding, size, strict=True)
@@ -173,8 +170,9 @@ def tapped(
 
 
 def conv_transpose_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[n, channels, *spatial] of box `out`: every input element is scattered to the window that it owns,
-    and what falls into the box is kept.
+    """[n, channels, *spatial] sums of box `out`: every input element is scattered to the window that it owns.
+
+    What falls into the box is kept.
     """
     data, weight = present(operands, 0), present(operands, 1)
     of_group, per_group = call.shape(1)[1], call.shape(1)[0] // call.attribute("group", 1)
@@ -240,7 +238,7 @@ def gemm_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def matmul_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[..., m, n] of box `out`."""
+    """[..., m, n] of box `out`: A B."""
     left, right = present(operands, 0), present(operands, 1)
     inputs = _common(left.box[-1], right.box[-2 if len(right.box) > 1 else 0])
     a, b = (
@@ -250,7 +248,10 @@ def matmul_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def _blas_ready(values: np.ndarray) -> np.ndarray:
-    """NumPy multiplies by BLAS only where one of the last two axes has stride one."""
+    """The values, in C order where BLAS does not take them as they are.
+
+    NumPy multiplies by BLAS only where one of the last two axes has stride one.
+    """
     return values if values.itemsize in values.strides[-2:] else np.ascontiguousarray(values)
 
 

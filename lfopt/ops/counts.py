@@ -1,5 +1,4 @@
-"""How many operations an operator takes: multiply-accumulates of contractions, floating-point operations of
-the others.
+"""Operations of an operator: multiply-accumulates of contractions, floating-point operations of others.
 
 Floating-point operations are counted as DNNFusion (PLDI'21, arXiv 2108.13342, table of rewriting rules)
 counts them: an elementwise operator is one per element of its result, a reduction one per element that it
@@ -15,7 +14,7 @@ from math import prod
 from lfopt.ops.call import Call
 
 Count = Callable[[Call], int]
-TANH_GELU = 8
+TANH_GELU = 8  # operations per element of a Gelu by the hyperbolic tangent
 
 
 def none(call: Call) -> int:

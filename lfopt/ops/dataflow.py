@@ -1,5 +1,4 @@
-"""A graph as fusion sees it: operators by index, views looked through, row dependences attached, sets of
-operators as bit masks.
+"""A graph as fusion sees it: operators by index, views looked through, row dependences, sets as bit masks.
 
 A *map* is a tensor that a plan can move: a graph input or something that a non-view operator makes. What a
 view makes is the same bytes under another name, so reading it is reading the map behind it. A set of
@@ -35,10 +34,9 @@ class Weight:
 
     name: str
     elements: int  # that one load moves: the whole tensor, or for a Gather the rows gathered
-    # stored as one: every operator that reads it adds it; of wider or narrower elements than weights
+    # whether it has the elements of a bias (`bias_bytes`): every operator that reads it adds it
     bias: bool
-    # rows go straight into the result's ring: nothing is shared with other readers, and no buffer of its own
-    # is needed
+    # whether rows go straight into the result's ring: not shared with other readers, no place of its own
     gathered: bool = False
     pieces: int = 1  # in which they lie in DRAM: of what is gathered, see `gathered_pieces`
 
@@ -99,8 +97,9 @@ class Dataflow:
 
     @cached_property
     def least_rows(self) -> tuple[int, ...]:
-        """Per operator: rows that it computes in whatever group:
-        all of a result of the network, else what the least demanding reader needs.
+        """Per operator: rows that it computes in any group.
+
+        All of a result of the network; else what the least demanding reader needs.
         """
         least = list(self.heights)
         for i in reversed(range(len(self))):
@@ -306,8 +305,7 @@ class _Builder:
 
 
 def keeps_rows(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Whether a view leaves each row where it was: same row count, same product of the dims before the row
-    axis.
+    """Whether a view leaves rows where they were: as many rows, same product of the dims before their axis.
 
     >>> keeps_rows((1, 128, 768), (1, 128, 12, 64)), keeps_rows((1, 128, 768), (1, 1, 128, 768))
     (False, True)
@@ -343,19 +341,17 @@ def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
 
 
 def _stored(weights: Iterable[Iterable[Weight]]) -> tuple[tuple[Weight, ...], ...]:
-    """The weights of every operator; a constant that is also read as a weight is stored as one,
-    wherever it is a bias.
-    """
+    """The weights of every operator; a constant that any of them reads as data is no bias anywhere."""
     per_operator = [tuple(own) for own in weights]
     data = {w.name for own in per_operator for w in own if not w.bias}
     return tuple(tuple(replace(w, bias=w.bias and w.name not in data) for w in own) for own in per_operator)
 
 
 def gathered_pieces(call: Call, box: Box) -> int:
-    """Pieces in which a box of the result of a Gather from a constant lies in DRAM: runs along the last axis,
-    where that is not gathered along.
+    """Pieces in which a box of a Gather from a constant lies in DRAM.
 
-    However the box is parted along other axes, the pieces stay the same.
+    They are runs along the last axis, unless that is gathered along. However the box is parted along other
+    axes, the pieces stay the same.
     """
     rank = len(call.shape(0))
     return box_elements(

@@ -42,9 +42,7 @@ def same_or_everything(call: Call, index: int, *, kept: bool) -> RowReads:
 
 
 def broadcast(call: Call, index: int) -> RowReads:
-    """Elementwise, with NumPy broadcasting: the same row, or the one row that is held until its last
-    reader.
-    """
+    """Elementwise, with NumPy broadcasting: the same row, or the one row, held until its last reader."""
     shape = call.shape(index)
     if (
         _from_right(shape) is not None
@@ -61,8 +59,9 @@ def first_input_broadcast(call: Call, index: int) -> RowReads:
 
 
 def convolution(call: Call, index: int) -> RowReads:
-    """Conv and pooling slide a window along the first spatial axis of rank 4 and 5;
-    on [n, c, l] the row axis is the channel axis: all rows.
+    """Conv and pooling: a window along the first spatial axis of maps of rank 4 and 5.
+
+    On [n, c, l] the row axis is the channel axis: all rows.
     """
     if index != 0 or len(call.shape(0)) not in (4, 5):
         return everything(call, index)
@@ -104,9 +103,7 @@ def along_axis(default: int, *, to_the_end: bool = False) -> RowRule:
 
 
 def matmul(call: Call, index: int) -> RowReads:
-    """[..., m, k] x [..., k, n]: a row of the first operand gives a row of the result;
-    the second is needed whole.
-    """
+    """[..., m, k] x [..., k, n]: the same row of the first operand; all rows of the second."""
     rows_are_m = _from_right(call.result) == 2 and len(call.shape(1)) >= 2
     return broadcast(call, 0) if index == 0 and rows_are_m else everything(call, index)
 
@@ -121,9 +118,7 @@ def concat(call: Call, index: int) -> RowReads:
 
 
 def split(call: Call, index: int) -> RowReads:
-    """Along rows, row r of every output is made at once, so the row at each output's offset is read;
-    else the same row.
-    """
+    """The same row; along rows, row r of every output is made at once, from the rows at their offsets."""
     axis = call.attribute("axis", 0) % len(call.shape(0))
     if index != 0 or row_axis(call.shape(0)) != axis:
         return same_or_everything(call, index, kept=index == 0)
@@ -192,8 +187,9 @@ def space_to_depth(call: Call, index: int) -> RowReads:
 
 
 def resize(call: Call, index: int) -> RowReads:
-    """Interpolation windows along rows (see `lfopt.ops.interpolation`);
-    all rows where the values that decide are not at hand.
+    """Interpolation windows along rows; all rows where the values that decide are not at hand.
+
+    See `lfopt.ops.interpolation`.
     """
     axis = row_axis(call.shape(0))
     if index != 0 or axis is None or not _along_row_axis(call, 0) or not known(call):

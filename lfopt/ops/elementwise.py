@@ -1,5 +1,4 @@
-"""Operators that compute every element from the elements at the same place: NumPy functions with ONNX's
-attributes.
+"""Elementwise operators as NumPy functions with ONNX's attributes.
 
 Source: the ONNX operators of the same names.
 """
@@ -201,9 +200,7 @@ SPECIAL: dict[str, Callable[[Call, list[Values | None]], Values]] = {"Clip": _cl
 
 
 def _cast(call: Call, operands: Operands, out: Box) -> Values:
-    """Between NumPy's own types; anything else (8-bit floats, 4-bit integers, strings) as ONNX's reference
-    has it.
-    """
+    """Between NumPy's own types; 8-bit floats, 4-bit integers, strings and the like by ONNX's reference."""
     x = take(present(operands, 0), needs(call, 0, out))
     dtype = call.result_tensors[0].dtype
     if x.dtype.kind in "biuf" and dtype != "string" and np.dtype(dtype).kind in "biuf":

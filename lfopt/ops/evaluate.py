@@ -12,7 +12,7 @@ from lfopt.ir import Operator
 
 
 def evaluate(operator: Operator, inputs: Sequence[np.ndarray | None], opset: int) -> tuple[np.ndarray, ...]:
-    """Results of the operator on these inputs (None: absent).
+    """Whole results, of ONNX's shapes and types, on whole inputs (None: absent).
 
     Raises whatever the reference implementation raises: the caller knows what the operator was part of.
     """
@@ -38,7 +38,10 @@ def evaluate(operator: Operator, inputs: Sequence[np.ndarray | None], opset: int
 
 
 def _gather_elements(operator: Operator, data: np.ndarray | None, indices: np.ndarray | None) -> np.ndarray:
-    """onnx 1.23's own reference fails where data and indices differ in more than one axis."""
+    """[*indices.shape]: GatherElements.
+
+    onnx 1.23's own reference fails where data and indices differ in more than one axis.
+    """
     assert data is not None and indices is not None
     axis = operator.attributes.get("axis", 0)
     assert isinstance(axis, int)

@@ -9,8 +9,9 @@ from lfopt.ops.dataflow import Dataflow
 
 
 def excerpt(flow: Dataflow, mask: int) -> Graph:
-    """The operators of a group, and the views between them: its inputs are the maps read from outside, its
-    outputs those that are needed outside.
+    """The operators of a group, and the views between them, as a graph.
+
+    Its inputs are the maps read from outside, its outputs those that are needed outside.
     """
     graph, behind = flow.graph, flow.behind
     own, moving = set(flow.names(mask)), flow.position  # of all operators but views

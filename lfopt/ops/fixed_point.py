@@ -1,5 +1,4 @@
-"""Fixed-point arithmetic of quantised networks, defined once: the executor, the C code and the accelerator
-give the same bits.
+"""Fixed-point arithmetic of quantised networks: executor, C code and accelerator give the same bits.
 
 A *fixed-point multiplier* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v
 by it takes one multiplication, one addition and one arithmetic shift to the right:
@@ -36,14 +35,14 @@ BYTES = ("int8", "uint8")  # stored types of maps
 
 
 class Multipliers(NamedTuple):
-    """Fixed-point multipliers, one for all or one per channel."""
+    """Fixed-point multipliers: () one for all, or (channels,) one per channel."""
 
     multiplier: np.ndarray  # int64, 0 .. 2**31 - 1
     shift: np.ndarray  # int64, 1 .. 62; the same shape
 
 
 def multipliers(real: Sequence[float] | np.ndarray) -> Multipliers:
-    """The nearest fixed-point multipliers of positive real ones.
+    """The nearest fixed-point multipliers of real ones that are not negative, of the same shape.
 
     Raises UnsupportedModel for a multiplier that is not finite, or is 2**29 or more. What is below 2**-32
     loses bits, and below 2**-63 it is 0: such a multiplier takes every int32 sum to 0 or nearly so.
@@ -69,7 +68,7 @@ def multipliers(real: Sequence[float] | np.ndarray) -> Multipliers:
 
 
 def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
-    """Integers times fixed-point multipliers, rounded once (see the module): int64.
+    """int64, broadcast of sums and multipliers: the products, rounded once (see the module).
 
     The sums lie in the range of int32.
 
@@ -80,13 +79,15 @@ def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
 
 
 def saturated(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Integers clamped to the range of an 8-bit type, in that type."""
+    """The integers, of the same shape, clamped to the range of an 8-bit type, in that type."""
     least, most = limits(dtype)
     return np.clip(values, least, most).astype(dtype)
 
 
 def requantized(sums: np.ndarray, by: Multipliers, zero_point: int, dtype: str) -> np.ndarray:
-    """Stored integers from int32 sums: scaled, rounded once, moved by the zero point, saturated.
+    """Stored integers, shaped as the sums: scaled, rounded once, moved by the zero point, saturated.
+
+    The sums lie in the range of int32.
 
     >>> requantized(np.array([-1000, 5, 7, 1000]), multipliers(0.25), 3, "int8").tolist()
     [-128, 4, 5, 127]
@@ -115,8 +116,9 @@ def reach(dtype: str, zero_point: int) -> int:
 
 
 class SumMultipliers(NamedTuple):
-    """Multipliers of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] -
-    zero[i]) + 2**(shift - 1)) >> shift.
+    """Multipliers of the operands of a sum, over one common shift.
+
+    y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift.
     """
 
     multipliers: tuple[int, ...]  # signed, one per operand
@@ -124,10 +126,12 @@ class SumMultipliers(NamedTuple):
 
 
 def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
-    """Fixed-point multipliers of a sum of a few operands whose magnitudes are at most `reaches`: the finest
-    for which the sum fits an int32.
+    """Fixed-point multipliers of a sum: the finest for which it fits an int32.
 
-    With two 8-bit operands the larger factor has 21 or 22 bits.
+    `reaches`: the largest magnitude of each operand. With two 8-bit operands the larger factor has 21 or 22
+    bits.
+
+    Raises UnsupportedModel where even the coarsest leave int32, or a factor is not finite.
 
     >>> terms([1.0, -0.5], [255, 255])
     SumMultipliers(multipliers=(4194304, -2097152), shift=22)
@@ -137,14 +141,15 @@ def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
         if sum(abs(m) * r for m, r in zip(multipliers, reaches, strict=True)) + 2 ** (shift - 1) <= SUM_MAX:
             return SumMultipliers(multipliers, shift)
     raise UnsupportedModel(
-        f"ratios of scales {', '.join(f'{f:g}' for f in real)}: sums of {len(real)} operands so scaled leave "
-        "int32"
+        f"ratios of scales {', '.join(f'{f:g}' for f in real)}: "
+        f"sums of {len(real)} operands so scaled leave int32"
     )
 
 
 def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
-    """Stored integers nearest to real numbers: saturate(round(real / scale) + zero_point), halves to even, in
-    the precision of `real`.
+    """Stored integers nearest to real numbers, of the same shape: saturate(round(real / scale) + zero_point).
+
+    Halves to even, in the precision of `real`.
 
     What is not a number becomes the zero point. Source: ONNX operator QuantizeLinear.
 
@@ -159,7 +164,7 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
 
 
 def dequantized(stored: np.ndarray, by: Quantization, dtype: str = "float32") -> np.ndarray:
-    """Real numbers that stored integers stand for: (stored - zero_point) * scale.
+    """Real numbers that stored integers stand for, of the same shape: (stored - zero_point) * scale.
 
     Source: ONNX operator DequantizeLinear.
 

@@ -1,5 +1,4 @@
-"""Elementwise operators in flight: computed on each element as it is made, so that of a chain only the last
-result needs a place.
+"""Elementwise operators in flight: computed element by element, so that only the last result needs a place.
 
 A *flight* is an operator with the elementwise operators behind it whose results, but for one, nothing else
 reads: a convolution with its activation, a product with its gate, the addition that ends a residual block.
@@ -27,8 +26,9 @@ Fits = Callable[[Call], bool]  # of an operator with others in flight
 def in_flight(
     flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None, *, running: bool = True
 ) -> Dataflow:
-    """The dataflow with its flights as operators: in the place of their last operator, they read what their
-    operators read, in order.
+    """The dataflow with its flights as operators, each in the place of its last operator.
+
+    A flight reads what its operators read, in order.
 
     `owner`: groups of operators by name; a flight lies in one of them. `fits`: whether the chip can run
     operators in one flight. `running`: whether reductions take the rows of their operand one at a time.
@@ -100,8 +100,9 @@ def _operands(flow: Dataflow, members: tuple[int, ...], number: dict[int, int]) 
 
 
 def _runs(flow: Dataflow, op: int) -> bool:
-    """Whether the operator folds the rows of a map, which may come one at a time, into what is read:
-    a window may lie in its padding alone.
+    """Whether it folds rows of a map, which may come one at a time, into a row that something reads.
+
+    A window that lies in padding alone reads nothing.
     """
     call, reads = flow.calls[op], flow.operands[op]
     if folding(call) != "rows" or call.rows_in(0) < 2 or call.rows_out > 1 or [o.input for o in reads] != [0]:
@@ -154,8 +155,9 @@ class _Flights:
             self.home.update(dict.fromkeys(members, head))
 
     def _following(self, head: int) -> set[int] | None:
-        """First operators of flights that may join as one, so that one result of all of them is read
-        elsewhere; None if there are no such.
+        """First operators of flights that may join this one so that one result of all is read elsewhere.
+
+        None: there are no such.
         """
         flow, members = self.flow, self.of[head]
         (last,) = flow.results[members[-1]]

@@ -1,6 +1,4 @@
-"""Arithmetic in the tensors' own types (floats, plain integers, booleans):
-the NumPy function of every operator.
-"""
+"""Arithmetic in the tensors' own types (floats, plain integers, booleans): a NumPy function per operator."""
 
 from __future__ import annotations
 
@@ -63,11 +61,11 @@ KERNELS: dict[str, Kernel] = {
 
 
 def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:
-    """Partial sums of box `out`; float32 for types narrower than that, else in the operands' own type."""
+    """Partial sums of box `out`, shaped as it: float32 for narrower types, else in the operands' own."""
     return SUMS.get(call.operator.kind, reducing.partial_reduction)(call, operands, out)
 
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
-    """Results from finished sums, in the result's type."""
+    """Results from finished sums, shaped as box `out`, in the result's type."""
     finished = RESULTS.get(call.operator.kind, reducing.finished_reduction)(call, sums, operands, out)
     return finished.astype(call.result_tensors[0].dtype, copy=False)

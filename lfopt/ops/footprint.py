@@ -30,7 +30,8 @@ def footprint(call: Call, index: int, out: Box, *, inputs: Span | None = None) -
 
 
 def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | None = None) -> Box:
-    """Hull of what boxes of all outputs need of input `index`;
+    """Hull of what boxes of all outputs need of input `index`.
+
     `outs` has one box for each output that is requested, or for the first few.
     """
     if call.then and index >= len(call.operator.inputs):

@@ -1,5 +1,4 @@
-"""Arithmetic of operators on quantised maps, in integers: what execution, the C code and the accelerator all
-compute, bit for bit.
+"""Arithmetic on quantised maps, in integers: execution, C code and accelerator compute the same bits.
 
 An operator belongs here if its first result has a quantization. How it is computed, its row says, and
 `arithmetic` whether its operands allow it:
@@ -81,7 +80,7 @@ Method = Callable[[Call, Operands, tuple[Box, ...], int], tuple[np.ndarray, ...]
 
 
 def compute(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
-    """Stored integers of a box of each output; see `lfopt.ops.compute.compute`.
+    """Stored integers of one box per output, each shaped as its box; see `lfopt.ops.compute.compute`.
 
     Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what multipliers
     hold.
@@ -102,8 +101,9 @@ def adds_up(call: Call) -> bool:
 
 
 def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:
-    """int32 partial sums of (x - zero) * (w - zero) over the input channels at hand, without bias; float64
-    where `arithmetic` is FLOAT.
+    """int32 partial sums of box `out`, shaped as it: (x - zero) * (w - zero) over the input channels at hand.
+
+    Without bias; float64 where `arithmetic` is FLOAT.
 
     Sums over disjoint spans of the input channels add up to the same integers in any order. Of a reduction:
     int32 partial sums of (x - zero), or extremes of x, over the rows at hand.
@@ -123,7 +123,10 @@ def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarr
 
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
-    """Stored integers from finished sums: bias, scaling, rounding, zero point, saturation."""
+    """Stored integers of box `out`, shaped as it, from finished sums.
+
+    That is: bias, scaling, rounding, zero point, saturation.
+    """
     result, how = call.result_tensors[0], arithmetic(call)
     if how is FLOAT:
         return quantized(

@@ -1,5 +1,4 @@
-"""Interpolation along one axis of a Resize: which input elements each output element is made of, and with
-which weights.
+"""Interpolation along one axis of a Resize: input elements and weights of each output element.
 
 Positions are exact: every coordinate transformation is affine in the output index, with rational
 coefficients, so a position is an integer over a denominator that the whole axis shares. What is rounded,

@@ -1,5 +1,4 @@
-"""Operators that move elements without arithmetic, on boxes; and the change between integers and what they
-stand for.
+"""Operators that move elements of boxes without arithmetic; and DequantizeLinear.
 
 Source: the ONNX operators of the same names.
 """
@@ -18,31 +17,31 @@ from lfopt.ops.part import Operands, is_empty, take
 
 
 def same_place(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Split: a part of the operand as it is."""
+    """Split: a part of the operand as it is, shaped as box `out`."""
     return take(present(operands, 0), needs(call, 0, out, result))
 
 
 def view(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Reshape and the like: the same elements in the same order."""
+    """Reshape and the like: the same elements in the same order, shaped as box `out`."""
     return present(operands, 0).values.reshape(call.result)[slices(out)]
 
 
 def concat(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """One operand after the other along an axis."""
+    """Operands one after the other along an axis, shaped as box `out`."""
     boxes = [needs(call, i, out) for i in range(len(operands))]
     parts = [take(present(operands, i), box) for i, box in enumerate(boxes) if not is_empty(box)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=call.attribute("axis", 0))
 
 
 def slice_(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Every step-th element from a start, forwards or backwards."""
+    """Every step-th element from a start, forwards or backwards, shaped as box `out`."""
     values, steps = take(present(operands, 0), needs(call, 0, out)), slice_steps(call)
     assert steps is not None
     return values[tuple(slice(None, None, step) for _, step in steps)]
 
 
 def pad(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """A constant, or elements of the map itself, around the map; negative amounts cut it."""
+    """The map in a frame of a constant or of its own elements, shaped as box `out`; negative amounts cut."""
     data, box, amounts, shape = present(operands, 0), needs(call, 0, out), pad_amounts(call), call.shape(0)
     assert amounts is not None
     values, mode = take(data, box), call.attribute("mode", "constant")
@@ -62,12 +61,12 @@ def pad(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
 
 
 def expand(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Repeated along axes of extent one."""
+    """The operand repeated along axes of extent one, shaped as box `out`."""
     return np.broadcast_to(take(present(operands, 0), needs(call, 0, out)), box_shape(out))
 
 
 def tile(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """The whole operand again and again along every axis."""
+    """The whole operand repeated along every axis, shaped as box `out`."""
     box = needs(call, 0, out)
     values = take(present(operands, 0), box)
     for axis, (span, (start, _), size) in enumerate(zip(out, box, call.shape(0), strict=True)):
@@ -77,7 +76,7 @@ def tile(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
 
 
 def gather(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Entries of the data along an axis, by index; negative ones count from the end."""
+    """Entries of the data along an axis by index, from the end where negative; shaped as box `out`."""
     shape = call.shape(0)
     axis = call.attribute("axis", 0) % len(shape)
     data, indices = (take(present(operands, i), needs(call, i, out)) for i in (0, 1))
@@ -86,12 +85,12 @@ def gather(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
 
 
 def transpose(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Axes permuted."""
+    """The operand with its axes permuted, shaped as box `out`."""
     return take(present(operands, 0), needs(call, 0, out)).transpose(permutation(call))
 
 
 def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Blocks of channels laid out as blocks of pixels: depth first (DCR) or column first (CRD)."""
+    """Blocks of channels as blocks of pixels, depth first (DCR) or column first (CRD), shaped as `out`."""
     box, block = needs(call, 0, out), call.attribute("blocksize", 1)
     values = take(present(operands, 0), box)
     n, c, h, w = values.shape
@@ -108,7 +107,7 @@ def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.
 
 
 def space_to_depth(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Blocks of pixels stacked as channels: depth first (DCR) or column first (CRD)."""
+    """Blocks of pixels stacked as channels, depth first (DCR) or column first (CRD), shaped as `out`."""
     values, block = take(present(operands, 0), needs(call, 0, out)), call.attribute("blocksize", 1)
     n, c, h, w = values.shape
     order = (0, 3, 5, 1, 2, 4) if call.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -117,14 +116,14 @@ def space_to_depth(call: Call, operands: Operands, out: Box, result: int) -> np.
 
 
 def trilu(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """The upper or lower triangle; zero elsewhere."""
+    """The upper or lower triangle, zero elsewhere, shaped as box `out`."""
     values, k = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
     above = np.arange(*out[-1]) - np.arange(*out[-2])[:, None] - (k[0] if k else 0)
     return np.where(above >= 0 if call.attribute("upper", 1) else above <= 0, values, 0)
 
 
 def einsum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Products summed over the labels that the result lacks."""
+    """Products summed over the labels that the result lacks, shaped as box `out`."""
     values = [take(present(operands, i), needs(call, i, out)) for i in range(len(operands))]
     terms, labels = einsum_terms(call)
     sums = np.einsum(",".join(terms) + "->" + labels, *values, optimize=len(values) > 1)
@@ -132,7 +131,7 @@ def einsum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
 
 
 def bit_cast(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """The same bits as another type of the same width."""
+    """The same bits as another type of the same width, shaped as box `out`."""
     return take(present(operands, 0), needs(call, 0, out)).view(
         onnx.helper.tensor_dtype_to_np_dtype(call.attribute("to", 0))
     )
@@ -156,7 +155,7 @@ def same_width(call: Call) -> None:
 
 
 def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """round(x / scale) + zero point, saturated; halves to even.
+    """round(x / scale) + zero point, saturated, shaped as box `out`; halves to even.
 
     Raises UnsupportedModel for 4-bit and floating results.
 
@@ -168,8 +167,8 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
     target = np.dtype(call.result_tensors[0].dtype)
     if target.kind not in "iu":
         raise UnsupportedModel(
-            f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; lfopt computes integers of 8 "
-            "bits and more"
+            f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; "
+            "lfopt computes integers of 8 bits and more"
         )
     limits = np.iinfo(target)
     zero = _along_axis(call, operands, 2, out)
@@ -178,7 +177,7 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
 
 
 def dequantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """(q - zero point) * scale. Source: ONNX operator DequantizeLinear."""
+    """(q - zero point) * scale, shaped as box `out`. Source: ONNX operator DequantizeLinear."""
     values = take(present(operands, 0), out)
     scale, zero = _along_axis(call, operands, 1, out), _along_axis(call, operands, 2, out)
     assert scale is not None
@@ -191,9 +190,7 @@ def dequantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
 
 
 def _along_axis(call: Call, operands: Operands, index: int, out: Box) -> np.ndarray | None:
-    """Scale or zero point as it meets the box: one for the tensor, one per index of an axis,
-    or one per block along it.
-    """
+    """Scale or zero point, shaped to broadcast to the box: one, or one per index or block of an axis."""
     if not has(operands, index):
         return None
     values, shape = present(operands, index).values, call.shape(0)

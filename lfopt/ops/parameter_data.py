@@ -1,5 +1,4 @@
-"""What a quantised operator needs beside its operands: multipliers of its channels, and tables, as the bytes
-that an accelerator loads.
+"""Parameters of a quantised operator, multipliers and tables, as the bytes that an accelerator loads.
 
     SUMS      one row for every `channels` output channels (columns of a Gemm or MatMul), a multiplier of 5
               bytes for each of them
@@ -28,8 +27,8 @@ from lfopt.ops.scaling import recoding, requantization, table
 from lfopt.ops.table import row_of
 from lfopt.ops.traits import Arithmetic
 
-FACTOR_BYTES = 5
-TABLE_BYTES = 256
+FACTOR_BYTES = 5  # of one multiplier
+TABLE_BYTES = 256  # of one table
 SHIFT_BIT = 32  # of a multiplier: where its shift begins
 
 
@@ -42,7 +41,7 @@ def parameter_bytes(call: Call, channels: int = 16) -> int:
 
 
 def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
-    """The parameters themselves, uint8: rows of multipliers, or tables.
+    """(5 * channels,) uint8 rows of multipliers, or (256,) uint8 tables: the parameters of an operator.
 
     Raises what `lfopt.ops.scaling.requantization` raises.
     """
@@ -57,8 +56,7 @@ def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
 
 
 def clamps(entries: np.ndarray, dtype: str) -> bool:
-    """Whether a table of 256 stored integers does no more than clamp what it is asked for, an integer of this
-    type.
+    """Whether a table, (256,) stored integers, only clamps the integer of this type that it is asked for.
 
     >>> clamps(np.arange(256, dtype=np.uint8).view(np.int8).clip(0, 100), "int8")
     True

@@ -1,5 +1,4 @@
-"""What the attributes and parameter inputs of an operator say, with defaults filled in: axes from 0, starts
-within the map, extents of all parts.
+"""Attributes and parameter inputs of an operator with defaults filled in: axes from 0, starts in the map.
 
 Where a parameter's values are not at hand (they are computed, or absent from the model) the answer is None.
 """
@@ -46,9 +45,7 @@ def lrn_reach(call: Call) -> tuple[int, int]:
 
 
 def split_sizes(call: Call) -> tuple[int, ...] | None:
-    """Extents of all outputs along the axis, also of those that are omitted;
-    None if their values are not at hand.
-    """
+    """Extents of all outputs of a Split along its axis, omitted ones too; None if they are not known."""
     axis, count = call.attribute("axis", 0) % len(call.shape(0)), len(call.operator.outputs)
     if len(call.results) == count:
         return tuple(shape[axis] for shape in call.results)
@@ -78,8 +75,9 @@ def slice_steps(call: Call) -> list[tuple[int, int]] | None:
 
 
 def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
-    """(before, after) along every axis, negative where elements are cut off;
-    None if the values are not at hand. Source: ONNX operator Pad.
+    """(before, after) along every axis, elements, negative where cut off; None if the values are absent.
+
+    Source: ONNX operator Pad.
     """
     rank, pads = len(call.shape(0)), call.ints(1)
     axes = call.ints(3) if call.has(3) else tuple(range(rank))
@@ -92,8 +90,9 @@ def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
 
 
 def pad_sources(span: Span, size: int, before: int, after: int, mode: str) -> list[int]:
-    """Input index that each padded index of a span repeats: edge, reflect or wrap, about what negative
-    amounts leave of the map.
+    """Input index that each padded index of a span repeats, in mode edge, reflect or wrap.
+
+    Negative amounts cut the map first.
 
     >>> pad_sources((0, 7), 4, 2, 1, "reflect")
     [2, 1, 0, 1, 2, 3, 2]

@@ -48,7 +48,7 @@ def hull(boxes: list[Box]) -> Box:
 
 
 def take(part: Part, box: Box) -> np.ndarray:
-    """Values of a box that the part covers, as a view. Raises IndexError if the part does not cover it."""
+    """A view of the part's values, shaped as the box. Raises IndexError if the part does not cover it."""
     if box == part.box:
         return part.values
     if is_empty(box):

@@ -1,5 +1,6 @@
-"""What contractions move between DRAM and a buffer of S bytes in any schedule that computes nothing twice: in
-whatever order, groups and modes.
+"""Least DRAM traffic of contractions with a buffer of S bytes, in any schedule that recomputes nothing.
+
+The bound holds in whatever order, groups and modes.
 
 The argument is that of Hong and Kung (phases) with the inequality of Loomis and Whitney, of all contractions
 of a network at once, whatever is fused around them. A contraction by weights adds products of row p (a
@@ -71,7 +72,7 @@ class ContractionProducts(NamedTuple):
 
     @property
     def macs(self) -> int:
-        """Of all groups."""
+        """Multiply-accumulates of all groups."""
         return self.groups * self.rows * self.inner * self.columns
 
 
@@ -84,8 +85,9 @@ class MapContraction(NamedTuple):
 
 
 def beyond_compulsory(uses: Iterable[MapContraction], hardware: Hardware, on_chip: int) -> int:
-    """Bytes that any schedule with these contractions moves beyond the compulsory ones,
-    if it computes nothing twice. `on_chip`: S.
+    """DRAM bytes beyond the compulsory ones that any schedule with these contractions moves.
+
+    It computes nothing twice; `on_chip`: S, in bytes.
     """
     contractions = _by_map(uses)
     return (
@@ -96,9 +98,7 @@ def beyond_compulsory(uses: Iterable[MapContraction], hardware: Hardware, on_chi
 
 
 def keeps_elements(row: OpSpec) -> bool | None:
-    """Of what makes a map: whether its elements are those of its operand, each once; None:
-    they may be the same ones several times.
-    """
+    """Whether a result has the elements of its operand, each once; None: some may come several times."""
     if row.permutes:
         return True
     return (
@@ -146,8 +146,9 @@ def _products_within(products: ContractionProducts, hardware: Hardware, touched:
 
 
 def _touched(products: ContractionProducts, hardware: Hardware, macs: float, most: float) -> float:
-    """A lower bound of r(F), `most` at the most: of every interval of pairs (p, l), its low end for the
-    operand, its high end for the rest.
+    """A lower bound of r(F) in bytes, at most `most`; `macs`: F.
+
+    Of every interval of pairs (p, l), its low end counts for the operand, its high end for the rest.
     """
     per_pair, per_sum = hardware.element_bytes / products.reads, hardware.accumulator_bytes / products.adds
     weight = hardware.constant_bits(bias=False) / 8
@@ -162,9 +163,7 @@ def _touched(products: ContractionProducts, hardware: Hardware, macs: float, mos
 
 
 def _by_map(uses: Iterable[MapContraction]) -> list[ContractionProducts]:
-    """Per map that contractions read: those of alike shapes as one, or one of the others;
-    whichever has the most products.
-    """
+    """Per map, of those that read it: those of alike shapes as one, or another; what has most products."""
     by_map, loaded = dict[str, dict[object, list[ContractionProducts]]](), dict[str, int]()
     for number, (root, size, products) in enumerate(uses):
         alike = (0, products.rows, products.inner) if products[3:6] == (1, 1, 1) else (1, number)
@@ -183,7 +182,7 @@ def _merged(same: list[ContractionProducts]) -> ContractionProducts:
 
 
 def products_of(call: Call, elements: int, compulsory: int) -> ContractionProducts | None:
-    """Of a contraction by weights; None for others, and where no window lies in the map with all of its taps.
+    """The products of a contraction by weights; None for others, and where no window is wholly in the map.
 
     `elements`: of the map that it reads, behind views; `compulsory`: bytes of its constants, and of its
     result if that is one of the network.
@@ -225,9 +224,7 @@ def _inner(call: Call) -> int:
 
 
 def _inside(axis: Window) -> int:
-    """Positions of a window all of whose taps lie in the map;
-    of a transposed one, elements all of whose products do.
-    """
+    """Positions of a window with all taps in the map; transposed: elements with all products in it."""
     wide, within, places = (axis.kernel - 1) * axis.dilation, axis.size, axis.size_out
     if axis.transposed:
         within, places = places, within

@@ -23,8 +23,9 @@ Fold = Callable[..., np.ndarray]
 
 
 def max_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """[n, c, *spatial]: the largest element of each window,
-    or (result 1) its index in the whole input, flattened.
+    """[n, c, *spatial]: the largest element of each window, or its index in the whole input (result 1).
+
+    Indices are of the flattened input.
     """
     if result == 1:
         return _max_indices(call, operands, out)

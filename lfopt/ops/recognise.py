@@ -1,6 +1,4 @@
-"""Find attention in a network: softmax(Q K' s + mask) V among its operators,
-in whatever form exporters write it.
-"""
+"""Find attention in a network: softmax(Q K' s + mask) V, in whatever form exporters write it."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from lfopt.ops.table import row_of
 
 # what may stand between a product of attention and its operands
 LAID_OUT = frozenset({"Concat", "Expand", "Slice", "Split", "Transpose"})
-MOST_PARTS = 64
+MOST_PARTS = 64  # operators of one attention
 FLOATS = ("bool", "float16", "bfloat16", "float32", "float64")  # types of what its parts make
 ORDER = ("queries", "keys", "values", "scores", "result")  # of operands; maps come before constants
 
@@ -38,8 +36,9 @@ class RecognisedAttention(NamedTuple):
 
 
 def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[RecognisedAttention, ...]:
-    """The attentions of a network, none of which share operators; `owner`: groups of operators by name, each
-    lies in one of them.
+    """The attentions of a network, none of which share operators.
+
+    `owner`: groups of operators by name; each attention lies in one of them.
 
     Left alone is what has its scores read elsewhere, what is quantised, and a softmax that is no operand of a
     product.
@@ -60,8 +59,9 @@ def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[
 
 
 class Attentions:
-    """The attentions of a network, as steps name them:
-    by the names of all their parts, before those of what follows in flight.
+    """The attentions of a network, by the name that steps have for them.
+
+    A step names all parts, then what follows in flight.
     """
 
     def __init__(self, flow: Dataflow) -> None:
@@ -70,9 +70,7 @@ class Attentions:
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """Constants that say which keys they see, and that nothing else reads: no attention has to load
-        them.
-        """
+        """Masks that nothing but attentions reads: which keys they hide is known, so none is loaded."""
         named = {
             form.mask for one in self.recognised if (form := one.call.attention) is not None and form.mask
         }
@@ -94,17 +92,17 @@ class Attentions:
 
 @lru_cache(maxsize=16)
 def attentions_of(flow: Dataflow) -> Attentions:
-    """The same, found once: every group of a plan is asked for them."""
+    """The attentions of a dataflow, found once: every group of a plan is asked for them."""
     return Attentions(flow)
 
 
 def attentions_in(graph: Graph) -> Attentions:
-    """Those of a network."""
+    """The attentions of a network."""
     return attentions_of(Dataflow.of(graph))
 
 
 def _together(flow: Dataflow, members: set[int], owner: Mapping[str, int] | None) -> bool:
-    """Whether they are of one group."""
+    """Whether the operators are of one group."""
     return owner is None or len({owner[flow.operators[i].name] for i in members}) == 1
 
 
@@ -189,8 +187,9 @@ def _only_reader(flow: Dataflow, m: int) -> int | None:
 
 
 def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
-    """What makes rows without keys 0: Where, and before it IsNaN,
-    or what looks for rows of -inf in a mask, as ONNX defines Attention.
+    """Operators that make rows without keys 0: Where, and before it IsNaN or a test of a mask; () if none.
+
+    The test looks for rows of -inf, as ONNX defines Attention.
     """
     *tests, chosen = [*bits(flow.readers[weights])] or [-1]
     if chosen < 0 or flow.is_output[weights] or flow.specs[chosen].kind != "Where":
@@ -226,9 +225,7 @@ def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
 
 
 def _hides_rows(flow: Dataflow, guard: tuple[int, ...], before: list[int]) -> bool:
-    """Whether the mask in which a guard looks for rows of -inf is added to the scores,
-    and nothing but other sums follows.
-    """
+    """Whether a guard's mask, with its rows of -inf, is added to the scores, and only sums follow."""
     if len(guard) < 3:
         return True
     mask = flow.calls[guard[0]].operator.inputs[0]
@@ -356,10 +353,10 @@ def _views(flow: Dataflow) -> dict[str, str]:
 
 
 def _window(flow: Dataflow, core: _Core) -> tuple[tuple[np.ndarray, np.ndarray] | None, str]:
-    """Which keys each query sees, and the constant that says so: a mask that hides all but one run of keys of
-    every row, and changes no other score.
+    """Which keys each query sees, (first, stop), and the constant that says so.
 
-    None for all keys, "" where there is no such mask.
+    The constant is a mask that hides all but one run of keys of every row, and changes no other score. None
+    for all keys, "" where there is no such mask.
     """
     for op in core.before:
         call = flow.calls[op]
@@ -385,9 +382,7 @@ def _window(flow: Dataflow, core: _Core) -> tuple[tuple[np.ndarray, np.ndarray] 
 
 
 def _hides(call: Call, index: int) -> np.ndarray | None:
-    """Where a constant operand of an operator on scores hides keys, if it does nothing else;
-    None where that is not known.
-    """
+    """Where a constant operand of scores hides keys, bool; None if it does more, or is not known."""
     value, kind = call.values[index], call.operator.kind
     if value is None or value.size < 2:
         return None

@@ -71,9 +71,7 @@ def _root(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 class Reduction(NamedTuple):
-    """A reduction as a function that folds elements in any order, and what is done with them before,
-    and with the result after.
-    """
+    """A reduction: a function that folds elements in any order, and what is done before and after."""
 
     fold: np.ufunc
     before: Each = _same
@@ -108,7 +106,10 @@ def _axes(call: Call) -> Axes:
 
 
 def folded(call: Call, x: np.ndarray) -> np.ndarray:
-    """Axes folded, and dropped unless keepdims; sums of floats are in float64."""
+    """x, shaped as its box, with the axes folded to extent 1, or dropped unless keepdims.
+
+    Sums of floats are in float64.
+    """
     row, axes = REDUCTIONS[call.operator.kind], _axes(call)
     x = row.before(call, x)
     exact = row.fold is np.add and x.dtype.kind == "f"
@@ -117,12 +118,12 @@ def folded(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 def reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Reductions and global pools, but for ReduceLogSumExp."""
+    """Reductions and global pools, but for ReduceLogSumExp, shaped as box `out`."""
     return REDUCTIONS[call.operator.kind].after(call, folded(call, _data(call, operands, out)))
 
 
 def partial_reduction(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """Box `out`, not finished: of the rows at hand alone."""
+    """Partial sums (or extremes) of the rows at hand, shaped as box `out`, not finished."""
     data, axis = present(operands, 0), folded_axis(call, 0)
     assert axis is not None, f"{call.operator.name}: it folds no rows"
     x = wide(take(data, cut(needs(call, 0, out), axis, data.box[axis])))
@@ -131,12 +132,12 @@ def partial_reduction(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def finished_reduction(call: Call, folded: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
-    """Box `out`, once everything is folded."""
+    """The result, shaped as box `out`, once everything is folded."""
     return REDUCTIONS[call.operator.kind].after(call, folded)
 
 
 def log_sum_exp(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """ReduceLogSumExp, moved by the largest element."""
+    """ReduceLogSumExp, moved by the largest element, shaped as box `out`."""
     x, axes = _data(call, operands, out), _axes(call)
     top = x.max(axis=axes, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
@@ -145,7 +146,7 @@ def log_sum_exp(call: Call, operands: Operands, out: Box, result: int) -> np.nda
 
 
 def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """ArgMax, ArgMin: index of the first (or last) extreme element."""
+    """ArgMax, ArgMin, shaped as box `out`: index of the first (or last) extreme element."""
     values = _data(call, operands, out)
     axis = call.attribute("axis", 0) % values.ndim
     last = bool(call.attribute("select_last_index", 0))
@@ -160,7 +161,7 @@ def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.n
 
 
 def softmax(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Softmax, LogSoftmax, Hardmax along an axis."""
+    """Softmax, LogSoftmax, Hardmax along an axis, shaped as box `out`."""
     values, axis = _data(call, operands, out), call.attribute("axis", -1)
     if call.operator.kind == "Hardmax":
         hot = np.zeros_like(values)
@@ -175,15 +176,16 @@ def softmax(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray
 
 
 def lp_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Divided by the 1-norm or 2-norm along an axis; 0 where that is 0."""
+    """x divided by its 1-norm or 2-norm along an axis, 0 where that is 0; shaped as box `out`."""
     values, axis, p = _data(call, operands, out), call.attribute("axis", -1), call.attribute("p", 2)
     norm = np.linalg.norm(values, p, axis, keepdims=True)
     return _within(call, out, np.where(norm == 0, 0, values / norm))
 
 
 def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """CumSum, CumProd: from the start of the axis, or (reverse) from its end; exclusive:
-    without the element itself.
+    """CumSum, CumProd from the start of the axis, or (reverse) from its end, shaped as box `out`.
+
+    Exclusive: without the element itself.
     """
     values, axes = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
     assert axes is not None
@@ -199,13 +201,14 @@ def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
     return np.flip(total, axis) if reverse else total
 
 
-# and what is before the first element
+# function, and what stands before the first element
 CUMULATIVE: dict[str, tuple[np.ufunc, int]] = {"CumProd": (np.multiply, 1), "CumSum": (np.add, 0)}
 
 
 def top_k(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """The k largest (smallest) elements along an axis, best first, or (result 1) their indices;
-    of equal ones, the lower index first.
+    """The k largest (smallest) elements along an axis, or their indices (result 1), shaped as box `out`.
+
+    Best first; of equal ones, the lower index first.
     """
     values = take(present(operands, 0), needs(call, 0, out))
     axis = call.attribute("axis", -1) % values.ndim
@@ -221,8 +224,9 @@ def top_k(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
 
 
 def layer_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """(x - mean) / deviation * scale + bias from an axis to the end;
-    results 1 and 2 are the mean and 1 / deviation.
+    """(x - mean) / deviation * scale + bias from an axis to the end, shaped as box `out`.
+
+    Results 1 and 2 are the mean and 1 / deviation.
     """
     values = _data(call, operands, out, result)
     axes = tuple(range(call.attribute("axis", -1) % values.ndim, values.ndim))
@@ -239,7 +243,7 @@ def layer_normalization(call: Call, operands: Operands, out: Box, result: int) -
 
 
 def rms_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """x / sqrt(mean of squares + epsilon) * scale, from an axis to the end."""
+    """x / sqrt(mean of squares + epsilon) * scale, from an axis to the end, shaped as box `out`."""
     values = _data(call, operands, out)
     axes = tuple(range(call.attribute("axis", -1) % values.ndim, values.ndim))
     inverse = _inverse_deviation(values, axes, call.attribute("epsilon", 1e-5))
@@ -264,7 +268,10 @@ def _scaled(call: Call, operands: Operands, out: Box, values: np.ndarray) -> np.
 
 
 def batch_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias per channel, with given statistics."""
+    """[n, c, *spatial]: (x - mean) / sqrt(variance + epsilon) * scale + bias per channel.
+
+    With given statistics.
+    """
     scale, bias, mean, variance = (
         take(present(operands, i), (out[1],)).astype(np.float64) for i in range(1, 5)
     )
@@ -277,7 +284,7 @@ def batch_normalization(call: Call, operands: Operands, out: Box, result: int) -
 
 
 def instance_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Each channel of each image normalized over its spatial axes, scaled per channel."""
+    """[n, c, *spatial]: each channel of each image normalized over its spatial axes, scaled per channel."""
     values = _data(call, operands, out)
     axes = tuple(range(2, values.ndim))
     return _within(
@@ -286,7 +293,10 @@ def instance_normalization(call: Call, operands: Operands, out: Box, result: int
 
 
 def group_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Each group of channels normalized together with the spatial axes, scaled per channel (opset 21)."""
+    """[n, c, *spatial]: each group of channels normalized with the spatial axes, scaled per channel.
+
+    As of opset 21.
+    """
     box = needs(call, 0, out)
     values = wide(take(present(operands, 0), box))
     per_group = call.shape(0)[1] // call.attribute("num_groups", 1)
@@ -311,7 +321,10 @@ def _per_channel(operands: Operands, out: Box, values: np.ndarray) -> np.ndarray
 
 
 def mean_variance_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """(x - mean) / (deviation + 1e-9) over given axes. Source: ONNX function MeanVarianceNormalization."""
+    """(x - mean) / (deviation + 1e-9) over given axes, shaped as box `out`.
+
+    Source: ONNX function MeanVarianceNormalization.
+    """
     values = _data(call, operands, out)
     axes = tuple(axis % values.ndim for axis in call.attribute("axes", (0, 2, 3)))
     centred = values - _mean(values, axes).astype(values.dtype)
@@ -320,7 +333,7 @@ def mean_variance_normalization(call: Call, operands: Operands, out: Box, result
 
 
 def local_response(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """LRN: x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
+    """LRN, [n, c, *spatial]: x / (bias + alpha / size * sum of squares over nearby channels) ** beta."""
     box = needs(call, 0, out)
     values = wide(take(present(operands, 0), box))
     size, (low, high) = call.attribute("size", 1), lrn_reach(call)

@@ -20,8 +20,9 @@ Adjust = Callable[[Call, Sequence[Part | None], Results], Results]
 def reference(
     graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: bool = False, adjust: Adjust | None = None
 ) -> dict[str, np.ndarray]:
-    """Graph outputs by name, for graph inputs by name; with `everything` all tensors that operators make as
-    well, views included.
+    """Graph outputs by name for graph inputs by name, arrays shaped as their tensors.
+
+    With `everything`: all tensors that operators make as well, views included.
 
     Maps are dropped after their last reader. `adjust` may replace the results of each operator before
     anything reads them.
@@ -60,8 +61,8 @@ def _operand(graph: Graph, values: Mapping[str, np.ndarray], name: str) -> Part:
     if data is None:
         shape = list(graph.shape(name))
         raise MissingValues(
-            f"constant {name!r} of shape {shape}: its values are absent from the model; give a model with "
-            "weights"
+            f"constant {name!r} of shape {shape}: its values are absent from the model; "
+            "give a model with weights"
         )
     return Part(data, whole(graph.shape(name)))
 

@@ -23,7 +23,7 @@ from lfopt.ops.rows import RowReads, same_row
 
 
 def resize(call: Call, operands: Sequence[Part | None], out: Box, result: int) -> np.ndarray:
-    """Values of box `out`: nearest, linear or cubic interpolation, one axis after the other."""
+    """Box `out`, shaped as it: nearest, linear or cubic interpolation, one axis after the other."""
     part = operands[0]
     assert part is not None
     values = take(part, tuple(tap_span(call, axis, span) for axis, span in enumerate(out)))
@@ -128,11 +128,12 @@ def extents(
     scales: np.ndarray | None,
     sizes: Sequence[int] | None,
 ) -> tuple[int, ...]:
-    """Shape of the result: exact products, rounded down where scales are given, and to nearest (halves up)
-    where an aspect ratio is kept.
+    """Shape of the result of a Resize, from exact products of extents and scales.
 
-    One of `scales` (positive numbers) and `sizes` is given, for each of the axes. ONNX's inference and ONNX
-    Runtime round the products first.
+    They are rounded down where scales are given, and to nearest (halves up) where an aspect ratio is kept.
+
+    One of `scales`, (axes,) positive numbers, and `sizes` is given, for each of the axes. ONNX's inference
+    and ONNX Runtime round the products first.
     """
     shape_out, kept = (
         list(shape),
@@ -179,8 +180,8 @@ def _region(call: Call, place: int, axes: int) -> tuple[Fraction, Fraction]:
     values = call.values[1].reshape(-1) if call.has(1) and call.values[1] is not None else np.empty(0)
     if len(values) != 2 * axes or not all(isfinite(value) for value in values):
         raise InvalidModel(
-            f"node {call.operator.name!r} (Resize): roi {values.tolist()}; tf_crop_and_resize takes "
-            f"{2 * axes} finite numbers"
+            f"node {call.operator.name!r} (Resize): roi {values.tolist()}; "
+            f"tf_crop_and_resize takes {2 * axes} finite numbers"
         )
     return Fraction(float(values[place])), Fraction(float(values[place + axes]))
 

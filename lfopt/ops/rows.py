@@ -41,8 +41,7 @@ def _interned(rows_in: int, first: tuple[int, ...], last: tuple[int, ...]) -> Ro
 
 
 def reads(rows_in: int, taps: Iterable[Iterable[int]]) -> RowReads:
-    """Reads given as the rows that each output row taps; taps outside 0 .. rows_in - 1 are padding and read
-    nothing.
+    """Reads given as the rows that each output row taps; padding, outside 0 .. rows_in - 1, reads nothing.
 
     >>> reads(4, [(-1, 0, 1), (1, 2, 3)]).first
     (0, 1)
@@ -78,8 +77,9 @@ def window(
 def transposed_window(
     rows_in: int, rows_out: int, kernel: int, stride: int, dilation: int, pad: int
 ) -> RowReads:
-    """Transposed window: output row r taps every input row i with i * stride - pad + j * dilation = r for
-    some j in 0 .. kernel - 1.
+    """Transposed window: output row r taps input rows i with i * stride - pad + j * dilation = r.
+
+    j: any of 0 .. kernel - 1.
     """
     offsets = range(0, kernel * dilation, dilation)
     return reads(

@@ -31,8 +31,8 @@ class Deformed(NamedTuple):
         """Raises UnsupportedModel for other dimensions."""
         if len(call.shape(0)) != 4:
             raise UnsupportedModel(
-                f"node {call.operator.name!r} (DeformConv): {len(call.shape(0)) - 2} spatial axes; lfopt "
-                "computes 2"
+                f"node {call.operator.name!r} (DeformConv): "
+                f"{len(call.shape(0)) - 2} spatial axes; lfopt computes 2"
             )
         ones = (1, 1)
         return cls(
@@ -45,8 +45,9 @@ class Deformed(NamedTuple):
 
 
 def deform_conv(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """[n, m, oh, ow]: a convolution of [n, c, h, w] whose taps are moved by offsets
-    [n, g * kh * kw * 2, oh, ow] and weighed by a mask.
+    """[n, m, oh, ow]: a convolution of [n, c, h, w] with moved taps (DeformConv).
+
+    Offsets [n, g * kh * kw * 2, oh, ow] move the taps; a mask weighs them.
     """
     strides, dilations, pads, groups, offset_groups = Deformed.of(call)
     _, _, high, wide = out
@@ -79,8 +80,9 @@ def deform_conv(call: Call, operands: Operands, out: Box, result: int) -> np.nda
 
 
 def _between(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """[n, g, c, *points]: elements of maps [n, g, c, h, w] at real places [n, g, *points], by linear
-    interpolation; nothing lies outside of a map.
+    """[n, g, c, *points]: linear interpolation of maps [n, g, c, h, w] at real places [n, g, *points].
+
+    Outside of a map is 0.
     """
     (n, g, _, h, w), points = maps.shape, (1,) * (rows.ndim - 2)
     inside = (rows > -1) & (rows < h) & (columns > -1) & (columns < w)
@@ -100,8 +102,9 @@ def _between(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndar
 
 
 def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """[k, c, ph, pw]: regions [k, 4] (left, top, right, bottom) of [n, c, h, w],
-    each bin the mean or maximum of samples between elements.
+    """[k, c, ph, pw]: regions [k, 4] of [n, c, h, w] (RoiAlign).
+
+    A region is (left, top, right, bottom). Each bin is the mean or maximum of samples between elements.
     """
     x, regions = (present(operands, i).values.astype(np.float64) for i in (0, 1))
     images, (_, c, high, wide) = present(operands, 2).values, call.result

@@ -1,6 +1,4 @@
-"""What operators on quantised maps scale by, add and look up:
-the constants with which execution, the C code and the accelerator all compute.
-"""
+"""Constants of quantised arithmetic: factors, biases and tables of execution, C code and accelerator."""
 
 from __future__ import annotations
 
@@ -38,8 +36,9 @@ EXACT_IN_FLOAT32 = 1 << 24  # sums of integers below this are exact in float32, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requantization:
-    """What a contraction scales its sums by; the parameters of its channels on the accelerator are `by` and
-    the bias in units of the sums.
+    """What a contraction scales its sums by.
+
+    The parameters of its channels on the accelerator are `by` and the bias in units of the sums.
     """
 
     by: Multipliers  # (channels,) or (): from sums to the result
@@ -81,15 +80,18 @@ def requantization(call: Call) -> Requantization:
     largest = int(np.max(products + biases))
     if largest > SUM_MAX:
         raise UnsupportedModel(
-            f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; accumulators "
-            f"are int32, up to {SUM_MAX}"
+            f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; "
+            f"accumulators are int32, up to {SUM_MAX}"
         )
     exact = "float32" if np.max(products) < EXACT_IN_FLOAT32 else "float64"
     return Requantization(named_factors(call, unit / by.scale[0]), by.zero_point[0], unit, largest, exact)
 
 
 def named_factors(call: Call, real: np.ndarray) -> Multipliers:
-    """Fixed-point multipliers; an error names the operator."""
+    """Fixed-point multipliers of real factors, (channels,) or (): of the same shape.
+
+    Raises UnsupportedModel, which names the operator, for a factor that multipliers do not hold.
+    """
     try:
         return multipliers(real)
     except UnsupportedModel as error:
@@ -105,8 +107,9 @@ def channel_axes(call: Call) -> tuple[int, int]:
 
 
 def largest_products(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
-    """Bound on the magnitude of any sum of products, per channel of the result or for all:
-    the most of |x - zero| times the sum of |w - zero|.
+    """(channels,) or () int64: bound on the magnitude of any sum of products, of each channel or of all.
+
+    The most of |x - zero| times the sum of |w - zero|.
     """
     by = quantization(second)
     if not call.constant[1]:
@@ -132,9 +135,7 @@ def largest_products(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
 
 
 def bias(call: Call) -> np.ndarray:
-    """int64 bias of a contraction in units of its sums, shaped to broadcast against its result;
-    0 if there is none.
-    """
+    """int64 bias of a contraction in units of its sums, shaped to broadcast to its result; 0 if none."""
     return _whole_bias(call, requantization(call).unit)
 
 
@@ -173,8 +174,9 @@ def bias_in_units(call: Call, part: Part | None, out: Box, unit: np.ndarray) -> 
 
 @once_per_call
 def table(call: Call) -> np.ndarray:
-    """256 stored results of an operator whose arithmetic is TABLE,
-    indexed by the byte of its operand (int8: as two's complement).
+    """(256,) stored results of an operator whose arithmetic is TABLE, by the byte of its operand.
+
+    An int8 operand is taken as two's complement.
     """
     tensor = next(
         tensor
@@ -209,16 +211,14 @@ def _recoding(before: str, stands: Quantization, after: str, shall_stand: Quanti
 
 
 def recoding(before: Tensor, after: Tensor) -> np.ndarray | None:
-    """Table of 256 bytes that brings the integers of one map to the type,
-    scale and zero point of another; None if those are the same.
-    """
+    """(256,) table from integers of one map to type, scale and zero point of another; None if those agree."""
     if (before.dtype, before.quantization) == (after.dtype, after.quantization):
         return None
     return _recoding(before.dtype, quantization(before), after.dtype, quantization(after))
 
 
 def padding(call: Call) -> np.ndarray:
-    """The stored integer that a Pad on integers adds."""
+    """() scalar: the stored integer that a Pad on integers adds."""
     fill, result = call.values[2] if call.has(2) else None, call.result_tensors[0]
     return quantized(
         np.zeros((), np.float32) if fill is None else fill.reshape(()), quantization(result), result.dtype
@@ -230,7 +230,10 @@ def padding(call: Call) -> np.ndarray:
 
 @once_per_call
 def sum_terms(call: Call) -> SumMultipliers:
-    """Multipliers of the operands of an operator whose arithmetic is TERMS."""
+    """Multipliers of the operands of an operator whose arithmetic is TERMS.
+
+    Raises UnsupportedModel, which names the operator, where sums of them leave int32.
+    """
     result, kind = call.result_tensors[0], call.operator.kind
     tensors = [tensor for tensor in call.tensors if tensor is not None]
     signs = [
@@ -284,8 +287,7 @@ def slopes(call: Call) -> Slopes:
 
 
 def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
-    """What an operator whose arithmetic is MEAN scales sums of so many elements by; shaped as the counts, or
-    one for all.
+    """Factors of sums of `count` elements, for arithmetic MEAN: shaped as the counts, or one for all.
 
     Raises UnsupportedModel where such a sum could leave int32.
     """
@@ -293,8 +295,8 @@ def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
     assert first is not None
     if (most := int(np.max(count)) * reach(first.dtype, zero_of(first))) > SUM_MAX:
         raise UnsupportedModel(
-            f"node {call.operator.name!r} ({kind}): a sum may reach {most}; accumulators are int32, up to "
-            f"{SUM_MAX}"
+            f"node {call.operator.name!r} ({kind}): a sum may reach {most}; "
+            f"accumulators are int32, up to {SUM_MAX}"
         )
     return named_factors(
         call, np.asarray(scale_of(first) / scale_of(result) / (1 if kind == "ReduceSum" else count))
@@ -302,7 +304,7 @@ def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
 
 
 def window_counts(call: Call, out: Box) -> np.ndarray:
-    """Elements of each window of an AveragePool that count, shaped to broadcast against box `out`."""
+    """int64, shaped to broadcast to box `out`: elements of each window of an AveragePool that count."""
     count, include = np.ones((), np.int64), bool(call.attribute("count_include_pad", 0))
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
         counted = np.maximum(window.covered(span, padded=include), 1)

@@ -1,5 +1,4 @@
-"""A flight on quantised maps as stages: an operator, and behind it one table for everything that is a
-function of the byte it makes.
+"""A flight on quantised maps as stages: an operator, and one table of what follows it byte by byte.
 
 Composing is exact: a byte has 256 values, each of which goes through the operators one at a time, rounded as
 it is alone. A convolution, its Sigmoid and the product of both are a convolution and one table. An operator
@@ -25,7 +24,7 @@ from lfopt.ops.part import Part
 from lfopt.ops.scaling import recoding, table
 from lfopt.ops.table import row_of
 
-BYTES = 256
+BYTES = 256  # values of a byte
 MOVED = (TABLE, EXTREME, MOVE)  # their own table is the first that a byte of their operand goes through
 
 
@@ -63,7 +62,10 @@ class TableStage:
             yield self.holder, TABLE_BYTES
 
     def parameter_blocks(self, channels: int) -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
-        """The same, themselves. Raises what `lfopt.ops.scaling.requantization` raises."""
+        """(operator, (5 * channels,) or (256,) uint8 arrays) of what the stage needs beside its operands.
+
+        Raises what `lfopt.ops.scaling.requantization` raises.
+        """
         for name, _ in self.parameter_bytes(channels):
             if name == self.holder and self.table is not None:
                 yield name, (np.ascontiguousarray(self.table).view(np.uint8),)
@@ -87,8 +89,9 @@ def stages(call: Call) -> tuple[TableStage, ...]:
 
 
 def one_by_one(call: Call) -> bool:
-    """Whether one value is in flight at a time: each stage reads, of what is made in flight,
-    what the stage before it made, and nothing older.
+    """Whether one value is in flight at a time.
+
+    Each stage then reads, of what is made in flight, what the stage before it made, and nothing older.
     """
     sequence, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
     return all(
@@ -98,9 +101,7 @@ def one_by_one(call: Call) -> bool:
 
 
 def parameter_sizes(call: Call, channels: int) -> list[tuple[str, int]]:
-    """(operator, bytes) of the parameters of an operator and of what follows it in flight,
-    where there are any.
-    """
+    """(operator, bytes) of the parameters of an operator and of what follows it in flight, if any."""
     return [(name, size) for stage in stages(call) for name, size in stage.parameter_bytes(channels) if size]
 
 
@@ -111,7 +112,10 @@ def table_count(call: Call) -> int:
 
 
 def parameters(call: Call, channels: int) -> dict[str, tuple[np.ndarray, ...]]:
-    """The same, themselves, by operator: rows of multipliers, or tables."""
+    """(5 * channels,) or (256,) uint8 arrays by operator: its rows of multipliers, or tables.
+
+    Of the operator and what follows it in flight.
+    """
     return {
         name: blocks for stage in stages(call) for name, blocks in stage.parameter_blocks(channels) if blocks
     }
@@ -161,7 +165,7 @@ def calls_of(names: Sequence[str], steps: Sequence[Node], calls: Mapping[str, Ca
 
 
 def flown(calls: Mapping[str, Call], name: str, then: Sequence[str]) -> Call:
-    """An operator with others in flight."""
+    """An operator with others in flight behind it."""
     return replace(calls[name], then=tuple(calls[other] for other in then)) if then else calls[name]
 
 

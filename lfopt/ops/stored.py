@@ -45,7 +45,7 @@ def _along(values: Sequence[float], by: Quantization, rank: int) -> np.ndarray:
 
 
 def minus_zero(part: Part, by: Quantization, dtype: str = "int64") -> np.ndarray:
-    """stored - zero point."""
+    """stored - zero point, of the shape of the part, in `dtype`."""
     zeros = _cut_to(by, part.box).zero_point
     values = part.values.astype(dtype)
     return values - _along(zeros, by, values.ndim).astype(dtype) if any(zeros) else values
@@ -64,7 +64,7 @@ def centred(part: Part | None, tensor: Tensor | None, dtype: str) -> Part | None
 
 
 def centred_ints(call: Call, operands: Operands, index: int, box: Box) -> np.ndarray:
-    """int64 stored - zero point of a box of an operand."""
+    """int64 stored - zero point of a box of an operand, shaped as the box."""
     tensor = call.tensors[index]
     assert tensor is not None
     return minus_zero(Part(take(present(operands, index), box), box), quantization(tensor))

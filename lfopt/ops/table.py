@@ -72,8 +72,9 @@ class OpSpec:
 
     @property
     def permutes(self) -> bool:
-        """Whether it puts axes in another order: a box of the result needs just that box of the operand,
-        also where rows become something else.
+        """Whether it permutes axes: a box of the result needs just that box of the operand.
+
+        That is so even where rows become something else.
         """
         return self.kind == "Transpose"
 
@@ -154,22 +155,20 @@ _ROWS = (  # several operators in one row differ in their values alone
     _binary("Max Min", n.combined, CHOICE),
     _binary("Where", integers=CHOICE),
     _binary(
-        "Div Pow Mod And Or Xor BitwiseAnd "
-        "BitwiseOr BitwiseXor BitShift Equal Greater GreaterOrEqual Less LessOrEqual",
+        "Div Pow Mod And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitShift "
+        "Equal Greater GreaterOrEqual Less LessOrEqual",
     ),
     OpSpec(
         "BatchNormalization", ELEMENTWISE, O2O, d.first_input_broadcast, b.per_channel, pattern=BROADCAST,
         flops=ONE, channel_axis=1,
     ),
     OpSpec(
-        "QuantizeLinear",
-        ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST, integers=TABLED, flops=ONE,
-            parameters=_inputs(1, 2),
+        "QuantizeLinear", ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST,
+        integers=TABLED, flops=ONE, parameters=_inputs(1, 2),
     ),
     OpSpec(
-        "DequantizeLinear",
-        ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST, flops=ONE,
-        parameters=_inputs(1, 2),
+        "DequantizeLinear", ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST,
+        flops=ONE, parameters=_inputs(1, 2),
     ),
     # contractions
     OpSpec(
@@ -275,8 +274,8 @@ _ROWS = (  # several operators in one row differ in their values alone
     OpSpec("Concat", MOVES, O2O, d.concat, b.concat, pattern=INJECTIVE, integers=CHOICE),
     OpSpec("Split", MOVES, O2O, d.split, b.split, pattern=INJECTIVE, integers=MOVE, parameters=_inputs(1)),
     OpSpec(
-        "Slice", MOVES, O2O, d.slice_, b.slice_, pattern=INJECTIVE, integers=MOVE, parameters=_inputs(1, 2,
-        3, 4),
+        "Slice", MOVES, O2O, d.slice_, b.slice_, pattern=INJECTIVE, integers=MOVE,
+        parameters=_inputs(1, 2, 3, 4),
     ),
     OpSpec("Pad", MOVES, O2O, d.pad, b.pad, pattern=INJECTIVE, integers=CHOICE, parameters=_inputs(1, 2, 3)),
     OpSpec(

@@ -46,23 +46,22 @@ class Window(NamedTuple):
         return rows.window(self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad)
 
     def extent(self, span: Span) -> Span:
-        """Input indices from the first tap of the first output to the last tap of the last, padding
-        included.
-        """
+        """Input indices from the first tap of the first output to the last tap of the last, with padding."""
         start, stop = span
         return start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + (
             self.kernel - 1
         ) * self.dilation + 1
 
     def covered(self, span: Span, *, padded: bool = False) -> np.ndarray:  # (stop - start,) int64
-        """Elements of the windows of outputs start .. stop - 1 that lie in the map, or in the padded map."""
+        """(stop - start,) int64: elements of each window of a span that lie in the map, or the padded map."""
         taps = np.arange(*span)[:, None] * self.stride - self.pad + np.arange(self.kernel) * self.dilation
         low, high = (-self.pad, self.size + self.pad_after) if padded else (0, self.size)
         return ((taps >= low) & (taps < high)).sum(axis=1)
 
     def trimmed(self, span: Span) -> Window:
-        """Without the taps that meet the map in no output of the span (kernels may be much larger than the
-        map); at least one tap is left.
+        """Without the taps that meet the map in no output of the span; at least one tap is left.
+
+        Kernels may be much larger than the map.
         """
         start, stop = span
         first = max(-(((stop - 1) * self.stride - self.pad) // self.dilation), 0)
@@ -109,8 +108,7 @@ def windows(call: Call) -> tuple[Window, ...]:
 
 
 def transposed_extents(attributes: Mapping[str, Attribute], size: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Spatial extents of a ConvTranspose's result where its attributes say them, whatever the kernel; None:
-    the pads do.
+    """Spatial extents of a ConvTranspose where attributes say them, whatever the kernel; None: pads do.
 
     ONNX's shape inference adds output_padding to what auto_pad says; its specification, its reference and
     ONNX Runtime do not.

@@ -1,7 +1,7 @@
-"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another,
-or that nothing reads.
+"""What exporters leave behind: operators that do nothing, repeat another, or that nothing reads.
 
-Every function takes a mutable graph and a log, and says how many operators it took out or changed.
+No algebra is needed for it. Every function takes a mutable graph and a log, and says how many operators it
+took out or changed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ BROADCASTING = frozenset(
 
 
 def drop_idle(mutable: MutableGraph, log: Log, but: Container[str] = ()) -> int:
-    """Take out operators whose result is their operand: Identity, Dropout, a Reshape to the same shape, a
-    Transpose that moves nothing, ...
+    """Take out operators whose result is their operand; `but`: kinds that stay.
 
-    `but`: kinds that stay.
+    Identity, Dropout, a Reshape to the same shape, a Transpose that moves nothing, ...
     """
     count = 0
     for name in tuple(mutable.operators):
@@ -153,9 +152,7 @@ def _is_number(dtype: str) -> bool:
 
 
 def drop_expands(mutable: MutableGraph, log: Log) -> int:
-    """An Expand before an operator that broadcasts anyway is left out,
-    where the other operands give the result its shape.
-    """
+    """Leave out an Expand before an operator that broadcasts to the same shape without it."""
     count = 0
     for name in tuple(mutable.operators):
         operator = mutable.operators[name]
@@ -178,8 +175,9 @@ def drop_expands(mutable: MutableGraph, log: Log) -> int:
 
 
 def merge_equal(mutable: MutableGraph, log: Log) -> int:
-    """Common sub-expressions: of operators that are told and read the same, the first is read by all;
-    small equal constants are one.
+    """Common sub-expressions: of operators of equal kind, attributes and inputs, the first is read by all.
+
+    Small equal constants become one.
     """
     _merge_constants(mutable)
     count = 0

@@ -18,9 +18,7 @@ POOLS = ("GlobalMaxPool[y]({a})", "MaxPool[y]({a})")
 
 
 def _monotone() -> Iterator[Rule]:
-    """What picks the largest element may do so before an increasing function:
-    it then has fewer elements to be applied to.
-    """
+    """What picks the largest element before an increasing function, which is then of fewer elements."""
     for f in INCREASING:
         for kind in ("Max", "Min"):
             yield rule(

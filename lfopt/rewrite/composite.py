@@ -80,7 +80,7 @@ GELUS = (
     (f'a * (Tanh(a * (a * a * {CUBIC} + 1) * {ROOT_2_PI}) + 1) * 0.5 -> Gelu(a, approximate="tanh")', ""),
     (f'a * (Tanh(a * ((a * a * {CUBIC} + 1) * {ROOT_2_PI})) + 1) * 0.5 -> Gelu(a, approximate="tanh")', ""),
 )
-# no power of it overflows, so that the parts give what the whole does, NaN of a row of -inf too
+# its exponentials do not overflow: the parts give what the whole does, NaN for a row of -inf too
 BELOW = "(a - ReduceMax[x](a))"
 STABLE_SOFTMAXES: tuple[Rule, ...] = tuple(
     rule("composite", text, "single_axis(x)")
@@ -93,7 +93,7 @@ STABLE_SOFTMAXES: tuple[Rule, ...] = tuple(
 SOFTMAXES = (
     ("Exp(a) / ReduceSum[x](Exp(a)) -> Softmax(a, axis=only_axis(x))", "single_axis(x)"),
     ("Exp(a) * Reciprocal(ReduceSum[x](Exp(a))) -> Softmax(a, axis=only_axis(x))", "single_axis(x)"),
-    # which only a row of -inf needs
+    # the guard that only a row of -inf needs
     ("Where(IsNaN(Softmax[x](a)), k, Softmax[x](a)) -> Softmax[x](a)", "finite(a) and scalar(k)"),
     ("Softmax[y](a - ReduceMax[x](a)) -> Softmax[y](a)", "along(x, y)"),
     ("Log(Softmax[x](a)) -> LogSoftmax[x](a)", ""),

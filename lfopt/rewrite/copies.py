@@ -1,5 +1,4 @@
-"""Copies of operators (rematerialisation): a map that stands before a barrier is computed twice, so that it
-need not be stored.
+"""Rematerialisation: a map before a barrier is computed twice, so that it need not be stored.
 
 A *barrier* is a reduction over the rows of a map whose result meets that map again, as the mean of a
 squeeze-and-excite block does: all of the map must have existed before any of it can be used, so unless the
@@ -22,8 +21,7 @@ from lfopt.ops import OPAQUE, Dataflow, bits, spec
 from lfopt.ops.compute import folding
 
 DEEPEST = 6  # cones of one barrier that are told apart
-# how often the map that a smaller cone begins with may pass less, where a larger one is copied: stored, and
-# loaded for either pass
+# transfers of a map that a larger cone may save: stored once, and loaded for either pass
 PASSES = 3
 
 
@@ -67,8 +65,10 @@ def barriers(graph: Graph) -> tuple[Barrier, ...]:
 
 
 def _cones(flow: Dataflow, m: int) -> list[Cone]:
-    """Cones that begin with one map: smaller than its neighbours, or an input of the network,
-    or read by several, reductions apart.
+    """Cones that begin with one map, the smallest cone first.
+
+    The map is smaller than its neighbours, or an input of the network, or read by several operators,
+    reductions apart.
     """
     cuts: list[tuple[int, int]] = []  # (cone, the map that it begins with)
     cone, sizes = 0, [flow.maps[m].elements]
@@ -100,8 +100,9 @@ def _cones(flow: Dataflow, m: int) -> list[Cone]:
 
 
 def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
-    """The smallest, and larger ones that may save more of the maps in between than what they load themselves,
-    weights included.
+    """The smallest cone, and larger ones that may save more elements of maps in between than they load.
+
+    What they load includes weights.
     """
 
     def weights(cone: Cone) -> int:
@@ -119,8 +120,9 @@ def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
 
 
 def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[Copy, ...]]:
-    """The network in which each of these reductions reads a copy of a cone that makes its operand,
-    and what is copied. Without cones: itself.
+    """The network in which each of these reductions reads a copy of its cone, and what is copied.
+
+    A cone makes the operand of its reduction. Without cones: the network itself.
     """
     if not cones:
         return graph, ()
@@ -162,7 +164,7 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
 
 
 def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
-    """The network before: whoever reads what a copy makes, reads what the original does."""
+    """The network before: consumers of a copy read what the original makes."""
     of, by_name = {copy.name: copy.of for copy in copies}, {op.name: op for op in graph.operators}
     original_of = {
         name: old

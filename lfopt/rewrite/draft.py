@@ -1,6 +1,4 @@
-"""The operators that a replacement would put in: their shapes,
-constants and cost are known before they come, and the graph stays as it is.
-"""
+"""A draft of a replacement: shapes, constants and cost of its operators, with the graph left as it is."""
 
 from __future__ import annotations
 
@@ -60,14 +58,15 @@ class Draft:
         settings = self.match.settings[term.label]
         if settings.rank not in (None, len(self.tensor(operands[0]).shape)):
             raise ReplacementError(
-                f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank "
-                f"{len(self.tensor(operands[0]).shape)}"
+                f"{term.kind} counts axes of rank {settings.rank}, "
+                f"and its operand has rank {len(self.tensor(operands[0]).shape)}"
             )
         return self.operator(term.kind, [*operands, *settings.inputs], dict(settings.attributes))
 
     def combine(self, kind: str, leaves: Sequence[str]) -> str:
-        """Leaves of an associative operator: constants first, so that they meet at once,
-        then small shapes before large ones.
+        """Leaves of an associative operator combined, as the name of the result.
+
+        Constants come first, so that they meet at once, then small shapes before large ones.
         """
         order = sorted(leaves, key=lambda name: (not self.is_constant(name), self.tensor(name).elements))
         result = order[0]
@@ -136,7 +135,7 @@ class Draft:
 
 
 def folded(mutable: MutableGraph, operator: Operator, result: Tensor) -> np.ndarray | None:
-    """Values of a constant that comes from others, worked out in float64; None if those are absent."""
+    """Values of a constant made from others, shaped as `result`, in float64; None if those are absent."""
     values = [mutable.constants[name] if name else None for name in operator.inputs]
     if any(name and value is None for name, value in zip(operator.inputs, values, strict=True)):
         return None
@@ -152,7 +151,10 @@ def folded(mutable: MutableGraph, operator: Operator, result: Tensor) -> np.ndar
 def infer(
     operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[str], np.ndarray | None]
 ) -> tuple[tuple[int, ...], str]:
-    """Shape and type of an operator's result. Raises ReplacementError where there is none."""
+    """Shape and type of an operator's result; `value`: of a constant, shaped as its tensor, by name.
+
+    Raises ReplacementError where there is no such result.
+    """
     given = [tensor for tensor in inputs if tensor is not None]
     if spec(operator.kind).elementwise:
         dtype = "bool" if operator.kind in BOOLEAN else given[1 if operator.kind == "Where" else 0].dtype

@@ -1,5 +1,4 @@
-"""Einsum of one or two operands as what it computes: Transpose, Reshape, ReduceSum, MatMul, and Mul where
-nothing is summed.
+"""Einsum of one or two operands as Transpose, Reshape, ReduceSum and MatMul, or Mul where nothing is summed.
 
 A label of two operands and the result counts matrices, one of both operands alone is summed, others are rows
 or columns: "bqhd,bkhd->bhqk" is [b, h, q, d] x [b, h, d, k]. What says a label twice in one operand, or
@@ -113,9 +112,7 @@ class _Work:
         return Indexed(self._reshaped(y, self.shape(stack + rows + columns)), stack + rows + columns)
 
     def _order(self, left: Indexed, right: Indexed, labels: str) -> _Order:
-        """Labels of the product, in the order of the result, and of the left operand where they are
-        summed.
-        """
+        """Labels of the product, in the order of the result; summed ones, in that of the left operand."""
         stack = "".join(label for label in labels if label in left.labels and label in right.labels)
         rows, columns = (
             "".join(label for label in labels if label in a and label not in b)
@@ -125,7 +122,7 @@ class _Work:
         return _Order(left, right, stack, rows, inner, columns, labels)
 
     def _multiplied(self, order: _Order) -> Indexed:
-        """Element by element, both laid out as the result."""
+        """The product element by element, both operands laid out as the result."""
         laid = [
             self.transposed(one, "".join(label for label in order.labels if label in one.labels))
             for one in (order.left, order.right)
@@ -137,7 +134,7 @@ class _Work:
         return Indexed(self._add("Mul", inputs, self.shape(order.labels)), order.labels)
 
     def transposed(self, given: Indexed, labels: str) -> Indexed:
-        """With its axes in another order."""
+        """The tensor with its axes in another order."""
         if given.labels == labels:
             return given
         perm = tuple(given.labels.index(label) for label in labels)
@@ -149,7 +146,7 @@ class _Work:
         )
 
     def summed(self, given: Indexed, labels: str) -> Indexed:
-        """Summed over all other labels."""
+        """The tensor summed over all other labels."""
         if given.labels == labels:
             return given
         axes = np.array([axis for axis, label in enumerate(given.labels) if label not in labels])

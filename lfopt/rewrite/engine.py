@@ -27,12 +27,10 @@ from lfopt.rewrite.rule import Match, Rule
 from lfopt.rewrite.terms import Apply, Number, Term, depth, subterms
 
 REAL = ("float", "bfloat")
-# readers of a tensor up to which losing one may let a pattern stand at the others; the next round looks at
-# all of them anyway
+# readers of a tensor: of up to so many, those left are looked at again at once; else in the next round
 FEW = 4
 MATCHES = 8  # of one rule at one operator that are weighed: in a long chain most are alike
-# rewrites per operator of a scope, at most: ties are broken locally, so that only operations and operators
-# are sure to fall
+# most rewrites per operator of a scope: ties break locally, so only operations and operators surely fall
 STEPS = 100
 SMALLER_FIRST = "operands of a chain: constants meet first, then small shapes"
 
@@ -98,8 +96,9 @@ class Engine:
     log: Log
 
     def run_to_fixpoint(self, index: Index, scope: Iterable[str]) -> int:
-        """Apply rules among the operators of a scope, and those that come in their place,
-        until none saves anything; the number applied.
+        """Apply rules in a scope until none saves anything; the number applied.
+
+        The scope are these operators, and those that come in their place.
         """
         heap: list[tuple[tuple[int, ...], int, str]] = []
         count = serial = 0
@@ -189,8 +188,8 @@ class Engine:
             self.log.refuse(
                 rule.name,
                 operator.name,
-                f"the result would be {built.dtype} {list(built.shape)}, not {wanted.dtype} "
-                f"{list(wanted.shape)}",
+                f"the result would be {built.dtype} {list(built.shape)}, "
+                f"not {wanted.dtype} {list(wanted.shape)}",
             )
             return
         candidate = self._priced(rule.name, rule.family, operator, match.operators, draft, result)
@@ -259,9 +258,7 @@ class Engine:
         return maker.kind if maker else ("number" if tensor in self.mutable.constants else "")
 
     def _near(self, chosen: Candidate, came: Sequence[str], reach: int) -> Iterable[str]:
-        """Operators at which a pattern could now stand that did not before:
-        those that came, and what reads near them.
-        """
+        """Operators at which a pattern may newly match: those that came, and what reads near them."""
         mutable = self.mutable
         names = dict.fromkeys(came)
         leaves = {tensor for operator in chosen.dying for tensor in operator.inputs if tensor}

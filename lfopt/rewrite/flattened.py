@@ -1,5 +1,6 @@
-"""Fully connected layers on flattened maps, as convolutions whose kernel is as large as the map,
-so that nothing has to be laid out anew.
+"""Fully connected layers on flattened maps, as convolutions whose kernel is as large as the map.
+
+So nothing has to be laid out anew.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ FLATTENING = ("Flatten", "Reshape")
 
 
 def flattened_as_convolutions(graph: Graph) -> Graph:
-    """Gemm and MatMul by a constant matrix, of [1, c * h * w] that is a view of a map [1, c, h, w], as a Conv
-    and a view of its result.
+    """Gemm and MatMul by a constant on a view [1, c * h * w] of a map [1, c, h, w], as Conv and a view.
 
     Both sum the same products in the same order: c, h, w.
     """

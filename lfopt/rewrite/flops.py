@@ -1,6 +1,4 @@
-"""What rewriting goes by: floating-point operations, as `lfopt.ops.counts` counts them;
-a multiply-accumulate is two.
-"""
+"""The cost that rewriting goes by: floating-point operations (`lfopt.ops.counts`), two per MAC."""
 
 from __future__ import annotations
 

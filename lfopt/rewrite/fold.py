@@ -1,6 +1,4 @@
-"""What follows a convolution or a matrix product,
-and scales or shifts each of its channels by a constant, goes into its weights and bias.
-"""
+"""Constant scales and shifts per channel behind a convolution or matrix product, in its weights and bias."""
 
 from __future__ import annotations
 
@@ -33,8 +31,9 @@ def fold_norms(graph: Graph, log: Log) -> Graph:
 
 
 def fold_batch_normalization(graph: Graph) -> Graph:
-    """BatchNormalization after a convolution goes into its weights and bias: W' = W s, b' = (b - mean) s + B
-    with s = scale / sqrt(var + epsilon).
+    """BatchNormalization after a convolution, folded into its weights and bias.
+
+    W' = W s, b' = (b - mean) s + B with s = scale / sqrt(var + epsilon).
 
     Only where nothing else reads the convolution's result. Where values are absent, the shapes alone are
     folded.
@@ -57,9 +56,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
 
 
 def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constants: Constants) -> bool:
-    """Whether everything but the map is constant, with one element per output channel,
-    and no integers stand between the two.
-    """
+    """Whether all but the map is constant, one element per output channel, and no integers are in between."""
     if tensors[conv.outputs[0]].quantization is not None:
         return False
     vectors = [name for name in (*conv.inputs[2:], *norm.inputs[1:]) if name]
@@ -118,16 +115,14 @@ def _folded_values(
 
 @dataclass(frozen=True)
 class Affine:
-    """What an operator does to each channel of a map:
-    it becomes map * scale + shift, each one element or one per channel.
-    """
+    """An operator on each channel of a map: map * scale + shift, each one element or one per channel."""
 
     constant: str  # tensor that it reads besides the map
     kind: str
     map_first: bool
 
     def scaled(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
-        """Weights or bias, times the scale; `by` is the constant, laid along the channels of the values."""
+        """Weights or bias times the scale, of the same shape; `by`: the constant, shaped to broadcast."""
         if self.kind == "Mul":
             return values * by
         if self.kind == "Div":
@@ -135,7 +130,7 @@ class Affine:
         return values if self.kind == "Add" or self.map_first else -values
 
     def shifted(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
-        """Bias, scaled and shifted."""
+        """Bias, scaled and shifted, broadcast to (channels,); `by`: the constant, (channels,)."""
         scaled = self.scaled(values, by)
         if self.kind in ("Mul", "Div"):
             return scaled

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# told more than their operand
+# functions with attributes or inputs beside their operand
 LABELLED = frozenset("Celu Clip Elu Gelu HardSigmoid LeakyRelu Selu Shrink Swish ThresholdedRelu".split())
 
 

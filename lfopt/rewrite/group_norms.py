@@ -1,7 +1,7 @@
-"""GroupNormalization as exporters spell it for opsets before 18: InstanceNormalization of groups between two
-Reshapes, then a scale per channel.
+"""GroupNormalization from its form before opset 18: InstanceNormalization of groups, then a scale.
 
-Source: torch.onnx, symbolic of group_norm.
+The former stands between two Reshapes; scale and shift are per channel. Source: torch.onnx, symbolic of
+group_norm.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class _PerChannel(NamedTuple):
 
 
 def instances_as_groups(graph: Graph) -> Graph:
-    """The graph with Add(Mul(Reshape(InstanceNormalization(Reshape(x))), s), b) as GroupNormalization(x, s,
-    b); Mul, Add or both may be absent.
+    """Add(Mul(Reshape(InstanceNormalization(Reshape(x))), s), b) as GroupNormalization(x, s, b).
+
+    Mul, Add or both may be absent.
     """
     if not any(operator.kind == "InstanceNormalization" for operator in graph.operators):
         return graph
@@ -98,9 +99,7 @@ def _recognise(mutable: MutableGraph, instance: Operator) -> None:
 
 
 def _by_channel(mutable: MutableGraph, operator: Operator, read: str, channels: int) -> str | None:
-    """The constant operand of an elementwise operator that has a value for every channel,
-    or one for all; None if there is none.
-    """
+    """The constant operand of an elementwise operator: one value, or one per channel; None: no such."""
     shape = mutable.tensors[read].shape
     others = [name for name in operator.inputs if name != read]
     if (

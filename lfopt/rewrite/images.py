@@ -12,9 +12,9 @@ from lfopt.ops import spec
 from lfopt.ops.call import Call
 from lfopt.rewrite.mutable_graph import MutableGraph
 
-# operators with an operand that is the shape of the result, and which
+# index of the operand that is the shape of the result, by operator
 SHAPED = {"Reshape": 1, "Expand": 1, "Resize": 3}
-# what they make of an element follows from where it is in the last two axes
+# operators whose result follows from where an element is in the last two axes
 BY_POSITION = frozenset({"Trilu", "EyeLike"})
 
 

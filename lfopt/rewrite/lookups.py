@@ -1,6 +1,4 @@
-"""Products of one-hot vectors and a matrix, which some frameworks export in the place of lookups,
-as what they are: rows of the matrix.
-"""
+"""Products of one-hot vectors and a matrix, as some frameworks export lookups, as rows of the matrix."""
 
 from __future__ import annotations
 
@@ -24,11 +22,10 @@ class _OneHot(NamedTuple):
 
 
 def products_as_lookups(graph: Graph) -> Graph:
-    """The graph with MatMul(Cast(Equal(index, [k, k + 1, ..])), matrix) as Gather from the matrix between two
-    rows of zeros.
+    """MatMul(Cast(Equal(index, [k, k + 1, ..])), matrix) as Gather from the matrix between two zero rows.
 
-    Those are what indices outside give, whose vectors are zeros. Matrices with values that are not finite
-    stay: zero times those is not zero.
+    Indices outside give zero vectors, so zeros. Matrices with values that are not finite stay: zero times
+    those is not zero.
     """
     if not {"Equal", "MatMul"} <= {operator.kind for operator in graph.operators}:
         return graph

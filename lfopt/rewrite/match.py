@@ -20,7 +20,7 @@ from lfopt.rewrite.mutable_graph import MutableGraph, signature
 from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import Apply, Derived, Number, Term, Variable
 
-# and commutative
+# associative and commutative
 ASSOCIATIVE = frozenset("Add Mul Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor".split())
 COMMUTATIVE = ASSOCIATIVE | {"Equal"}
 CLOSE = 1e-6  # relative: a number that an exporter has rounded to float32
@@ -57,16 +57,14 @@ def _laid(
 
 
 class Chain:
-    """A tree of one associative operator: what it combines, and the operators that it is made of,
-    the root first.
-    """
+    """A tree of one associative operator: the leaves that it combines, and its operators, the root first."""
 
     def __init__(self, leaves: tuple[str, ...], operators: tuple[str, ...]) -> None:
         self.leaves, self.operators = leaves, operators
 
     @classmethod
     def of(cls, mutable: MutableGraph, root: Operator) -> Chain:
-        """The largest one below an operator; where others read an intermediate result, that is a leaf."""
+        """The largest chain below an operator; a result between that others read is a leaf."""
         leaves: list[str] = []
         operators, loose = [root.name], _is_loose(mutable, root)
 
@@ -104,8 +102,9 @@ def is_inner(mutable: MutableGraph, operator: Operator) -> bool:
 
 
 def _is_loose(mutable: MutableGraph, operator: Operator) -> bool:
-    """Whether it may be grouped otherwise: a sum with a large constant may be there to round,
-    as (x + 1.5 * 2**23) - 1.5 * 2**23, or to mask.
+    """Whether it may be reassociated: it is no sum with a large constant, which may be there to round.
+
+    As (x + 1.5 * 2**23) - 1.5 * 2**23 does; or to mask.
     """
     return operator.kind != "Add" or all(abs(mutable.scalar(name) or 0) <= LARGE for name in operator.inputs)
 

@@ -75,7 +75,7 @@ def _source(mutable: MutableGraph, operator: Operator) -> str:
 
 
 def _maps(mutable: MutableGraph, operator: Operator) -> list[str]:
-    """Operands that are no numbers."""
+    """Operands that are maps: all but scalar constants."""
     return [
         name
         for name in operator.inputs
@@ -228,8 +228,9 @@ def _regrouped(flat: list[Atom], shape: Shape) -> list[list[Atom]] | None:
 
 
 def _with_transpose(shape: Shape, end: Shape, atoms: list[list[Atom]], order: list[Atom]) -> list[Step]:
-    """One Transpose, of whole axes of the operand or of the result where that will do,
-    else of what moves as one; Reshapes where shapes differ.
+    """Steps with one Transpose: of whole axes of the operand or result if possible, else of runs of atoms.
+
+    A run is what moves as one. Reshapes come where shapes differ.
     """
     if (perm := _direct(shape, end, atoms)) is not None:
         return [(perm, end)]
@@ -263,8 +264,7 @@ def _is_run(places: list[int]) -> bool:
 
 
 def _restored(places: list[int | None]) -> Shape:
-    """The permutation that takes axes in order of their places to where they stand; axes without a place
-    stay.
+    """The permutation that takes axes, in order of places, to where they stand; those without one stay.
 
     >>> _restored([None, 2, 9, 1])
     (0, 2, 3, 1)
@@ -275,9 +275,7 @@ def _restored(places: list[int | None]) -> Shape:
 
 
 def _direct(shape: Shape, end: Shape, atoms: list[list[Atom]]) -> Shape | None:
-    """The permutation of whole axes, if that is what it is; axes of extent 1 fill the places that are
-    left.
-    """
+    """The permutation of whole axes, if it is one; axes of extent 1 fill the places that are left."""
     if sorted(shape) != sorted(end):
         return None
     permuted: list[int | None] = []

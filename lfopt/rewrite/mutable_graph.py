@@ -1,6 +1,4 @@
-"""A graph that can be edited: who makes and who reads every tensor is kept up to date while operators come
-and go.
-"""
+"""A graph that can be edited: makers and readers of every tensor stay up to date as operators come and go."""
 
 from __future__ import annotations
 
@@ -48,8 +46,9 @@ class MutableGraph:
         return None if name is None else self.operators[name]
 
     def plain_maker(self, tensor: str) -> Operator | None:
-        """The same, where rules may look into it: a standard operator with one result in which no integers
-        stand for real numbers.
+        """The maker of a tensor where rules may look into it.
+
+        A standard operator with one result in which no integers stand for real numbers.
         """
         operator = self.maker(tensor)
         return None if operator is None or not self.is_plain(operator) else operator
@@ -156,7 +155,7 @@ class MutableGraph:
         self.redirect(operator.outputs[0], tensor)
 
     def add_constant(self, wanted: str, shape: tuple[int, ...], dtype: str, value: np.ndarray | None) -> str:
-        """Name of a new constant; without values it is known by its shape alone."""
+        """Name of a new constant; value: of that shape, or None: it is known by its shape alone."""
         name = self.fresh(wanted)
         self.tensors[name] = Tensor(name, shape, dtype)
         self.constants[name] = None if value is None else value.astype(dtype, copy=False)
@@ -180,8 +179,9 @@ class MutableGraph:
         return self._scalars[key]
 
     def add_folded(self, operator: Operator, tensor: Tensor, value: np.ndarray | None) -> None:
-        """Put in a constant that an operator would make of other constants;
-        whoever asks for the same again gets this one.
+        """Put in a constant that an operator would make of others; value: shaped as `tensor`, or None.
+
+        The same request later gets this one.
         """
         self.tensors[tensor.name], self.constants[tensor.name] = tensor, value
         self._folded[signature(operator.kind, operator.inputs, operator.attributes)] = tensor.name
@@ -217,8 +217,9 @@ class MutableGraph:
         return dead
 
     def finish(self) -> Graph:
-        """The graph as it stands: operators in topological order,
-        as near as that allows to where they were; nothing that nothing reads.
+        """The graph as it stands, without what nothing reads.
+
+        Operators are in topological order, as near as that allows to where they were.
         """
         return replace(
             self.graph, operators=self._ordered(), tensors=self.tensors, constants=self.constants

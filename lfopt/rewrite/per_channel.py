@@ -1,5 +1,4 @@
-"""What scales or shifts each channel of a map by a constant, as a depthwise convolution of one element: so
-int8 hardware has it.
+"""Constant scales and shifts per channel as depthwise convolutions of one element, for int8 hardware.
 
 Of real numbers this is exact; what becomes int8 are then the scales, one per channel, as weights, and the
 shifts, as bias.
@@ -20,10 +19,9 @@ SCALING = ("Mul", "Div", "Add", "Sub")
 
 
 def as_convolutions(graph: Graph) -> Graph:
-    """BatchNormalization of maps [n, c, h, w], and Mul, Div, Add and Sub of them by one constant per channel,
-    as depthwise convolutions.
+    """BatchNormalization, Mul, Div, Add and Sub per channel of [n, c, h, w], as depthwise convolutions.
 
-    Several in a row become one.
+    Their other operands are constants, one value per channel. Several in a row become one.
     """
     mutable, scalable = MutableGraph(graph), set[str]()  # scalable: by what takes in a scale that follows
     for operator in graph.operators:

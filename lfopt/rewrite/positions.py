@@ -32,8 +32,9 @@ BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an 
 
 
 def on_positions(graph: Graph) -> Graph:
-    """Convolutions of maps [n, c, l], and what stands beside them,
-    as operators on [n, c, l, 1] between views.
+    """Convolutions of maps [n, c, l], and what stands beside them, as operators on [n, c, l, 1].
+
+    Views stand where such a part begins and ends.
     """
     mutable, part = MutableGraph(graph), dict[str, None]()
     for operator in graph.operators:
@@ -58,8 +59,10 @@ def on_positions(graph: Graph) -> Graph:
 
 
 def _takes_part(mutable: MutableGraph, operator: Operator) -> bool:
-    """Whether it is a convolution or pool along one axis, or works element by element on maps of one shape
-    [n, c, l], or turns such maps round.
+    """Whether it may work on [n, c, l, 1]: along one axis, elementwise, or as a Transpose of [n, c, l].
+
+    That is a convolution or pool along one axis; what works element by element on maps of one shape; what
+    transposes such maps.
     """
     if not mutable.is_plain(operator) or len(shape := mutable.tensors[operator.outputs[0]].shape) != 3:
         return False
@@ -112,9 +115,7 @@ def _around(mutable: MutableGraph, first: Operator) -> dict[str, None]:
 
 
 def _behind_turn(mutable: MutableGraph, operator: Operator) -> Iterator[str]:
-    """What works element by element on the result of an operator, and on what comes of that,
-    with no other map.
-    """
+    """Elementwise operators on the result of an operator, and on what comes of it, with no other map."""
     for name in mutable.readers.get(operator.outputs[0], ()):
         reader = mutable.operators[name]
         maps = {given for given in reader.inputs if given and given not in mutable.constants}
@@ -184,7 +185,7 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, form: Callable
 
 
 def _turn(mutable: MutableGraph, operator: Operator) -> None:
-    """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back.
+    """Let a Transpose from [n, c, l] to [n, l, c], or back, work on [n, c, l, 1] and [n, 1, l, c].
 
     Both have l rows.
     """

@@ -1,5 +1,4 @@
-"""Matrix products by a constant, and what stands around them row by row, as operators on maps [b, s, d],
-which can be cut along s.
+"""Matrix products by a constant, and what is rowwise beside them, on maps [b, s, d], cut along s.
 
 Exporters write a linear layer as Gemm on a view [b s, d], or as MatMul on a map [b, h, w, d] whose channels
 come last. Both do the same for every vector of d elements. Elementwise operators, normalisations and
@@ -22,7 +21,7 @@ from lfopt.ops.traits import Tiling
 from lfopt.rewrite.mutable_graph import MutableGraph
 from lfopt.rewrite.views import add_view, behind, new_tensor, skip_views, view_of
 
-# that have their axis as an attribute, the last one if nothing is said
+# operators with an attribute axis, by default the last
 ALONG_LAST = frozenset({"LayerNormalization", "Softmax", "LogSoftmax"})
 BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an axis of their own
 
@@ -30,8 +29,9 @@ Rows = tuple[int, int]  # (b, s)
 
 
 def on_rows(graph: Graph) -> Graph:
-    """Linear layers on maps of other shapes than [b, s, d], and what stands beside them,
-    as operators on [b, s, d] between views.
+    """Linear layers on maps of other shapes, and what is rowwise beside them, as operators on [b, s, d].
+
+    Views stand where such a part begins and ends.
     """
     mutable, rows = MutableGraph(graph), dict[str, Rows]()
     for operator in graph.operators:
@@ -77,9 +77,7 @@ def _is_layer(mutable: MutableGraph, operator: Operator) -> bool:
 
 
 def _is_rowwise(mutable: MutableGraph, operator: Operator) -> bool:
-    """Whether each vector of its result depends on the same vectors of maps of that shape,
-    and on constants that are the same for all.
-    """
+    """Whether each vector of its result depends on the same vectors of its maps, and on shared constants."""
     shape = mutable.tensors[operator.outputs[0]].shape
     if not mutable.is_plain(operator) or not _is_cut_otherwise(shape) or operator.kind in BY_CHANNEL:
         return False
@@ -99,8 +97,9 @@ def _is_rowwise(mutable: MutableGraph, operator: Operator) -> bool:
 
 
 def _around(mutable: MutableGraph, layer: Operator) -> list[str]:
-    """A layer and what stands around it row by row; nothing where that meets products of two maps:
-    their rows are those of single heads.
+    """A layer and what is rowwise around it; [] where that meets products of two maps.
+
+    Their rows are those of single heads.
     """
     members, todo = {layer.name: None}, [layer]
     while todo:
@@ -122,8 +121,9 @@ def _around(mutable: MutableGraph, layer: Operator) -> list[str]:
 
 
 def _rows(mutable: MutableGraph, part: list[str], shape: Shape) -> Rows:
-    """How many rows of how many samples the vectors are:
-    as in a map [b, s, d] that the part reads a view of, if there is one.
+    """(samples, rows of each) that the vectors are.
+
+    As in a map [b, s, d] that the part reads a view of, if there is one.
     """
     samples, *others = shape[:-1]
     if others:
@@ -197,7 +197,7 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, rows: Rows) ->
 
 
 def _transposed(mutable: MutableGraph, name: str) -> str:
-    """A constant matrix, transposed; the same for whoever asks again."""
+    """A constant matrix, transposed; the same one each time."""
     tensor, value = mutable.tensors[name], mutable.constants[name]
     turn = Operator(f"{name}.turned", "Transpose", (name,), (f"{name}.transposed",), {"perm": (1, 0)})
     if (known := mutable.same(turn.kind, turn.inputs, turn.attributes)) is not None:

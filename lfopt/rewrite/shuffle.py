@@ -1,5 +1,6 @@
-"""Channel shuffles, which exporters write as Reshape, Transpose and Reshape,
-as one Gather along channels: rows of the map stay rows.
+"""Channel shuffles, exported as Reshape, Transpose and Reshape, as one Gather along channels.
+
+So rows of the map stay rows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from lfopt.rewrite.mutable_graph import MutableGraph
 
 
 def shuffles_as_gathers(graph: Graph) -> Graph:
-    """Maps [1, c, h, w] cut into [1, a, b, .., h, w], transposed along a, b, .. alone and put together again,
-    as Gather.
+    """Shuffles of the channels of maps [1, c, h, w], as Gather.
+
+    They are cut into [1, a, b, .., h, w], transposed along a, b, .. alone and put together again.
 
     Source: the channel shuffle of ShuffleNet, arXiv 1707.01083, section 3.1.
     """
@@ -38,9 +40,7 @@ def shuffles_as_gathers(graph: Graph) -> Graph:
 
 
 def _shuffle(mutable: MutableGraph, last: Operator) -> tuple[str, np.ndarray] | None:
-    """(map, its channel for each channel of the result) of a Reshape that ends a shuffle;
-    None if it ends none.
-    """
+    """(map, (c,) its channel for each channel of the result) of a Reshape that ends a shuffle; else None."""
     turn = mutable.maker(last.inputs[0]) if last.kind == "Reshape" else None
     first = mutable.maker(turn.inputs[0]) if turn is not None and turn.kind == "Transpose" else None
     if (

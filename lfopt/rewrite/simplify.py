@@ -1,6 +1,4 @@
-"""Sets of rules by name: a graph goes in, an equivalent smaller one comes out, and if asked,
-what was done and what was not.
-"""
+"""Sets of rules by name: a graph to an equivalent smaller one, and a log of what was done and refused."""
 
 from __future__ import annotations
 
@@ -56,8 +54,7 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, what moves for nothing
-    # left out
+    # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, idle operators dropped
     "default": _default,
     "all": _all,
     "none": _none,
@@ -84,8 +81,9 @@ def simplify(graph: Graph, rules: str = "default") -> Graph:
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:
-    """Apply a set of rules by name, or some rules alone;
-    the new graph, what was applied, and what was refused and why.
+    """The graph after a set of rules by name, or after some rules; what was applied, what refused, and why.
+
+    Raises InvalidConfig for a name that is no set of rules.
     """
     if not isinstance(rules, str):
         from lfopt.rewrite.stages import rewrite_with  # noqa: PLC0415

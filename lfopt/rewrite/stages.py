@@ -1,6 +1,4 @@
-"""The order in which everything is tried: clean-up, normal forms, composites, moves, algebra; again and
-again, until a round changes nothing.
-"""
+"""The order of rewriting: clean-up, normal forms, composites, moves, algebra, until nothing changes."""
 
 from __future__ import annotations
 

@@ -72,8 +72,9 @@ Term = Variable | Number | Apply
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must be known: a bound of one variable (`subject` is >, >=, !=, <=, <),
-    or a predicate over several.
+    """What must be known: a bound of one variable, or a predicate over several.
+
+    `subject` of a bound is >, >=, !=, <= or <.
     """
 
     subject: str  # a comparison, or the name of a predicate

@@ -1,6 +1,4 @@
-"""Views put in where part of a network is to work on maps of another shape,
-and left out where two of them meet.
-"""
+"""Views between parts of a network on maps of other shapes; where two views meet, they are left out."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from lfopt.rewrite.mutable_graph import MutableGraph
 
 
 def view_of(mutable: MutableGraph, name: str, shape: Shape, wanted: str, reader: Operator) -> str:
-    """A map in another shape: what it is a view of, or a view of it that is there, if that has this shape;
-    else a new one, named `wanted` if free.
+    """A map in another shape: one that is there, or a new view, named `wanted` if free.
+
+    What is there: what the map is a view of, or a view of it.
     """
     views = (mutable.operators[reader] for reader in mutable.readers.get(name, ()))
     for known in (*behind(mutable, name), *(view.outputs[0] for view in views if view.kind in VIEWS)):
@@ -44,7 +43,7 @@ def behind(mutable: MutableGraph, name: str) -> list[str]:
 
 
 def skip_views(mutable: MutableGraph, operator: Operator) -> None:
-    """Let operators read a tensor itself in place of a view, by way of other shapes, of its own shape."""
+    """Let operators read a tensor in place of a view that has, by way of other shapes, its own shape."""
     if (
         operator.name not in mutable.operators
         or operator.kind not in VIEWS
