@@ -27,8 +27,10 @@ module lf_array
   input  logic                           fetch_i,  // it is kept for the next step, and is no column itself
   input  logic [Window-1:0][Lanes*8-1:0] window_i,
   input  logic [Reach-1:0]               present_i,  // words that are no padding
-  input  logic [2:0]                     from_i,  // word that window_i starts with; those before were in the last,
-  input  logic [2:0]                     shift_i,  // so many words farther on
+  // Word of the window that window_i begins with; those before it were in the window before, shift_i words
+  // farther on.
+  input  logic [2:0]                     from_i,
+  input  logic [2:0]                     shift_i,
   input  logic [2:0]                     taps_i,
   input  logic [6:0]                     lanes_i,
   input  logic [5:0]                     lane_i,
