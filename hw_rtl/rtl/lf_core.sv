@@ -35,8 +35,8 @@ module lf_core
     $error("lf_core: found Lanes = %0d; accepted: 16, 32, 64", Lanes);
   end
   // Banks have the same number of words, at least 2, and a word's number has 20 bits.
-  if (BufferBytes % (Window * Lanes) != 0 || BufferWords < 2 * Window || BufferWords > 1 << 20)
-  begin : gen_bad_buffer
+  if (BufferBytes % (Window * Lanes) != 0 || BufferWords < 2 * Window ||
+      BufferWords > 1 << 20) begin : gen_bad_buffer
     $error("lf_core: found BufferBytes = %0d; accepted: multiples of %0d, from %0d to %0d", BufferBytes,
            Window * Lanes, 2 * Window * Lanes, Lanes << 20);
   end
