@@ -1,4 +1,4 @@
-/* At most one run of model NAME, from a cache that holds nothing of it: bench_traffic.py has its misses counted. */
+/* At most one run of model NAME, from a cache that holds nothing of it: bench_traffic.py counts misses. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 
-/* Elements rounded to bfloat16, the upper half of a float; in registers they are floats. A pair lies in one word, the first in its low half. */
+/* Elements rounded to bfloat16, the upper half of a float; in registers they are floats. A pair lies in one
+   word, the first in its low half. */
 typedef uint16_t bf16;
 typedef uint32_t pair;
 
@@ -22,7 +23,8 @@ static inline v1 load_1(const bf16 *x) { return widened(*x); }
     }
 PAIRS(4)
 
-/* dot: to the lanes of s, the products of pairs of a and w. EVERY: a pair in every lane; FIRST: the first lanes of a longer vector. */
+/* dot: to the lanes of s, the products of pairs of a and w. EVERY: a pair in every lane; FIRST: the first
+   lanes of a longer vector. */
 #define EVERY_1(a) (a)
 #define FIRST_4_1(a) ((a)[0])
 #if defined(__AVX512BF16__)
@@ -34,19 +36,37 @@ PAIRS(4)
 #define FIRST_16_8(a) ((i8)_mm512_castsi512_si256((__m512i)(a)))
 #define FIRST_16_4(a) ((i4)_mm512_castsi512_si128((__m512i)(a)))
 #define FIRST_16_1(a) ((a)[0])
-static inline bf16 rounded(float x) { return (bf16)_mm_extract_epi16((__m128i)_mm_cvtneps_pbh(_mm_set_ss(x)), 0); }
+static inline bf16 rounded(float x)
+{
+    return (bf16)_mm_extract_epi16((__m128i)_mm_cvtneps_pbh(_mm_set_ss(x)), 0);
+}
 INLINE v4 dot_4(v4 s, i4 a, i4 w) { return (v4)_mm_dpbf16_ps((__m128)s, (__m128bh)a, (__m128bh)w); }
 INLINE v8 dot_8(v8 s, i8 a, i8 w) { return (v8)_mm256_dpbf16_ps((__m256)s, (__m256bh)a, (__m256bh)w); }
 INLINE v16 dot_16(v16 s, i16 a, i16 w) { return (v16)_mm512_dpbf16_ps((__m512)s, (__m512bh)a, (__m512bh)w); }
-INLINE void store_4(bf16 *y, v4 x) { _mm_storel_epi64((__m128i *)(void *)y, (__m128i)_mm_cvtneps_pbh((__m128)x)); }
-INLINE void store_8(bf16 *y, v8 x) { _mm_storeu_si128((__m128i *)(void *)y, (__m128i)_mm256_cvtneps_pbh((__m256)x)); }
-INLINE void store_16(bf16 *y, v16 x) { _mm256_storeu_si256((__m256i *)(void *)y, (__m256i)_mm512_cvtneps_pbh((__m512)x)); }
-INLINE v8 load_8(const bf16 *x) { return (v8)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x)), 16); }
+INLINE void store_4(bf16 *y, v4 x)
+{
+    _mm_storel_epi64((__m128i *)(void *)y, (__m128i)_mm_cvtneps_pbh((__m128)x));
+}
+INLINE void store_8(bf16 *y, v8 x)
+{
+    _mm_storeu_si128((__m128i *)(void *)y, (__m128i)_mm256_cvtneps_pbh((__m256)x));
+}
+INLINE void store_16(bf16 *y, v16 x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)y, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+}
+INLINE v8 load_8(const bf16 *x)
+{
+    return (v8)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x)),
+                                 16);
+}
 INLINE v16 load_16(const bf16 *x)
 {
-    return (v16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x)), 16);
+    return (v16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x)),
+                                  16);
 }
-/* 1 / (1 + 2^t) with a polynomial of degree 3 (7.5e-5) and an estimate of 14 bits: off by 2^-13 of the result, where 2^-9 is rounding. */
+/* 1 / (1 + 2^t) with a polynomial of degree 3 (7.5e-5) and an estimate of 14 bits: off by 2^-13 of the
+   result, where 2^-9 is rounding. */
 INLINE v16 short_sigmoid_16(v16 x)
 {
     const v16 t = min_16(max_16(x * SPLAT_16(-1.44269504f), SPLAT_16(-126.0f)), SPLAT_16(126.0f));
@@ -87,7 +107,8 @@ static inline bf16 rounded(float x)
 #define EVERY_4(a) ((i4)vdupq_n_u32(a))
 INLINE v4 dot_4(v4 s, i4 a, i4 w)
 {
-    return (v4)vbfdotq_f32((float32x4_t)s, vreinterpretq_bf16_u32((uint32x4_t)a), vreinterpretq_bf16_u32((uint32x4_t)w));
+    return (v4)vbfdotq_f32((float32x4_t)s, vreinterpretq_bf16_u32((uint32x4_t)a),
+                           vreinterpretq_bf16_u32((uint32x4_t)w));
 }
 INLINE void store_4(bf16 *y, v4 x) { vst1_u16(y, vreinterpret_u16_bf16(vcvt_bf16_f32((float32x4_t)x))); }
 #else
@@ -96,8 +117,11 @@ INLINE void store_4(bf16 *y, v4 x) { vst1_u16(y, vreinterpret_u16_bf16(vcvt_bf16
 typedef pair p1;
 
 /* Pairs of what lies at a and at b. */
-#define JOINED(N) \
-    INLINE i##N joined_##N(const bf16 *a, const bf16 *b) { return ((i##N)load_##N(a) >> 16) | (i##N)load_##N(b); }
+#define JOINED(N)                                             \
+    INLINE i##N joined_##N(const bf16 *a, const bf16 *b)      \
+    {                                                         \
+        return ((i##N)load_##N(a) >> 16) | (i##N)load_##N(b); \
+    }
 static inline pair joined_1(const bf16 *a, const bf16 *b) { return (pair)*a | (pair)*b << 16; }
 JOINED(4)
 #if LANES >= 16

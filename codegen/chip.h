@@ -1,5 +1,5 @@
-/* A chip with a buffer: what is there, row by row and block by block, and how many bytes went in and out. DRAM is reached here and nowhere else, and
-   so is the second level of memory, where there is one. */
+/* A chip with a buffer: what is there, row by row and block by block, and how many bytes went in and out.
+   DRAM is reached here and nowhere else, and so is the second level of memory, where there is one. */
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define HIDE(at, bytes) ASAN_POISON_MEMORY_REGION(at, bytes)
@@ -94,7 +94,8 @@ static size_t row_bytes(const tensor *t, const box *b)
     size_t found = (size_t)t->bits;
     for (int k = 0; k < t->rank; k++) {
         const size_t n = (size_t)extent(b, k);
-        if (k != t->axis) found *= k == t->channels ? (n + CHANNEL_ALIGN - 1) / CHANNEL_ALIGN * CHANNEL_ALIGN : n;
+        if (k != t->axis)
+            found *= k == t->channels ? (n + CHANNEL_ALIGN - 1) / CHANNEL_ALIGN * CHANNEL_ALIGN : n;
     }
     return found / 8; /* elements of maps are whole bytes */
 }
@@ -135,7 +136,7 @@ static void move_row(const tensor *t, const piece *to, const piece *from)
     }
 }
 
-/* Room for a box of a map, row by row, in the slots of a place from `number` on; `base`: of the pieces that lie there. */
+/* Room for a box of a map, row by row, in a place's slots from `number` on; `base`: of the pieces there. */
 static void claim(const context *m, int name, const box *b, const place *where, int number, int base)
 {
     const tensor *t = &tensors[name];
@@ -169,7 +170,8 @@ static void claim(const context *m, int name, const box *b, const place *where, 
         p->name = name, p->row = row;
         p->start = (char *)m->arena + (where->address + (size_t)slot * where->slot_bytes) * SCALE;
         set_frame(t, p, &frame);
-        if (same && memcmp(p->step, before.step, sizeof p->step) | memcmp(p->frame.first, before.frame.first, sizeof p->frame.first)) {
+        if (same && memcmp(p->step, before.step, sizeof p->step) |
+                        memcmp(p->frame.first, before.frame.first, sizeof p->frame.first)) {
             piece aside = before;
             aside.start = m->chip->spare;
             memcpy(aside.start, before.start, row_elements(t, &before.frame) * (size_t)t->size);
@@ -202,7 +204,8 @@ static void dram_store(const context *m, char *to, const void *from, size_t byte
     HIDE(to, bytes);
 }
 
-/* Move the elements of a box between their memory, where they lie in ONNX's order, and a piece. How many there were. */
+/* Move the elements of a box between their memory, where they lie in ONNX's order, and a piece. Gives their
+   number. */
 static size_t copied(const context *m, const tensor *t, const box *b, const piece *p, int store)
 {
     int at[RANK], inner = t->rank - 1;
@@ -220,7 +223,8 @@ static size_t copied(const context *m, const tensor *t, const box *b, const piec
             here += (size_t)((at[k] - p->frame.first[k]) * p->step[k]);
         }
         char *outside = memory_of(m, t) + away * (size_t)t->size, *inside = p->start + here * (size_t)t->size;
-        if (t->memory == IN_L2) memcpy(store ? outside : inside, store ? inside : outside, run * (size_t)t->size);
+        if (t->memory == IN_L2)
+            memcpy(store ? outside : inside, store ? inside : outside, run * (size_t)t->size);
         else if (store) dram_store(m, outside, inside, run * (size_t)t->size);
         else dram_load(m, inside, outside, run * (size_t)t->size);
         count += run;
@@ -241,7 +245,8 @@ static uint64_t padded(const tensor *t, size_t elements)
 }
 
 /* Load or store a box of a map, row by row, and count what was moved. */
-static void move_map(const context *m, int store, int name, int kind, const box *b, const place *where, int number, int base)
+static void move_map(const context *m, int store, int name, int kind, const box *b, const place *where,
+                     int number, int base)
 {
     const tensor *t = &tensors[name];
     const int first = t->axis < 0 ? 0 : b->first[t->axis], stop = t->axis < 0 ? 1 : b->stop[t->axis];
@@ -262,7 +267,8 @@ static void move_map(const context *m, int store, int name, int kind, const box 
 }
 
 /* Load a block of a constant into a slot. */
-static void load_block(const context *m, int name, int kind, const box *b, const place *where, int number, size_t offset, int base)
+static void load_block(const context *m, int name, int kind, const box *b, const place *where, int number,
+                       size_t offset, int base)
 {
     const tensor *t = &tensors[name];
     const int slot = number % where->slots;

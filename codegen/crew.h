@@ -12,7 +12,8 @@ struct crew {
     unsigned turn; /* how often all have arrived */
 };
 
-enum { PATIENCE = 1 << 14 }; /* turns of a wait until a thread leaves its core to others: there are fewer cores than threads */
+/* Turns of a wait until a thread leaves its core to others: there are fewer cores than threads. */
+enum { PATIENCE = 1 << 14 };
 
 static inline void pause_turn(int turns)
 {
@@ -39,6 +40,7 @@ static inline void wait_for_all(crew *all)
         __atomic_store_n(&all->turn, turn + 1, __ATOMIC_RELEASE);
         return;
     }
-    for (int turns = 0; __atomic_load_n(&all->turn, __ATOMIC_ACQUIRE) == turn; turns += turns < PATIENCE) pause_turn(turns);
+    for (int turns = 0; __atomic_load_n(&all->turn, __ATOMIC_ACQUIRE) == turn; turns += turns < PATIENCE)
+        pause_turn(turns);
 }
 #endif

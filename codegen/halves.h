@@ -1,5 +1,6 @@
 
-/* float16 and bfloat16, which networks may take and give; everything else is computed in float. To the nearest, to even where two are as near. */
+/* float16 and bfloat16, which networks may take and give; everything else is computed in float. To the
+   nearest, to even where two are as near. */
 typedef uint16_t half;
 typedef uint16_t brain;
 
@@ -16,7 +17,8 @@ static inline half to_half(float x)
     const uint32_t bits = bits_1(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
     if (size > 0x7f800000u) return (half)(sign | 0x7e00u);
     if (size >= 0x477ff000u) return (half)(sign | 0x7c00u);
-    if (size < 0x38800000u) return (half)(sign | (bits_1(floats_1(size) + 0.5f) - 0x3f000000u)); /* steps of 2^-24, as those of a float from 0.5 on */
+    /* Steps of 2^-24, as those of a float from 0.5 on. */
+    if (size < 0x38800000u) return (half)(sign | (bits_1(floats_1(size) + 0.5f) - 0x3f000000u));
     return (half)(sign | ((size + 0xfffu + (size >> 13 & 1u)) - 0x38000000u) >> 13);
 }
 

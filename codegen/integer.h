@@ -9,10 +9,16 @@ static inline int64_t rescaled(int32_t sum, int32_t multiplier, int shift)
     return shifted((int64_t)sum * multiplier + (INT64_C(1) << (shift - 1)), shift);
 }
 
-static inline int clamped(int64_t v, int least, int most) { return v < least ? least : v > most ? most : (int)v; }
+static inline int clamped(int64_t v, int least, int most)
+{
+    return v < least ? least : v > most ? most : (int)v;
+}
 
 /* Whole steps, as an integer; none if it is not a number. */
-static inline int32_t steps(double v) { return v < -1e9 ? -1000000000 : v > 1e9 ? 1000000000 : v < 0 || v >= 0 ? (int32_t)v : 0; }
+static inline int32_t steps(double v)
+{
+    return v < -1e9 ? -1000000000 : v > 1e9 ? 1000000000 : v < 0 || v >= 0 ? (int32_t)v : 0;
+}
 
 /* A sum in the order in which NumPy adds doubles that lie side by side. */
 static inline double pairwise_sum(const double *x, int n)

@@ -1,11 +1,13 @@
-enum { AWAKE = 1 << 11 }; /* turns that a thread waits for the next run before it sleeps: tens of microseconds */
+/* Turns that a thread waits for the next run before it sleeps: tens of microseconds. */
+enum { AWAKE = 1 << 11 };
 
 typedef struct {
     context own;
     struct pool *pool;
 } worker;
 
-/* Threads that wait for the runs of one context. This memory is not the context's: a context that goes without NAME_end leaves them asleep. */
+/* Threads that wait for the runs of one context. This memory is not the context's: a context that goes
+   without NAME_end leaves them asleep. */
 struct pool {
     crew crew;
     worker workers[WORKERS];
@@ -26,10 +28,13 @@ static void *work(void *argument)
     const worker *w = argument;
     struct pool *pool = w->pool;
     for (unsigned calls = 0;; calls++) {
-        for (int turns = 0; turns < AWAKE && __atomic_load_n(&pool->calls, __ATOMIC_ACQUIRE) == calls; turns++) pause_turn(turns);
+        for (int turns = 0; turns < AWAKE && __atomic_load_n(&pool->calls, __ATOMIC_ACQUIRE) == calls;
+             turns++)
+            pause_turn(turns);
         if (__atomic_load_n(&pool->calls, __ATOMIC_ACQUIRE) == calls) {
             pthread_mutex_lock(&pool->lock);
-            while (__atomic_load_n(&pool->calls, __ATOMIC_ACQUIRE) == calls) pthread_cond_wait(&pool->called, &pool->lock);
+            while (__atomic_load_n(&pool->calls, __ATOMIC_ACQUIRE) == calls)
+                pthread_cond_wait(&pool->called, &pool->lock);
             pthread_mutex_unlock(&pool->lock);
         }
         if (pool->over) return NULL;
@@ -47,7 +52,8 @@ static void call_all(struct pool *pool)
     pthread_cond_broadcast(&pool->called);
 }
 
-/* Give every thread a core of its own, where the system can be asked for one: left to itself, it may share one with a thread that waits for it. */
+/* Give every thread a core of its own, where the system can be asked for one: left to itself, it may share
+   one with a thread that waits for it. */
 static void place(struct pool *pool)
 {
 #ifdef __linux__
@@ -81,7 +87,7 @@ static void end(struct pool *pool, int threads)
     free(pool);
 }
 
-/* The threads of a context, started; NULL where one cannot be had. Signals are for threads of the program's own. */
+/* The threads of a context, started; NULL where one cannot be had. Signals go to the program's. */
 static struct pool *begin(const context *shared)
 {
     struct pool *pool = calloc(1, sizeof *pool);
@@ -140,6 +146,7 @@ static int run(NAME_context *m, const void *const *inputs, void *const *outputs)
     pool->busy = WORKERS - 1;
     call_all(pool);
     network(&pool->workers[0].own, inputs, outputs);
-    for (int turns = 0; __atomic_load_n(&pool->busy, __ATOMIC_ACQUIRE) > 0; turns += turns < PATIENCE) pause_turn(turns);
+    for (int turns = 0; __atomic_load_n(&pool->busy, __ATOMIC_ACQUIRE) > 0; turns += turns < PATIENCE)
+        pause_turn(turns);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Vectors of floats, and the functions on them that fused operators need. A vector of one lane is a plain float. */
+/* Vectors of floats, and the functions on them that fused operators need. One lane is a plain float. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -6,8 +6,10 @@
 
 #ifdef __GNUC__
 #define INLINE static inline __attribute__((always_inline)) /* a call would spill all vectors */
-#define APART static __attribute__((noinline)) /* inlined, sums of a tile would be kept in memory for want of registers */
-/* Once it has chosen induction variables, GCC 12 may take a function whose stores go by them for one that writes nothing, and drop its calls. */
+/* Inlined, sums of a tile would be kept in memory for want of registers. */
+#define APART static __attribute__((noinline))
+/* Once it has chosen induction variables, GCC 12 may take a function whose stores go by them for one that
+   writes nothing, and drop its calls. */
 #define WRITTEN() __asm__ volatile("" ::: "memory")
 #else
 #define WRITTEN()
@@ -19,43 +21,50 @@
 #define LOG2_E 1.44269504088896341f
 #define EXP_SHIFT 12582912.0f /* 1.5 * 2^23 */
 
-/* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised: of that sum and r, by a polynomial of
-   degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was lost of x. power_of_2: 2^x for x from -127 (which gives 0) to
-   127. bounded: to there; what is not a number may become 127. swish: x times its sigmoid. */
-#define MATH(N)                                                                                                             \
-    static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }                                          \
-    static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }                                          \
-    static inline v##N within_##N(v##N x, float limit) { return min_##N(max_##N(x, SPLAT_##N(-limit)), SPLAT_##N(limit)); } \
-    static inline v##N abs_##N(v##N x) { return SELECT_##N(x < SPLAT_##N(0.0f), -x, x); }                                   \
-    INLINE v##N raised_##N(v##N shifted, v##N r)                                                                            \
-    {                                                                                                                       \
-        v##N p = SPLAT_##N(1.381461858e-3f) * r + SPLAT_##N(8.368713781e-3f);                                               \
-        p = p * r + SPLAT_##N(4.166838899e-2f);                                                                             \
-        p = p * r + SPLAT_##N(1.666652113e-1f);                                                                             \
-        p = p * r + SPLAT_##N(4.999999404e-1f);                                                                             \
-        p = (p * r) * r + (r + SPLAT_##N(1.0f));                                                                            \
-        return FLOATS_##N(BITS_##N(p) + (BITS_##N(shifted) << 23));                                                         \
-    }                                                                                                                       \
-    INLINE v##N exp_##N(v##N x)                                                                                             \
-    {                                                                                                                       \
-        const v##N t = min_##N(max_##N(x, SPLAT_##N(EXP_LOW)), SPLAT_##N(EXP_HIGH));                                        \
-        const v##N shifted = t * SPLAT_##N(LOG2_E) + SPLAT_##N(EXP_SHIFT), n = shifted - SPLAT_##N(EXP_SHIFT);              \
-        v##N y = raised_##N(shifted, (t - n * SPLAT_##N(0.693359375f)) + n * SPLAT_##N(2.12194440e-4f));                    \
-        y = SELECT_##N(x < SPLAT_##N(EXP_LOW), SPLAT_##N(0.0f), y);                                                         \
-        return SELECT_##N(x > SPLAT_##N(EXP_HIGH), SPLAT_##N(INFINITY), y);                                                 \
-    }                                                                                                                       \
-    INLINE v##N exp_of_sum_##N(v##N x, v##N y)                                                                              \
-    {                                                                                                                       \
-        const v##N shifted = (x + y) * SPLAT_##N(LOG2_E) + SPLAT_##N(EXP_SHIFT), n = shifted - SPLAT_##N(EXP_SHIFT);        \
-        return raised_##N(shifted, ((x - n * SPLAT_##N(0.693359375f)) + y) + n * SPLAT_##N(2.12194440e-4f));                \
-    }                                                                                                                       \
-    INLINE v##N power_of_2_##N(v##N x)                                                                                      \
-    {                                                                                                                       \
-        const v##N shifted = x + SPLAT_##N(EXP_SHIFT);                                                                      \
-        return raised_##N(shifted, (x - (shifted - SPLAT_##N(EXP_SHIFT))) * SPLAT_##N(0.693147182464599609375f));           \
-    }                                                                                                                       \
-    static inline v##N bounded_##N(v##N x) { return within_##N(x, 127.0f); }                                                \
-    INLINE v##N sigmoid_##N(v##N x) { return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x)); }                           \
+/* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised:
+   of that sum and r, by a polynomial of degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was
+   lost of x. power_of_2: 2^x for x from -127 (which gives 0) to 127. bounded: to there; what is not a number
+   may become 127. swish: x times its sigmoid. */
+#define MATH(N)                                                                                              \
+    static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }                           \
+    static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }                           \
+    static inline v##N within_##N(v##N x, float limit)                                                       \
+    {                                                                                                        \
+        return min_##N(max_##N(x, SPLAT_##N(-limit)), SPLAT_##N(limit));                                     \
+    }                                                                                                        \
+    static inline v##N abs_##N(v##N x) { return SELECT_##N(x < SPLAT_##N(0.0f), -x, x); }                    \
+    INLINE v##N raised_##N(v##N shifted, v##N r)                                                             \
+    {                                                                                                        \
+        v##N p = SPLAT_##N(1.381461858e-3f) * r + SPLAT_##N(8.368713781e-3f);                                \
+        p = p * r + SPLAT_##N(4.166838899e-2f);                                                              \
+        p = p * r + SPLAT_##N(1.666652113e-1f);                                                              \
+        p = p * r + SPLAT_##N(4.999999404e-1f);                                                              \
+        p = (p * r) * r + (r + SPLAT_##N(1.0f));                                                             \
+        return FLOATS_##N(BITS_##N(p) + (BITS_##N(shifted) << 23));                                          \
+    }                                                                                                        \
+    INLINE v##N exp_##N(v##N x)                                                                              \
+    {                                                                                                        \
+        const v##N t = min_##N(max_##N(x, SPLAT_##N(EXP_LOW)), SPLAT_##N(EXP_HIGH));                         \
+        const v##N shifted = t * SPLAT_##N(LOG2_E) + SPLAT_##N(EXP_SHIFT),                                   \
+                   n = shifted - SPLAT_##N(EXP_SHIFT);                                                       \
+        v##N y = raised_##N(shifted, (t - n * SPLAT_##N(0.693359375f)) + n * SPLAT_##N(2.12194440e-4f));     \
+        y = SELECT_##N(x < SPLAT_##N(EXP_LOW), SPLAT_##N(0.0f), y);                                          \
+        return SELECT_##N(x > SPLAT_##N(EXP_HIGH), SPLAT_##N(INFINITY), y);                                  \
+    }                                                                                                        \
+    INLINE v##N exp_of_sum_##N(v##N x, v##N y)                                                               \
+    {                                                                                                        \
+        const v##N shifted = (x + y) * SPLAT_##N(LOG2_E) + SPLAT_##N(EXP_SHIFT),                             \
+                   n = shifted - SPLAT_##N(EXP_SHIFT);                                                       \
+        return raised_##N(shifted, ((x - n * SPLAT_##N(0.693359375f)) + y) + n * SPLAT_##N(2.12194440e-4f)); \
+    }                                                                                                        \
+    INLINE v##N power_of_2_##N(v##N x)                                                                       \
+    {                                                                                                        \
+        const v##N shifted = x + SPLAT_##N(EXP_SHIFT);                                                       \
+        return raised_##N(shifted,                                                                           \
+                          (x - (shifted - SPLAT_##N(EXP_SHIFT))) * SPLAT_##N(0.693147182464599609375f));     \
+    }                                                                                                        \
+    static inline v##N bounded_##N(v##N x) { return within_##N(x, 127.0f); }                                 \
+    INLINE v##N sigmoid_##N(v##N x) { return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x)); }            \
     INLINE v##N swish_##N(v##N x) { return x / (SPLAT_##N(1.0f) + exp_##N(-x)); }
 
 typedef float v1;
@@ -140,9 +149,13 @@ ACROSS(8)
 #define SELECT_16(mask, a, b) ((v16)(((i16)(mask) & (i16)(a)) | (~(i16)(mask) & (i16)(b))))
 VECTOR(16)
 
-static inline v16 max_16(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)b, (__m512)a); } /* a where one is not a number */
+/* a where one is not a number. */
+static inline v16 max_16(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)b, (__m512)a); }
 static inline v16 min_16(v16 a, v16 b) { return (v16)_mm512_min_ps((__m512)b, (__m512)a); }
-static inline v16 within_16(v16 x, float limit) { return min_16(max_16(x, SPLAT_16(-limit)), SPLAT_16(limit)); }
+static inline v16 within_16(v16 x, float limit)
+{
+    return min_16(max_16(x, SPLAT_16(-limit)), SPLAT_16(limit));
+}
 static inline v16 sqrt_16(v16 x) { return (v16)_mm512_sqrt_ps((__m512)x); }
 static inline float sum_16(v16 x) { return _mm512_reduce_add_ps((__m512)x); }
 static inline float largest_16(v16 x) { return _mm512_reduce_max_ps((__m512)x); }
@@ -151,7 +164,8 @@ static inline v16 abs_16(v16 x) { return (v16)_mm512_abs_ps((__m512)x); }
 #define LN_2 0.693147182464599609375f /* as a float */
 #define SHIFT_16 393216.0f /* 1.5 * 2^18 */
 
-/* 2^(k / 32); and the bits of half of it, less k << 18: adding those of n + k / 32, shifted by 18, adds n to the exponent. */
+/* 2^(k / 32); and the bits of half of it, less k << 18: adding those of n + k / 32, shifted by 18, adds n to
+   the exponent. */
 static const float ROOTS[32] = {
     1.0f, 1.0218972f, 1.04427373f, 1.06714046f, 1.09050775f, 1.1143868f, 1.13878858f, 1.1637249f,
     1.18920708f, 1.21524739f, 1.24185777f, 1.26905096f, 1.29683959f, 1.32523668f, 1.35425556f, 1.38390994f,
@@ -165,10 +179,12 @@ static const uint32_t HALVES[32] = {
     0x3ef744fe, 0x3ef7fbb9, 0x3ef8cce0, 0x3ef9b908, 0x3efac0c8, 0x3efbe4bb, 0x3efd257f, 0x3efe83b4,
 };
 
-/* e^x = 2^n e^r, n the multiple of 1 / 32 nearest x / ln 2; a sum with 1.5 * 2^18 has 32 n in its last bits. e^r by a polynomial of degree 2. */
+/* e^x = 2^n e^r, n the multiple of 1 / 32 nearest x / ln 2; a sum with 1.5 * 2^18 has 32 n in its last bits.
+   e^r by a polynomial of degree 2. */
 INLINE v16 raised_16(v16 shifted, v16 r)
 {
-    const v16 root = (v16)_mm512_permutex2var_ps(_mm512_loadu_ps(ROOTS), (__m512i)shifted, _mm512_loadu_ps(ROOTS + 16));
+    const v16 root =
+        (v16)_mm512_permutex2var_ps(_mm512_loadu_ps(ROOTS), (__m512i)shifted, _mm512_loadu_ps(ROOTS + 16));
     const v16 p = r * (r * SPLAT_16(0.5f) + SPLAT_16(1.00001466f));
     return (v16)_mm512_scalef_ps((__m512)(root * p + root), (__m512)(shifted - SPLAT_16(SHIFT_16)));
 }
@@ -183,7 +199,8 @@ INLINE v16 exp_16(v16 x)
 INLINE v16 exp_of_sum_16(v16 x, v16 y)
 {
     const v16 shifted = (x + y) * SPLAT_16(LOG2_E) + SPLAT_16(SHIFT_16), n = shifted - SPLAT_16(SHIFT_16);
-    const v16 r = (v16)_mm512_fnmadd_ps((__m512)n, (__m512)SPLAT_16(LN_2), (__m512)x); /* were x a product, compilers might round the other one */
+    /* Were x a product, compilers might round the other one. */
+    const v16 r = (v16)_mm512_fnmadd_ps((__m512)n, (__m512)SPLAT_16(LN_2), (__m512)x);
     return raised_16(shifted, (r + y) + n * SPLAT_16(1.904654300e-9f));
 }
 
@@ -195,23 +212,27 @@ static const uint32_t ROOT_BITS[32] = {
     0x3f7744fd, 0x3f77fbb8, 0x3f78ccdf, 0x3f79b907, 0x3f7ac0c7, 0x3f7be4ba, 0x3f7d257d, 0x3f7e83b3,
 };
 
-static inline v16 bounded_16(v16 x) { return (v16)_mm512_range_ps((__m512)x, (__m512)SPLAT_16(127.0f), 2); } /* the lesser magnitude */
+/* The lesser magnitude. */
+static inline v16 bounded_16(v16 x) { return (v16)_mm512_range_ps((__m512)x, (__m512)SPLAT_16(127.0f), 2); }
 
 INLINE v16 power_of_2_16(v16 x)
 {
     const v16 shifted = x + SPLAT_16(SHIFT_16), r = x - (shifted - SPLAT_16(SHIFT_16));
-    const i16 root = (i16)_mm512_permutex2var_epi32(_mm512_loadu_si512(ROOT_BITS), (__m512i)shifted, _mm512_loadu_si512(ROOT_BITS + 16));
+    const i16 root = (i16)_mm512_permutex2var_epi32(_mm512_loadu_si512(ROOT_BITS), (__m512i)shifted,
+                                                    _mm512_loadu_si512(ROOT_BITS + 16));
     const v16 power = FLOATS_16(root + (BITS_16(shifted) << 18));
     return (power * r) * (r * SPLAT_16(0.24022651f) + SPLAT_16(0.69315734f)) + power;
 }
 
-/* 1 + e^-x for x from -89 (infinity) to 87, in four multiply-adds: e^r is half of (1 + r)^2 + 1. What LN_2 is off by counts n times; HALVES are
-   1.5 * 2^-24 too large, so that half of that is lost where n is large, half where it is small. */
+/* 1 + e^-x for x from -89 (infinity) to 87, in four multiply-adds: e^r is half of (1 + r)^2 + 1. What LN_2 is
+   off by counts n times; HALVES are 1.5 * 2^-24 too large, so that half of that is lost where n is large,
+   half where it is small. */
 INLINE v16 one_and_exp_16(v16 x)
 {
     const v16 shifted = SPLAT_16(SHIFT_16) - x * SPLAT_16(LOG2_E), n = shifted - SPLAT_16(SHIFT_16);
     const v16 s = (-x - n * SPLAT_16(LN_2)) + SPLAT_16(1.00001466f), twice = s * s + SPLAT_16(0.99997068f);
-    const i16 half = (i16)_mm512_permutex2var_epi32(_mm512_loadu_si512(HALVES), (__m512i)shifted, _mm512_loadu_si512(HALVES + 16));
+    const i16 half = (i16)_mm512_permutex2var_epi32(_mm512_loadu_si512(HALVES), (__m512i)shifted,
+                                                    _mm512_loadu_si512(HALVES + 16));
     return FLOATS_16(half + (BITS_16(shifted) << 18)) * twice + SPLAT_16(1.0f);
 }
 
@@ -226,77 +247,84 @@ INLINE v16 swish_16(v16 x)
 }
 #endif
 
-/* Rational functions of least largest relative error: tanh and erf up to where they round to 1; gelu, x times the normal distribution F, by
-   F(-a) = e^(-a^2 / 2) R(a), a^2 in two parts. log(1 + z) = 2 artanh(z / (2 + z)), by its series to the 13th power; tanh(log(1 + e)) = n / (n + 2),
-   n = e (e + 2). nothing: 0, but no number for -infinity, which times F is none. */
-#define SMOOTH(N)                                                                                                                            \
-    static inline v##N nothing_##N(v##N x) { return min_##N(x, SPLAT_##N(0.0f)) * SPLAT_##N(0.0f); }                                         \
-    INLINE v##N tanh_##N(v##N x)                                                                                                             \
-    {                                                                                                                                        \
-        const w##N a = (w##N)within_##N(x, 9.02f), z = a * a;                                                                                \
-        w##N p = WIDE_##N(1.33189078e-8f) * z + WIDE_##N(2.05833585e-5f);                                                                    \
-        p = p * z + WIDE_##N(3.49402707e-3f);                                                                                                \
-        p = p * z + WIDE_##N(1.33797124e-1f);                                                                                                \
-        w##N q = WIDE_##N(7.76195066e-7f) * z + WIDE_##N(3.28308059e-4f);                                                                    \
-        q = q * z + WIDE_##N(2.5871044e-2f);                                                                                                 \
-        q = q * z + WIDE_##N(4.67130274e-1f);                                                                                                \
-        return within_##N((v##N)(((p * z) * a + a) / (q * z + WIDE_##N(1.0f))), 1.0f);                                                       \
-    }                                                                                                                                        \
-    INLINE v##N erf_##N(v##N x)                                                                                                              \
-    {                                                                                                                                        \
-        const w##N a = (w##N)within_##N(x, 3.93f), z = a * a;                                                                                \
-        w##N p = WIDE_##N(2.57232659e-6f) * z + WIDE_##N(3.58778721e-4f);                                                                    \
-        p = p * z + WIDE_##N(4.76120738e-3f);                                                                                                \
-        p = p * z + WIDE_##N(6.65011331e-2f);                                                                                                \
-        p = p * z + WIDE_##N(2.40334049e-1f);                                                                                                \
-        p = p * z + WIDE_##N(1.42144954f);                                                                                                   \
-        w##N q = WIDE_##N(4.78746442e-5f) * z + WIDE_##N(1.46783178e-3f);                                                                    \
-        q = q * z + WIDE_##N(1.88925397e-2f);                                                                                                \
-        q = q * z + WIDE_##N(1.43932655e-1f);                                                                                                \
-        q = q * z + WIDE_##N(6.32898688e-1f);                                                                                                \
-        return within_##N((v##N)(a * p / (q * z + WIDE_##N(1.25972688f))), 1.0f);                                                            \
-    }                                                                                                                                        \
-    INLINE v##N gelu_##N(v##N x)                                                                                                             \
-    {                                                                                                                                        \
-        const v##N v = abs_##N(within_##N(x, 13.2f)), h = FLOATS_##N(BITS_##N(v) & 0xfffff000), rest = (v - h) * (v + h);                    \
-        const w##N a = (w##N)v, e = (w##N)exp_of_sum_##N(h * h * SPLAT_##N(-0.5f), rest * SPLAT_##N(-0.5f));                                 \
-        w##N p = WIDE_##N(4.47944319e-3f) * a + WIDE_##N(4.45518121e-2f);                                                                    \
-        p = p * a + WIDE_##N(2.02018425e-1f);                                                                                                \
-        p = p * a + WIDE_##N(4.85456884e-1f);                                                                                                \
-        p = p * a + WIDE_##N(5.57116926e-1f);                                                                                                \
-        w##N q = WIDE_##N(1.12281395e-2f) * a + WIDE_##N(1.11683056e-1f);                                                                    \
-        q = q * a + WIDE_##N(5.17429054e-1f);                                                                                                \
-        q = q * a + WIDE_##N(1.33093607f);                                                                                                   \
-        q = q * a + WIDE_##N(1.85994411f);                                                                                                   \
-        return max_##N(x, SPLAT_##N(0.0f)) - (v##N)(a * p / (q * a + WIDE_##N(1.11423385f)) * e) + nothing_##N(x);                           \
-    }                                                                                                                                        \
-    INLINE v##N gelu_tanh_##N(v##N x)                                                                                                        \
-    {                                                                                                                                        \
-        const v##N a = within_##N(x, 10.0f), h = FLOATS_##N(BITS_##N(a) & 0xfffff000), square = h * h, rest = (a - h) * (a + h);             \
-        const v##N c = square * SPLAT_##N(0.0713548139f) + SPLAT_##N(1.59576912f), d = FLOATS_##N(BITS_##N(c) & 0xfffff000);                 \
-        const w##N most = (w##N)square * WIDE_##N(0.0713548139f) - (w##N)(d - SPLAT_##N(1.59570312f));                                       \
-        const v##N left = (v##N)most + (a * a * SPLAT_##N(2.3988324e-09f) + (rest * SPLAT_##N(0.0713548139f) + SPLAT_##N(6.59966057e-05f))); \
-        const v##N e = exp_of_sum_##N(-h * d, -(h * left + (a - h) * (d + left)));                                                           \
-        return max_##N(x, SPLAT_##N(-10.0f)) / (SPLAT_##N(1.0f) + e) + nothing_##N(x);                                                       \
-    }                                                                                                                                        \
-    INLINE v##N hard_swish_##N(v##N x)                                                                                                       \
-    {                                                                                                                                        \
-        return x * SPLAT_##N(1.0f / 6) * max_##N(min_##N(x + SPLAT_##N(3.0f), SPLAT_##N(6.0f)), SPLAT_##N(0.0f));                            \
-    }                                                                                                                                        \
-    INLINE v##N softplus_##N(v##N x)                                                                                                         \
-    {                                                                                                                                        \
-        const v##N z = exp_##N(-abs_##N(x)), s = z / (SPLAT_##N(2.0f) + z), t = s * s;                                                       \
-        v##N p = t * SPLAT_##N(2.0f / 13) + SPLAT_##N(2.0f / 11);                                                                            \
-        p = p * t + SPLAT_##N(2.0f / 9);                                                                                                     \
-        p = p * t + SPLAT_##N(2.0f / 7);                                                                                                     \
-        p = p * t + SPLAT_##N(2.0f / 5);                                                                                                     \
-        p = p * t + SPLAT_##N(2.0f / 3);                                                                                                     \
-        return max_##N(x, SPLAT_##N(0.0f)) + s * (p * t + SPLAT_##N(2.0f));                                                                  \
-    }                                                                                                                                        \
-    INLINE v##N mish_##N(v##N x)                                                                                                             \
-    {                                                                                                                                        \
-        const v##N e = exp_##N(min_##N(x, SPLAT_##N(20.0f))), n = e * (e + SPLAT_##N(2.0f));                                                 \
-        return x * (n / (n + SPLAT_##N(2.0f)));                                                                                              \
+/* Rational functions of least largest relative error: tanh and erf up to where they round to 1; gelu, x times
+   the normal distribution F, by F(-a) = e^(-a^2 / 2) R(a), a^2 in two parts. log(1 + z) =
+   2 artanh(z / (2 + z)), by its series to the 13th power; tanh(log(1 + e)) = n / (n + 2), n = e (e + 2).
+   nothing: 0, but no number for -infinity, which times F is none. */
+#define SMOOTH(N)                                                                                            \
+    static inline v##N nothing_##N(v##N x) { return min_##N(x, SPLAT_##N(0.0f)) * SPLAT_##N(0.0f); }         \
+    INLINE v##N tanh_##N(v##N x)                                                                             \
+    {                                                                                                        \
+        const w##N a = (w##N)within_##N(x, 9.02f), z = a * a;                                                \
+        w##N p = WIDE_##N(1.33189078e-8f) * z + WIDE_##N(2.05833585e-5f);                                    \
+        p = p * z + WIDE_##N(3.49402707e-3f);                                                                \
+        p = p * z + WIDE_##N(1.33797124e-1f);                                                                \
+        w##N q = WIDE_##N(7.76195066e-7f) * z + WIDE_##N(3.28308059e-4f);                                    \
+        q = q * z + WIDE_##N(2.5871044e-2f);                                                                 \
+        q = q * z + WIDE_##N(4.67130274e-1f);                                                                \
+        return within_##N((v##N)(((p * z) * a + a) / (q * z + WIDE_##N(1.0f))), 1.0f);                       \
+    }                                                                                                        \
+    INLINE v##N erf_##N(v##N x)                                                                              \
+    {                                                                                                        \
+        const w##N a = (w##N)within_##N(x, 3.93f), z = a * a;                                                \
+        w##N p = WIDE_##N(2.57232659e-6f) * z + WIDE_##N(3.58778721e-4f);                                    \
+        p = p * z + WIDE_##N(4.76120738e-3f);                                                                \
+        p = p * z + WIDE_##N(6.65011331e-2f);                                                                \
+        p = p * z + WIDE_##N(2.40334049e-1f);                                                                \
+        p = p * z + WIDE_##N(1.42144954f);                                                                   \
+        w##N q = WIDE_##N(4.78746442e-5f) * z + WIDE_##N(1.46783178e-3f);                                    \
+        q = q * z + WIDE_##N(1.88925397e-2f);                                                                \
+        q = q * z + WIDE_##N(1.43932655e-1f);                                                                \
+        q = q * z + WIDE_##N(6.32898688e-1f);                                                                \
+        return within_##N((v##N)(a * p / (q * z + WIDE_##N(1.25972688f))), 1.0f);                            \
+    }                                                                                                        \
+    INLINE v##N gelu_##N(v##N x)                                                                             \
+    {                                                                                                        \
+        const v##N v = abs_##N(within_##N(x, 13.2f)), h = FLOATS_##N(BITS_##N(v) & 0xfffff000),              \
+                   rest = (v - h) * (v + h);                                                                 \
+        const w##N a = (w##N)v, e = (w##N)exp_of_sum_##N(h * h * SPLAT_##N(-0.5f), rest * SPLAT_##N(-0.5f)); \
+        w##N p = WIDE_##N(4.47944319e-3f) * a + WIDE_##N(4.45518121e-2f);                                    \
+        p = p * a + WIDE_##N(2.02018425e-1f);                                                                \
+        p = p * a + WIDE_##N(4.85456884e-1f);                                                                \
+        p = p * a + WIDE_##N(5.57116926e-1f);                                                                \
+        w##N q = WIDE_##N(1.12281395e-2f) * a + WIDE_##N(1.11683056e-1f);                                    \
+        q = q * a + WIDE_##N(5.17429054e-1f);                                                                \
+        q = q * a + WIDE_##N(1.33093607f);                                                                   \
+        q = q * a + WIDE_##N(1.85994411f);                                                                   \
+        return max_##N(x, SPLAT_##N(0.0f)) - (v##N)(a * p / (q * a + WIDE_##N(1.11423385f)) * e) +           \
+               nothing_##N(x);                                                                               \
+    }                                                                                                        \
+    INLINE v##N gelu_tanh_##N(v##N x)                                                                        \
+    {                                                                                                        \
+        const v##N a = within_##N(x, 10.0f), h = FLOATS_##N(BITS_##N(a) & 0xfffff000), square = h * h,       \
+                   rest = (a - h) * (a + h);                                                                 \
+        const v##N c = square * SPLAT_##N(0.0713548139f) + SPLAT_##N(1.59576912f),                           \
+                   d = FLOATS_##N(BITS_##N(c) & 0xfffff000);                                                 \
+        const w##N most = (w##N)square * WIDE_##N(0.0713548139f) - (w##N)(d - SPLAT_##N(1.59570312f));       \
+        const v##N left = (v##N)most + (a * a * SPLAT_##N(2.3988324e-09f) +                                  \
+                                        (rest * SPLAT_##N(0.0713548139f) + SPLAT_##N(6.59966057e-05f)));     \
+        const v##N e = exp_of_sum_##N(-h * d, -(h * left + (a - h) * (d + left)));                           \
+        return max_##N(x, SPLAT_##N(-10.0f)) / (SPLAT_##N(1.0f) + e) + nothing_##N(x);                       \
+    }                                                                                                        \
+    INLINE v##N hard_swish_##N(v##N x)                                                                       \
+    {                                                                                                        \
+        return x * SPLAT_##N(1.0f / 6) *                                                                     \
+               max_##N(min_##N(x + SPLAT_##N(3.0f), SPLAT_##N(6.0f)), SPLAT_##N(0.0f));                      \
+    }                                                                                                        \
+    INLINE v##N softplus_##N(v##N x)                                                                         \
+    {                                                                                                        \
+        const v##N z = exp_##N(-abs_##N(x)), s = z / (SPLAT_##N(2.0f) + z), t = s * s;                       \
+        v##N p = t * SPLAT_##N(2.0f / 13) + SPLAT_##N(2.0f / 11);                                            \
+        p = p * t + SPLAT_##N(2.0f / 9);                                                                     \
+        p = p * t + SPLAT_##N(2.0f / 7);                                                                     \
+        p = p * t + SPLAT_##N(2.0f / 5);                                                                     \
+        p = p * t + SPLAT_##N(2.0f / 3);                                                                     \
+        return max_##N(x, SPLAT_##N(0.0f)) + s * (p * t + SPLAT_##N(2.0f));                                  \
+    }                                                                                                        \
+    INLINE v##N mish_##N(v##N x)                                                                             \
+    {                                                                                                        \
+        const v##N e = exp_##N(min_##N(x, SPLAT_##N(20.0f))), n = e * (e + SPLAT_##N(2.0f));                 \
+        return x * (n / (n + SPLAT_##N(2.0f)));                                                              \
     }
 SMOOTH(1)
 #if LANES > 1
@@ -311,7 +339,8 @@ SMOOTH(16)
 
 #define CANARY UINT64_C(0x5ca1ab1eb01dface)
 
-/* What a thread knows. All threads run the same code; each makes its share, and they wait for one another where operators end. */
+/* What a thread knows. All threads run the same code; each makes its share, and they wait for one another
+   where operators end. */
 typedef struct crew crew;
 struct chip;
 typedef struct {
@@ -355,9 +384,16 @@ static inline double seconds(void)
 static inline int smaller(int a, int b) { return a < b ? a : b; }
 static inline int larger(int a, int b) { return a > b ? a : b; }
 
-/* Reals as integers, toward zero. What does not fit becomes what x86 makes of it: the smallest integer, or 0 beyond the largest uint64_t. */
-static inline int32_t to_int32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
-static inline int64_t to_int64(double x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : INT64_MIN; }
+/* Reals as integers, toward zero. What does not fit becomes what x86 makes of it: the smallest integer, or 0
+   beyond the largest uint64_t. */
+static inline int32_t to_int32(double x)
+{
+    return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN;
+}
+static inline int64_t to_int64(double x)
+{
+    return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : INT64_MIN;
+}
 static inline uint64_t to_uint64(double x)
 {
     if (x >= 9223372036854775808.0) return x < 18446744073709551616.0 ? (uint64_t)x : 0;

@@ -1,6 +1,9 @@
 #ifdef ARENA
 /* Before the arena of thread k. */
-static uint64_t *canary(const context *shared, int k) { return (uint64_t *)(void *)(shared->arena + (size_t)k * ARENA - 16); }
+static uint64_t *canary(const context *shared, int k)
+{
+    return (uint64_t *)(void *)(shared->arena + (size_t)k * ARENA - 16);
+}
 #endif
 
 #if THREADS * CREW == 1

@@ -1,7 +1,7 @@
 
-/* to[c * pitch + r * along] = from[r * down + c * across] * factor[c * each], for so many rows r and columns c. */
-static void turn(
-    const float *from, int down, int across, int rows, int columns, float *to, int pitch, int along, const float *factor, int each)
+/* to[c * pitch + r * along] = from[r * down + c * across] * factor[c * each], for rows r and columns c. */
+static void turn(const float *from, int down, int across, int rows, int columns, float *to, int pitch,
+                 int along, const float *factor, int each)
 {
     int done = 0;
 #if LANES > 8 /* squares of 16: neighbours change places, then pairs, fours and eights */
@@ -10,7 +10,8 @@ static void turn(
             const int count = smaller(rows - r, 16);
             __m512 a[16], b[16];
 #pragma GCC unroll 16
-            for (int k = 0; k < 16; k++) a[k] = k < count ? _mm512_loadu_ps(from + (r + k) * down + done) : _mm512_setzero_ps();
+            for (int k = 0; k < 16; k++)
+                a[k] = k < count ? _mm512_loadu_ps(from + (r + k) * down + done) : _mm512_setzero_ps();
 #pragma GCC unroll 16
             for (int k = 0; k < 16; k += 2) {
                 b[k] = _mm512_unpacklo_ps(a[k], a[k + 1]);
@@ -43,5 +44,6 @@ static void turn(
         }
 #endif
     for (int c = done; c < columns; c++)
-        for (int r = 0; r < rows; r++) to[c * pitch + r * along] = from[r * down + c * across] * factor[c * each];
+        for (int r = 0; r < rows; r++)
+            to[c * pitch + r * along] = from[r * down + c * across] * factor[c * each];
 }

@@ -71,10 +71,12 @@ static int tensor_named(const NAME_tensor *tensors, int count, const char *text,
 }
 
 /* Note TENSOR=FILE, or FILE for the first tensor that has none. */
-static void assign(const char *option, const NAME_tensor *tensors, int count, const char **files, const char *text) {
+static void assign(const char *option, const NAME_tensor *tensors, int count, const char **files,
+                   const char *text) {
     int which = -1;
     const char *file = text;
-    for (const char *equals = strchr(text, '='); equals != NULL && which < 0; equals = strchr(equals + 1, '=')) {
+    for (const char *equals = strchr(text, '='); equals != NULL && which < 0;
+         equals = strchr(equals + 1, '=')) {
         which = tensor_named(tensors, count, text, (size_t)(equals - text));
         file = which < 0 ? text : equals + 1;
     }
@@ -114,8 +116,8 @@ static options parse_arguments(int argc, char **argv) {
             given.list = 1;
             continue;
         }
-        const int known = strcmp(option, "--input") == 0 || strcmp(option, "--output") == 0 || strcmp(option, "--bench") == 0 ||
-                          strcmp(option, "--weights") == 0;
+        const int known = strcmp(option, "--input") == 0 || strcmp(option, "--output") == 0 ||
+                          strcmp(option, "--bench") == 0 || strcmp(option, "--weights") == 0;
         if (!known) {
             stop(REFUSED, "%s: not an option; see --help", option);
         }
@@ -222,7 +224,8 @@ static void read_inputs(const options *given, void **inputs) {
         const npy_array wanted = described(tensor);
         npy_error error;
         if (given->inputs[k] == NULL && given->bench == 0) {
-            stop(REFUSED, "input %s is not given; accepted: --input %s=FILE.npy; see --list", tensor->name, tensor->name);
+            stop(REFUSED, "input %s is not given; accepted: --input %s=FILE.npy; see --list", tensor->name,
+                 tensor->name);
         }
         inputs[k] = allocate(tensor->bytes);
         if (given->inputs[k] == NULL) {
@@ -246,8 +249,9 @@ static void write_outputs(const options *given, void *const *outputs) {
 /* ---- running ---- */
 
 static void run(NAME_context *context, void *const *inputs, void *const *outputs) {
-    static const char *const faults[] = {"", "", "the generated code wrote outside its arena", "a thread could not be started",
-                                         "a step read what was not in the buffer, or wrote where there was no room"};
+    static const char *const faults[] = {
+        "", "", "the generated code wrote outside its arena", "a thread could not be started",
+        "a step read what was not in the buffer, or wrote where there was no room"};
     const int found = NAME_run(context, (const void *const *)inputs, outputs);
     if (found != 0) {
         stop(BROKEN, "%s", faults[found]);
@@ -264,7 +268,8 @@ static void print_counts(const NAME_context *context) {
         total += bytes;
     }
     printf("%-9s %15llu B counted between DRAM and the buffer\n", "total", total);
-    const unsigned long long read = NAME_dram_bytes(context, NAME_L2_READ), written = NAME_dram_bytes(context, NAME_L2_WRITTEN);
+    const unsigned long long read = NAME_dram_bytes(context, NAME_L2_READ),
+                             written = NAME_dram_bytes(context, NAME_L2_WRITTEN);
     if (read + written > 0) {
         printf("%-9s %15llu B read from the second level, %llu B written there\n", "L2", read, written);
     }
@@ -302,8 +307,9 @@ static void bench(NAME_context *context, void *const *inputs, void *const *outpu
         times[k] = milliseconds() - start;
     }
     qsort(times, (size_t)runs, sizeof *times, ascending);
-    printf("median %.4f ms, min %.4f, quartiles %.4f %.4f; %ld runs after %ld to warm up\n", quantile(times, runs, 0.5), times[0],
-           quantile(times, runs, 0.25), quantile(times, runs, 0.75), runs, warm_up);
+    printf("median %.4f ms, min %.4f, quartiles %.4f %.4f; %ld runs after %ld to warm up\n",
+           quantile(times, runs, 0.5), times[0], quantile(times, runs, 0.25), quantile(times, runs, 0.75),
+           runs, warm_up);
     free(times);
 }
 

@@ -1,4 +1,4 @@
-/* NumPy's .npy files, format 1 to 3: magic, version, length of the header, header (a Python dictionary), elements. */
+/* NumPy's .npy files, format 1 to 3: magic, version, length of header, header (a Python dict), elements. */
 #include "npy.h"
 
 #include <errno.h>
@@ -22,8 +22,9 @@ static const struct {
     const char *dtype;
     const char *descr; /* without the byte order */
 } types[] = {
-    {"bool", "b1"},    {"int8", "i1"},    {"int16", "i2"},   {"int32", "i4"},   {"int64", "i8"},   {"uint8", "u1"},
-    {"uint16", "u2"},  {"uint32", "u4"},  {"uint64", "u8"},  {"float16", "f2"}, {"float32", "f4"}, {"float64", "f8"},
+    {"bool", "b1"},   {"int8", "i1"},    {"int16", "i2"},   {"int32", "i4"},
+    {"int64", "i8"},  {"uint8", "u1"},   {"uint16", "u2"},  {"uint32", "u4"},
+    {"uint64", "u8"}, {"float16", "f2"}, {"float32", "f4"}, {"float64", "f8"},
 };
 
 static int failed(npy_error *error, const char *format, ...) {
@@ -193,7 +194,8 @@ static int read_header(FILE *file, const char *path, npy_header *header, npy_err
         length |= (size_t)prefix[10] << 16 | (size_t)prefix[11] << 24;
     }
     if (length > MAX_HEADER) {
-        return failed(error, "%s: found a header of %zu bytes; accepted: at most %d", path, length, (int)MAX_HEADER);
+        return failed(error, "%s: found a header of %zu bytes; accepted: at most %d", path, length,
+                      (int)MAX_HEADER);
     }
     char *text = malloc(length + 1);
     if (text == NULL) {
@@ -207,7 +209,8 @@ static int read_header(FILE *file, const char *path, npy_header *header, npy_err
     return legal ? 0 : failed(error, "%s: not a .npy file of one array: its header cannot be read", path);
 }
 
-static int check_header(const char *path, const npy_header *found, const npy_array *wanted, npy_error *error) {
+static int check_header(const char *path, const npy_header *found, const npy_array *wanted,
+                        npy_error *error) {
     char descr[16], found_shape[256], wanted_shape[256];
     if (descr_of(wanted->dtype, descr) != 0) {
         return failed(error, "%s: .npy files have no type %s", path, wanted->dtype);
@@ -219,7 +222,8 @@ static int check_header(const char *path, const npy_header *found, const npy_arr
     if (!same) {
         shape_text(found->rank, found->shape, found_shape, sizeof found_shape);
         shape_text(wanted->rank, wanted->shape, wanted_shape, sizeof wanted_shape);
-        return failed(error, "%s: found %s %s; accepted: %s %s (%s)", path, found->descr, found_shape, descr, wanted_shape, wanted->dtype);
+        return failed(error, "%s: found %s %s; accepted: %s %s (%s)", path, found->descr, found_shape, descr,
+                      wanted_shape, wanted->dtype);
     }
     if (found->fortran_order && found->rank > 1) {
         return failed(error, "%s: found Fortran order; accepted: C order (numpy.ascontiguousarray)", path);
@@ -253,8 +257,9 @@ int npy_write(const char *path, const npy_array *array, const void *data, npy_er
         return failed(error, "%s: .npy files have no type %s", path, array->dtype);
     }
     shape_text(array->rank, array->shape, shape, sizeof shape);
-    const int used = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
-    /* Elements begin at a multiple of 64 bytes, so that the file can be mapped: blanks and a line break fill the header. */
+    const int used =
+        snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
+    /* Elements begin at a multiple of 64 bytes, to be mapped: blanks and a line break fill the header. */
     const int length = (PREFIX + used + HEADER_ALIGN) / HEADER_ALIGN * HEADER_ALIGN - PREFIX;
     unsigned char prefix[PREFIX] = {0};
     memcpy(prefix, magic, sizeof magic - 1);

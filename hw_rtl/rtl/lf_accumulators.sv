@@ -1,6 +1,8 @@
-// Sums of Accumulators columns, twice: while one bank grows, the other is drained; the drain may also follow the last pass in the same bank. Each bank
-// is Window memories of one read and one write port, column c in memory c mod Window: so many neighbouring columns grow at once.
-// A column's sum is read in the cycle in which the pass's comes, and is back in the next: a column may be touched again two cycles later.
+// Sums of Accumulators columns, twice: while one bank grows, the other is drained; the drain may also follow
+// the last pass in the same bank. Each bank is Window memories of one read and one write port, column c in
+// memory c mod Window: so many neighbouring columns grow at once.
+// A column's sum is read in the cycle in which the pass's comes, and is back in the next: a column may be
+// touched again two cycles later.
 `include "lf_assert.svh"
 
 module lf_accumulators
@@ -38,12 +40,14 @@ module lf_accumulators
   logic                  drained_bank_q;
   logic [MemoryBits-1:0] drained_q;
 
-  // Whether one of `count` columns is in a memory, the first being in memory `first`, and in which of its rows.
-  function automatic logic meets(logic [MemoryBits-1:0] memory, logic [MemoryBits-1:0] first, logic [2:0] count);
+  // Whether one of `count` columns, the first of which is in memory `first`, is in a memory; in which row.
+  function automatic logic meets(logic [MemoryBits-1:0] memory, logic [MemoryBits-1:0] first,
+                                 logic [2:0] count);
     return 3'(MemoryBits'(memory - first)) < count;
   endfunction
 
-  function automatic logic [ColumnBits-MemoryBits-1:0] row_of(logic [MemoryBits-1:0] memory, logic [ColumnBits-1:0] column);
+  function automatic logic [ColumnBits-MemoryBits-1:0] row_of(logic [MemoryBits-1:0] memory,
+                                                                logic [ColumnBits-1:0] column);
     return column[ColumnBits-1:MemoryBits] + (ColumnBits-MemoryBits)'(memory < column[MemoryBits-1:0]);
   endfunction
 
@@ -68,7 +72,9 @@ module lf_accumulators
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_i) for (int unsigned b = 0; b < Window; b++) turned_q[b] <= sum_i[MemoryBits'(b) - column_i[MemoryBits-1:0]];
+    if (valid_i)
+      for (int unsigned b = 0; b < Window; b++)
+        turned_q[b] <= sum_i[MemoryBits'(b) - column_i[MemoryBits-1:0]];
   end
 
   always_comb begin
@@ -76,7 +82,8 @@ module lf_accumulators
       for (int unsigned l = 0; l < Lanes; l++) begin
         written[b][l*32 +: 32] = turned_q[b][l];
         if (max_q) begin
-          if (!first_q && signed'(old[b][l*32 +: 32]) > turned_q[b][l]) written[b][l*32 +: 32] = old[b][l*32 +: 32];
+          if (!first_q && signed'(old[b][l*32 +: 32]) > turned_q[b][l])
+            written[b][l*32 +: 32] = old[b][l*32 +: 32];
         end else if (!first_q) begin
           written[b][l*32 +: 32] = turned_q[b][l] + old[b][l*32 +: 32];
         end
@@ -88,17 +95,21 @@ module lf_accumulators
 
   for (genvar h = 0; h < 2; h++) begin : gen_bank
     for (genvar b = 0; b < Window; b++) begin : gen_memory
-      assign grows[h][b] = valid_i && !first_i && bank_i == 1'(h) && meets(MemoryBits'(b), column_i[MemoryBits-1:0], count_i);
+      assign grows[h][b] = valid_i && !first_i && bank_i == 1'(h) &&
+                           meets(MemoryBits'(b), column_i[MemoryBits-1:0], count_i);
 
       lf_memory #(
         .Width(Lanes * 32),
         .Depth(Accumulators / Window)
       ) u_memory (
         .clk_i,
-        .read_i         (grows[h][b] || (read_i && read_bank_i == 1'(h) && read_column_i[MemoryBits-1:0] == MemoryBits'(b))),
-        .read_address_i (grows[h][b] ? row_of(MemoryBits'(b), column_i) : read_column_i[ColumnBits-1:MemoryBits]),
+        .read_i         (grows[h][b] ||
+                         (read_i && read_bank_i == 1'(h) && read_column_i[MemoryBits-1:0] == MemoryBits'(b))),
+        .read_address_i (grows[h][b] ? row_of(MemoryBits'(b), column_i) :
+                         read_column_i[ColumnBits-1:MemoryBits]),
         .read_data_o    (read_data[h][b]),
-        .write_i        (valid_q && bank_q == 1'(h) && meets(MemoryBits'(b), column_q[MemoryBits-1:0], count_q)),
+        .write_i        (valid_q && bank_q == 1'(h) &&
+                         meets(MemoryBits'(b), column_q[MemoryBits-1:0], count_q)),
         .write_address_i(row_of(MemoryBits'(b), column_q)),
         .write_parts_i  (1'b1),
         .write_data_i   (written[b])
@@ -120,16 +131,20 @@ module lf_accumulators
   assign read_data_o = read_data[drained_bank_q][drained_q];
 
 `ifndef SYNTHESIS
-  function automatic logic apart(logic [ColumnBits-1:0] column, logic [2:0] count, logic [ColumnBits-1:0] other, logic [2:0] others);
+  function automatic logic apart(logic [ColumnBits-1:0] column, logic [2:0] count,
+                                 logic [ColumnBits-1:0] other, logic [2:0] others);
     return 10'(column) + 10'(count) <= 10'(other) || 10'(other) + 10'(others) <= 10'(column);
   endfunction
 `endif
 
   // A column is not touched before its sum is back, nor drained.
-  `LF_ASSERT(GrowsOnceBack, !(valid_i && !first_i && valid_q) || bank_i != bank_q || apart(column_i, count_i, column_q, count_q),
+  `LF_ASSERT(GrowsOnceBack, !(valid_i && !first_i && valid_q) || bank_i != bank_q ||
+             apart(column_i, count_i, column_q, count_q),
              "a column grows whose sum is not back")
-  `LF_ASSERT(DrainedOnceBack, !(read_grant_o && valid_q) || read_bank_i != bank_q || apart(read_column_i, 3'd1, column_q, count_q),
+  `LF_ASSERT(DrainedOnceBack, !(read_grant_o && valid_q) || read_bank_i != bank_q ||
+             apart(read_column_i, 3'd1, column_q, count_q),
              "a column is drained whose sum is not back")
-  `LF_ASSERT(DrainedOnceDone, !(read_grant_o && valid_i) || read_bank_i != bank_i || apart(read_column_i, 3'd1, column_i, count_i),
+  `LF_ASSERT(DrainedOnceDone, !(read_grant_o && valid_i) || read_bank_i != bank_i ||
+             apart(read_column_i, 3'd1, column_i, count_i),
              "a column is drained as it grows")
 endmodule

@@ -1,10 +1,13 @@
-// The arithmetic of a step: Lanes x Lanes products, of which every operation uses some. Four stages: operands, less their zero points; products; sums
-// of four rows; their sums.
+// The arithmetic of a step: Lanes x Lanes products, of which every operation uses some. Four stages:
+// operands, less their zero points; products; sums of four rows; their sums.
 //
-//   CONV         each row of the multipliers has an element of one input channel, or of one input channel and kernel column
-//   DEPTHWISE    each has a kernel column of one of up to 4 neighbouring columns (lf_reach_pkg): rows 0 to 3 of the first, 4 to 7 of the second, ..; of
-//                3 columns, the fifth kernel column is in rows 12 to 14; of 2, rows 0 to 7 are of the first, 8 to 15 of the second
-//   the others   rows 0 to 3: the first two with other factors than weights (the second operand, a multiplier, 1), the last two as they are
+//   CONV         each row of the multipliers has an element of one input channel, or of one input channel and
+//                kernel column
+//   DEPTHWISE    each has a kernel column of one of up to 4 neighbouring columns (lf_reach_pkg): rows 0 to 3
+//                of the first, 4 to 7 of the second, ..; of 3 columns, the fifth kernel column is in rows 12
+//                to 14; of 2, rows 0 to 7 are of the first, 8 to 15 of the second
+//   the others   rows 0 to 3: the first two with other factors than weights (the second operand, a
+//                multiplier, 1), the last two as they are
 `include "lf_assert.svh"
 
 module lf_array
@@ -24,15 +27,17 @@ module lf_array
   input  logic                           fetch_i,  // it is kept for the next step, and is no column itself
   input  logic [Window-1:0][Lanes*8-1:0] window_i,
   input  logic [Reach-1:0]               present_i,  // words that are no padding
-  input  logic [2:0]                     from_i,  // word of the window that the first one of window_i is; those before were in the window before,
-  input  logic [2:0]                     shift_i,  // so many words farther on
+  // Word of the window that window_i begins with; those before it were in the window before, shift_i words
+  // farther on.
+  input  logic [2:0]                     from_i,
+  input  logic [2:0]                     shift_i,
   input  logic [2:0]                     taps_i,
   input  logic [6:0]                     lanes_i,
   input  logic [5:0]                     lane_i,
   input  logic                           pass_start_i,  // it needs the next weights
   input  logic                           first_i,  // pass of the block
   input  logic                           second_used_i,
-  input  logic [Window-1:0][Lanes*8-1:0] second_i,  // the second operand, or the held sums with which a block begins
+  input  logic [Window-1:0][Lanes*8-1:0] second_i,  // second operand, or held sums that a block begins with
   // Sums of the pass, of neighbouring columns, four cycles later.
   output logic signed [31:0]             sum_o [Window][Lanes],
   // Rows of the weights of the next pass.
@@ -48,7 +53,8 @@ module lf_array
   localparam int unsigned NarrowLanes = Lanes / Window;
   localparam int unsigned Spread = Window * Window;  // rows of a depthwise convolution
 
-  // Operands need 10 bits, products 20. Simulation has 32, with which its loops become vector instructions; an assertion says what operands hold.
+  // Operands need 10 bits, products 20. Simulation has 32, with which its loops become vector instructions;
+  // an assertion says what operands hold.
 `ifdef SYNTHESIS
   typedef logic signed [9:0] operand_t;
   typedef logic signed [25:0] factor_t;
@@ -78,7 +84,7 @@ module lf_array
     return too && (!there || other > one) ? other : one;
   endfunction
 
-  // -- Weights: those of the pass at work, and those that come for the next ---------------------------------------------------------------
+  // -- Weights: those of the pass at work, and those that come for the next ---------------------------------
 
   operand_t           weight_q [Lanes][Lanes], next_q [Lanes][Lanes];  // [row][output lane]
   operand_t           row_number [Window][Lanes];  // of the rows k, k + Window, ..
@@ -90,7 +96,8 @@ module lf_array
     if (row_valid_i) begin
       for (int unsigned k = 0; k < Window; k++) begin
         for (int unsigned o = 0; o < Lanes; o++) begin
-          row_number[k][o] = number(row_data_i[row_depthwise_i ? 2'd0 : 2'(k) - row_i[1:0]][o*8 +: 8], unsigned_i) - operand_t'(zero_i);
+          row_number[k][o] = number(row_data_i[row_depthwise_i ? 2'd0 : 2'(k) - row_i[1:0]][o*8 +: 8],
+                                    unsigned_i) - operand_t'(zero_i);
         end
       end
       for (int unsigned r = 0; r < Lanes; r++) begin
@@ -113,7 +120,7 @@ module lf_array
     if (valid_i && pass_start_i) weight_q <= next_q;
   end
 
-  // -- First stage: operands --------------------------------------------------------------------------------------------------------------
+  // -- First stage: operands --------------------------------------------------------------------------------
 
   operand_t zero;
   operand_t number_d [Window][Lanes];  // words from the buffer, less the zero point
@@ -125,12 +132,15 @@ module lf_array
     for (int unsigned j = 0; j < Window; j++) for (int unsigned o = 0; o < Lanes; o++) number_d[j][o] = 'x;
     for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++) window[j][o] = 'x;
     if (valid_i) begin
-      for (int unsigned o = 0; o < Lanes; o++) number_d[0][o] = number(window_i[0][o*8 +: 8], descriptor_i.a_unsigned) - zero;
+      for (int unsigned o = 0; o < Lanes; o++)
+        number_d[0][o] = number(window_i[0][o*8 +: 8], descriptor_i.a_unsigned) - zero;
       if (!plain) begin
-        for (int unsigned j = 1; j < Window; j++) for (int unsigned o = 0; o < Lanes; o++) number_d[j][o] = number(window_i[j][o*8 +: 8], descriptor_i.a_unsigned) - zero;
+        for (int unsigned j = 1; j < Window; j++) for (int unsigned o = 0; o < Lanes; o++)
+          number_d[j][o] = number(window_i[j][o*8 +: 8], descriptor_i.a_unsigned) - zero;
         for (int unsigned j = 0; j < Reach; j++) window[j] = number_d[2'(3'(j) - from_i)];
         // Windows share Window words at most, and are so many apart at most where they do.
-        for (int unsigned j = 0; j < Window; j++) if (3'(j) < from_i && !fetch_i) window[j] = last_q[3'(j) + 3'd1 + 3'(2'(shift_i - 3'd1))];
+        for (int unsigned j = 0; j < Window; j++)
+          if (3'(j) < from_i && !fetch_i) window[j] = last_q[3'(j) + 3'd1 + 3'(2'(shift_i - 3'd1))];
       end
     end
   end
@@ -139,7 +149,8 @@ module lf_array
     if (valid_i && !plain) last_q <= window;
   end
 
-  // COPY: where each lane of the result comes from. The descriptor is new in the cycle in which `start_i` is high; columns come two cycles later.
+  // COPY: where each lane of the result comes from. The descriptor is new in the cycle in which `start_i` is
+  // high; columns come two cycles later.
   logic [LaneBits-1:0] from_q [Lanes], to_q [Lanes];  // of the k-th lane
   logic [LaneBits-1:0] source_d [Lanes], source_q [Lanes];
   logic [Lanes-1:0]    moves_q;
@@ -167,7 +178,8 @@ module lf_array
   operand_t second [Lanes];
   operand_t x_d [Lanes][Lanes], x_q [Lanes][Lanes];
   factor_t  y_d [2][Lanes], y_q [2][Lanes];  // factors of the first two rows that are no weights
-  logic     other_q, most_q, conv_q, valid_q, held_q;  // other: factors are no weights; most: the largest element
+  // other: factors are no weights; most: the largest element.
+  logic     other_q, most_q, conv_q, valid_q, held_q;
   logic [2:0] together_q;
   logic [Window-1:0]   present_q;
   logic [Lanes*32-1:0] second_q;
@@ -177,11 +189,14 @@ module lf_array
     for (int unsigned l = 0; l < Lanes; l++) lane[l] = 'x;
     if (valid_i && !fetch_i) begin
       if (plain) begin
-        for (int unsigned l = 0; l < Lanes; l++) lane[l] = present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i) ? number_d[0][l] : '0;
+        for (int unsigned l = 0; l < Lanes; l++)
+          lane[l] = present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i) ? number_d[0][l] : '0;
       end else begin
-        for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++) element[j][o] = present_i[j] ? window[j][o] : '0;
+        for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++)
+          element[j][o] = present_i[j] ? window[j][o] : '0;
         for (int unsigned t = 0; t < Window; t++) begin
-          for (int unsigned c = 0; c < NarrowLanes; c++) lane[t*NarrowLanes + c] = 7'(c) < lanes_i ? element[t][c] : '0;
+          for (int unsigned c = 0; c < NarrowLanes; c++)
+            lane[t*NarrowLanes + c] = 7'(c) < lanes_i ? element[t][c] : '0;
         end
       end
     end
@@ -197,14 +212,19 @@ module lf_array
       end else if (depthwise) begin
         for (int unsigned r = 0; r < Spread; r++) begin
           for (int unsigned o = 0; o < Lanes; o++) begin
-            if (together_i == 3'd2) x_d[r][o] = 3'(r % Reach) < taps_i ? element[3'(r % Reach + 2 * (r / Reach))][o] : '0;
-            else if (together_i == 3'd3 && r >= 3 * Window) x_d[r][o] = 3'(Window) < taps_i ? element[3'(Window + r % Window)][o] : '0;
+            if (together_i == 3'd2)
+              x_d[r][o] = 3'(r % Reach) < taps_i ? element[3'(r % Reach + 2 * (r / Reach))][o] : '0;
+            else if (together_i == 3'd3 && r >= 3 * Window)
+              x_d[r][o] = 3'(Window) < taps_i ? element[3'(Window + r % Window)][o] : '0;
             else x_d[r][o] = 3'(r % Window) < taps_i ? element[3'(r % Window + r / Window)][o] : '0;
           end
         end
       end else begin
-        for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = factor_t'(1);
-        for (int unsigned o = 0; o < Lanes; o++) second[o] = number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) - operand_t'(descriptor_i.b_zero);
+        for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++)
+          y_d[r][o] = factor_t'(1);
+        for (int unsigned o = 0; o < Lanes; o++)
+          second[o] = number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) -
+                      operand_t'(descriptor_i.b_zero);
         unique case (descriptor_i.operation)
           3'(DoSum), 3'(DoMax): for (int unsigned t = 0; t < Window; t++) x_d[t] = element[t];
           3'(DoAdd): begin
@@ -219,7 +239,8 @@ module lf_array
             x_d[0] = element[0];
             for (int unsigned o = 0; o < Lanes; o++) y_d[0][o] = factor_t'(second[o]);
           end
-          default: for (int unsigned o = 0; o < Lanes; o++) x_d[0][o] = element[0][source_q[o]] + zero;  // COPY
+          default:  // COPY
+            for (int unsigned o = 0; o < Lanes; o++) x_d[0][o] = element[0][source_q[o]] + zero;
         endcase
       end
     end
@@ -253,7 +274,7 @@ module lf_array
     end
   end
 
-  // -- Second stage: products -------------------------------------------------------------------------------------------------------------
+  // -- Second stage: products -------------------------------------------------------------------------------
 
   wide_t               low_q [2][Lanes];  // of the first two rows, whose factors may have 26 bits
   product_t            m_q [Lanes][Lanes];  // of the others
@@ -274,7 +295,8 @@ module lf_array
     for (int unsigned o = 0; o < Lanes; o++) most_d[o] = 'x;
     if (valid_q && most_q) begin
       for (int unsigned o = 0; o < Lanes; o++) begin
-        most_d[o] = larger(larger(x_q[0][o], present_q[0], x_q[1][o], present_q[1]), |present_q[1:0], larger(x_q[2][o], present_q[2], x_q[3][o], present_q[3]), |present_q[3:2]);
+        most_d[o] = larger(larger(x_q[0][o], present_q[0], x_q[1][o], present_q[1]), |present_q[1:0],
+                           larger(x_q[2][o], present_q[2], x_q[3][o], present_q[3]), |present_q[3:2]);
       end
     end
   end
@@ -299,10 +321,14 @@ module lf_array
 
   always_ff @(posedge clk_i) begin
     if (valid_q) begin
-      for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) low_q[r][o] <= low_factor[r][o] * x_q[r][o];
-      for (int unsigned r = 2; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++) m_q[r][o] <= (other_q ? operand_t'(1) : weight_q[r][o]) * x_q[r][o];
+      for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++)
+        low_q[r][o] <= low_factor[r][o] * x_q[r][o];
+      for (int unsigned r = 2; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++)
+        m_q[r][o] <= (other_q ? operand_t'(1) : weight_q[r][o]) * x_q[r][o];
     end
-    if (valid_q && !other_q) for (int unsigned r = Window; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) m_q[r][o] <= weight_q[r][o] * x_q[r][o];
+    if (valid_q && !other_q)
+      for (int unsigned r = Window; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++)
+        m_q[r][o] <= weight_q[r][o] * x_q[r][o];
     if (valid_q && most_q) begin
       most_of_q <= most_d;
       any_q <= |present_q;
@@ -310,7 +336,7 @@ module lf_array
     if (held_q) held_sums_q <= second_q;
   end
 
-  // -- Third stage: sums of four rows -----------------------------------------------------------------------------------------------------
+  // -- Third stage: sums of four rows -----------------------------------------------------------------------
 
   logic signed [31:0] first_d [Lanes], first_q [Lanes];  // of the first four rows
   logic signed [31:0] rest_d [Lanes], rest_q [Lanes];  // of the rows behind Spread and of held sums
@@ -327,21 +353,29 @@ module lf_array
     if (quarters_valid_q && !quarters_other_q) begin
       for (int unsigned p = 1; p < Window; p++) begin
         for (int unsigned o = 0; o < Lanes; o++) begin
-          others_d[p][o] = sum_t'(m_q[Window*p][o] + m_q[Window*p + 1][o]) + sum_t'(m_q[Window*p + 2][o] + m_q[Window*p + 3][o]);
+          others_d[p][o] = sum_t'(m_q[Window*p][o] + m_q[Window*p + 1][o]) +
+                           sum_t'(m_q[Window*p + 2][o] + m_q[Window*p + 3][o]);
         end
       end
     end
     if (quarters_valid_q) begin
       for (int unsigned o = 0; o < Lanes; o++) rest_d[o] = '0;
-      for (int unsigned o = 0; o < Lanes; o++) first_d[o] = (32'(low_q[0][o]) + 32'(low_q[1][o])) + 32'(m_q[2][o] + m_q[3][o]);
+      for (int unsigned o = 0; o < Lanes; o++)
+        first_d[o] = (32'(low_q[0][o]) + 32'(low_q[1][o])) + 32'(m_q[2][o] + m_q[3][o]);
       if (quarters_most_q) begin
-        for (int unsigned o = 0; o < Lanes; o++) first_d[o] = any_q ? 32'(most_of_q[o]) : signed'(32'h8000_0000);
+        for (int unsigned o = 0; o < Lanes; o++)
+          first_d[o] = any_q ? 32'(most_of_q[o]) : signed'(32'h8000_0000);
         if (quarters_held_q) begin
-          for (int unsigned o = 0; o < Lanes; o++) if (signed'(held_sums_q[o*32 +: 32]) > first_d[o]) first_d[o] = signed'(held_sums_q[o*32 +: 32]);
+          for (int unsigned o = 0; o < Lanes; o++)
+            if (signed'(held_sums_q[o*32 +: 32]) > first_d[o])
+              first_d[o] = signed'(held_sums_q[o*32 +: 32]);
         end
       end
-      if (quarters_conv_q) for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += 32'(m_q[r][o]);
-      if (quarters_held_q && !quarters_most_q) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += signed'(held_sums_q[o*32 +: 32]);
+      if (quarters_conv_q)
+        for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++)
+          rest_d[o] += 32'(m_q[r][o]);
+      if (quarters_held_q && !quarters_most_q)
+        for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += signed'(held_sums_q[o*32 +: 32]);
     end
   end
 
@@ -371,7 +405,7 @@ module lf_array
     end
   end
 
-  // -- Fourth stage: their sums -----------------------------------------------------------------------------------------------------------
+  // -- Fourth stage: their sums -----------------------------------------------------------------------------
 
   logic signed [31:0] sum_d [Window][Lanes];
   sum_t more [2][Lanes], fifth [Window-1][Lanes];  // what is added to the sums of four rows
@@ -382,7 +416,8 @@ module lf_array
     for (int unsigned p = 0; p < Window - 1; p++) for (int unsigned o = 0; o < Lanes; o++) fifth[p][o] = 'x;
     if (sums_valid_q) begin
       for (int unsigned o = 0; o < Lanes; o++) begin
-        for (int unsigned p = 0; p < Window - 1; p++) fifth[p][o] = sums_together_q == 3'd3 ? sum_t'(fifth_q[p][o]) : '0;
+        for (int unsigned p = 0; p < Window - 1; p++)
+          fifth[p][o] = sums_together_q == 3'd3 ? sum_t'(fifth_q[p][o]) : '0;
         more[0][o] = '0;
         if (sums_conv_q || (!sums_other_q && sums_together_q == 3'd2)) more[0][o] = others_q[1][o];
         else if (!sums_other_q) more[0][o] = fifth[0][o];
@@ -404,7 +439,8 @@ module lf_array
 
   for (genvar r = 0; r < Lanes; r++) begin : gen_operands
     for (genvar o = 0; o < Lanes; o++) begin : gen_lane
-      `LF_ASSERT(OperandFits, !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512), "an operand has more than 10 bits")
+      `LF_ASSERT(OperandFits, !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512),
+                 "an operand has more than 10 bits")
     end
   end
 endmodule

@@ -1,4 +1,5 @@
-// What must hold at every rising edge of a clock, but in reset. Simulation checks it with --assert; synthesis and model checking leave it out.
+// What must hold at every rising edge of a clock, but in reset. Simulation checks it with --assert; synthesis
+// and model checking leave it out.
 //
 //   `LF_ASSERT(Label, property, message)    what fails is named by its place, its label and the message
 //   `LF_HELD(Label, valid, ready, payload)  what is offered stays as it is until it is taken
@@ -16,6 +17,7 @@
 `endif
 
 `define LF_HELD(label, valid, ready, payload, clock = clk_i, reset = !rst_ni) \
-  `LF_ASSERT(label, (valid) && !(ready) |=> (valid) && $stable(payload), "what is offered changes before it is taken", clock, reset)
+  `LF_ASSERT(label, (valid) && !(ready) |=> (valid) && $stable(payload), \
+             "what is offered changes before it is taken", clock, reset)
 
 `endif

@@ -1,4 +1,5 @@
-// The accelerator with the ports of a system on chip: AXI4 master (128 bits, INCR bursts, one identity) and AXI4-Lite slave for its registers.
+// The accelerator with the ports of a system on chip: AXI4 master (128 bits, INCR bursts, one identity) and
+// AXI4-Lite slave for its registers.
 `include "lf_assert.svh"
 
 module lf_axi
@@ -81,7 +82,8 @@ module lf_axi
   ) u_core (
     .clk_i,
     .rst_ni,
-    .reg_i           ('{valid: (write && s_wstrb_i == '1) || read, write: write, addr: write ? s_awaddr_i : s_araddr_i, wdata: s_wdata_i}),
+    .reg_i           ('{valid: (write && s_wstrb_i == '1) || read, write: write,
+                        addr: write ? s_awaddr_i : s_araddr_i, wdata: s_wdata_i}),
     .reg_rdata_o     (s_rdata_o),
     .irq_o,
     .rd_burst_o      (rd_burst),
@@ -155,6 +157,8 @@ module lf_axi
   `LF_HELD(ReadHeld, m_arvalid_o, m_arready_i, {m_araddr_o, m_arlen_o}, clk_i, !running_q)
   `LF_HELD(WriteHeld, m_awvalid_o, m_awready_i, {m_awaddr_o, m_awlen_o}, clk_i, !running_q)
   `LF_HELD(BeatHeld, m_wvalid_o, m_wready_i, {m_wdata_o, m_wstrb_o, m_wlast_o}, clk_i, !running_q)
-  `LF_ASSERT(ReadInPage, !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_burst.beats) * 13'd16 <= 13'd4096, "a read crosses 4 KiB", clk_i, !running_q)
-  `LF_ASSERT(WriteInPage, !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_burst.beats) * 13'd16 <= 13'd4096, "a write crosses 4 KiB", clk_i, !running_q)
+  `LF_ASSERT(ReadInPage, !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_burst.beats) * 13'd16 <= 13'd4096,
+             "a read crosses 4 KiB", clk_i, !running_q)
+  `LF_ASSERT(WriteInPage, !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_burst.beats) * 13'd16 <= 13'd4096,
+             "a write crosses 4 KiB", clk_i, !running_q)
 endmodule

@@ -1,8 +1,10 @@
-// The on-chip buffer: 4 banks, word w in bank w mod 4. A request names `Window` words from `word` on, of which `mask` says which are meant;
-// it is granted as a whole or not at all, in the same cycle. Lower requesters come first, but that 2 may be put before all. Words that are read appear
-// in the next cycle, in the order of the window. Of the read requester 3, and the write requester 1, only the first word of the window is looked at.
-// Of a granted request with a word behind the end nothing is read or written; `fault` says so in the same cycle. Requester 3 waits even for a bank
-// whose request is not granted, so that no grant depends on a chain of others.
+// The on-chip buffer: 4 banks, word w in bank w mod 4. A request names `Window` words from `word` on, of
+// which `mask` says which are meant; it is granted as a whole or not at all, in the same cycle. Lower
+// requesters come first, but that 2 may be put before all. Words that are read appear in the next cycle, in
+// the order of the window. Of the read requester 3, and the write requester 1, only the first word of the
+// window is looked at. Of a granted request with a word behind the end nothing is read or written; `fault`
+// says so in the same cycle. Requester 3 waits even for a bank whose request is not granted, so that no grant
+// depends on a chain of others.
 `include "lf_assert.svh"
 
 module lf_buffer
@@ -20,7 +22,7 @@ module lf_buffer
   output logic [3:0][Window-1:0][Lanes*8-1:0] rd_data_o,
   input  buffer_request_t [1:0]               wr_i,
   input  logic [1:0][Window-1:0][Lanes*8-1:0] wr_data_i,
-  input  logic [Lanes-1:0]                    wr_lanes_i,  // bytes of each word that requester 0 writes; the other writes all
+  input  logic [Lanes-1:0]                    wr_lanes_i,  // bytes of a word that requester 0 writes; 1: all
   output buffer_response_t [1:0]              wr_response_o
 );
   localparam int unsigned Banks = Window;
@@ -68,7 +70,9 @@ module lf_buffer
     bank_read = '0;
     read_row = '0;
     for (int unsigned i = 0; i < 4; i++) begin
-      earlier = '0;  // banks of those who come before i; for the third of 0, 1 and 2 without those of a second who does not get its own
+      // Banks of those who come before i; for the third of 0, 1 and 2 without those of a second who does not
+      // get its own.
+      earlier = '0;
       for (int unsigned j = 0; j < i; j++) earlier |= rd_named[j];
       if (rd_first_i && i < 2) earlier |= rd_named[2];
       if (rd_first_i && i == 1 && (rd_named[0] & rd_named[2]) != '0) earlier = rd_named[2];
@@ -86,14 +90,16 @@ module lf_buffer
   end
 
   always_comb begin
-    for (int unsigned i = 0; i < 2; i++) wr_named[i] = named(wr_i[i].valid, wr_i[i].word[1:0], i < 1 ? wr_i[i].mask : Window'(wr_i[i].mask[0]));
+    for (int unsigned i = 0; i < 2; i++)
+      wr_named[i] = named(wr_i[i].valid, wr_i[i].word[1:0], i < 1 ? wr_i[i].mask : Window'(wr_i[i].mask[0]));
     for (int unsigned i = 0; i < 2; i++) begin
       wr_grant[i] = wr_i[i].valid && (i == 0 || (wr_named[1] & wr_named[0]) == '0);
       wr_fault[i] = wr_grant[i] && over(wr_i[i].word, i < 1 ? wr_i[i].mask : Window'(wr_i[i].mask[0]));
     end
     write_second = ~wr_named[0];
     for (int unsigned b = 0; b < Banks; b++) begin
-      bank_write[b] = write_second[b] ? wr_named[1][b] && wr_grant[1] && !wr_fault[1] : wr_grant[0] && !wr_fault[0];
+      bank_write[b] = write_second[b] ? wr_named[1][b] && wr_grant[1] && !wr_fault[1]
+                                      : wr_grant[0] && !wr_fault[0];
       write_row[b] = write_second[b] ? row_of(wr_i[1].word, 2'(b)) : row_of(wr_i[0].word, 2'(b));
     end
   end
@@ -141,7 +147,8 @@ module lf_buffer
     assign rd_response_o[i] = '{grant: rd_grant[i], fault: rd_fault[i]};
     `LF_ASSERT(GrantedOnceAsked, !rd_grant[i] || rd_i[i].valid, "a read is granted that was not asked for")
     for (genvar j = 0; j < i; j++) begin : gen_other
-      `LF_ASSERT(ReadsApart, !(rd_grant[i] && rd_grant[j]) || (rd_named[i] & rd_named[j]) == '0, "two reads go to a bank")
+      `LF_ASSERT(ReadsApart, !(rd_grant[i] && rd_grant[j]) || (rd_named[i] & rd_named[j]) == '0,
+                 "two reads go to a bank")
     end
   end
   for (genvar i = 0; i < 2; i++) begin : gen_write

@@ -1,5 +1,5 @@
-// Sends the steps of a command on their way: asks the buffer for the window of each, once all that it needs is there. Steps are found by lf_walk, which
-// may be a command ahead.
+// Sends the steps of a command on their way: asks the buffer for the window of each, once all that it needs
+// is there. Steps are found by lf_walk, which may be a command ahead.
 `include "lf_assert.svh"
 
 module lf_columns
@@ -165,14 +165,16 @@ module lf_columns
   assign request_valid_o = request_q;
   assign request_o = '{index: block_q, bank: bank_q, last: block_q == work_q.d.out_blocks - 10'd1};
   assign wait_weights_o = waiting && drain_ready && !weights_ready;
-  assign wait_buffer_o = waiting && drain_ready && weights_ready && (!second_ready || (rd_valid_o && !rd_grant_i));
+  assign wait_buffer_o = waiting && drain_ready && weights_ready &&
+                         (!second_ready || (rd_valid_o && !rd_grant_i));
   assign wait_drain_o = waiting && !drain_ready;
 
   logic unused;
   assign unused = ^{work_q, advance[4:3], command_i};
 
   `LF_ASSERT(StartedWhenFree, !start_i || free_o, "a command comes while there is no room for it")
-  `LF_ASSERT(StepsWithWindow, !(issue_o && step.mask != '0) || rd_grant_i, "a step goes whose window is not granted")
+  `LF_ASSERT(StepsWithWindow, !(issue_o && step.mask != '0) || rd_grant_i,
+             "a step goes whose window is not granted")
   `LF_ASSERT(GrantedOnceAsked, !rd_grant_i || rd_valid_o, "a window is granted that was not asked for")
   `LF_HELD(RequestHeld, request_valid_o, request_ready_i, request_o)
 endmodule

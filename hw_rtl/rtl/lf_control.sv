@@ -1,7 +1,7 @@
-// Starts and stops the core: clears its units, keeps the first error, and waits until the memory port is quiet.
+// Starts and stops the core: clears its units, keeps the first error, waits until the memory port is quiet.
 //
-// An error lets end what is under way; a run that is given up (by software, or for its length) waits for the memory port alone, and leaves the
-// units cleared. Memory that does not answer ends either by the watchdog.
+// An error lets end what is under way; a run that is given up (by software, or for its length) waits for the
+// memory port alone, and leaves the units cleared. Memory that does not answer ends either by the watchdog.
 `include "lf_assert.svh"
 
 module lf_control
@@ -188,9 +188,11 @@ module lf_control
   assign unit_rst_no = unit_rst_nq;
   assign run_o       = state_q == Run;
   assign stop_o      = stop_q;
-  assign outcome_o   = '{busy: state_q != Idle, done: done_q, failed: failed_q, error: error_q, found_by: queue_q, index: index_q};
+  assign outcome_o   = '{busy: state_q != Idle, done: done_q, failed: failed_q, error: error_q,
+                         found_by: queue_q, index: index_q};
 
   // The reset is asynchronous here, and no condition.
   `LF_ASSERT(EndsAtRest, !ends || bus_idle_i || silent, "a run ends with memory at work", clk_i, 1'b0)
-  `LF_ASSERT(GivenUpFails, !(ends && quits_q) || failed_q, "a run that was given up ends without an error", clk_i, 1'b0)
+  `LF_ASSERT(GivenUpFails, !(ends && quits_q) || failed_q,
+             "a run that was given up ends without an error", clk_i, 1'b0)
 endmodule

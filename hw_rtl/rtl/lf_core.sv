@@ -1,4 +1,5 @@
-// The accelerator: sequencer, three queues, DMA engine, compute engine and buffer behind one memory port and one port of registers.
+// The accelerator: sequencer, three queues, DMA engine, compute engine and buffer behind one memory port and
+// one port of registers.
 module lf_core
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -34,9 +35,10 @@ module lf_core
     $error("lf_core: found Lanes = %0d; accepted: 16, 32, 64", Lanes);
   end
   // Banks have the same number of words, at least 2, and a word's number has 20 bits.
-  if (BufferBytes % (Window * Lanes) != 0 || BufferWords < 2 * Window || BufferWords > 1 << 20) begin : gen_bad_buffer
-    $error("lf_core: found BufferBytes = %0d; accepted: multiples of %0d, from %0d to %0d", BufferBytes, Window * Lanes, 2 * Window * Lanes,
-           Lanes << 20);
+  if (BufferBytes % (Window * Lanes) != 0 || BufferWords < 2 * Window ||
+      BufferWords > 1 << 20) begin : gen_bad_buffer
+    $error("lf_core: found BufferBytes = %0d; accepted: multiples of %0d, from %0d to %0d", BufferBytes,
+           Window * Lanes, 2 * Window * Lanes, Lanes << 20);
   end
 
   // Control.
@@ -323,7 +325,8 @@ module lf_core
   // The sequencer also answers for the fetching of the program.
   always_comb begin
     fault[0] = sequencer_fault;
-    if (fetch_beat.err || program_outside) fault[0] = '{valid: 1'b1, code: fetch_beat.err ? ErrBus : ErrRegion, index: words_run};
+    if (fetch_beat.err || program_outside)
+      fault[0] = '{valid: 1'b1, code: fetch_beat.err ? ErrBus : ErrRegion, index: words_run};
     // What is wrong with a command shows once those before it are done.
     fault[3] = '{valid: exec_failed, code: exec_error, index: state[2].completed};
     if (prepared.bad && head[2].may_start && idle[2] && !exec_failed) begin
@@ -342,8 +345,8 @@ module lf_core
     for (int unsigned k = 0; k < 4; k++) buffer_granted[k] = buffer_rd_response[k].grant;
     for (int unsigned k = 0; k < 2; k++) buffer_granted[4 + k] = buffer_wr_response[k].grant;
   end
-  assign progress = (push_valid & push_ready) != '0 || take != '0 || done != '0 || port_events.moved || aux.valid || exec_events.moved ||
-                    buffer_granted != '0;
+  assign progress = (push_valid & push_ready) != '0 || take != '0 || done != '0 ||
+                    port_events.moved || aux.valid || exec_events.moved || buffer_granted != '0;
 
   always_comb begin
     count                 = '0;

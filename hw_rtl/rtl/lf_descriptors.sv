@@ -1,4 +1,5 @@
-// The table of descriptors: one write port, one read port for each queue (data the cycle after the read, held until the next).
+// The table of descriptors: one write port, one read port for each queue (data the cycle after the read, held
+// until the next).
 module lf_descriptors
   import lf_isa_pkg::*;
   import lf_port_pkg::*;

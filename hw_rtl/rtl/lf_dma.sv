@@ -1,7 +1,8 @@
 // The one engine at the memory port: loads, stores and the fetching of the program.
 //
-// Reads and writes are separate channels. Up to Outstanding requests are under way in each; answers come in the order of the requests. Whatever goes
-// wrong, every request that memory has seen gets all its beats: those of reads are thrown away, those of writes have no strobes.
+// Reads and writes are separate channels. Up to Outstanding requests are under way in each; answers come in
+// the order of the requests. Whatever goes wrong, every request that memory has seen gets all its beats:
+// those of reads are thrown away, those of writes have no strobes.
 `include "lf_assert.svh"
 
 module lf_dma
@@ -54,7 +55,8 @@ module lf_dma
 );
   localparam int unsigned PointerWidth = $clog2(Outstanding);
 
-  // Pointers wrap by themselves; a request that does not cross a multiple of MaxBeats does not cross a page of 4 KiB.
+  // Pointers wrap by themselves; a request that does not cross a multiple of MaxBeats does not cross a page
+  // of 4 KiB.
   if (Outstanding != 1 << PointerWidth) begin : gen_bad_outstanding
     $error("lf_dma: found Outstanding = %0d; accepted: powers of 2", Outstanding);
   end
@@ -185,7 +187,8 @@ module lf_dma
   );
 
   // Requests to read: the program goes first, since everything waits for it, and it seldom asks.
-  assign read_free     = reads_under_way_q != (PointerWidth + 1)'(Outstanding) && (!read_req_valid_q || rd_burst_ready_i) && !stop_i;
+  assign read_free     = reads_under_way_q != (PointerWidth + 1)'(Outstanding) &&
+                         (!read_req_valid_q || rd_burst_ready_i) && !stop_i;
   assign fetch_ready_o = read_free;
   assign load_ready    = read_free && !fetch_valid_i;
   assign read_push     = read_free && (fetch_valid_i || load_valid);
@@ -224,15 +227,18 @@ module lf_dma
   end
 
   // Requests to write.
-  assign store_ready = writes_under_way_q != (PointerWidth + 1)'(Outstanding) && (!write_req_valid_q || wr_burst_ready_i) && !stop_i;
+  assign store_ready = writes_under_way_q != (PointerWidth + 1)'(Outstanding) &&
+                       (!write_req_valid_q || wr_burst_ready_i) && !stop_i;
   assign write_push  = store_ready && store_valid;
 
   // Beats that are written: through a register, so that they stay as they are until memory takes them.
   assign write_now        = writes_q[write_data_q];
   assign store_beat_ready = writes_unsent_q != '0 && !stop_i && (!write_valid_q || wr_beat_ready_i);
-  assign write_load       = writes_unsent_q != '0 && (stop_i || store_beat_valid) && (!write_valid_q || wr_beat_ready_i);
+  assign write_load       = writes_unsent_q != '0 && (stop_i || store_beat_valid) &&
+                            (!write_valid_q || wr_beat_ready_i);
   assign write_end        = write_load && write_beats_q + 7'd1 == write_now.beats;
-  assign store_done       = wr_response_i.valid && !wr_response_i.err && !stop_i && writes_q[write_old_q].last;
+  assign store_done       = wr_response_i.valid && !wr_response_i.err && !stop_i &&
+                            writes_q[write_old_q].last;
   assign done_o[1]        = store_done;
 
   always_ff @(posedge clk_i) begin
@@ -254,7 +260,8 @@ module lf_dma
       write_class_q      <= ClassInput;
     end else begin
       if (write_push) begin
-        writes_q[write_new_q] <= '{class_: store_request.class_, beats: store_request.beats, last: store_request.last};
+        writes_q[write_new_q] <= '{class_: store_request.class_, beats: store_request.beats,
+                                   last: store_request.last};
         write_new_q           <= write_new_q + PointerWidth'(1);
         write_req_beat_q      <= store_request.beat;
         write_req_beats_q     <= store_request.beats;
@@ -270,14 +277,19 @@ module lf_dma
       if (write_load || wr_beat_ready_i) write_valid_q <= write_load;
       if (write_end) write_data_q <= write_data_q + PointerWidth'(1);
       if (wr_response_i.valid) write_old_q <= write_old_q + PointerWidth'(1);
-      writes_unsent_q    <= writes_unsent_q + (PointerWidth + 1)'(write_push) - (PointerWidth + 1)'(write_end);
-      writes_under_way_q <= writes_under_way_q + (PointerWidth + 1)'(write_push) - (PointerWidth + 1)'(wr_response_i.valid);
+      writes_unsent_q    <= writes_unsent_q + (PointerWidth + 1)'(write_push) -
+                            (PointerWidth + 1)'(write_end);
+      writes_under_way_q <= writes_under_way_q + (PointerWidth + 1)'(write_push) -
+                            (PointerWidth + 1)'(wr_response_i.valid);
     end
   end
 
-  assign rd_burst_o = '{valid: read_req_valid_q, addr: {read_req_beat_q, 4'd0}, beats: {1'b0, read_req_beats_q}};
-  assign wr_burst_o = '{valid: write_req_valid_q, addr: {write_req_beat_q, 4'd0}, beats: {1'b0, write_req_beats_q}};
-  assign wr_beat_o  = '{valid: write_valid_q, data: write_beat_q, strb: {16{write_strobe_q}}, last: write_last_q};
+  assign rd_burst_o = '{valid: read_req_valid_q, addr: {read_req_beat_q, 4'd0},
+                        beats: {1'b0, read_req_beats_q}};
+  assign wr_burst_o = '{valid: write_req_valid_q, addr: {write_req_beat_q, 4'd0},
+                        beats: {1'b0, write_req_beats_q}};
+  assign wr_beat_o  = '{valid: write_valid_q, data: write_beat_q, strb: {16{write_strobe_q}},
+                        last: write_last_q};
   assign wr_o.mask  = Window'(1);
   assign rd_o.mask  = Window'(1);
 
@@ -289,10 +301,13 @@ module lf_dma
     written_class: write_class_q,
     moved:         read_beat || (write_valid_q && wr_beat_ready_i) || wr_response_i.valid
   };
-  assign unused     = ^{read_pushed.last, writes_q[write_old_q].class_, writes_q[write_old_q].beats, write_now.last};
+  assign unused     = ^{read_pushed.last, writes_q[write_old_q].class_, writes_q[write_old_q].beats,
+                        write_now.last};
 
-  `LF_ASSERT(ResponseAskedFor, !wr_response_i.valid || writes_under_way_q != '0, "memory answers a write that it was not asked for")
-  `LF_ASSERT(ReadInPage, !read_req_valid_q || 7'(read_req_beat_q[5:0]) + read_req_beats_q <= 7'(MaxBeats), "a read crosses a multiple of MaxBeats")
+  `LF_ASSERT(ResponseAskedFor, !wr_response_i.valid || writes_under_way_q != '0,
+             "memory answers a write that it was not asked for")
+  `LF_ASSERT(ReadInPage, !read_req_valid_q || 7'(read_req_beat_q[5:0]) + read_req_beats_q <= 7'(MaxBeats),
+             "a read crosses a multiple of MaxBeats")
   `LF_ASSERT(WriteInPage, !write_req_valid_q || 7'(write_req_beat_q[5:0]) + write_req_beats_q <= 7'(MaxBeats),
              "a write crosses a multiple of MaxBeats")
   `LF_HELD(ReadHeld, rd_burst_o.valid, rd_burst_ready_i, rd_burst_o)

@@ -2,11 +2,11 @@
 package lf_dma_pkg;
   import lf_isa_pkg::*;
 
-  parameter int unsigned MaxBeats = 64;  // of one request; requests do not cross multiples of it, so not of 4 KiB either
+  parameter int unsigned MaxBeats = 64;  // of one request; none crosses a multiple of it, so none of 4 KiB
   parameter int unsigned Outstanding = 4;  // requests under way, reads and writes each
-  parameter int unsigned BeatWidth = 38;  // bits of the number of a beat in DRAM: no sum of a transfer's fields overflows
+  parameter int unsigned BeatWidth = 38;  // bits of a beat's number in DRAM: sums of a transfer's fields fit
   parameter int unsigned LengthWidth = 34;  // bits of a number of beats that follow one another
-  parameter int unsigned PlaceWidth = 35;  // bits of the number of a word on chip: no sum of a transfer's fields overflows
+  parameter int unsigned PlaceWidth = 35;  // bits of a word's number on chip: sums of a transfer's fields fit
 
   // A LOAD or STORE ready to run: its descriptor, and what follows from it for the rows of the command.
   typedef struct packed {

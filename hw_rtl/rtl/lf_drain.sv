@@ -1,7 +1,9 @@
-// Takes finished sums, one column a cycle, through bias, factor, zero point, bounds and table, and writes them; or writes sums as they are, to be held.
+// Takes finished sums, one column a cycle, through bias, factor, zero point, bounds and table, and writes
+// them; or writes sums as they are, to be held.
 //
-// A request is a block of output channels of a command; blocks come in order. There is room for two: while one is drained, the bias, factors and table of
-// the next are fetched. Nothing stands still between the sums and the words: a sum is read once there is room for its word at the end.
+// A request is a block of output channels of a command; blocks come in order. There is room for two: while
+// one is drained, the bias, factors and table of the next are fetched. Nothing stands still between the sums
+// and the words: a sum is read once there is room for its word at the end.
 `include "lf_assert.svh"
 
 module lf_drain
@@ -24,9 +26,9 @@ module lf_drain
   output logic                           busy_o,
   output logic                           done_o,  // the last word of a command is written
   // Banks of the accumulators.
-  input  logic                           final_start_i,  // the first column of a block's last pass is sent to this bank
+  input  logic                           final_start_i,  // first column of a block's last pass, to this bank
   input  logic                           final_bank_i,
-  input  logic [2:0]                     filled_i,  // finished sums, in the order of columns, that will be in place in the next cycle: 0 to 4
+  input  logic [2:0]                     filled_i,  // finished sums, in place in the next cycle: 0 to 4
   input  logic                           filled_bank_i,
   output logic [1:0]                     bank_busy_o,  // from then until all columns are read
   output logic                           sum_read_o,
@@ -153,7 +155,8 @@ module lf_drain
       // Words that hold the block's n sums of 4 bytes.
       request_new.bias_words = 3'd4;
       if (request_i.last) begin
-        for (int unsigned k = 4; k > 0; k--) if (32'(d.out_tail) <= k * LanesOfWord) request_new.bias_words = 3'(k);
+        for (int unsigned k = 4; k > 0; k--)
+          if (32'(d.out_tail) <= k * LanesOfWord) request_new.bias_words = 3'(k);
       end
     end
   end
@@ -179,7 +182,8 @@ module lf_drain
     by_channel = request_q[prepare_q].by_channel;
     bias_done = !with_bias || bias_come_q == request_q[prepare_q].bias_words;
     factor_done = !by_channel || (factor_asked_q == 3'(FactorBytes) && !factor_coming_q);
-    prepare_done = preparing_q && bias_done && factor_done && (table_ready || !request_q[prepare_q].has_table);
+    prepare_done = preparing_q && bias_done && factor_done &&
+                   (table_ready || !request_q[prepare_q].has_table);
     bias_asks = preparing_q && with_bias && bias_asked_q != request_q[prepare_q].bias_words;
     fault_o[0] = bias_asks && bias_word_q >= 21'(BufferWords);
     rd_valid_o = bias_asks && bias_word_q < 21'(BufferWords);
@@ -227,7 +231,8 @@ module lf_drain
   always_ff @(posedge clk_i) begin
     if (request_ready_o) request_q[put_q] <= request_new;
     if (factor_coming_q) begin
-      for (int unsigned k = 0; k < FactorBytes; k++) if (factor_part_q == 3'(k)) factor_row_q[k*Lanes*8 +: Lanes*8] <= factor_data;
+      for (int unsigned k = 0; k < FactorBytes; k++)
+        if (factor_part_q == 3'(k)) factor_row_q[k*Lanes*8 +: Lanes*8] <= factor_data;
     end
   end
 
@@ -329,7 +334,8 @@ module lf_drain
       on_way_q <= on_way_q + ($clog2(Depth))'(read) - ($clog2(Depth))'(leaves);
 
       for (int unsigned h = 0; h < 2; h++) begin
-        pending_q[h] <= pending_q[h] + (filled_bank_i == 1'(h) ? 10'(filled_i) : 10'd0) - 10'(read && bank_q == 1'(h));
+        pending_q[h] <= pending_q[h] + (filled_bank_i == 1'(h) ? 10'(filled_i) : 10'd0) -
+                        10'(read && bank_q == 1'(h));
       end
       if (start) begin
         prepared_q[get_q] <= 1'b0;
@@ -478,7 +484,9 @@ module lf_drain
   logic unused;
   assign unused = ^{d, wrapped[32], aux_i};
 
-  `LF_ASSERT(BankFree, !final_start_i || !bank_busy_o[final_bank_i], "a bank is filled whose sums are not all read")
-  `LF_ASSERT(QueueHasRoom, !come || ($clog2(Depth))'(next_q + 1'b1) != first_q, "a word comes for which there is no room")
+  `LF_ASSERT(BankFree, !final_start_i || !bank_busy_o[final_bank_i],
+             "a bank is filled whose sums are not all read")
+  `LF_ASSERT(QueueHasRoom, !come || ($clog2(Depth))'(next_q + 1'b1) != first_q,
+             "a word comes for which there is no room")
   `LF_HELD(WriteHeld, wr_valid_o, wr_grant_i, {wr_word_o, wr_mask_o, wr_data_o, wr_lanes_o})
 endmodule

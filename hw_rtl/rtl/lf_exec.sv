@@ -1,5 +1,6 @@
-// Runs EXEC commands: set-up, columns through the array into the accumulators, drain. Up to four commands are inside at once (one set up, one whose
-// windows are found, one whose columns go, one that is drained); they finish in order.
+// Runs EXEC commands: set-up, columns through the array into the accumulators, drain. Up to four commands are
+// inside at once (one set up, one whose windows are found, one whose columns go, one that is drained); they
+// finish in order.
 `include "lf_assert.svh"
 
 module lf_exec
@@ -22,7 +23,7 @@ module lf_exec
   input  logic [11:0]                         count_i,
   output logic                                done_o,  // pulse: the oldest command not yet done is finished
   output logic                                idle_o,
-  output logic                                error_o,  // level; every command before the one at fault is done
+  output logic                                error_o,  // level; commands before the one at fault are done
   output error_e                              error_code_o,
   // Buffer. Reads: 0 operand, 1 second operand or held sums, 2 weights and bias; which may go first.
   output buffer_request_t [2:0]               rd_o,
@@ -43,10 +44,11 @@ module lf_exec
   logic   error_q;
   error_e error_code_q;
 
-  // Set-up. The columns, the second operand and the weights take a command each when they are ready for it. The command at the door is known when its
-  // set-up has begun; what is set up goes on once it is accepted.
+  // Set-up. The columns, the second operand and the weights take a command each when they are ready for it.
+  // The command at the door is known when its set-up has begun; what is set up goes on once it is accepted.
   logic               known_q, accepted_q, offered;
-  logic               set_up, set_up_bad, setting_up, set_valid, set_free, set_bad, set_ready, set_busy, set_moved, begins, accept;
+  logic               set_up, set_up_bad, setting_up, set_valid, set_free, set_bad, set_ready, set_busy,
+                      set_moved, begins, accept;
   error_e             set_bad_code;
   command_t           set;
 
@@ -173,8 +175,8 @@ module lf_exec
     .wait_drain_o   (drain_stall)
   );
 
-  // A step on its way: issued; its window here, its products found, its sums of four rows, its sums computed, its sums there; they are in the
-  // accumulators.
+  // A step on its way: issued; its window here, its products found, its sums of four rows, its sums computed,
+  // its sums there; they are in the accumulators.
   typedef struct packed {
     logic       valid;  // it makes columns
     logic       first;
@@ -186,7 +188,8 @@ module lf_exec
   } column_t;
   column_t    window_q, products_q, quarters_q, sums_q, grow_q;
   step_t      step_q;
-  logic       arrived_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
+  // start: of a pass with weights; new: the command at work.
+  logic       arrived_q, uses_second_q, second_end_q, start_q, new_q;
   logic [2:0] filled_q;
   logic       filled_bank_q;
 
@@ -414,7 +417,8 @@ module lf_exec
     if (columns_fault && columns_number_q == done_number_q) raise = 1'b1;
     if (second_fault && second_number_q == done_number_q) raise = 1'b1;
     if (weights_fault && weights_number_q == done_number_q) raise = 1'b1;
-    for (int unsigned k = 0; k < 2; k++) if (drain_fault[k] && drain_fault_number[k] == done_number_q) raise = 1'b1;
+    for (int unsigned k = 0; k < 2; k++)
+      if (drain_fault[k] && drain_fault_number[k] == done_number_q) raise = 1'b1;
     if (set_bad && set_number_q == done_number_q) begin
       raise = 1'b1;
       raise_code = set_bad_code;
@@ -433,7 +437,8 @@ module lf_exec
 
   assign error_o = error_q;
   assign error_code_o = error_code_q;
-  assign busy = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid || sums_q.valid || grow_q.valid || drain_busy);
+  assign busy = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid ||
+                             sums_q.valid || grow_q.valid || drain_busy);
   assign idle_o = !busy;
   assign events_o = '{
     busy: busy,
@@ -447,6 +452,8 @@ module lf_exec
   logic unused;
   assign unused = ^step_q;
 
-  `LF_ASSERT(AcceptedOnce, !accept || !accepted_q || set_free, "a command is accepted while the one before is set up")
-  `LF_ASSERT(DoneOnceTaken, !done_o || done_number_q != set_number_q, "a command is finished that has not started")
+  `LF_ASSERT(AcceptedOnce, !accept || !accepted_q || set_free,
+             "a command is accepted while the one before is set up")
+  `LF_ASSERT(DoneOnceTaken, !done_o || done_number_q != set_number_q,
+             "a command is finished that has not started")
 endmodule

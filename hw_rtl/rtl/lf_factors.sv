@@ -1,4 +1,5 @@
-// Factors per output channel: rows of 5 words, of Lanes factors of 5 bytes each. A row is read word by word, each in the cycle after it is asked for.
+// Factors per output channel: rows of 5 words, of Lanes factors of 5 bytes each. A row is read word by word,
+// each in the cycle after it is asked for.
 module lf_factors
   import lf_isa_pkg::*;
 #(

@@ -1,6 +1,6 @@
 // Reads the program ahead of the sequencer, into a ring that keeps the words of the outermost loop.
 //
-// A word goes from the ring to a register, and is run from there. One a cycle; after a jump one cycle passes without.
+// A word goes from the ring to a register, and is run from there: one a cycle, none in the one after a jump.
 `include "lf_assert.svh"
 
 module lf_fetch
@@ -33,7 +33,8 @@ module lf_fetch
   localparam int unsigned PointerWidth = $clog2(RingWords);
 
   if (RingWords != 1 << PointerWidth || RingWords < LoopWords + Ahead) begin : gen_bad_ring
-    $error("lf_fetch: found RingWords = %0d; accepted: powers of 2, from %0d on", RingWords, LoopWords + Ahead);
+    $error("lf_fetch: found RingWords = %0d; accepted: powers of 2, from %0d on", RingWords,
+           LoopWords + Ahead);
   end
   if (Chunk != 1 << $clog2(Chunk) || MaxBeats % Chunk != 0) begin : gen_bad_chunk
     $error("lf_fetch: found Chunk = %0d; accepted: powers of 2 that divide %0d", Chunk, MaxBeats);
@@ -154,8 +155,10 @@ module lf_fetch
   assign word_o = '{valid: valid_q, word: word_q};
 
   `LF_ASSERT(BeatAskedFor, !beat_valid_i || here_q < asked_q, "a word comes that was not asked for")
-  `LF_ASSERT(RingHasRoom, !beat_valid_i || here_q - step_i.keep < 32'(RingWords), "a word overwrites one that a loop may still need")
+  `LF_ASSERT(RingHasRoom, !beat_valid_i || here_q - step_i.keep < 32'(RingWords),
+             "a word overwrites one that a loop may still need")
   `LF_ASSERT(TakenOnceThere, !step_i.take || valid_q, "no word is there to take")
-  `LF_ASSERT(JumpBack, !(step_i.take && step_i.jump) || step_i.target < here_q, "a jump leads to a word that has not come")
+  `LF_ASSERT(JumpBack, !(step_i.take && step_i.jump) || step_i.target < here_q,
+             "a jump leads to a word that has not come")
   `LF_HELD(WordHeld, valid_q, step_i.take, word_q)
 endmodule

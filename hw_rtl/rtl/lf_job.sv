@@ -1,6 +1,7 @@
-// Prepares the transfer at the head of a queue: checks its fields, and finds where its rows begin in DRAM and on chip.
+// Prepares the transfer at the head of a queue: checks its fields, finds its first rows in DRAM and on chip.
 //
-// It works on the head before the head may start, so that the time it takes is hidden: one multiplier makes all products, one after the other.
+// It works on the head before the head may start, so that the time it takes is hidden: one multiplier makes
+// all products, one after the other.
 `include "lf_assert.svh"
 
 module lf_job
@@ -73,7 +74,8 @@ module lf_job
   logic                   unused;
 
   assign full_beats = 24'(transfer_i.columns) * 24'(WordBeats);
-  assign unused     = ^{transfer_i.reserved, transfer_i.kind, entry_i.descriptor, entry_i.factor, entry_i.wait_valid, entry_i.target};
+  assign unused     = ^{transfer_i.reserved, transfer_i.kind, entry_i.descriptor, entry_i.factor,
+                        entry_i.wait_valid, entry_i.target};
 
   always_comb begin
     unique case (space_e'(transfer_i.space))
@@ -137,7 +139,8 @@ module lf_job
     product_q <= 36'(long_q) * 36'(short_q);
   end
 
-  assign row_merges = merge_blocks_q && (entry_i.count == 12'd1 || LengthWidth'(transfer_i.row_beats) == line_beats_q);
+  assign row_merges = merge_blocks_q &&
+                      (entry_i.count == 12'd1 || LengthWidth'(transfer_i.row_beats) == line_beats_q);
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -163,9 +166,10 @@ module lf_job
       if (state_q == Tail) begin
         slot_q    <= entry_i.slot[11:0];
         outside_q <= entry_i.slot >= {4'd0, transfer_i.slots};
-        bad_q     <= entry_i.count == '0 || transfer_i.columns == '0 || transfer_i.blocks == '0 || transfer_i.slots == '0 ||
-                     transfer_i.tail == '0 || transfer_i.tail > 7'(Lanes) || transfer_i.class_ > ClassInstruction ||
-                     transfer_i.space > SpaceTables || (Store && transfer_i.space != SpaceBuffer) || transfer_i.dram[3:0] != '0;
+        bad_q     <= entry_i.count == '0 || transfer_i.columns == '0 || transfer_i.blocks == '0 ||
+                     transfer_i.slots == '0 || transfer_i.tail == '0 || transfer_i.tail > 7'(Lanes) ||
+                     transfer_i.class_ > ClassInstruction || transfer_i.space > SpaceTables ||
+                     (Store && transfer_i.space != SpaceBuffer) || transfer_i.dram[3:0] != '0;
         merge_blocks_q <= transfer_i.blocks == 10'd1 || 24'(transfer_i.block_beats) == full_beats;
       end
       if (modulo_valid) begin

@@ -1,4 +1,5 @@
-// Runs the queue of loads: lf_transfer asks for the beats; they are taken apart into words of Lanes bytes, which go to their space on chip.
+// Runs the queue of loads: lf_transfer asks for the beats; they are taken apart into words of Lanes bytes,
+// which go to their space on chip.
 `include "lf_assert.svh"
 
 module lf_load
@@ -10,7 +11,7 @@ module lf_load
 ) (
   input  logic               clk_i,
   input  logic               rst_ni,
-  input  logic               stop_i,       // ask for nothing more, write nothing more, throw away what arrives
+  input  logic               stop_i,       // ask for and write nothing more, throw away what arrives
   input  region_t            region_i,
   // Head of the queue. may_start_i: its waits are over. It stays until take_o.
   input  logic               head_valid_i,
@@ -157,6 +158,7 @@ module lf_load
 
   assign done_o = done_q;
 
-  `LF_ASSERT(FunnelHasRoom, !accept || after_step + 7'(beat_bytes) <= 7'(FunnelBytes), "a beat comes for which there is no room")
+  `LF_ASSERT(FunnelHasRoom, !accept || after_step + 7'(beat_bytes) <= 7'(FunnelBytes),
+             "a beat comes for which there is no room")
   `LF_ASSERT(FunnelHasWord, !step || level_q >= lanes, "a word goes whose bytes are not there")
 endmodule

@@ -1,5 +1,6 @@
-// A memory of one read port and one write port. What is read appears in the next cycle and stays until the next read.
-// Reading a word in the cycle in which it is written gives the old word. A word is written in parts of `Part` bits, those that `write_parts` names.
+// A memory of one read port and one write port. Read data appear in the next cycle, until the next read.
+// Reading a word in the cycle in which it is written gives the old word. A word is written in parts of `Part`
+// bits, those that `write_parts` names.
 module lf_memory #(
   parameter int unsigned Width = 128,  // bits
   parameter int unsigned Depth = 1024,  // words
@@ -19,7 +20,8 @@ module lf_memory #(
 
   always_ff @(posedge clk_i) begin
     for (int unsigned k = 0; k < Width / Part; k++) begin
-      if (write_i && write_parts_i[k]) words_q[write_address_i][k*Part +: Part] <= write_data_i[k*Part +: Part];
+      if (write_i && write_parts_i[k])
+        words_q[write_address_i][k*Part +: Part] <= write_data_i[k*Part +: Part];
     end
   end
 

@@ -4,7 +4,7 @@
 module lf_modulo (
   input  logic        clk_i,
   input  logic        rst_ni,
-  // The division. Accepted when valid and ready. A divisor of 0 gives a remainder without meaning, and takes as long.
+  // The division, accepted when valid and ready. By 0 it takes as long, and its remainder means nothing.
   input  logic        valid_i,
   input  logic [15:0] value_i,
   input  logic [11:0] divisor_i,
@@ -54,5 +54,6 @@ module lf_modulo (
   end
 
   `LF_ASSERT(ValidOnce, valid_o |=> !valid_o, "a remainder is there twice")
-  `LF_ASSERT(RemainderHeld, ready_o && !valid_i |=> $stable(remainder_o), "a remainder changes before the next division")
+  `LF_ASSERT(RemainderHeld, ready_o && !valid_i |=> $stable(remainder_o),
+             "a remainder changes before the next division")
 endmodule

@@ -1,9 +1,10 @@
-// Ports between the units of the core: a structure for all that goes one way. Where there are valid and ready, a thing is accepted when both are high.
+// Ports between the units of the core: a structure for all that goes one way. Where there are valid and
+// ready, a thing is accepted when both are high.
 package lf_port_pkg;
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
 
-  // -- Memory -------------------------------------------------------------------------------------------------------------------------------
+  // -- Memory -----------------------------------------------------------------------------------------------
 
   // Beats of memory that are asked for, or offered.
   typedef struct packed {
@@ -40,7 +41,7 @@ package lf_port_pkg;
     logic   moved;  // anything at all
   } port_events_t;
 
-  // -- Registers, and the run ---------------------------------------------------------------------------------------------------------------
+  // -- Registers, and the run -------------------------------------------------------------------------------
 
   // One access a cycle, always accepted.
   typedef struct packed {
@@ -71,7 +72,7 @@ package lf_port_pkg;
     logic [31:0] index;
   } outcome_t;
 
-  // -- Program and queues -------------------------------------------------------------------------------------------------------------------
+  // -- Program and queues -----------------------------------------------------------------------------------
 
   typedef struct packed {
     logic         valid;
@@ -113,7 +114,7 @@ package lf_port_pkg;
     computation_t d;
   } prepared_t;
 
-  // -- On chip ------------------------------------------------------------------------------------------------------------------------------
+  // -- On chip ----------------------------------------------------------------------------------------------
 
   // Words of the buffer that are asked for: those of the window from `word` on that `mask` names.
   typedef struct packed {

@@ -1,4 +1,5 @@
-// Moves the descriptor at the head of the queue of computations by the numbers of its command, so that lf_exec sees plain addresses.
+// Moves the descriptor at the head of the queue of computations by the numbers of its command, so that
+// lf_exec sees plain addresses.
 //
 // One multiplier, one product a cycle; it works while the command before is computed.
 `include "lf_assert.svh"
@@ -61,12 +62,15 @@ module lf_prepare
   assign weighted = has_weights(computation_i.operation);
   assign paired   = needs_second(computation_i.operation);
   assign factors  = 9'(computation_i.factors) + 9'(head_i.entry.factor);
-  assign unused   = ^{head_i.may_start, head_i.entry.descriptor, head_i.entry.row, head_i.entry.count, head_i.entry.wait_valid, head_i.entry.target};
+  assign unused   = ^{head_i.may_start, head_i.entry.descriptor, head_i.entry.row, head_i.entry.count,
+                      head_i.entry.wait_valid, head_i.entry.target};
 
   always_comb begin
     state_d = state_q;
     unique case (state_q)
-      Idle:        if (head_i.valid) state_d = head_i.entry.slot < 16'(computation_i.w_slots) || computation_i.w_slots == '0 ? MoveA : Ask;
+      Idle:        if (head_i.valid)
+                     state_d = head_i.entry.slot < 16'(computation_i.w_slots) ||
+                               computation_i.w_slots == '0 ? MoveA : Ask;
       Ask:         if (modulo_ready) state_d = Answer;
       Answer:      if (modulo_valid) state_d = MoveA;
       MoveA:       state_d = MoveB;
@@ -93,7 +97,8 @@ module lf_prepare
   // What the next step adds: a step multiplies while the one before adds.
   always_comb begin
     unique case (state_q)
-      MoveA:       {factor, words} = {2'd0, paired ? head_i.entry.from_block : head_i.entry.to_block, 4'd0, computation_i.b_block_words};
+      MoveA:       {factor, words} = {2'd0, paired ? head_i.entry.from_block : head_i.entry.to_block, 4'd0,
+                                      computation_i.b_block_words};
       MoveB:       {factor, words} = {2'd0, head_i.entry.to_block, 4'd0, computation_i.o_block_words};
       MoveO:       {factor, words} = {slot_q, computation_i.w_slot_words};
       MoveWeights: {factor, words} = {slot_q, computation_i.bias_slot_words};
@@ -143,7 +148,8 @@ module lf_prepare
         default:     ;
       endcase
       if (state_q == MoveWeights && weight_sum[36+LaneBits:28] != '0) over_q <= 1'b1;
-      if ((state_q == MoveA || state_q == MoveB || state_q == MoveO || state_q == MoveBias) && sum[32:20] != '0) over_q <= 1'b1;
+      if ((state_q == MoveA || state_q == MoveB || state_q == MoveO || state_q == MoveBias) &&
+          sum[32:20] != '0) over_q <= 1'b1;
     end
   end
 

@@ -1,4 +1,4 @@
-// A queue of commands. An entry stays until its command is finished; the head is the oldest one that has not started.
+// A queue of commands. An entry stays until its command is finished; the head is the oldest not yet started.
 `include "lf_assert.svh"
 
 module lf_queue
@@ -57,12 +57,14 @@ module lf_queue
   assign read_descriptor_o = descriptors_q[next];
 
   assign head_o  = '{valid: loaded_q, may_start: loaded_q && reached == '1, entry: head_entry_q};
-  assign state_o = '{completed: completed_q, empty: waiting_q == '0 && under_way_q == '0, idle: under_way_q == '0};
+  assign state_o = '{completed: completed_q, empty: waiting_q == '0 && under_way_q == '0,
+                     idle: under_way_q == '0};
 
   always_comb begin
     for (int unsigned queue = 0; queue < 3; queue++) begin
       // Numbers wrap: the difference counts.
-      reached[queue] = !head_entry_q.wait_valid[queue] || $signed(completed_i[queue] - head_entry_q.target[queue]) >= 16'sd0;
+      reached[queue] = !head_entry_q.wait_valid[queue] ||
+                       $signed(completed_i[queue] - head_entry_q.target[queue]) >= 16'sd0;
     end
   end
 
@@ -110,5 +112,6 @@ module lf_queue
   `LF_ASSERT(TakenOnceThere, !take_i || loaded_q, "a head starts before its descriptor has been read")
   `LF_ASSERT(DoneOnceTaken, !done_i || under_way_q != '0, "a command is finished that has not started")
   `LF_HELD(HeadHeld, head_o.valid, take_i, head_o.entry)
-  `LF_ASSERT(MayStartHeld, head_o.may_start && !take_i |=> head_o.may_start, "a head that may start may not any more")
+  `LF_ASSERT(MayStartHeld, head_o.may_start && !take_i |=> head_o.may_start,
+             "a head that may start may not any more")
 endmodule

@@ -22,7 +22,7 @@ module lf_registers
   // From the core.
   input  outcome_t            outcome_i,
   input  logic                bus_idle_i,
-  input  logic [Counters-1:0] count_i,  // counters that go on in this cycle: those of bytes by 16, the others by 1
+  input  logic [Counters-1:0] count_i,  // counters that go on now: those of bytes by 16, the others by 1
   input  logic                count_busy_i
 );
   localparam int unsigned ByteCounters = int'(CountCycles);  // the first ones
@@ -67,12 +67,15 @@ module lf_registers
       RegId:               return FixedId;
       RegVersion:          return FixedVersion;
       RegIsa:              return FixedIsa;
-      RegCapability:       return capability_reg_t'{reserved: '0, lanes: 8'(Lanes), outstanding: 8'(Outstanding)};
+      RegCapability:       return capability_reg_t'{reserved: '0, lanes: 8'(Lanes),
+                                                    outstanding: 8'(Outstanding)};
       RegBufferBytes:      return BufferBytes;
       RegStatus: begin
-        return status_reg_t'{reserved: '0, busy: !idle, done: outcome_i.done && idle, failed: outcome_i.failed && idle, bus: !bus_idle_i};
+        return status_reg_t'{reserved: '0, busy: !idle, done: outcome_i.done && idle,
+                             failed: outcome_i.failed && idle, bus: !bus_idle_i};
       end
-      RegError:            return error_reg_t'{reserved: '0, code: outcome_i.error, queue_: outcome_i.found_by};
+      RegError:            return error_reg_t'{reserved: '0, code: outcome_i.error,
+                                               queue_: outcome_i.found_by};
       RegErrorIndex:       return outcome_i.index;
       RegInterruptEnable:  return {30'd0, enabled_q};
       RegInterruptPending: return {30'd0, pending_q};
@@ -93,7 +96,8 @@ module lf_registers
     logic [31:0] found;
     found = '0;
     for (int unsigned k = 0; k < Counters; k++) begin
-      if (address[11:3] == 9'((32'(RegCounters) >> 3) + k)) found = address[2] ? counters_q[k][63:32] : counters_q[k][31:0];
+      if (address[11:3] == 9'((32'(RegCounters) >> 3) + k))
+        found = address[2] ? counters_q[k][63:32] : counters_q[k][31:0];
     end
     return found;
   endfunction
@@ -173,8 +177,10 @@ module lf_registers
     program_beat:  program_q,
     program_words: words_q,
     // Only whole beats are touched.
-    read_region:   '{first: 29'(read_base_q[31:4]) + 29'(read_base_q[3:0] != '0), limit: 29'(read_limit_q[31:4])},
-    write_region:  '{first: 29'(write_base_q[31:4]) + 29'(write_base_q[3:0] != '0), limit: 29'(write_limit_q[31:4])},
+    read_region:   '{first: 29'(read_base_q[31:4]) + 29'(read_base_q[3:0] != '0),
+                     limit: 29'(read_limit_q[31:4])},
+    write_region:  '{first: 29'(write_base_q[31:4]) + 29'(write_base_q[3:0] != '0),
+                     limit: 29'(write_limit_q[31:4])},
     watchdog:      watchdog_q,
     cycle_limit:   cycle_limit_q
   };

@@ -1,5 +1,6 @@
-// Makes bytes of int32 sums, Lanes at once: bias, factor, zero point, bounds; or passes sums on as they are, to be held. A sum a cycle; six stages, which
-// never stand still: v (with bias), parts of the product, product, shifted by 16s, shifted, byte.
+// Makes bytes of int32 sums, Lanes at once: bias, factor, zero point, bounds; or passes sums on as they are,
+// to be held. A sum a cycle; six stages, which never stand still: v (with bias), parts of the product,
+// product, shifted by 16s, shifted, byte.
 module lf_requantize
   import lf_setup_pkg::*;
 #(
@@ -71,7 +72,7 @@ module lf_requantize
   end
 
   logic signed [31:0] v_q [Lanes];
-  logic [31:0]        low_low_q [Lanes], low_high_q [Lanes];  // of v 16 and 16 bits, of the multiplier 15 and 16
+  logic [31:0]        low_low_q [Lanes], low_high_q [Lanes];  // of v 16 and 16 bits, of the factor 15 and 16
   logic signed [31:0] high_low_q [Lanes], high_high_q [Lanes];
   logic signed [63:0] product_of_q [Lanes];
   logic signed [31:0] coarse_q [Lanes];  // 27 bits, or a held sum
@@ -93,7 +94,8 @@ module lf_requantize
 
   // Half of what is left, rounded, is the scaled sum: bounds are met before it is halved.
   function automatic logic [7:0] bounded(logic signed [11:0] twice, bounds_t bounds);
-    return twice >= bounds.above ? bounds.high : twice < bounds.below ? bounds.low : twice[8:1] + bounds.zero + 8'(twice[0]);
+    return twice >= bounds.above ? bounds.high : twice < bounds.below ? bounds.low :
+           twice[8:1] + bounds.zero + 8'(twice[0]);
   endfunction
 
   always_ff @(posedge clk_i) begin
@@ -102,8 +104,10 @@ module lf_requantize
       for (int unsigned l = 0; l < Lanes; l++) begin
         low_low_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_q[v_stage_q.place][l][14:0]);
         low_high_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_q[v_stage_q.place][l][30:15]);
-        high_low_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][14:0]}));
-        high_high_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][30:15]}));
+        high_low_q[l] <= 32'(signed'(v_q[l][31:16]))
+            * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][14:0]}));
+        high_high_q[l] <= 32'(signed'(v_q[l][31:16]))
+            * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][30:15]}));
       end
     end
     if (part_q.valid) begin
@@ -116,18 +120,21 @@ module lf_requantize
       if (product_q.hold) begin
         for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= product_of_q[l][31:0];
       end else begin
-        for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= coarse(product_of_q[l], shift_q[product_q.place][l][5:4]);
+        for (int unsigned l = 0; l < Lanes; l++)
+          coarse_q[l] <= coarse(product_of_q[l], shift_q[product_q.place][l][5:4]);
       end
     end
     if (coarse_stage_q.valid) begin
       if (coarse_stage_q.hold) fine_q <= coarse_q;
-      else for (int unsigned l = 0; l < Lanes; l++) fine_q[l] <= fine(coarse_q[l][26:0], shift_q[coarse_stage_q.place][l][3:0]);
+      else for (int unsigned l = 0; l < Lanes; l++)
+        fine_q[l] <= fine(coarse_q[l][26:0], shift_q[coarse_stage_q.place][l][3:0]);
     end
     if (fine_stage_q.valid) begin
       if (fine_stage_q.hold) begin
         for (int unsigned l = 0; l < Lanes; l++) held_o[l*32 +: 32] <= fine_q[l];
       end else begin
-        for (int unsigned l = 0; l < Lanes; l++) bytes_o[l*8 +: 8] <= bounded(fine_q[l][11:0], bounds_i[fine_stage_q.place]);
+        for (int unsigned l = 0; l < Lanes; l++)
+          bytes_o[l*8 +: 8] <= bounded(fine_q[l][11:0], bounds_i[fine_stage_q.place]);
       end
     end
   end

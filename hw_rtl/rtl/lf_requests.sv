@@ -1,6 +1,8 @@
-// Cuts a transfer into requests: stretches of DRAM that follow one another are asked for as one, in pieces of up to MaxBeats.
+// Cuts a transfer into requests: stretches of DRAM that follow one another are asked for as one, in pieces of
+// up to MaxBeats.
 //
-// In two stages: one finds a piece in each cycle, the next holds it as a request. A job may be taken before it may start.
+// In two stages: one finds a piece in each cycle, the next holds it as a request. A job may be taken before
+// it may start.
 `include "lf_assert.svh"
 
 module lf_requests
@@ -54,9 +56,10 @@ module lf_requests
   assign ends       = left_q <= LengthWidth'(room);
   assign beats      = ends ? left_q[6:0] : room;
   assign final_     = ends ? PageWidth'(beat_q[PageWidth-1:0] + left_q[PageWidth-1:0] - PageWidth'(1)) : '1;
-  assign above      = beat_q[BeatWidth-1:PageWidth] > (BeatWidth - PageWidth)'(region_i.limit[28:PageWidth]) ||
-                      (beat_q[BeatWidth-1:PageWidth] == (BeatWidth - PageWidth)'(region_i.limit[28:PageWidth]) &&
-                       final_ >= region_i.limit[PageWidth-1:0]);
+  assign above      = beat_q[BeatWidth-1:PageWidth] > (BeatWidth - PageWidth)'(region_i.limit[28:PageWidth])
+                      || (beat_q[BeatWidth-1:PageWidth]
+                          == (BeatWidth - PageWidth)'(region_i.limit[28:PageWidth])
+                          && final_ >= region_i.limit[PageWidth-1:0]);
   assign row_end    = blocks_q == 10'd1;
   assign job_end    = row_end && rows_q == 12'd1;
   assign find       = (active_q || start_i) && (!valid_q || (ready_i && !outside_q));
@@ -68,8 +71,9 @@ module lf_requests
   assign outside_o  = valid_q && outside_q;
   assign request_o  = request_q;
   // Of the job, this unit needs only where it lies in DRAM.
-  assign unused = ^{job_q.space, job_q.columns, job_q.tail, job_q.rest_bytes, job_q.slots, job_q.slot, job_q.base, job_q.place, job_q.slot_words,
-                    job_q.block_words, job_q.beat, job_q.rows, job_q.first_beats, job_q.merge_rows};
+  assign unused = ^{job_q.space, job_q.columns, job_q.tail, job_q.rest_bytes, job_q.slots, job_q.slot,
+                    job_q.base, job_q.place, job_q.slot_words, job_q.block_words, job_q.beat, job_q.rows,
+                    job_q.first_beats, job_q.merge_rows};
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -133,9 +137,11 @@ module lf_requests
 
   `LF_ASSERT(LoadedWhenIdle, !load_i || idle_o, "a job comes while one is at work")
   `LF_ASSERT(StartedOnceLoaded, !start_i || loaded_o, "no job is there to start")
-  `LF_ASSERT(RequestInPage, !valid_o || (request_o.beats != '0 && 7'(request_o.beat[PageWidth-1:0]) + request_o.beats <= 7'(MaxBeats)),
+  `LF_ASSERT(RequestInPage, !valid_o ||
+             (request_o.beats != '0 && 7'(request_o.beat[PageWidth-1:0]) + request_o.beats <= 7'(MaxBeats)),
              "a request crosses a multiple of MaxBeats")
   `LF_ASSERT(RequestInRegion, !valid_o || (29'(request_o.beat) >= region_i.first &&
-                                           29'(request_o.beat) + 29'(request_o.beats) <= region_i.limit), "a request leaves its region")
+                                           29'(request_o.beat) + 29'(request_o.beats) <= region_i.limit),
+             "a request leaves its region")
   `LF_HELD(RequestHeld, valid_o, ready_i, request_o)
 endmodule

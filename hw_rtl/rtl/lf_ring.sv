@@ -1,6 +1,7 @@
-// Places in a ring of slots, as words from its first: where row `value` lies, and how far steps of rows go. All are products of a remainder and
-// slot_words; remainders are found by shifting and subtracting, one bit a cycle, and in no cycle at all where the value is below `slots`.
-// Takes 4 cycles, and bits(value) - bits(slots) + 3 more if value >= slots.
+// Places in a ring of slots, as words from its first: where row `value` lies, and how far steps of rows go.
+// All are products of a remainder and slot_words; remainders are found by shifting and subtracting, one bit a
+// cycle, and in no cycle at all where the value is below `slots`. Takes 4 cycles, and bits(value) -
+// bits(slots) + 3 more if value >= slots.
 `include "lf_assert.svh"
 
 module lf_ring (
@@ -12,7 +13,7 @@ module lf_ring (
   input  logic [4:0]         kernel_step_i,  // rows
   input  logic [11:0]        slots_i,
   input  logic [19:0]        slot_words_i,
-  output logic               done_o,  // level, until the next start: the places are there from the next cycle on
+  output logic               done_o,  // level, until the next start; places are there a cycle later
   output logic [31:0]        offset_o,  // words
   output logic [31:0]        row_step_o,  // words
   output logic [31:0]        kernel_step_o,  // words
@@ -125,5 +126,7 @@ module lf_ring (
   assign unused = ^{magnitude[22], remainder[21:12]};
 
   `LF_ASSERT(StartedWhenDone, !start_i || state_q == Done, "a start comes while places are found")
-  `LF_ASSERT(InputsHeld, state_q != Done |-> $stable({value_i, row_step_i, kernel_step_i, slots_i, slot_words_i}), "inputs change before places are found")
+  `LF_ASSERT(InputsHeld, state_q != Done |->
+             $stable({value_i, row_step_i, kernel_step_i, slots_i, slot_words_i}),
+             "inputs change before places are found")
 endmodule

@@ -19,8 +19,8 @@ module lf_second
   input  logic                           rd_grant_i,
   input  logic [Window-1:0][Lanes*8-1:0] rd_data_i,
   output logic                           fault_o,
-  output logic                           ready_o,  // the column after those used so far will be there two cycles from now
-  input  logic                           use_i,  // it is promised, for the last time, to a column of the first operand
+  output logic                           ready_o,  // the column after those used will be there in two cycles
+  input  logic                           use_i,  // promised, the last time, to a column of the first operand
   input  logic                           pop_i,  // the oldest is read for the last time
   output logic [Window-1:0][Lanes*8-1:0] data_o
 );
@@ -30,12 +30,12 @@ module lf_second
   logic [9:0]         blocks_left_q;
   logic [11:0]        rows_q, rows_left_q, width_q, columns_left_q;
   logic [31:0]        first_offset_q, offset_q, row_step_q;
-  logic signed [33:0] wrap_q, wrapped;  // the step to the row after, where the ring begins anew; the offset after it
-  logic [35:0]        block_q, row_q, address_q, next_row;  // words: of the block's first row, of the row, of the column
+  logic signed [33:0] wrap_q, wrapped;  // step to the next row, where the ring begins anew; offset after it
+  logic [35:0]        block_q, row_q, address_q, next_row;  // words: of the block, of the row, of the column
   logic [19:0]        block_words_q;
   logic [2:0]         step_q;
   logic               held_q;
-  logic [2:0]         taken_q, promised_q;  // places that are filled or will be; those of them not yet promised
+  logic [2:0]         taken_q, promised_q;  // places that are or will be filled; of them, not yet promised
   logic [1:0]         put_q, get_q;
   logic [Window-1:0][Lanes*8-1:0] store_q [Depth];
   logic               held, vector;
@@ -44,7 +44,8 @@ module lf_second
   assign vector = !held && command_i.d.b_vector;  // one column of a row serves all
 
   always_comb begin
-    fault_o = busy_q && taken_q != 3'(Depth) && address_q >= (held_q ? 36'(BufferWords - 3) : 36'(BufferWords));
+    fault_o = busy_q && taken_q != 3'(Depth) &&
+              address_q >= (held_q ? 36'(BufferWords - 3) : 36'(BufferWords));
     rd_valid_o = busy_q && taken_q != 3'(Depth) && !fault_o;
     rd_word_o = address_q[19:0];
     rd_mask_o = held_q ? '1 : Window'(1);
@@ -137,7 +138,8 @@ module lf_second
   assign unused = ^{command_i, wrapped[32]};
 
   `LF_ASSERT(StartedWhenFree, !start_i || !busy_q, "a command comes while one is at work")
-  `LF_ASSERT(PlacesExist, promised_q <= taken_q && taken_q <= 3'(Depth), "more columns wait than there are places")
+  `LF_ASSERT(PlacesExist, promised_q <= taken_q && taken_q <= 3'(Depth),
+             "more columns wait than there are places")
   `LF_ASSERT(UsedOnceFetched, !use_i || promised_q != '0, "a column is promised that is not on its way")
   `LF_ASSERT(PoppedOnceUsed, !pop_i || taken_q > promised_q, "a column goes that was not promised")
 endmodule

@@ -1,7 +1,7 @@
-// Runs the words of the program in order: loops, the descriptor table, and commands, which it hands to three queues.
+// Runs the program's words in order: loops, the descriptor table, and commands, which go to three queues.
 //
-// One word a cycle, unless DESCRIBE waits for commands that name its entry; an END that jumps takes two. A command of a queue takes a cycle more for
-// every loop around it, and one to enter its queue.
+// One word a cycle, unless DESCRIBE waits for commands that name its entry; an END that jumps takes two. A
+// command of a queue takes a cycle more for every loop around it, and one to enter its queue.
 `include "lf_assert.svh"
 
 module lf_sequencer
@@ -52,7 +52,7 @@ module lf_sequencer
   logic                     halted_d, halted_q;
   logic [31:0]              words_run_q;
   logic [2:0][31:0]         pushed_q;    // commands handed out
-  // A command of a queue: its two words are put together, then its numbers are moved loop by loop, then it is pushed.
+  // A command of a queue: its two words are joined, its numbers moved loop by loop, then it is pushed.
   logic                     second_d, second_q;  // its second word is to come
   logic                     moving_d, moving_q;
   logic [1:0]               level_d, level_q;    // loops that are done
@@ -195,17 +195,21 @@ module lf_sequencer
     end
   end
 
-  // The steps of the loop that is moved by next, the innermost first, times its turn: of the command that comes, or of the one at work.
+  // The steps of the loop that is moved by next, the innermost first, times its turn: of the command that
+  // comes, or of the one at work.
   always_comb begin
     stepped    = moving_q ? run_q : {word_i.word, run_q[WordBits-1:0]};
     next_level = moving_q ? level_q + 2'd1 : 2'd0;
     unique case (next_level)
       2'd0: {row_step, slot_step, from_step, to_step, factor_step} = {
-        stepped.row_step0, stepped.slot_step0, stepped.from_block_step0, stepped.to_block_step0, stepped.factor_step0};
+        stepped.row_step0, stepped.slot_step0, stepped.from_block_step0, stepped.to_block_step0,
+        stepped.factor_step0};
       2'd1: {row_step, slot_step, from_step, to_step, factor_step} = {
-        stepped.row_step1, stepped.slot_step1, stepped.from_block_step1, stepped.to_block_step1, stepped.factor_step1};
+        stepped.row_step1, stepped.slot_step1, stepped.from_block_step1, stepped.to_block_step1,
+        stepped.factor_step1};
       default: {row_step, slot_step, from_step, to_step, factor_step} = {
-        stepped.row_step2, stepped.slot_step2, stepped.from_block_step2, stepped.to_block_step2, stepped.factor_step2};
+        stepped.row_step2, stepped.slot_step2, stepped.from_block_step2, stepped.to_block_step2,
+        stepped.factor_step2};
     endcase
     turn = next_level == 2'd0 ? loops_q[0].turn : next_level == 2'd1 ? loops_q[1].turn : loops_q[2].turn;
   end
@@ -281,7 +285,8 @@ module lf_sequencer
               outermost_d = place_q;
               offset_d    = OffsetWidth'(1);
             end
-            loops_d = {loops_q[1:0], loop_state_t'{first: place_d, offset: offset_d, left: loop.count, turn: 16'd0}};
+            loops_d = {loops_q[1:0],
+                       loop_state_t'{first: place_d, offset: offset_d, left: loop.count, turn: 16'd0}};
             depth_d = depth_q + 2'd1;
           end
           OpEnd: begin
@@ -303,7 +308,8 @@ module lf_sequencer
   end
 
   assign jump        = payload_q == '0 && !second_q && opcode == OpEnd && again;
-  assign step_o      = '{take: ran, jump: jump, target: loops_q[0].first, keep: depth_q != '0 ? outermost_q : place_q};
+  assign step_o      = '{take: ran, jump: jump, target: loops_q[0].first,
+                         keep: depth_q != '0 ? outermost_q : place_q};
   assign describe_o  = '{valid: write, descriptor: entry_q, payload: payload};
   assign match_o     = describe.descriptor;
   assign halted_o    = halted_q;
@@ -320,8 +326,10 @@ module lf_sequencer
       from_block: run_q.from_block,
       to_block:   run_q.to_block,
       factor:     run_q.factor,
-      wait_valid: {run_q.wait_exec != 6'(NoWait), run_q.wait_store != 6'(NoWait), run_q.wait_load != 6'(NoWait)},
-      target:     {pushed_q[2][15:0] - 16'(run_q.wait_exec), pushed_q[1][15:0] - 16'(run_q.wait_store), pushed_q[0][15:0] - 16'(run_q.wait_load)}
+      wait_valid: {run_q.wait_exec != 6'(NoWait), run_q.wait_store != 6'(NoWait),
+                   run_q.wait_load != 6'(NoWait)},
+      target:     {pushed_q[2][15:0] - 16'(run_q.wait_exec), pushed_q[1][15:0] - 16'(run_q.wait_store),
+                   pushed_q[0][15:0] - 16'(run_q.wait_load)}
     };
   end
 
@@ -374,7 +382,8 @@ module lf_sequencer
         entry_q      <= describe.descriptor;
         entry_kind_q <= kind_e'(describe.kind);
       end
-      if (ran && payload_q != '0) payload_words_q <= {word_i.word, payload_words_q[(PayloadWords-1)*WordBits-1:WordBits]};
+      if (ran && payload_q != '0)
+        payload_words_q <= {word_i.word, payload_words_q[(PayloadWords-1)*WordBits-1:WordBits]};
       if (write) begin
         transfers_q[entry_q]    <= entry_kind_q == KindTransfer;
         computations_q[entry_q] <= entry_kind_q == KindComputation;
@@ -385,8 +394,10 @@ module lf_sequencer
     end
   end
 
-  `LF_ASSERT(WordInProgram, !word_i.valid || (!moved_q && place_q < words_i), "a word comes from behind the end of the program")
+  `LF_ASSERT(WordInProgram, !word_i.valid || (!moved_q && place_q < words_i),
+             "a word comes from behind the end of the program")
   `LF_ASSERT(PushedToOne, $onehot0(push_valid_o), "a command goes to several queues")
-  `LF_ASSERT(PushHeld, push_valid_o != '0 && (push_valid_o & push_ready_i) == '0 |=> !run_i || (push_valid_o != '0 && $stable(push_o)),
+  `LF_ASSERT(PushHeld, push_valid_o != '0 && (push_valid_o & push_ready_i) == '0 |=>
+             !run_i || (push_valid_o != '0 && $stable(push_o)),
              "a command changes before its queue takes it")
 endmodule

@@ -1,5 +1,6 @@
-// Takes a command and finds what the engines need before its first column: whether its fields make sense, which kernel rows meet the operand at
-// all, where rows lie in their rings, and how many bytes of weights there are. The next command may be set up while the one before is at work.
+// Takes a command and finds what the engines need before its first column: whether its fields make sense,
+// which kernel rows meet the operand at all, where rows lie in their rings, and how many bytes of weights
+// there are. The next command may be set up while the one before is at work.
 `include "lf_assert.svh"
 
 module lf_setup
@@ -40,7 +41,8 @@ module lf_setup
   logic [11:0]        kernel_rows_q;  // that meet the operand
   logic [17:0]        channels_q;  // bytes of weights of one kernel column and one output channel
   logic [23:0]        columns_q;
-  logic [22:0]        first_q, kernel_q, rows_q, o_first_q;  // products: row * stride, kernel rows * dilation, rows * stride, row * o_row_step
+  // Products: row * stride, kernel rows * dilation, rows * stride, row * o_row_step.
+  logic [22:0]        first_q, kernel_q, rows_q, o_first_q;
   logic               bad_q;
   error_e             code_q;
   logic               weighted, second, size_bad, enum_bad, few_bad, factors_bad, low_moves, high_moves;
@@ -52,7 +54,8 @@ module lf_setup
     logic        many;
     logic [25:0] bytes;
   } bytes_t;
-  bytes_t             factor_a, capped, kernel_row_q, skip_q, bytes_q, tail_skip_q, tail_bytes_q;  // kernel_row: of one output channel
+  // kernel_row: of one output channel.
+  bytes_t             factor_a, capped, kernel_row_q, skip_q, bytes_q, tail_skip_q, tail_bytes_q;
   logic [11:0]        factor_b;
   logic [6:0]         outputs_q;  // channels of the last block
   logic [37:0]        product_q;
@@ -66,8 +69,10 @@ module lf_setup
   // Whether lane + step * (lanes - 1) is beyond the lanes.
   function automatic logic beyond(logic [5:0] lane, logic [5:0] step, logic [6:0] less);
     logic [2*LaneBits:0] last;
-    last = (2*LaneBits+1)'(lane) + (2*LaneBits+1)'((2*LaneBits)'(step[LaneBits-1:0]) * (2*LaneBits)'(less[LaneBits-1:0]));
-    return 32'(lane) >= Lanes || (step != '0 && less != '0 && (32'(step) >= Lanes || 32'(less) >= Lanes || 32'(last) >= Lanes));
+    last = (2*LaneBits+1)'(lane) +
+           (2*LaneBits+1)'((2*LaneBits)'(step[LaneBits-1:0]) * (2*LaneBits)'(less[LaneBits-1:0]));
+    return 32'(lane) >= Lanes ||
+           (step != '0 && less != '0 && (32'(step) >= Lanes || 32'(less) >= Lanes || 32'(last) >= Lanes));
   endfunction
 
   always_comb begin
@@ -76,12 +81,15 @@ module lf_setup
     enum_bad = 1'b0;
     size_bad = 1'b0;
     few_bad = columns_q > 24'(Accumulators);
-    factors_bad = d_q.last && d_q.scale == 2'(ScaleChannel) && 32'(d_q.factors) + 32'(d_q.out_blocks) > FactorRows;
+    factors_bad = d_q.last && d_q.scale == 2'(ScaleChannel) &&
+                  32'(d_q.factors) + 32'(d_q.out_blocks) > FactorRows;
     if (state_q == Sizes) begin
       enum_bad = d_q.kind != 2'(KindComputation) || d_q.operation > 3'(DoMul) || d_q.scale > 2'(ScaleScalar);
-      size_bad = count_q == '0 || d_q.o_width == '0 || few_bad || d_q.kernel_rows == '0 || d_q.kernel_columns == '0
-          || d_q.dilation == '0 || d_q.out_blocks == '0 || d_q.out_tail == '0 || 32'(d_q.out_tail) > Lanes || d_q.a_slots == '0
-          || d_q.a_height == '0 || d_q.a_width == '0 || (second && d_q.b_slots == '0) || (d_q.last && d_q.o_slots == '0)
+      size_bad = count_q == '0 || d_q.o_width == '0 || few_bad
+          || d_q.kernel_rows == '0 || d_q.kernel_columns == '0 || d_q.dilation == '0
+          || d_q.out_blocks == '0 || d_q.out_tail == '0 || 32'(d_q.out_tail) > Lanes
+          || d_q.a_slots == '0 || d_q.a_height == '0 || d_q.a_width == '0
+          || (second && d_q.b_slots == '0) || (d_q.last && d_q.o_slots == '0)
           || (weighted && d_q.w_slots == '0);
       if (d_q.last && d_q.scale == 2'(ScaleScalar) && (d_q.shift == '0 || d_q.shift == '1)) size_bad = 1'b1;
       if (!has_window(d_q.operation)) begin
@@ -94,8 +102,10 @@ module lf_setup
       end
       if (d_q.operation == 3'(DoConv)) begin
         if (d_q.in_blocks == '0 || d_q.in_tail == '0 || 32'(d_q.in_tail) > Lanes) size_bad = 1'b1;
-        if (32'(d_q.a_lane) >= (d_q.in_blocks == 10'd1 ? 32'(d_q.in_tail) : Lanes) || (d_q.narrow && d_q.a_lane != '0)) size_bad = 1'b1;
-        if (d_q.o_lane != '0 && (d_q.out_blocks != 10'd1 || 7'(d_q.o_lane) >= d_q.out_tail || !d_q.first || !d_q.last)) size_bad = 1'b1;
+        if (32'(d_q.a_lane) >= (d_q.in_blocks == 10'd1 ? 32'(d_q.in_tail) : Lanes)
+            || (d_q.narrow && d_q.a_lane != '0)) size_bad = 1'b1;
+        if (d_q.o_lane != '0 && (d_q.out_blocks != 10'd1 || 7'(d_q.o_lane) >= d_q.out_tail
+            || !d_q.first || !d_q.last)) size_bad = 1'b1;
         if (d_q.narrow && (d_q.in_blocks != 10'd1 || 32'(d_q.in_tail) > Lanes / Window)) size_bad = 1'b1;
       end
     end
@@ -181,7 +191,8 @@ module lf_setup
             rows_q <= 23'(count_i) * 23'(descriptor_i.stride_rows);
             o_first_q <= 23'(row_i) * 23'(descriptor_i.o_row_step);
             columns_q <= 24'(count_i) * 24'(descriptor_i.o_width);
-            outputs_q <= descriptor_i.out_tail - (descriptor_i.operation == 3'(DoConv) ? 7'(descriptor_i.o_lane) : 7'd0);
+            outputs_q <= descriptor_i.out_tail -
+                         (descriptor_i.operation == 3'(DoConv) ? 7'(descriptor_i.o_lane) : 7'd0);
             channels_q <= 18'd1;
             if (descriptor_i.operation == 3'(DoConv)) begin
               channels_q <= 18'(descriptor_i.in_tail) - 18'(descriptor_i.a_lane)
@@ -301,7 +312,8 @@ module lf_setup
     columns: columns_q[9:0],
     kernel_rows: kernel_rows_q,
     a_row: low_row_q,
-    reach: reach(d_q.operation, d_q.narrow, d_q.first, d_q.dilation, d_q.kernel_columns, d_q.stride_columns, d_q.o_width),
+    reach: reach(d_q.operation, d_q.narrow, d_q.first, d_q.dilation, d_q.kernel_columns, d_q.stride_columns,
+                 d_q.o_width),
     full_weights: '{skip: as_bytes(skip_q) << LaneBits, bytes: as_bytes(bytes_q) << LaneBits},
     tail_weights: '{skip: as_bytes(tail_skip_q), bytes: as_bytes(tail_bytes_q)},
     a_kernel_step: a_kernel_step,

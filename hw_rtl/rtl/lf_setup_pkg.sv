@@ -47,7 +47,8 @@ package lf_setup_pkg;
     logic       last;  // of the command
   } block_t;
 
-  // What a scaled sum becomes: the byte `low` where twice the sum, rounded down, is below `below`, `high` from `above` on, else the sum plus `zero`.
+  // What a scaled sum becomes: the byte `low` where twice the sum, rounded down, is below `below`, `high`
+  // from `above` on, else the sum plus `zero`.
   typedef struct packed {
     logic [7:0]         zero;
     logic [7:0]         low;

@@ -1,4 +1,5 @@
-// Runs the queue of stores: lf_transfer asks for room in DRAM; words of Lanes bytes are read from the buffer, and their bytes packed into beats.
+// Runs the queue of stores: lf_transfer asks for room in DRAM; words of Lanes bytes are read from the buffer,
+// and their bytes packed into beats.
 `include "lf_assert.svh"
 
 module lf_store
@@ -36,7 +37,7 @@ module lf_store
   input  logic [Lanes*8-1:0] rd_data_i
 );
   localparam int unsigned Threshold = Lanes + BeatBytes;  // a word is read while the funnel holds less
-  localparam int unsigned FunnelBytes = Threshold + 2 * Lanes;  // one more word may be on the way, and rows are padded
+  localparam int unsigned FunnelBytes = Threshold + 2 * Lanes;  // a word may be on the way; rows are padded
 
   // The word that is read.
   logic               valid;
@@ -108,7 +109,8 @@ module lf_store
       level_q  <= '0;
     end else if (leave || coming_q) begin
       // A row is padded to a beat.
-      level_q  <= !coming_q ? after_leave : row_end_q ? (filled + 8'(BeatBytes - 1)) & ~8'(BeatBytes - 1) : filled;
+      level_q  <= !coming_q ? after_leave :
+                  row_end_q ? (filled + 8'(BeatBytes - 1)) & ~8'(BeatBytes - 1) : filled;
       funnel_q <= (leave ? funnel_q >> (BeatBytes * 8) : funnel_q) |
                   (coming_q ? (FunnelBytes * 8)'(rd_data_i & mask_q) << {after_leave, 3'd0} : '0);
     end
@@ -130,6 +132,7 @@ module lf_store
     end
   end
 
-  `LF_ASSERT(FunnelHasRoom, !coming_q || 32'(filled) <= FunnelBytes, "a word comes for which there is no room")
+  `LF_ASSERT(FunnelHasRoom, !coming_q || 32'(filled) <= FunnelBytes,
+             "a word comes for which there is no room")
   `LF_HELD(BeatHeld, beat_valid_o, beat_ready_i, beat_o)
 endmodule

@@ -1,5 +1,5 @@
-// Tables of 256 bytes: a memory of all, and two that are in use, which every lane may look into at once. `prepare` brings a table into one of the two
-// places; that takes 256 / Lanes + 1 cycles, or none if it is there already.
+// Tables of 256 bytes: a memory of all, and two that are in use, which every lane may look into at once.
+// `prepare` brings a table into one of the two places, in 256 / Lanes + 1 cycles, or none if it is there.
 //
 // Each lane has a memory of its own for both: what is brought in goes to those of all lanes, a word a cycle.
 `include "lf_assert.svh"
@@ -59,7 +59,8 @@ module lf_tables
         valid_q[place_i] <= 1'b1;
       end
       if (write_i) begin
-        for (int unsigned p = 0; p < 2; p++) if (table_q[p] == write_word_i[WordBitsOfAll-1:PartBits]) valid_q[p] <= 1'b0;
+        for (int unsigned p = 0; p < 2; p++)
+          if (table_q[p] == write_word_i[WordBitsOfAll-1:PartBits]) valid_q[p] <= 1'b0;
       end
     end
   end
@@ -88,10 +89,12 @@ module lf_tables
     always_comb begin
       bytes_o[l*8 +: 8] = look_bytes_i[l*8 +: 8];
       if (look_i) begin
-        bytes_o[l*8 +: 8] = words_q[{look_place_i, look_bytes_i[l*8 + LaneBits +: PartBits]}][{look_bytes_i[l*8 +: LaneBits], 3'd0} +: 8];
+        bytes_o[l*8 +: 8] = words_q[{look_place_i, look_bytes_i[l*8 + LaneBits +: PartBits]}]
+            [{look_bytes_i[l*8 +: LaneBits], 3'd0} +: 8];
       end
     end
   end
 
-  `LF_ASSERT(NotLookedInto, !(look_i && copying_q) || look_place_i != place_q, "a table is looked into as it is brought in")
+  `LF_ASSERT(NotLookedInto, !(look_i && copying_q) || look_place_i != place_q,
+             "a table is looked into as it is brought in")
 endmodule

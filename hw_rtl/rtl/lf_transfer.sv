@@ -1,7 +1,8 @@
-// What loads and stores have in common: prepares the head of the queue, asks for its beats, walks over its words, and counts commands.
+// What loads and stores have in common: prepares the head of the queue, asks for its beats, walks over its
+// words, and counts commands.
 //
-// Three commands may be in work at once: one is being prepared, one asks for its beats, the words of one are moved. What is prepared waits where
-// requests are made, so that the first is made when the command starts.
+// Three commands may be in work at once: one is being prepared, one asks for its beats, the words of one are
+// moved. What is prepared waits where requests are made, so that the first is made when the command starts.
 `include "lf_assert.svh"
 
 module lf_transfer

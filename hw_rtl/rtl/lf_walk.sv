@@ -1,8 +1,9 @@
-// Walks over the columns of a command in the order of the passes: blocks of output channels, kernel rows, groups of kernel columns, blocks of input
-// channels, rows, columns; and finds the window of each step, and its place in the buffer. Where neighbouring columns go together (lf_reach_pkg), a row
-// begins with a step that only fetches what their windows share.
+// Walks over the columns of a command in the order of the passes: blocks of output channels, kernel rows,
+// groups of kernel columns, blocks of input channels, rows, columns; and finds the window of each step, and
+// its place in the buffer. Where neighbouring columns go together (lf_reach_pkg), a row begins with a step
+// that only fetches what their windows share.
 //
-// Three stages: the step; its place; a queue of two, of steps whose words are known to lie in the buffer or not.
+// Three stages: the step; its place; a queue of two steps whose words are known to lie in the buffer or not.
 `include "lf_assert.svh"
 
 module lf_walk
@@ -75,7 +76,8 @@ module lf_walk
   always_comb begin
     row_inside = walk_q.row >= 0 && walk_q.row < signed'(23'(d_q.a_height)) && kernel_rows_q != '0;
     for (int unsigned j = 0; j < Reach; j++) begin
-      inside_map[j] = walk_q.a_column >= -signed'(23'(j)) && walk_q.a_column < signed'(23'(d_q.a_width)) - signed'(23'(j));
+      inside_map[j] = walk_q.a_column >= -signed'(23'(j)) &&
+                      walk_q.a_column < signed'(23'(d_q.a_width)) - signed'(23'(j));
     end
     overlap = wide_q && 4'(walk_q.taps) > d_q.stride_columns ? walk_q.taps - 3'(d_q.stride_columns) : '0;
     row_end = walk_q.x_left <= 12'(reach_q.columns);
@@ -96,9 +98,12 @@ module lf_walk
     end
     for (int unsigned j = 0; j < Reach; j++) begin
       if (!step.fetch) step.present[j] = row_inside && meets[j] && inside_map[j];
-      else step.present[j] = 3'(j) >= 3'(advance_q) && 4'(j) < 4'(advance_q) + 4'(overlap) && inside_map[3'(3'(j) - 3'(advance_q))];
+      else
+        step.present[j] = 3'(j) >= 3'(advance_q) && 4'(j) < 4'(advance_q) + 4'(overlap) &&
+                          inside_map[3'(3'(j) - 3'(advance_q))];
     end
-    for (int unsigned t = 0; t < Window; t++) step.mask[t] = 4'(step.from) + 4'(t) < 4'(Reach) && step.present[step.from + 3'(t)];
+    for (int unsigned t = 0; t < Window; t++)
+      step.mask[t] = 4'(step.from) + 4'(t) < 4'(Reach) && step.present[step.from + 3'(t)];
     step.lanes = d_q.narrow || walk_q.in_left == 10'd1 ? d_q.in_tail : 7'h7f;
     step.lane = walk_q.in_first ? d_q.a_lane : '0;
     step.first = walk_q.first;
@@ -193,7 +198,8 @@ module lf_walk
   end
 
   assign first_taps = taps_of(command_i.d.kernel_columns, command_i.reach.taps);
-  assign in_blocks = command_i.d.operation == 3'(DoConv) && !command_i.d.narrow ? command_i.d.in_blocks : 10'd1;
+  assign in_blocks = command_i.d.operation == 3'(DoConv) && !command_i.d.narrow ?
+                     command_i.d.in_blocks : 10'd1;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -228,7 +234,8 @@ module lf_walk
         reach_q <= command_i.reach;
         first_taps_q <= first_taps;
         in_blocks_q <= in_blocks;
-        advance_q <= command_i.reach.columns == 3'd1 ? 5'(command_i.d.stride_columns) : 5'd4 - 5'(command_i.reach.columns == 3'd3);
+        advance_q <= command_i.reach.columns == 3'd1 ? 5'(command_i.d.stride_columns) :
+                     5'd4 - 5'(command_i.reach.columns == 3'd3);
       end
     end
   end
@@ -253,7 +260,8 @@ module lf_walk
     entry = placed_q;
     entry.word = place[19:0];
     entry.over = 1'b0;
-    for (int unsigned t = 0; t < Window; t++) if (placed_q.mask[t] && place >= signed'(36'(BufferWords)) - signed'(36'(t))) entry.over = 1'b1;
+    for (int unsigned t = 0; t < Window; t++)
+      if (placed_q.mask[t] && place >= signed'(36'(BufferWords)) - signed'(36'(t))) entry.over = 1'b1;
   end
 
   always_ff @(posedge clk_i) begin
@@ -290,6 +298,7 @@ module lf_walk
 
   `LF_ASSERT(StartedWhenFree, !start_i || !walk_q.busy, "a command comes while one is walked over")
   `LF_ASSERT(TakenOnceThere, !take_i || valid_o, "no step is there to take")
-  `LF_ASSERT(WindowInReach, !walks || $countones(step.present >> step.from) == $countones(step.mask), "a window needs more words than the buffer gives at once")
+  `LF_ASSERT(WindowInReach, !walks || $countones(step.present >> step.from) == $countones(step.mask),
+             "a window needs more words than the buffer gives at once")
   `LF_HELD(StepHeld, valid_o, take_i, step_o)
 endmodule

@@ -1,8 +1,10 @@
-// Brings weights from the buffer into a tile for the MAC array, in the order in which passes use them, and one ahead of them: words are fetched into a
-// small queue, a funnel cuts out the n bytes of one input lane (or kernel column), and a row of the tile is written each cycle.
+// Brings weights from the buffer into a tile for the MAC array, in the order in which passes use them, and
+// one ahead of them: words are fetched into a small queue, a funnel cuts out the n bytes of one input lane
+// (or kernel column), and a row of the tile is written each cycle.
 //
-// Where passes are short (`wide`: depthwise, and fewer columns than a tile has words, less the cycles in which they come so), Window words come at
-// once, and before the operand; and where words are rows of an ordinary convolution as they are, so many rows are written each cycle.
+// Where passes are short (`wide`: depthwise, and fewer columns than a tile has words, less the cycles in
+// which they come so), Window words come at once, and before the operand; and where words are rows of an
+// ordinary convolution as they are, so many rows are written each cycle.
 `include "lf_assert.svh"
 
 module lf_weights
@@ -35,11 +37,13 @@ module lf_weights
   output logic [Window-1:0][Lanes*8-1:0] row_data_o,
   output logic signed [8:0]       zero_o,
   output logic                    unsigned_o,
-  // The tile is full before its pass may start. The array takes it over in the cycle behind `take_i`, in which the next one's first row may come.
+  // The tile is full before its pass may start. The array takes it over in the cycle behind `take_i`, in
+  // which the next one's first row may come.
   output logic                    valid_o,
   input  logic                    take_i
 );
-  localparam int unsigned Rows = 4;  // of the queue, of Window words each, which lie as in the buffer: word w in bank w mod Window
+  // Rows of the queue, of Window words each, which lie as in the buffer: word w in bank w mod Window.
+  localparam int unsigned Rows = 4;
   localparam int unsigned RowBits = $clog2(Rows) + 1;  // rows are counted twice around
   localparam int unsigned BankBits = $clog2(Window);
   localparam int unsigned AtBits = LaneBits + BankBits;  // a byte of a row
@@ -52,7 +56,7 @@ module lf_weights
   logic [LaneBits-1:0] a_lane_q;  // of the first input channel
   logic [5:0]  o_lane_q;  // of the first output channel, in the one block that there then is
   logic [11:0] kernel_rows_q, kernel_columns_q;
-  logic [40:0] skip_q, end_q, tail_skip_q, tail_end_q;  // of the weights of a block: the first byte that is used, and the last
+  logic [40:0] skip_q, end_q, tail_skip_q, tail_end_q;  // of a block's weights: first byte used, last
   logic [23:0] block_bytes_q;
 
   // What a command begins with.
@@ -65,13 +69,15 @@ module lf_weights
     conv_new = command_i.d.operation == 3'(DoConv);
     narrow_new = conv_new && command_i.d.narrow;
     in_blocks_new = conv_new && !narrow_new ? command_i.d.in_blocks : 10'd1;
-    first_size_new = !conv_new ? 7'd1 : (in_blocks_new == 10'd1 ? command_i.d.in_tail : 7'(Lanes)) - 7'(command_i.d.a_lane);
+    first_size_new = !conv_new ? 7'd1 :
+                     (in_blocks_new == 10'd1 ? command_i.d.in_tail : 7'(Lanes)) - 7'(command_i.d.a_lane);
     first_group_new = taps_of(command_i.d.kernel_columns, command_i.reach.taps);
   end
 
-  // -- Fetching: the words of a block, while those of the next are looked up ------------------------------------------------------------------
+  // -- Fetching: the words of a block, while those of the next are looked up --------------------------------
 
-  logic               fetch_q, over_q, ready_q;  // words of the block are left; it lies behind the end of the buffer; the next is looked up
+  // Words of the block are left; it lies behind the end of the buffer; the next is looked up.
+  logic               fetch_q, over_q, ready_q;
   logic [9:0]         fetch_left_q;  // blocks that are not looked up
   logic [41:0]        base_q;  // bytes; of the block that is next
   logic [41:0]        first_q, last_q;  // words of it
@@ -157,7 +163,7 @@ module lf_weights
     for (int unsigned b = 0; b < Window; b++) if (arriving_q[b]) queue_q[b][arriving_row_q] <= rd_data_i[b];
   end
 
-  // -- Filling: the walk of lf_columns, but for columns ---------------------------------------------------------------------------------------
+  // -- Filling: the walk of lf_columns, but for columns -----------------------------------------------------
 
   logic [9:0]         blocks_left_q, in_left_q;
   logic [11:0]        kernel_rows_left_q, columns_left_q;
@@ -165,7 +171,7 @@ module lf_weights
   logic [2:0]         first_group_q, outer_left_q;  // kernel columns: of the first group, left of this
   logic [LaneBits-1:0] index_q, outer_q;  // row of the tile, and of the kernel column's first
   logic [AtBits-1:0]  at_q;  // byte of the queue's row
-  logic [AtBits-1:0]  block_at_q;  // the same, where the weights of the block would begin had no row been skipped
+  logic [AtBits-1:0]  block_at_q;  // the same, where the block's weights would begin had no row been skipped
   logic [AtBits-1:0]  next_at;
   logic [6:0]         n_q;  // bytes of a row
   logic [AtBits:0]    end_at;
@@ -187,22 +193,28 @@ module lf_weights
     // Words that are rows as they are.
     as_they_are = wide_q && conv_q && !narrow_q && n_q == 7'(Lanes) && at_q[LaneBits-1:0] == '0;
     rows = 3'd1;
-    if (as_they_are) for (int unsigned k = 2; k <= Window; k++) if (7'(k) <= inner_left_q && 5'(k) <= there_q) rows = 3'(k);
+    if (as_they_are)
+      for (int unsigned k = 2; k <= Window; k++)
+        if (7'(k) <= inner_left_q && 5'(k) <= there_q) rows = 3'(k);
     inner_end = inner_left_q == 7'(rows);
     row_last = inner_end && outer_left_q == 3'd1;
     block_last = row_last && in_last && group_last && kernel_rows_left_q == 12'd1;
     end_in_word = (LaneBits+1)'(at_q[LaneBits-1:0]) + (LaneBits+1)'(n_q);
     end_at = (AtBits+1)'(at_q) + (as_they_are ? (AtBits+1)'({rows, LaneBits'(0)}) : (AtBits+1)'(n_q));
     go = row_q && !valid_q;
-    write = busy_q && (!row_q || go) && (there_q > 5'd1 || (there_q == 5'd1 && end_in_word <= (LaneBits+1)'(Lanes)));
+    write = busy_q && (!row_q || go) &&
+            (there_q > 5'd1 || (there_q == 5'd1 && end_in_word <= (LaneBits+1)'(Lanes)));
     // The next block begins with a word of its own, even if it is the same.
     pop = '0;
     if (write && as_they_are) pop = rows;
-    else if (write) pop = 3'(end_in_word >= (LaneBits+1)'(Lanes) || block_last) + 3'(end_in_word > (LaneBits+1)'(Lanes) && block_last);
+    else if (write)
+      pop = 3'(end_in_word >= (LaneBits+1)'(Lanes) || block_last) +
+            3'(end_in_word > (LaneBits+1)'(Lanes) && block_last);
     next_at = block_at_q + AtBits'(blocks_left_q == 10'd2 ? tail_skip_q : skip_q) + AtBits'(block_bytes_q);
     for (int unsigned k = 0; k < Window; k++) begin
       word[k] = queue_q[BankBits'(k) + at_q[AtBits-1:LaneBits]]
-          [(RowBits-1)'(get_q) + (RowBits-1)'(BankBits'(BankBits'(k) + at_q[AtBits-1:LaneBits]) < at_q[AtBits-1:LaneBits])];
+          [(RowBits-1)'(get_q) +
+           (RowBits-1)'(BankBits'(BankBits'(k) + at_q[AtBits-1:LaneBits]) < at_q[AtBits-1:LaneBits])];
     end
   end
 
@@ -300,8 +312,11 @@ module lf_weights
       index_q <= conv_new ? LaneBits'(command_i.d.a_lane) : '0;
       outer_q <= '0;
       block_at_q <= AtBits'(command_i.d.w_base);
-      at_q <= AtBits'(command_i.d.w_base) + AtBits'(command_i.d.out_blocks == 10'd1 ? command_i.tail_weights.skip : command_i.full_weights.skip);
-      n_q <= command_i.d.out_blocks == 10'd1 ? command_i.d.out_tail - (conv_new ? 7'(command_i.d.o_lane) : 7'd0) : 7'(Lanes);
+      at_q <= AtBits'(command_i.d.w_base) +
+              AtBits'(command_i.d.out_blocks == 10'd1
+                      ? command_i.tail_weights.skip : command_i.full_weights.skip);
+      n_q <= command_i.d.out_blocks == 10'd1
+             ? command_i.d.out_tail - (conv_new ? 7'(command_i.d.o_lane) : 7'd0) : 7'(Lanes);
       zero_o <= command_i.d.b_zero;
       unsigned_o <= command_i.d.b_unsigned;
     end else if (write) begin

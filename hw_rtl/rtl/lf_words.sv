@@ -59,8 +59,9 @@ module lf_words
   assign row_end_o  = block_end && tail_q;
   assign last_o     = row_end_o && rows_q == 12'd1;
   // Of the job, this unit needs only where it lies on chip.
-  assign unused = ^{job_q.class_, job_q.beat, job_q.row_beats, job_q.block_beats, job_q.merge_blocks, job_q.merge_rows, job_q.full_beats,
-                    job_q.tail_beats, job_q.line_beats, job_q.first_beats, job_q.rest_bytes, job_q.rows, job_q.slot, job_q.place};
+  assign unused = ^{job_q.class_, job_q.beat, job_q.row_beats, job_q.block_beats, job_q.merge_blocks,
+                    job_q.merge_rows, job_q.full_beats, job_q.tail_beats, job_q.line_beats,
+                    job_q.first_beats, job_q.rest_bytes, job_q.rows, job_q.slot, job_q.place};
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -119,6 +120,7 @@ module lf_words
     end
   end
 
-  `LF_ASSERT(StartedInTurn, !start_i || !active_q || (step_i && last_o), "a transfer begins before the words of the one before are moved")
+  `LF_ASSERT(StartedInTurn, !start_i || !active_q || (step_i && last_o),
+             "a transfer begins before the words of the one before are moved")
   `LF_ASSERT(StepOfOne, !step_i || active_q, "a word is moved that is no transfer's")
 endmodule

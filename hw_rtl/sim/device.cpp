@@ -1,7 +1,8 @@
 // The driver in C (lf_device.c) on lf_sim, as a processor with a cache would run it.
 //
-// Arguments: a folder with manifest.bin, program.bin and constants.bin; a file with the inputs, one behind the other; a file for the outputs; everything
-// with a plus sign goes to the model (see lf_dram.sv). The stream is run, aborted in the middle, and run again. Prints one line of JSON.
+// Arguments: a folder with manifest.bin, program.bin and constants.bin; a file with the inputs, one behind
+// the other; a file for the outputs; everything with a plus sign goes to the model (see lf_dram.sv). The
+// stream is run, aborted in the middle, and run again. Prints one line of JSON.
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -36,7 +37,9 @@ uint32_t Read(void* context, uint32_t offset) { return Of(context)->simulation->
 
 void Write(void* context, uint32_t offset, uint32_t value) { Of(context)->simulation->Write(offset, value); }
 
-uint32_t WordOf(const Processor* of, const uint8_t* at) { return (kAddress + static_cast<uint32_t>(at - of->memory.data())) / 4; }
+uint32_t WordOf(const Processor* of, const uint8_t* at) {
+  return (kAddress + static_cast<uint32_t>(at - of->memory.data())) / 4;
+}
 
 void Clean(void* context, const void* from, size_t bytes) {
   const auto* data = static_cast<const uint8_t*>(from);
@@ -104,7 +107,8 @@ int main(int argc, char** argv) {
   Simulation simulation(context.get());
   svSetScope(svGetScopeFromName("top.lf_sim.u_dram"));
   const std::string folder = argv[1];
-  const auto manifest = FileOf(folder + "/manifest.bin"), program = FileOf(folder + "/program.bin"), constants = FileOf(folder + "/constants.bin");
+  const auto manifest = FileOf(folder + "/manifest.bin"), program = FileOf(folder + "/program.bin"),
+             constants = FileOf(folder + "/constants.bin");
   const auto inputs = FileOf(argv[2]);
 
   Processor processor;
@@ -112,7 +116,8 @@ int main(int argc, char** argv) {
   processor.memory.assign(size_t{1} << 22, 0xA5);
   lf_device& device = processor.device;
   const lf_platform platform = {&processor, Read, Write, nullptr, Clean, Invalidate, Wait, true};
-  const lf_stream stream = {manifest.data(), manifest.size(), program.data(), program.size(), constants.data(), constants.size()};
+  const lf_stream stream = {manifest.data(), manifest.size(),  program.data(),
+                            program.size(),  constants.data(), constants.size()};
   const lf_memory memory = {processor.memory.data(), kAddress, processor.memory.size()};
   lf_result result = lf_init(&device, &platform);
   if (result == LF_OK) result = lf_load(&device, &stream, &memory);
@@ -132,7 +137,8 @@ int main(int argc, char** argv) {
   }
   const std::vector<uint8_t> first = Outputs(device);
   std::vector<uint64_t> counters;
-  for (uint32_t k = 0; k < LF_COUNTERS; ++k) counters.push_back(lf_read_counter(&device, static_cast<lf_counter>(k)));
+  for (uint32_t k = 0; k < LF_COUNTERS; ++k)
+    counters.push_back(lf_read_counter(&device, static_cast<lf_counter>(k)));
 
   // In the middle of another run the processor loses its patience.
   lf_start(&device);
@@ -144,9 +150,10 @@ int main(int argc, char** argv) {
   const lf_result again = lf_run(&device);
   const bool same = Outputs(device) == first;
 
-  std::ofstream(argv[3], std::ios::binary).write(reinterpret_cast<const char*>(first.data()), static_cast<std::streamsize>(first.size()));
-  std::printf("{\"results\": [%d, %d, %d], \"fault\": %d, \"same\": %d, \"interrupts\": %u, \"counters\": [", patience, aborted, again, fault.code, same,
-              processor.interrupts);
+  std::ofstream(argv[3], std::ios::binary)
+      .write(reinterpret_cast<const char*>(first.data()), static_cast<std::streamsize>(first.size()));
+  std::printf("{\"results\": [%d, %d, %d], \"fault\": %d, \"same\": %d, \"interrupts\": %u, \"counters\": [",
+              patience, aborted, again, fault.code, same, processor.interrupts);
   for (size_t k = 0; k < counters.size(); ++k) std::printf("%s%" PRIu64, k ? ", " : "", counters[k]);
   std::printf("]}\n");
   return 0;

@@ -1,9 +1,11 @@
-// A model of DRAM for simulation: requests are answered in order, `latency` cycles after they were accepted, one beat a cycle.
+// A model of DRAM for simulation: requests are answered in order, `latency` cycles after they were accepted,
+// one beat a cycle.
 //
-// Plus arguments: +dram=FILE what it holds at first; +dump=FILE where to write what it holds at the end, +dump_first and +dump_bytes which bytes;
-// +bytes how many there are, behind which it answers with an error; +latency cycles; +stall how often of 256 cycles each channel holds back, +seed of
-// these; +fault an address whose beat is answered with an error; +silent beats to read after which nothing moves any more; +lost the number of a write
-// (from 0 on) whose response never comes.
+// Plus arguments: +dram=FILE what it holds at first; +dump=FILE where to write what it holds at the end,
+// +dump_first and +dump_bytes which bytes; +bytes how many there are, behind which it answers with an error;
+// +latency cycles; +stall how often of 256 cycles each channel holds back, +seed of these; +fault an address
+// whose beat is answered with an error; +silent beats to read after which nothing moves any more; +lost the
+// number of a write (from 0 on) whose response never comes.
 `include "lf_assert.svh"
 
 module lf_dram #(
@@ -86,10 +88,12 @@ module lf_dram #(
   // Every channel holds back by its own bits of a shift register.
   assign moves          = beats_read_q < silent;
   assign rd_hold        = 32'(random_q[7:0]) < stall;
-  assign rd_req_ready_o = moves && reads_q_count != (PointerWidth + 1)'(Depth) && 32'(random_q[12:5]) >= stall;
+  assign rd_req_ready_o = moves && reads_q_count != (PointerWidth + 1)'(Depth) &&
+                          32'(random_q[12:5]) >= stall;
   assign read_push      = rd_req_valid_i && rd_req_ready_o;
   assign read_old       = reads_q[read_old_q];
-  assign read_beat      = moves && reads_q_count != '0 && (!rd_valid_q || rd_ready_i) && cycle_q - read_old.due < 32'h8000_0000 && !rd_hold;
+  assign read_beat      = moves && reads_q_count != '0 && (!rd_valid_q || rd_ready_i) &&
+                          cycle_q - read_old.due < 32'h8000_0000 && !rd_hold;
   assign read_end       = read_beat && read_old.left == 8'd1;
   assign rd_valid_o     = rd_valid_q;
   assign rd_data_o      = rd_data_q;
@@ -97,10 +101,12 @@ module lf_dram #(
 
   assign wr_req_ready_o  = moves && (!write_valid_q || response_push) && 32'(random_q[19:12]) >= stall;
   assign write_push      = wr_req_valid_i && wr_req_ready_o;
-  assign wr_ready_o      = moves && write_valid_q && responses_q_count != (PointerWidth + 1)'(Depth) && 32'(random_q[25:18]) >= stall;
+  assign wr_ready_o      = moves && write_valid_q && responses_q_count != (PointerWidth + 1)'(Depth) &&
+                           32'(random_q[25:18]) >= stall;
   assign write_beat      = wr_valid_i && wr_ready_o;
   assign response_push   = write_beat && write_left_q == 8'd1;
-  assign response_pop    = moves && responses_q_count != '0 && cycle_q - responses_due_q[response_old_q] < 32'h8000_0000;
+  assign response_pop    = moves && responses_q_count != '0 &&
+                           cycle_q - responses_due_q[response_old_q] < 32'h8000_0000;
   assign wr_resp_valid_o = response_pop && responses_given_q != lost;
   assign wr_resp_err_o   = wr_resp_valid_o && responses_err_q[response_old_q];
   assign unused          = ^{wr_req_addr_i[3:0], rd_req_addr_i[3:0]};
@@ -137,7 +143,8 @@ module lf_dram #(
       cycle_q <= cycle_q + 32'd1;
       if (stall != 0) random_q <= {random_q[30:0], 1'b0} ^ (random_q[31] ? 32'h04C1_1DB7 : '0);
       if (read_push) begin
-        reads_q[read_new_q] <= '{beat: rd_req_addr_i[31:4], left: rd_req_beats_i, due: cycle_q + latency - 32'd1};
+        reads_q[read_new_q] <= '{beat: rd_req_addr_i[31:4], left: rd_req_beats_i,
+                                 due: cycle_q + latency - 32'd1};
         read_new_q          <= read_new_q + PointerWidth'(1);
       end
       if (rd_ready_i) rd_valid_q <= 1'b0;
@@ -173,7 +180,8 @@ module lf_dram #(
         response_old_q    <= response_old_q + PointerWidth'(1);
         responses_given_q <= responses_given_q + 32'd1;
       end
-      responses_q_count <= responses_q_count + (PointerWidth + 1)'(response_push) - (PointerWidth + 1)'(response_pop);
+      responses_q_count <= responses_q_count + (PointerWidth + 1)'(response_push) -
+                           (PointerWidth + 1)'(response_pop);
     end
   end
 
@@ -252,9 +260,14 @@ module lf_dram #(
   end
 
   // The reset is asynchronous here, and no condition.
-  `LF_ASSERT(LastInPlace, !write_beat || wr_last_i == (write_left_q == 8'd1), "the last beat of a write is not where its request ends", clk_i, 1'b0)
-  `LF_ASSERT(ReadInPage, !read_push || (32'(rd_req_addr_i[11:4]) + 32'(rd_req_beats_i) <= 256 && rd_req_beats_i != 0), "a read crosses 4 KiB",
+  `LF_ASSERT(LastInPlace, !write_beat || wr_last_i == (write_left_q == 8'd1),
+             "the last beat of a write is not where its request ends", clk_i, 1'b0)
+  `LF_ASSERT(ReadInPage, !read_push ||
+             (32'(rd_req_addr_i[11:4]) + 32'(rd_req_beats_i) <= 256 && rd_req_beats_i != 0),
+             "a read crosses 4 KiB",
              clk_i, 1'b0)
-  `LF_ASSERT(WriteInPage, !write_push || (32'(wr_req_addr_i[11:4]) + 32'(wr_req_beats_i) <= 256 && wr_req_beats_i != 0), "a write crosses 4 KiB",
+  `LF_ASSERT(WriteInPage, !write_push ||
+             (32'(wr_req_addr_i[11:4]) + 32'(wr_req_beats_i) <= 256 && wr_req_beats_i != 0),
+             "a write crosses 4 KiB",
              clk_i, 1'b0)
 endmodule

@@ -110,7 +110,8 @@ module lf_sim #(
     .s_rresp_o  (rresp_o)
   );
   // The same with every burst; responses are taken at once.
-  assign unused = ^{rd_size, rd_burst, rd_prot, rd_cache, wr_size, wr_burst, wr_prot, wr_cache, wr_resp_ready};
+  assign unused = ^{rd_size, rd_burst, rd_prot, rd_cache, wr_size, wr_burst, wr_prot, wr_cache,
+                    wr_resp_ready};
 
   lf_dram #(
     .Beats(DramBeats)

@@ -1,5 +1,6 @@
-// When commands run, for simulation: a line `queue start end` for each that is finished, in the file that +commands names. Queues as in queue_e;
-// cycles of the run: the command is under way from `start` on, and before `end`. Bound to lf_core, which knows nothing of it.
+// When commands run, for simulation: a line `queue start end` for each that is finished, in the file that
+// +commands names. Queues as in queue_e; cycles of the run: the command is under way from `start` on, and
+// before `end`. Bound to lf_core, which knows nothing of it.
 module lf_trace #(
   parameter int unsigned Depth = 8  // of a queue, as lf_queue has it
 ) (

@@ -1,6 +1,8 @@
-// Runs one program on lf_sim: writes the registers, clocks until the accelerator is done, prints status and counters as one line of JSON.
+// Runs one program on lf_sim: writes the registers, clocks until the accelerator is done, prints status and
+// counters as one line of JSON.
 //
-// Arguments: NAME=NUMBER for registers and for `limit` (cycles); everything with a plus sign goes to the model (see lf_dram.sv).
+// Arguments: NAME=NUMBER for registers and for `limit` (cycles); everything with a plus sign goes to the
+// model (see lf_dram.sv).
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -46,7 +48,8 @@ int main(int argc, char** argv) {
       known = true;
     }
     if (!known || !equals) {
-      std::fprintf(stderr, "found the argument '%s'; accepted: limit=N, registers as NAME=N, +NAME=VALUE\n", argv[k]);
+      std::fprintf(stderr, "found the argument '%s'; accepted: limit=N, registers as NAME=N, +NAME=VALUE\n",
+                   argv[k]);
       return 2;
     }
   }
@@ -62,8 +65,9 @@ int main(int argc, char** argv) {
     }
   }
   const uint64_t cycles = simulation.cycles();
-  std::printf("{\"status\": %u, \"error\": %u, \"error_index\": %u, \"cycles\": %" PRIu64 ", \"counters\": [", simulation.Read(LF_REG_STATUS),
-              simulation.Read(LF_REG_ERROR), simulation.Read(LF_REG_ERROR_INDEX), cycles);
+  std::printf("{\"status\": %u, \"error\": %u, \"error_index\": %u, \"cycles\": %" PRIu64 ", \"counters\": [",
+              simulation.Read(LF_REG_STATUS), simulation.Read(LF_REG_ERROR),
+              simulation.Read(LF_REG_ERROR_INDEX), cycles);
   for (uint32_t k = 0; k < LF_COUNTERS; ++k) {
     const uint64_t low = simulation.Read(LF_REG_COUNTERS + 8 * k);
     const uint64_t high = simulation.Read(LF_REG_COUNTERS + 8 * k + 4);

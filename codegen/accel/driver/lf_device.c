@@ -67,19 +67,22 @@ static struct lf_map map_at(const uint8_t *manifest, uint32_t number) {
     return map;
 }
 
-/* Whether a map lies where maps lie, and its elements lie in it. No product overflows: sizes are below 2^32, and checked one by one. */
+/* Whether a map lies where maps lie, and its elements lie in it. No product overflows: sizes are below 2^32,
+   and checked one by one. */
 static bool map_fits(const uint8_t *manifest, const struct lf_map *map) {
     const uint64_t end = word(manifest, LF_MANIFEST_MEMORY_BYTES);
     const uint64_t row = (uint64_t)map->channels * map->columns;
     if (!map->channels || !map->rows || !map->columns || row > map->row_bytes) {
         return false;
     }
-    return map->address % LF_BEAT_BYTES == 0 && map->row_bytes % LF_BEAT_BYTES == 0 && map->address >= word(manifest, LF_MANIFEST_MAPS_ADDRESS) &&
-           map->address <= end && (uint64_t)map->rows * map->row_bytes <= end - map->address;
+    return map->address % LF_BEAT_BYTES == 0 && map->row_bytes % LF_BEAT_BYTES == 0 &&
+           map->address >= word(manifest, LF_MANIFEST_MAPS_ADDRESS) && map->address <= end &&
+           (uint64_t)map->rows * map->row_bytes <= end - map->address;
 }
 
 static bool is_manifest(const uint8_t *manifest, size_t bytes) {
-    if (bytes < LF_MANIFEST_WORDS * BYTES_OF_WORD || bytes % BYTES_OF_WORD || word(manifest, LF_MANIFEST_MAGIC) != LF_MANIFEST_MAGIC_VALUE ||
+    if (bytes < LF_MANIFEST_WORDS * BYTES_OF_WORD || bytes % BYTES_OF_WORD ||
+        word(manifest, LF_MANIFEST_MAGIC) != LF_MANIFEST_MAGIC_VALUE ||
         word(manifest, LF_MANIFEST_BYTES) != bytes) {
         return false;
     }
@@ -94,8 +97,10 @@ static bool is_manifest(const uint8_t *manifest, size_t bytes) {
     const uint64_t constants = word(manifest, LF_MANIFEST_CONSTANTS_ADDRESS);
     const uint64_t first_map = word(manifest, LF_MANIFEST_MAPS_ADDRESS);
     const uint32_t program_bytes = word(manifest, LF_MANIFEST_PROGRAM_BYTES);
-    if (!program_bytes || program_bytes % LF_WORD_BYTES || program % LF_WORD_BYTES || program + program_bytes > constants ||
-        constants + word(manifest, LF_MANIFEST_CONSTANTS_BYTES) > first_map || first_map > word(manifest, LF_MANIFEST_MEMORY_BYTES)) {
+    if (!program_bytes || program_bytes % LF_WORD_BYTES || program % LF_WORD_BYTES ||
+        program + program_bytes > constants ||
+        constants + word(manifest, LF_MANIFEST_CONSTANTS_BYTES) > first_map ||
+        first_map > word(manifest, LF_MANIFEST_MEMORY_BYTES)) {
         return false;
     }
     for (uint32_t k = 0; k < maps; ++k) {
@@ -126,7 +131,8 @@ enum lf_result lf_init(struct lf_device *device, const struct lf_platform *platf
     return lf_abort(device);
 }
 
-enum lf_result lf_load(struct lf_device *device, const struct lf_stream *stream, const struct lf_memory *memory) {
+enum lf_result lf_load(struct lf_device *device, const struct lf_stream *stream,
+                       const struct lf_memory *memory) {
     const uint8_t *manifest = stream->manifest;
     if (lf_is_busy(device)) {
         return LF_BUSY;
@@ -135,13 +141,16 @@ enum lf_result lf_load(struct lf_device *device, const struct lf_stream *stream,
     if (!is_manifest(manifest, stream->manifest_bytes)) {
         return LF_BAD_MANIFEST;
     }
-    if (word(manifest, LF_MANIFEST_ISA) != get(device, LF_REG_ISA) || word(manifest, LF_MANIFEST_LANES) != device->lanes ||
+    if (word(manifest, LF_MANIFEST_ISA) != get(device, LF_REG_ISA) ||
+        word(manifest, LF_MANIFEST_LANES) != device->lanes ||
         word(manifest, LF_MANIFEST_BUFFER_BYTES) > device->buffer_bytes) {
         return LF_OTHER_DEVICE;
     }
-    if (word(manifest, LF_MANIFEST_PROGRAM_BYTES) != stream->program_bytes || word(manifest, LF_MANIFEST_CONSTANTS_BYTES) != stream->constants_bytes ||
+    if (word(manifest, LF_MANIFEST_PROGRAM_BYTES) != stream->program_bytes ||
+        word(manifest, LF_MANIFEST_CONSTANTS_BYTES) != stream->constants_bytes ||
         adler32(stream->program, stream->program_bytes) != word(manifest, LF_MANIFEST_PROGRAM_CHECKSUM) ||
-        adler32(stream->constants, stream->constants_bytes) != word(manifest, LF_MANIFEST_CONSTANTS_CHECKSUM)) {
+        adler32(stream->constants, stream->constants_bytes) !=
+            word(manifest, LF_MANIFEST_CONSTANTS_CHECKSUM)) {
         return LF_BAD_CHECKSUM;
     }
     const uint32_t bytes = word(manifest, LF_MANIFEST_MEMORY_BYTES);
@@ -165,7 +174,8 @@ enum lf_result lf_load(struct lf_device *device, const struct lf_stream *stream,
     return LF_OK;
 }
 
-static enum lf_result map_of(const struct lf_device *device, uint32_t number, uint32_t first, uint32_t maps, struct lf_map *map) {
+static enum lf_result map_of(const struct lf_device *device, uint32_t number, uint32_t first, uint32_t maps,
+                             struct lf_map *map) {
     if (number >= maps) {
         return LF_NO_SUCH_MAP;
     }
@@ -174,21 +184,26 @@ static enum lf_result map_of(const struct lf_device *device, uint32_t number, ui
 }
 
 enum lf_result lf_input(const struct lf_device *device, uint32_t number, struct lf_map *map) {
-    return device->manifest ? map_of(device, number, 0, word(device->manifest, LF_MANIFEST_INPUTS), map) : LF_NOT_LOADED;
+    return device->manifest ? map_of(device, number, 0, word(device->manifest, LF_MANIFEST_INPUTS), map)
+                            : LF_NOT_LOADED;
 }
 
 enum lf_result lf_output(const struct lf_device *device, uint32_t number, struct lf_map *map) {
     if (!device->manifest) {
         return LF_NOT_LOADED;
     }
-    return map_of(device, number, word(device->manifest, LF_MANIFEST_INPUTS), word(device->manifest, LF_MANIFEST_OUTPUTS), map);
+    return map_of(device, number, word(device->manifest, LF_MANIFEST_INPUTS),
+                  word(device->manifest, LF_MANIFEST_OUTPUTS), map);
 }
 
-/* Where an element lies: rows hold blocks of `lanes` channels, blocks hold columns, and the last block has only the lanes that it needs. */
-static size_t place(const struct lf_device *device, const struct lf_map *map, uint32_t channel, uint32_t row, uint32_t column) {
+/* Where an element lies: rows hold blocks of `lanes` channels, blocks hold columns, and the last block has
+   only the lanes that it needs. */
+static size_t place(const struct lf_device *device, const struct lf_map *map, uint32_t channel, uint32_t row,
+                    uint32_t column) {
     const uint32_t first = channel / device->lanes * device->lanes;
     const uint32_t lanes = map->channels - first < device->lanes ? map->channels - first : device->lanes;
-    return map->address + (size_t)row * map->row_bytes + (size_t)first * map->columns + (size_t)column * lanes + (channel - first);
+    return map->address + (size_t)row * map->row_bytes + (size_t)first * map->columns +
+           (size_t)column * lanes + (channel - first);
 }
 
 void lf_pack(const struct lf_device *device, const struct lf_map *map, const void *elements) {
@@ -225,7 +240,8 @@ enum lf_result lf_start(struct lf_device *device) {
     }
     const uint32_t maps = word(manifest, LF_MANIFEST_MAPS_ADDRESS);
     const uint32_t end = word(manifest, LF_MANIFEST_MEMORY_BYTES);
-    clean(device, maps, end - maps); /* inputs; and no line of an output may be written back over what the accelerator writes */
+    /* Inputs; and no line of an output may be written back over what the accelerator writes. */
+    clean(device, maps, end - maps);
     set(device, LF_REG_DRAM_OFFSET, device->memory.address);
     set(device, LF_REG_PROGRAM_ADDRESS, word(manifest, LF_MANIFEST_PROGRAM_ADDRESS));
     set(device, LF_REG_PROGRAM_WORDS, word(manifest, LF_MANIFEST_PROGRAM_BYTES) / LF_WORD_BYTES);

@@ -44,10 +44,13 @@ struct lf_platform {
     void *context; /* the first argument of every function */
     uint32_t (*read)(void *context, uint32_t offset); /* a register */
     void (*write)(void *context, uint32_t offset, uint32_t value);
-    void (*barrier)(void *context); /* memory is written before registers are, and registers are read before memory is */
-    void (*clean)(void *context, const void *from, size_t bytes); /* what the processor wrote goes from its cache to memory */
+    /* Memory is written before registers are, and registers are read before memory is. */
+    void (*barrier)(void *context);
+    /* What the processor wrote goes from its cache to memory. */
+    void (*clean)(void *context, const void *from, size_t bytes);
     void (*invalidate)(void *context, void *from, size_t bytes); /* what it reads next comes from memory */
-    bool (*wait)(void *context); /* until an interrupt, or for a while; false: give up. Null: registers are read again and again */
+    /* Until an interrupt, or for a while; false: give up. Null: registers are read again and again. */
+    bool (*wait)(void *context);
     bool interrupts; /* whether a handler calls lf_interrupt; else the interrupt stays masked */
 };
 
@@ -58,7 +61,7 @@ struct lf_memory {
     size_t bytes;
 };
 
-/* A command stream, as the files of its folder. It must stay where it is: the driver reads the manifest again. */
+/* A command stream, as the files of its folder. It stays where it is: the driver reads the manifest again. */
 struct lf_stream {
     const uint8_t *manifest;
     size_t manifest_bytes;
@@ -90,7 +93,8 @@ struct lf_device {
     struct lf_platform platform;
     uint32_t lanes;
     uint32_t buffer_bytes;
-    uint32_t watchdog;    /* cycles of silence, and of a run, before it is stopped; 0: never. May be set before lf_start */
+    /* Cycles of silence, and of a run, before it is stopped; 0: never. May be set before lf_start. */
+    uint32_t watchdog;
     uint32_t cycle_limit;
     struct lf_memory memory;
     const uint8_t *manifest; /* null: nothing is loaded */
@@ -101,7 +105,8 @@ struct lf_device {
 enum lf_result lf_init(struct lf_device *device, const struct lf_platform *platform);
 
 /* Check a command stream, and put it in memory. Nothing is written if it is refused. */
-enum lf_result lf_load(struct lf_device *device, const struct lf_stream *stream, const struct lf_memory *memory);
+enum lf_result lf_load(struct lf_device *device, const struct lf_stream *stream,
+                       const struct lf_memory *memory);
 
 /* The inputs and outputs of what is loaded, by their number. */
 enum lf_result lf_input(const struct lf_device *device, uint32_t number, struct lf_map *map);

@@ -1,4 +1,4 @@
-/* Runs models one after the other: their inputs come from a file, their outputs go to another, arrays side by side. */
+/* Runs models one after the other, with inputs from a file and outputs to another: arrays side by side. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,8 @@ static void get(const char *name, many_tensors *inputs)
 {
     for (int k = 0; k < inputs->count; k++) {
         inputs->arrays[k] = memory_of(inputs->bytes[k], sizeof(double));
-        if (fread(inputs->arrays[k], 1, inputs->bytes[k], given) != inputs->bytes[k]) fail(name, "the file of inputs ends");
+        if (fread(inputs->arrays[k], 1, inputs->bytes[k], given) != inputs->bytes[k])
+            fail(name, "the file of inputs ends");
     }
 }
 
@@ -47,7 +48,8 @@ static void make_room(many_tensors *outputs)
 static void put(const char *name, const many_tensors *inputs, many_tensors *outputs)
 {
     for (int k = 0; k < outputs->count; k++) {
-        if (memcmp(outputs->arrays[k], outputs->again[k], outputs->bytes[k]) != 0) fail(name, "the second run gives something else");
+        if (memcmp(outputs->arrays[k], outputs->again[k], outputs->bytes[k]) != 0)
+            fail(name, "the second run gives something else");
         fwrite(outputs->arrays[k], 1, outputs->bytes[k], made);
         free(outputs->arrays[k]);
         free(outputs->again[k]);
@@ -56,18 +58,21 @@ static void put(const char *name, const many_tensors *inputs, many_tensors *outp
     for (int k = 0; k < inputs->count; k++) free(inputs->arrays[k]);
 }
 
-#define RUN(NAME)                                                                                                    \
-    do {                                                                                                             \
-        many_tensors inputs = {0}, outputs = {0};                                                                    \
-        for (int k = 0; k < NAME##_input_count; k++) inputs.bytes[inputs.count++] = NAME##_inputs[k].bytes;          \
-        for (int k = 0; k < NAME##_output_count; k++) outputs.bytes[outputs.count++] = NAME##_outputs[k].bytes;      \
-        get(#NAME, &inputs);                                                                                         \
-        make_room(&outputs);                                                                                         \
-        NAME##_context *context = memory_of(NAME##_context_bytes(), 64);                                             \
-        if (NAME##_init(context, NULL) != 0) fail(#NAME, "weights are refused");                                     \
-        if (NAME##_run(context, (const void *const *)inputs.arrays, outputs.arrays) != 0) fail(#NAME, "run fails");  \
-        if (NAME##_run(context, (const void *const *)inputs.arrays, outputs.again) != 0) fail(#NAME, "run 2 fails"); \
-        NAME##_end(context);                                                                                         \
-        free(context);                                                                                               \
-        put(#NAME, &inputs, &outputs);                                                                               \
+#define RUN(NAME)                                                                                           \
+    do {                                                                                                    \
+        many_tensors inputs = {0}, outputs = {0};                                                           \
+        for (int k = 0; k < NAME##_input_count; k++) inputs.bytes[inputs.count++] = NAME##_inputs[k].bytes; \
+        for (int k = 0; k < NAME##_output_count; k++)                                                       \
+            outputs.bytes[outputs.count++] = NAME##_outputs[k].bytes;                                       \
+        get(#NAME, &inputs);                                                                                \
+        make_room(&outputs);                                                                                \
+        NAME##_context *context = memory_of(NAME##_context_bytes(), 64);                                    \
+        if (NAME##_init(context, NULL) != 0) fail(#NAME, "weights are refused");                            \
+        if (NAME##_run(context, (const void *const *)inputs.arrays, outputs.arrays) != 0)                   \
+            fail(#NAME, "run fails");                                                                       \
+        if (NAME##_run(context, (const void *const *)inputs.arrays, outputs.again) != 0)                    \
+            fail(#NAME, "run 2 fails");                                                                     \
+        NAME##_end(context);                                                                                \
+        free(context);                                                                                      \
+        put(#NAME, &inputs, &outputs);                                                                      \
     } while (0)

@@ -1,4 +1,5 @@
-// Units of the accelerator side by side, each with a clock of its own: only the one that a bench clocks takes part. One model serves all benches.
+// Units of the accelerator side by side, each with a clock of its own: only the one that is clocked takes
+// part. One model serves all benches.
 //
 // Grants are valid and `allow`, so that a bench says when it would grant before it knows what is asked.
 module lf_bench
@@ -349,7 +350,9 @@ module lf_bench
     .zero_i         (array_zero),
     .unsigned_i     (array_unsigned)
   );
-  always_comb for (int unsigned p = 0; p < Window; p++) for (int unsigned l = 0; l < Lanes; l++) array_sum[(p*Lanes + l)*32 +: 32] = sum[p][l];
+  always_comb
+    for (int unsigned p = 0; p < Window; p++) for (int unsigned l = 0; l < Lanes; l++)
+      array_sum[(p*Lanes + l)*32 +: 32] = sum[p][l];
 
   ring_t           drain_ring;
   logic            drain_rd_valid, drain_wr_valid;
@@ -364,7 +367,8 @@ module lf_bench
     .request_ready_o(drain_request_ready),
     .request_i      ('{index: drain_request_block, bank: drain_request_bank, last: drain_request_last}),
     .number_i       ('0),
-    .work_i         ('{columns: drain_columns, b: drain_ring, o: drain_ring, d: computation_t'(drain_descriptor)}),
+    .work_i         ('{columns: drain_columns, b: drain_ring, o: drain_ring,
+                       d: computation_t'(drain_descriptor)}),
     .busy_o         (drain_busy),
     .done_o         (drain_done),
     .final_start_i  (drain_final_start),
@@ -523,6 +527,6 @@ module lf_bench
   assign dma_rd_grant = dma_rd.valid && dma_rd_allow;
 
   logic unused;
-  assign unused = ^{unused_number, unused_code, unused_events, unused_fetch, unused_beat, dma_events.moved, dma_wr.mask, dma_rd.mask, m_axi_rid,
-                    m_axi_bid, s_axil_awprot, s_axil_arprot, fault};
+  assign unused = ^{unused_number, unused_code, unused_events, unused_fetch, unused_beat, dma_events.moved,
+                    dma_wr.mask, dma_rd.mask, m_axi_rid, m_axi_bid, s_axil_awprot, s_axil_arprot, fault};
 endmodule

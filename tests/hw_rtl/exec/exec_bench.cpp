@@ -1,12 +1,16 @@
-// Runs scripts of 32-bit words (stdin) on lf_exec and its buffer, and prints (stdout) what the buffer holds afterwards. Words of a script:
+// Runs scripts of 32-bit words (stdin) on lf_exec and its buffer, and prints (stdout) what the buffer then
+// holds. Words of a script:
 //   1                            reset
 //   2 word count bytes...        write the buffer
 //   3 space word count bytes...  write factors or tables
-//   4 wait row count bytes...    a command (descriptor of DESCRIPTOR bytes); it is given once at most `wait` commands before it are unfinished
-//   5                            wait until all commands are done, or one has failed; prints error, commands done, cycles of each, sums of events
+//   4 wait row count bytes...    a command (descriptor of DESCRIPTOR bytes); it is given once at most `wait`
+//                                commands before it are unfinished
+//   5                            wait until all commands are done, or one has failed; prints error, commands
+//                                done, cycles of each, sums of events
 //   6 word count                 print words of the buffer
-//   7 reads writes holds seed scratch  the other requesters ask in so many of 256 cycles, and each request of lf_exec is held off in so many;
-//                                      the others' writes go to the last `scratch` words
+//   7 reads writes holds seed scratch  the other requesters ask in so many of 256 cycles, and each request of
+//                                      lf_exec is held off in so many; the others' writes go to the last
+//                                      `scratch` words
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -101,7 +105,9 @@ int main(int argc, char** argv) {
         uint32_t wait = number(), row = number(), count = number();
         unsigned char descriptor[DESCRIPTOR];
         if (fread(descriptor, DESCRIPTOR, 1, stdin) != 1) return 1;
-        for (uint64_t end = cycles + Patience; given.size() > finished.size() + wait && !dut->error_o && cycles < end;) tick();
+        for (uint64_t end = cycles + Patience;
+             given.size() > finished.size() + wait && !dut->error_o && cycles < end;)
+          tick();
         memcpy(&dut->descriptor_i, descriptor, DESCRIPTOR);
         dut->row_i = row, dut->count_i = count, dut->valid_i = 1;
         for (uint64_t end = cycles + Patience;;) {
@@ -117,7 +123,9 @@ int main(int argc, char** argv) {
         break;
       }
       case 5: {
-        for (uint64_t end = cycles + Patience; given.size() > finished.size() && !dut->error_o && cycles < end;) tick();
+        for (uint64_t end = cycles + Patience;
+             given.size() > finished.size() && !dut->error_o && cycles < end;)
+          tick();
         if (!dut->error_o && (given.size() > finished.size() || !dut->idle_o)) tick();
         print(dut->error_o ? dut->error_code_o : given.size() > finished.size() || !dut->idle_o ? 255 : 0);
         print(finished.size());

@@ -79,7 +79,8 @@ module lf_exec_bench
   );
 
   assign error_code_o = 8'(error_code);
-  assign events_o = {events.drain_stall, events.buffer_stall, events.weight_stall, events.array_active, events.busy};
+  assign events_o = {events.drain_stall, events.buffer_stall, events.weight_stall, events.array_active,
+                     events.busy};
   for (genvar k = 0; k < 3; k++) begin : gen_read
     assign rd[k] = '{valid: exec_rd[k].valid && !hold_i[k], word: exec_rd[k].word, mask: exec_rd[k].mask};
     assign exec_rd_response[k] = '{grant: rd_response[k].grant && !hold_i[k], fault: rd_response[k].fault};

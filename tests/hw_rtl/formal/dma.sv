@@ -1,7 +1,9 @@
-// What holds at the memory port of lf_dma, whatever loads, stores and the program ask for, and whenever it is told to stop: the rules of AXI.
+// What holds at the memory port of lf_dma, whatever loads, stores and the program ask for, and whenever it is
+// told to stop: the rules of AXI.
 //
-// lf_load and lf_store are stood in for by modules that ask for anything that lf_requests may (see requests.sv): the rest of them does not matter here.
-// Assumed of memory: it answers only what it was asked, in order; stop stays.
+// lf_load and lf_store are stood in for by modules that ask for anything that lf_requests may (see
+// requests.sv): the rest of them does not matter here. Assumed of memory: it answers only what it was asked,
+// in order; stop stays.
 module lf_load
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -147,7 +149,8 @@ module dma
 
   // A model of what memory has seen. Bursts are counted; of one, picked freely, the beats are followed.
   logic [11:0] r_owed_q = '0;  // beats of reads that were asked for
-  logic [3:0]  ar_q = '0, aw_offered_q = '0, aw_q = '0, w_q = '0, b_q = '0;  // bursts: accepted; offered; ended; answered
+  // Bursts: accepted; offered; ended; answered.
+  logic [3:0]  ar_q = '0, aw_offered_q = '0, aw_q = '0, w_q = '0, b_q = '0;
   logic [6:0]  w_beats_q = '0;  // of the burst at work
   logic [3:0]  followed_q;
   logic [7:0]  length_q;
@@ -198,14 +201,17 @@ module dma
       if (aw_held_q) assert (aw_valid && {aw_addr, aw_beats} == aw_before_q);
       if (w_held_q) assert (w_valid && {w_data, w_strb, w_last} == w_before_q);
       // No burst crosses 4 KiB.
-      if (ar_valid) assert (ar_beats != '0 && ar_addr[3:0] == '0 && 9'(ar_addr[11:4]) + 9'(ar_beats) <= 9'd256);
-      if (aw_valid) assert (aw_beats != '0 && aw_addr[3:0] == '0 && 9'(aw_addr[11:4]) + 9'(aw_beats) <= 9'd256);
-      // No more writes under way than said, and idle only without any; no beats before their burst is offered; the last beat is the last.
+      if (ar_valid)
+        assert (ar_beats != '0 && ar_addr[3:0] == '0 && 9'(ar_addr[11:4]) + 9'(ar_beats) <= 9'd256);
+      if (aw_valid)
+        assert (aw_beats != '0 && aw_addr[3:0] == '0 && 9'(aw_addr[11:4]) + 9'(aw_beats) <= 9'd256);
+      // No more writes under way than said, and idle only without any; no beats before their burst is
+      // offered; the last beat is the last.
       assert (4'(aw_offered_q - b_q) + 4'(aw_new) <= 4'(Outstanding));
       if (idle) assert (!aw_valid && !w_valid && !ar_valid && aw_offered_q == b_q && r_owed_q == '0);
       if (w_valid) assert (w_q != aw_offered_q);
       if (w_valid && seen_q && w_q == followed_q) assert (w_last == (8'(w_beats_q) + 8'd1 == length_q));
-      // Told to stop: no new burst is offered, what is read is always taken, and beats of writes are given without strobes.
+      // Told to stop: no new burst is offered, reads are always taken, beats of writes come without strobes.
       if (past_q && stop_before_q && !ar_held_q) assert (!ar_valid);
       if (past_q && stop_before_q && !aw_held_q) assert (!aw_valid);
       if (stop_q && r_valid) assert (r_ready);
@@ -215,7 +221,8 @@ module dma
   end
 
   always_comb begin
-    cover (rst_nq && b_q == 4'd2 && seen_q && length_q == 8'd2 && followed_q == 4'd1 && r_owed_q == 12'd5 && stop_q);
+    cover (rst_nq && b_q == 4'd2 && seen_q && length_q == 8'd2 && followed_q == 4'd1 && r_owed_q == 12'd5 &&
+           stop_q);
   end
 
   logic unused;

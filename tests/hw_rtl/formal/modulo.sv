@@ -1,4 +1,4 @@
-// lf_modulo finds the remainder: less than the divisor, and the rest of the value is a multiple of the divisor.
+// lf_modulo finds the remainder: less than the divisor, of which the rest of the value is a multiple.
 module modulo (
   input logic        clk_i,
   input logic        valid_i,
@@ -24,7 +24,8 @@ module modulo (
     .remainder_o(remainder)
   );
 
-  // Beside it: the bits of the value that were looked at, as a number, and the multiple of the divisor in it, which is only ever doubled and added to.
+  // Beside it: the bits of the value that were looked at, as a number, and the multiple of the divisor in it,
+  // which is only ever doubled and added to.
   logic [4:0]  left_q = '0;
   logic        known_q = 1'b0;
   logic [15:0] value_q, rest_q, prefix_q, multiple_q;

@@ -1,8 +1,8 @@
 // What holds of lf_queue whatever is pushed, started and finished.
 //
-// Assumed: heads start only when they may, and only what has started finishes (as lf_dma and lf_exec do); numbers of finished commands of the other
-// queues only grow; targets lie near what is finished, as distances of 6 bits and queues of 8 entries make them. Of an
-// entry's other fields, `row` stands for all.
+// Assumed: heads start only when they may, and only what has started finishes (as lf_dma and lf_exec do);
+// numbers of finished commands of the other queues only grow; targets lie near what is finished, as distances
+// of 6 bits and queues of 8 entries make them. Of an entry's other fields, `row` stands for all.
 module queue
   import lf_dma_pkg::*;
   import lf_port_pkg::*;
@@ -107,21 +107,23 @@ module queue
       // The head is there only if a command waits, and is the oldest that does.
       assert (!head_valid || pushed_q != started_q);
       if (head_valid && seen_q && started_q == followed_number_q) assert (head == followed_q);
-      // What starts has nothing to wait for any more. Counted without wrapping, over what has finished since reset.
+      // What starts has nothing left to wait for: counted without wrapping, over all finished since reset.
       if (take && seen_q && started_q == followed_number_q) begin
         if (followed_q.wait_valid[0]) assert ($signed(completed[15:0] - followed_q.target[0]) >= 16'sd0);
         if (followed_q.wait_valid[1]) assert ($signed(others_q[0] - followed_q.target[1]) >= 16'sd0);
         if (followed_q.wait_valid[2]) assert ($signed(others_q[1] - followed_q.target[2]) >= 16'sd0);
       end
       // A command that waits or is under way is found by its descriptor.
-      if (seen_q && 8'(followed_number_q - finished_q) < 8'(pushed_q - finished_q) && followed_q.descriptor == 6'(match_i)) assert (match);
+      if (seen_q && 8'(followed_number_q - finished_q) < 8'(pushed_q - finished_q) &&
+          followed_q.descriptor == 6'(match_i)) assert (match);
       if (empty) assert (!match);
     end
   end
 
   // All of this happens.
   always_comb begin
-    cover (rst_nq && finished_q == 8'd2 && followed_number_q == 8'd2 && take && started_q == 8'd2 && followed_q.wait_valid == '1);
+    cover (rst_nq && finished_q == 8'd2 && followed_number_q == 8'd2 && take && started_q == 8'd2 &&
+           followed_q.wait_valid == '1);
   end
 
   logic unused;

@@ -1,7 +1,7 @@
-// What holds of lf_requests for every transfer: requests stay until they are taken, keep within their region and within 4 KiB, and are in all as long
-// as the transfer.
+// What holds of lf_requests for every transfer: requests stay until they are taken, keep within their region
+// and within 4 KiB, and are in all as long as the transfer.
 //
-// Assumed of the transfer is what lf_job makes: at least one beat of each kind, and lengths that fit to one another.
+// Assumed of the transfer is what lf_job makes: at least one beat of each kind, and lengths that agree.
 module requests
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -37,7 +37,7 @@ module requests
     .ready_i
   );
 
-  // What has been asked for, of what there is. A job may be taken while the last request of the one before is held.
+  // What has been asked for, of what there is. A job may be taken while the last request of another is held.
   logic [15:0] asked_q = '0, wanted_q = '0, next_q = '0;
   logic        taken, over;  // over: the job before has been asked for, with this cycle
   assign taken = rst_nq && valid && ready_i;
@@ -64,9 +64,11 @@ module requests
     line  = 10'(job_i.tail_beats) + (job_i.blocks == 10'd1 ? 10'd0 : 10'(job_i.full_beats));
     total = job_i.rows == 12'd1 ? line : line << 1;
     assume (job_i.rows != '0 && job_i.rows <= 12'd2 && job_i.blocks != '0 && job_i.blocks <= 10'd2);
-    assume (job_i.full_beats != '0 && job_i.full_beats <= 24'd100 && job_i.tail_beats != '0 && job_i.tail_beats <= job_i.full_beats);
+    assume (job_i.full_beats != '0 && job_i.full_beats <= 24'd100 && job_i.tail_beats != '0 &&
+            job_i.tail_beats <= job_i.full_beats);
     assume (job_i.line_beats == LengthWidth'(line));
-    assume (job_i.first_beats == LengthWidth'(job_i.merge_rows ? total : job_i.merge_blocks ? line : 10'(job_i.full_beats)));
+    assume (job_i.first_beats == LengthWidth'(job_i.merge_rows ? total : job_i.merge_blocks ? line :
+                                              10'(job_i.full_beats)));
     assume (job_i.beat < 38'h20_0000_0000);  // sums of a transfer's fields have 37 bits
     assume (region_i.limit <= 29'h1000_0000);  // addresses have 32 bits
     assume (!job_i.merge_rows || job_i.merge_blocks);
@@ -75,7 +77,8 @@ module requests
       if (held_q) assert (valid && request == request_q);
       if (valid) begin
         assert (request.beats != '0 && 8'(request.beat[5:0]) + 8'(request.beats) <= 8'd64);
-        assert (29'(request.beat) >= region_q.first && 30'(request.beat) + 30'(request.beats) <= 30'(region_q.limit));
+        assert (29'(request.beat) >= region_q.first &&
+                30'(request.beat) + 30'(request.beats) <= 30'(region_q.limit));
         assert (!outside);
         assert (request.last == (asked_q + 16'(request.beats) == wanted_q));
         assert (asked_q + 16'(request.beats) <= wanted_q);

@@ -1,6 +1,8 @@
-// Places in a ring: lf_ring gives a first place inside it, and steps shorter than it, so that going on by add and wrap never leaves it.
+// Places in a ring: lf_ring gives a first place inside it, and steps shorter than it, so that going on by add
+// and wrap never leaves it.
 //
-// Walks as lf_columns, lf_second and lf_drain do. Sizes are small, since all of it happens within the steps that are looked at.
+// Walks as lf_columns, lf_second and lf_drain do. Sizes are small, since all of it happens within the steps
+// that are looked at.
 module ring #(
   parameter int unsigned SlotWords = 3  // fixed: products of two unknowns keep the solver busy for minutes
 ) (

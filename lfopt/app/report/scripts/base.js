@@ -1,4 +1,5 @@
-// Data, numbers, and the helpers that everything else is made with. Text from the model reaches the page as text nodes and attributes alone.
+// Data, numbers, and the helpers that everything else is made with. Text from the model reaches the page as
+// text nodes and attributes alone.
 
 const D = JSON.parse(document.getElementById("data").textContent);
 const SVG = document.getElementById("graph").namespaceURI;
@@ -16,21 +17,24 @@ function fill(node, attributes, children) {
   node.append(...present(children));
   return node;
 }
-const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+const present = (children) => children.flat(Infinity)
+  .filter((child) => child !== null && child !== undefined && child !== false);
 const put = (node, ...children) => node.replaceChildren(...present(children));
 const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-// -- numbers ----------------------------------------------------------------------------------------------------------------------------
+// -- numbers ------------------------------------------------------------------------------------------------
 
 const count = (value) => Math.round(value).toLocaleString("en-US");
 const bytes = (value) => `${count(value)}\u00a0B`;
 const BUFFER = D.buffer ?? Infinity; // null in the data: no limit
 const capacity = (value) => (value === Infinity ? "unlimited" : bytes(value));
-const ofBuffer = (value) => (BUFFER === Infinity ? `${bytes(value)} of an unlimited buffer` : `${bytes(value)} of ${bytes(BUFFER)}`);
+const ofBuffer = (value) => (BUFFER === Infinity
+  ? `${bytes(value)} of an unlimited buffer` : `${bytes(value)} of ${bytes(BUFFER)}`);
 const filled = (value) => (BUFFER === Infinity ? "" : percent(value, BUFFER));
 const andFilled = (value) => [bytes(value), filled(value)].filter(Boolean).join(", ");
-const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const fixed = (value, digits) => value.toLocaleString("en-US",
+  { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const percent = (part, whole, digits = 1) => (whole ? `${fixed((100 * part) / whole, digits)} %` : "–");
 
 function size(value) {
@@ -39,7 +43,8 @@ function size(value) {
   }
   return bytes(value);
 }
-const trimmed = (value) => value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0 });
+const trimmed = (value) => value.toLocaleString("en-US",
+  { maximumFractionDigits: Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0 });
 
 function metric(value, units) {
   let k = 0;
@@ -69,7 +74,7 @@ function ticks(top, about) {
   return Array.from({ length: Math.floor(top / step) + 1 }, (_, k) => k * step);
 }
 
-// -- operators and groups ----------------------------------------------------------------------------------------------------------------
+// -- operators and groups -----------------------------------------------------------------------------------
 
 const total = (group) => sum(group.by);
 const unfused = (group) => total(group) + group.saved; // what its operators move alone
@@ -77,7 +82,8 @@ const times = (value, of) => (of ? `${trimmed(value / of)} times` : "\u2013");
 const opName = (i) => D.ops.name[i];
 const from = (i) => [D.ops.scope[i], D.ops.source[i]].filter(Boolean).join(", ");
 const chip = (g, title) =>
-  el("button", { type: "button", class: `chip b${D.colours[g]}`, title: title || `Group ${g}`, "aria-label": `Group ${g}`, onclick: () => select(g) }, String(g));
+  el("button", { type: "button", class: `chip b${D.colours[g]}`, title: title || `Group ${g}`,
+    "aria-label": `Group ${g}`, onclick: () => select(g) }, String(g));
 
 function span(group) {
   const names = group.ops.map(opName);
@@ -91,7 +97,7 @@ function shortSpan(group) {
   return names.map((name) => shorten(name, names.length > 1 ? 15 : 34)).join(" … ");
 }
 
-// -- the one thing that changes: which group is selected -----------------------------------------------------------------------------------
+// -- the one thing that changes: which group is selected ----------------------------------------------------
 
 let selected = -1;
 const watchers = [];
@@ -101,7 +107,7 @@ function select(group) {
   for (const watch of watchers) watch(group);
 }
 
-// -- tooltip -------------------------------------------------------------------------------------------------------------------------------
+// -- tooltip ------------------------------------------------------------------------------------------------
 
 const tip = $("tip");
 function showTip(x, y, ...content) {
@@ -122,5 +128,6 @@ function hover(node, show, leave) {
   return node;
 }
 addEventListener("pointerdown", hideTip, { capture: true });
-const rows = (pairs) => el("dl", {}, pairs.filter(Boolean).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+const rows = (pairs) => el("dl", {},
+  pairs.filter(Boolean).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 addEventListener("scroll", hideTip, { passive: true });

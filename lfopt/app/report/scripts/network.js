@@ -23,7 +23,8 @@ function point(node) {
   return [drawing.nodes[2 * node], drawing.nodes[2 * node + 1]];
 }
 
-// Straight along lanes, an S from one lane to another, rounded corners where an edge returns to the next line.
+// Straight along lanes, an S from one lane to another, rounded corners where an edge returns to the next
+// line.
 function path(route) {
   let d = `M${route[0]} ${route[1]}`;
   for (let k = 2; k < route.length; k += 2) {
@@ -55,7 +56,8 @@ function draw() {
   });
   const lines = svg("g");
   for (const [map, d] of crossing) {
-    const line = svg("path", { class: "crossing", d, style: { "--wide": (0.8 + 2.4 * Math.sqrt(D.maps.bytes[map] / largest)).toFixed(2) } });
+    const line = svg("path", { class: "crossing", d,
+      style: { "--wide": (0.8 + 2.4 * Math.sqrt(D.maps.bytes[map] / largest)).toFixed(2) } });
     lines.append(svg("path", { class: "grip", d, "data-map": map }), line);
   }
   const bands = svg("g");
@@ -63,13 +65,17 @@ function draw() {
   halos = kept;
   const boxes = svg("g");
   nodes = Array.from({ length: nodeCount }, (_, node) => boxes.appendChild(box(node)));
-  stageMarks = drawing.stages.map(([name, left, right, top]) => ({ room: right - left, text: svg("text", { x: left, y: top - 7.5 }, name), line: svg("path", { d: `M${left} ${top - 4}v-2H${right}v2` }) }));
+  stageMarks = drawing.stages.map(([name, left, right, top]) => ({
+    room: right - left,
+    text: svg("text", { x: left, y: top - 7.5 }, name),
+    line: svg("path", { d: `M${left} ${top - 4}v-2H${right}v2` }) }));
   const tags = svg("g", { "aria-hidden": "true" });
   D.groups.forEach((group, g) => {
     const [x, y] = point(first + group.ops[0]);
     tags.append(svg("text", { class: "tag", x: x - NODE.width / 2, y: y - 9 }, String(g)));
   });
-  stage = svg("g", {}, lines, svg("g", { id: "halo" }), bands, boxes, tags, svg("g", { class: "stages" }, stageMarks.map((mark) => [mark.line, mark.text])));
+  stage = svg("g", {}, lines, svg("g", { id: "halo" }), bands, boxes, tags,
+    svg("g", { class: "stages" }, stageMarks.map((mark) => [mark.line, mark.text])));
   put(graph, stage);
   lit(selected);
   everything();
@@ -83,7 +89,9 @@ function box(node) {
   const outer = svg("g", { class: isOperator(node) ? "node" : "node end", "data-node": node });
   outer.append(
     svg("rect", {
-      class: g >= 0 ? `f${D.colours[g]}` : null, style: g >= 0 ? hot(node - first) : {}, x: x - NODE.width / 2, y: y - height / 2, width: NODE.width, height, rx: isOperator(node) ? 2.5 : height / 2,
+      class: g >= 0 ? `f${D.colours[g]}` : null, style: g >= 0 ? hot(node - first) : {},
+      x: x - NODE.width / 2, y: y - height / 2, width: NODE.width, height,
+      rx: isOperator(node) ? 2.5 : height / 2,
     }),
     svg("text", { class: "kind", x, y: y + 1.8 }, shorten(kindOf(node), 9)),
     svg("text", { class: "name", x, y: y + height / 2 + 3.6 }, shorten(nameOf(node), 17)),
@@ -97,12 +105,14 @@ function nameOf(node) {
   return D.maps.name[node < first ? D.sources[node] : D.sinks[node - last]];
 }
 
-// -- heat: operators coloured by what they move, take or fill, or by their group -----------------------------------------------------------------------
+// -- heat: operators coloured by what they move, take or fill, or by their group ----------------------------
 
 const HEATS = {
   bytes: { values: D.heat.bytes, what: "DRAM bytes that an operator's loads and stores move", end: bytes },
-  cycles: { values: D.heat.cycles, what: "cycles that it computes, by the model", end: (value) => `${count(value)} cycles` },
-  fill: { values: D.heat.fill, what: "bytes in the buffer while it computes", end: (value) => andFilled(value), linear: true },
+  cycles: { values: D.heat.cycles, what: "cycles that it computes, by the model",
+    end: (value) => `${count(value)} cycles` },
+  fill: { values: D.heat.fill, what: "bytes in the buffer while it computes",
+    end: (value) => andFilled(value), linear: true },
   groups: { what: "a colour for each group" },
 };
 let heat = "bytes";
@@ -112,19 +122,25 @@ function hottest() {
   return Math.max(1, linear && BUFFER < Infinity ? BUFFER : 0, ...values);
 }
 
-// Style of an operator's box. Bytes and cycles spread over orders of magnitude: the colour follows their square root.
+// Style of an operator's box. Bytes and cycles spread over orders of magnitude: the colour follows their
+// square root.
 function hot(i) {
   const { values, linear } = HEATS[heat];
   if (!values) return {};
   const share = values[i] / hottest();
-  return { fill: `color-mix(in oklab, var(--hot) ${(100 * (linear ? share : Math.sqrt(share))).toFixed(1)}%, var(--cold))` };
+  return { fill: `color-mix(in oklab, var(--hot) ${
+    (100 * (linear ? share : Math.sqrt(share))).toFixed(1)}%, var(--cold))` };
 }
 
 function heatModes() {
-  const button = (name) => el("button", { type: "button", "aria-pressed": String(name === heat), onclick: () => { heat = name; heatModes(); recolour(); } }, name);
+  const button = (name) => el("button", { type: "button", "aria-pressed": String(name === heat),
+    onclick: () => { heat = name; heatModes(); recolour(); } }, name);
   const { values, what, end, linear } = HEATS[heat];
   put($("heat"), el("span", { class: "muted" }, "colour"), Object.keys(HEATS).map(button),
-    el("span", { class: "heat-legend" }, values ? ["0", el("i", { class: "ramp hot", "aria-hidden": "true" }), end(hottest()), el("span", { class: "muted" }, `${what}${linear ? "" : "; square root"}`)] : el("span", { class: "muted" }, what)));
+    el("span", { class: "heat-legend" }, values
+      ? ["0", el("i", { class: "ramp hot", "aria-hidden": "true" }), end(hottest()),
+        el("span", { class: "muted" }, `${what}${linear ? "" : "; square root"}`)]
+      : el("span", { class: "muted" }, what)));
 }
 
 function recolour() {
@@ -136,7 +152,7 @@ function recolour() {
   });
 }
 
-// -- what a node is ------------------------------------------------------------------------------------------------------------------------
+// -- what a node is -----------------------------------------------------------------------------------------
 
 function about(node) {
   if (!isOperator(node)) {
@@ -144,7 +160,8 @@ function about(node) {
     return [["shape", shape(D.maps.shape[map])], ["bytes", bytes(D.maps.bytes[map])]];
   }
   const i = node - first, g = D.ops.group[i];
-  const results = D.ops.results[i].map((map) => [D.ops.results[i].length > 1 ? shorten(D.maps.name[map], 24) : "result",
+  const results = D.ops.results[i].map((map) =>
+    [D.ops.results[i].length > 1 ? shorten(D.maps.name[map], 24) : "result",
     `${shape(D.maps.shape[map])}, ${bytes(D.maps.bytes[map])}`]);
   return [
     ...results.slice(0, 6),
@@ -159,26 +176,32 @@ function about(node) {
 
 function tell(node, x, y) {
   const origin = isOperator(node) ? from(node - first) : "";
-  showTip(x, y, el("div", { class: "mono" }, nameOf(node)), el("div", { class: "muted" }, kindOf(node)), origin && el("div", { class: "scope" }, origin), rows(about(node)));
+  showTip(x, y, el("div", { class: "mono" }, nameOf(node)), el("div", { class: "muted" }, kindOf(node)),
+    origin && el("div", { class: "scope" }, origin), rows(about(node)));
 }
 
 function tellMap(map, x, y) {
   const writer = D.edges.find((edge) => edge[2] === map)[0];
-  const readers = [...new Set(D.edges.filter((edge) => edge[2] === map).map((edge) => (isOperator(edge[1]) ? groupOf(edge[1]) : "output")))];
-  const listed = readers.slice(0, 8).join(", ") + (readers.length > 8 ? ` and ${readers.length - 8} more` : "");
+  const readers = [...new Set(D.edges.filter((edge) => edge[2] === map)
+    .map((edge) => (isOperator(edge[1]) ? groupOf(edge[1]) : "output")))];
+  const listed = readers.slice(0, 8).join(", ") +
+    (readers.length > 8 ? ` and ${readers.length - 8} more` : "");
   showTip(x, y, el("div", { class: "mono" }, D.maps.name[map]), el("div", { class: "muted" }, "visits DRAM"),
-    rows([["shape", shape(D.maps.shape[map])], ["bytes", bytes(D.maps.bytes[map])], ["made by", isOperator(writer) ? `group ${groupOf(writer)}` : "network input"],
+    rows([["shape", shape(D.maps.shape[map])], ["bytes", bytes(D.maps.bytes[map])],
+      ["made by", isOperator(writer) ? `group ${groupOf(writer)}` : "network input"],
       ["read by", /^\d/.test(listed) ? `group ${listed}` : listed]]));
 }
 
-// -- view ----------------------------------------------------------------------------------------------------------------------------------
+// -- view ---------------------------------------------------------------------------------------------------
 
 function apply() {
-  stage.setAttribute("transform", `translate(${view.x.toFixed(2)} ${view.y.toFixed(2)}) scale(${view.k.toFixed(4)})`);
+  stage.setAttribute("transform",
+    `translate(${view.x.toFixed(2)} ${view.y.toFixed(2)}) scale(${view.k.toFixed(4)})`);
   graph.style.setProperty("--thin", Math.min(Math.max(view.k, 0.4), 1.4).toFixed(2));
   const letters = Math.min(10.5 / view.k, 13); // units: as large on the screen whatever the scale
   graph.style.setProperty("--letters", `${letters.toFixed(2)}px`);
-  for (const { room, text } of stageMarks) text.classList.toggle("cut", text.textContent.length * letters * 0.58 > room + 4);
+  for (const { room, text } of stageMarks)
+    text.classList.toggle("cut", text.textContent.length * letters * 0.58 > room + 4);
   graph.classList.toggle("near", view.k >= NEAR);
   graph.classList.toggle("close", view.k >= CLOSE);
 }
@@ -191,7 +214,8 @@ function least() {
 function everything() {
   const [width, height] = drawing.size;
   const k = Math.min(least(), 2.2);
-  view = { k, x: (graph.clientWidth - width * k) / 2, y: Math.max((graph.clientHeight - FOOT - height * k) / 2, 10) };
+  view = { k, x: (graph.clientWidth - width * k) / 2,
+    y: Math.max((graph.clientHeight - FOOT - height * k) / 2, 10) };
   apply();
 }
 
@@ -222,8 +246,10 @@ function extent(group) {
 // Bring a group into sight, without a change of scale.
 function reveal(group) {
   const [x0, y0, x1, y1] = extent(group);
-  const [left, top, right, bottom] = [x0 * view.k + view.x, y0 * view.k + view.y, x1 * view.k + view.x, y1 * view.k + view.y];
-  if (left < 0 || top < 0 || right > graph.clientWidth || bottom > graph.clientHeight) centre((x0 + x1) / 2, (y0 + y1) / 2, view.k);
+  const [left, top, right, bottom] =
+    [x0 * view.k + view.x, y0 * view.k + view.y, x1 * view.k + view.x, y1 * view.k + view.y];
+  if (left < 0 || top < 0 || right > graph.clientWidth || bottom > graph.clientHeight)
+    centre((x0 + x1) / 2, (y0 + y1) / 2, view.k);
 }
 
 function closeUp(group) {
@@ -235,11 +261,14 @@ function closeUp(group) {
 function lit(group) {
   if (group < 0 || D.groups.length === 1) return; // then there is nothing to tell apart
   nodes.forEach((node, k) => node.classList.toggle("chosen", groupOf(k) === group));
-  const around = D.groups[group].ops.map((i) => point(first + i)).map(([x, y]) => `M${x - 9} ${y}H${x + 9}`).join("");
-  const touching = D.edges.map(([source, target], k) => [groupOf(source), groupOf(target), k]).filter(([a, b]) => a !== b && (a === group || b === group));
+  const around = D.groups[group].ops.map((i) => point(first + i)).map(([x, y]) => `M${x - 9} ${y}H${x + 9}`)
+    .join("");
+  const touching = D.edges.map(([source, target], k) => [groupOf(source), groupOf(target), k])
+    .filter(([a, b]) => a !== b && (a === group || b === group));
   put($("halo"), 
     svg("path", { class: "halo", d: around + (halos.get(group) || "") }),
-    svg("path", { class: "chosen-line", d: touching.map(([, , k]) => path(drawing.routes[k])).join("") || "M0 0" }),
+    svg("path", { class: "chosen-line",
+      d: touching.map(([, , k]) => path(drawing.routes[k])).join("") || "M0 0" }),
   );
 }
 
@@ -248,7 +277,7 @@ watchers.push((group) => {
   reveal(group);
 });
 
-// -- pointer ---------------------------------------------------------------------------------------------------------------------------------
+// -- pointer ------------------------------------------------------------------------------------------------
 
 const pointers = new Map();
 let moved = 0;
@@ -273,7 +302,8 @@ graph.addEventListener("pointermove", (event) => {
   if (!old) {
     const node = nodeAt(event.target);
     const map = event.target.dataset?.map;
-    if (map !== undefined && event.pointerType === "mouse") tellMap(Number(map), event.clientX, event.clientY);
+    if (map !== undefined && event.pointerType === "mouse")
+      tellMap(Number(map), event.clientX, event.clientY);
     else if (node < 0) hideTip();
     else if (event.pointerType === "mouse") tell(node, event.clientX, event.clientY);
     return;
@@ -314,9 +344,11 @@ function hint(text) {
 
 // The wheel belongs to the page until the drawing has been clicked or focused; with Ctrl it always zooms.
 graph.addEventListener("wheel", (event) => {
-  if (!engaged && !event.ctrlKey && !event.metaKey) return hint("click the drawing first, or hold Ctrl, to zoom with the wheel");
+  if (!engaged && !event.ctrlKey && !event.metaKey)
+    return hint("click the drawing first, or hold Ctrl, to zoom with the wheel");
   event.preventDefault();
-  zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016) * (event.ctrlKey ? 3 : 1)), ...place(event));
+  zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016) * (event.ctrlKey ? 3 : 1)),
+    ...place(event));
 }, { passive: false });
 document.addEventListener("pointerdown", (event) => {
   if (!graph.contains(event.target)) engaged = false;
@@ -329,7 +361,7 @@ $("zoom-out").addEventListener("click", () => zoom(1 / 1.5));
 $("zoom-fit").addEventListener("click", everything);
 $("zoom-group").addEventListener("click", () => closeUp(selected));
 
-// -- keyboard ----------------------------------------------------------------------------------------------------------------------------------
+// -- keyboard -----------------------------------------------------------------------------------------------
 
 function focusOn(node, aloud = true) {
   if (focused >= 0) nodes[focused].classList.remove("focused");
@@ -338,10 +370,12 @@ function focusOn(node, aloud = true) {
   if (!aloud) return;
   const [x, y] = point(node);
   const [left, top] = [x * view.k + view.x, y * view.k + view.y];
-  if (left < 30 || top < 30 || left > graph.clientWidth - 30 || top > graph.clientHeight - 30) centre(x, y, view.k);
+  if (left < 30 || top < 30 || left > graph.clientWidth - 30 || top > graph.clientHeight - 30)
+    centre(x, y, view.k);
   const bounds = nodes[node].getBoundingClientRect();
   tell(node, bounds.right - 8, bounds.bottom - 10);
-  $("said").textContent = `${kindOf(node)} ${nameOf(node)}; ${about(node).map((pair) => pair.join(" ")).join("; ")}`;
+  $("said").textContent =
+    `${kindOf(node)} ${nameOf(node)}; ${about(node).map((pair) => pair.join(" ")).join("; ")}`;
 }
 
 // The nearest node upwards or downwards.
@@ -356,10 +390,12 @@ function beside(node, direction) {
   return best;
 }
 
-const near = (options, node) => options.slice().sort((a, b) => Math.abs(point(a)[1] - point(node)[1]) - Math.abs(point(b)[1] - point(node)[1]))[0];
+const near = (options, node) => options.slice()
+  .sort((a, b) => Math.abs(point(a)[1] - point(node)[1]) - Math.abs(point(b)[1] - point(node)[1]))[0];
 
 graph.addEventListener("keydown", (event) => {
-  const steps = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
+  const steps = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60],
+    ArrowDown: [0, -60] }[event.key];
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (steps && event.shiftKey) pan(...steps);
   else if (steps) {

@@ -9,7 +9,8 @@ function matches(text) {
   const found = [];
   for (let i = 0; i < D.operators && found.length < 400; i++) {
     const name = opName(i).toLowerCase(), all = `${name} ${D.ops.kind[i]} ${from(i)}`.toLowerCase();
-    if (words.every((word) => all.includes(word))) found.push([name.startsWith(words[0]) ? 0 : 1, name.length, i]);
+    if (words.every((word) => all.includes(word)))
+      found.push([name.startsWith(words[0]) ? 0 : 1, name.length, i]);
   }
   return found.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]).slice(0, 40).map(([, , i]) => i);
 }
@@ -18,8 +19,11 @@ function list() {
   hits = matches(finder.value);
   hit = hits.length ? 0 : -1;
   const none = finder.value.trim() && !hits.length;
-  put(foundList, ...hits.map((i, k) => el("li", { role: "option", id: `found-${k}`, onpointerdown: (event) => { event.preventDefault(); take(k); } },
-    el("span", { class: "mono" }, shorten(opName(i), 46), D.ops.scope[i] && el("span", { class: "scope" }, shorten(D.ops.scope[i], 52))), el("span", { class: "muted" }, `${D.ops.kind[i]}, group ${D.ops.group[i]}`))),
+  put(foundList, ...hits.map((i, k) => el("li",
+    { role: "option", id: `found-${k}`, onpointerdown: (event) => { event.preventDefault(); take(k); } },
+    el("span", { class: "mono" }, shorten(opName(i), 46),
+      D.ops.scope[i] && el("span", { class: "scope" }, shorten(D.ops.scope[i], 52))),
+    el("span", { class: "muted" }, `${D.ops.kind[i]}, group ${D.ops.group[i]}`))),
   ...(none ? [el("li", { class: "muted" }, "no operator of that name")] : []));
   foundList.hidden = !hits.length && !none;
   finder.setAttribute("aria-expanded", String(!foundList.hidden));
@@ -65,7 +69,7 @@ addEventListener("keydown", (event) => {
   }
 });
 
-// -- start ---------------------------------------------------------------------------------------------------------------------------------------------
+// -- start --------------------------------------------------------------------------------------------------
 
 compare();
 bars();

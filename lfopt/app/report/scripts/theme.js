@@ -3,7 +3,9 @@
 const system = matchMedia("(prefers-color-scheme: dark)");
 let chosen = null;
 try { chosen = localStorage.getItem("lfopt-theme"); } catch { /* a file may have no storage */ }
-const theme = () => { document.documentElement.dataset.theme = chosen || (system.matches ? "dark" : "light"); };
+const theme = () => {
+  document.documentElement.dataset.theme = chosen || (system.matches ? "dark" : "light");
+};
 system.addEventListener("change", theme);
 document.getElementById("theme").addEventListener("click", () => {
   chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
@@ -11,5 +13,6 @@ document.getElementById("theme").addEventListener("click", () => {
   theme();
 });
 const paper = matchMedia("print");
-paper.addEventListener("change", () => (paper.matches ? (document.documentElement.dataset.theme = "light") : theme()));
+paper.addEventListener("change", () =>
+  (paper.matches ? (document.documentElement.dataset.theme = "light") : theme()));
 theme();

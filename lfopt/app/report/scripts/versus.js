@@ -2,7 +2,8 @@
 
 const marked = [...document.querySelectorAll("[data-change]")];
 const changeAt = (target) => target.closest?.("[data-change]")?.dataset.change;
-const light = (change) => marked.forEach((node) => node.classList.toggle("lit", node.dataset.change === change));
+const light = (change) => marked.forEach((node) =>
+  node.classList.toggle("lit", node.dataset.change === change));
 
 document.addEventListener("pointerover", (event) => light(changeAt(event.target)));
 document.addEventListener("focusin", (event) => light(changeAt(event.target)));
