@@ -1,5 +1,4 @@
-"""How much memory a process takes at most that runs a network: our program, ours from Python, ONNX Runtime
-from Python.
+"""Peak memory of a process that runs a network: our program, ours from Python, ONNX Runtime from Python.
 
     python benchmarks/bench_cpu_memory.py [--networks ...] [--models FOLDER] [--threads 1] [--runs 10]
         [--buffer 1MiB] [--json FILE]

@@ -1,5 +1,4 @@
-"""Accuracy of trained networks in int8: signal to noise of their outputs, by how ranges are calibrated and
-weights scaled.
+"""Accuracy of trained networks in int8 (signal to noise of outputs), by calibration of ranges and scaling.
 
     python benchmarks/bench_quantize.py [--networks ...] [--samples 8] [--held 4]
 
@@ -74,8 +73,9 @@ def quiet(what: str, done: float) -> None:
 
 
 def before_softmax(graph: Graph, output: str) -> str:
-    """What the Softmax reads that makes an output, maybe through views:
-    probabilities of 0 and 1 hide what happens to the logits.
+    """Operand of the Softmax that makes an output, views between them aside; else the output itself.
+
+    Probabilities of 0 and 1 hide what happens to the logits.
     """
     makers = {name: operator for operator in graph.operators for name in operator.outputs}
     maker = makers[output]
@@ -115,9 +115,7 @@ IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.n
 
 
 def images(name: str, graph: Graph, count: int, seed: int) -> Samples:
-    """So many samples for a network; other inputs than images are as they are for a picture at its own
-    size.
-    """
+    """Samples for a network; inputs other than images are as for a picture at its own size."""
     printer, (draw, (mean, deviation)) = Printer(np.random.default_rng(seed)), IMAGES[name]
     samples: list[dict[str, np.ndarray]] = []
     for _ in range(count):
@@ -188,9 +186,7 @@ def row_of(subject: CalibratedNetwork, method: Method, percentile: float, *, per
 
 
 def ranks_of(subject: CalibratedNetwork) -> Row:
-    """Whether what a layer does to its own map says what it does to the outputs:
-    rank correlations over the layers, with the default ranges.
-    """
+    """Rank correlations over the layers of the error on a layer's own map with its error on the outputs."""
     runtime = onnxruntime()
     quantized_graph = quantised(
         runtime, subject.graph, subject.given, ranges(subject.spreads, DEFAULT), QuantizedForm(), subject.name

@@ -1,5 +1,4 @@
-"""How many fusion plans a second each search evaluates on MobileNet-V2 at 128 KiB, one core: with nothing
-known, and with every group priced before.
+"""Fusion plans a second of each search on MobileNet-V2 at 128 KiB, one core: cold, and all groups priced.
 
 python benchmarks/bench_search.py [--budget 5000] [--models FOLDER] [--json FILE] [--check]
 """

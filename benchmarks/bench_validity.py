@@ -1,5 +1,6 @@
-"""How right predictors of validity are beside simple baselines, on families that they have not learnt from;
-and what a verdict costs. One core.
+"""Predictors of validity beside simple baselines on families they have not learnt from; cost of a verdict.
+
+One core.
 
     python benchmarks/bench_validity.py [--data FOLDER] [--schemes ...] [--models FILE-OR-FOLDER ...]
                                         [--groups 11000] [--drawn 6] [--families SEEDS] [--jobs 1]

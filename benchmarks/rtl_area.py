@@ -1,5 +1,6 @@
-"""The accelerator by Yosys (pyosys): LUTs, registers, DSPs and RAMs of each module, its longest path, and the
-bytes of all its memories.
+"""Area of the accelerator by Yosys (pyosys): LUTs, registers, DSPs, RAMs, longest path of each module.
+
+And the bytes of all its memories.
 
 The whole core is mapped twice, module by module: to Xilinx UltraScale+ and to Lattice ECP5. What a module has
 holds what the modules in it have; of a module that is there several times, the largest. Paths are an estimate

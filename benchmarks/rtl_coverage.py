@@ -1,6 +1,4 @@
-"""What the programs of the tests, and random plans, reach in the SystemVerilog: lines and bits per module;
-and which kinds of computation occur.
-"""
+"""Lines and bits of the SystemVerilog that test programs and random plans reach; kinds of computation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The longest path of a netlist that Yosys has mapped to Xilinx cells, in ps: the delays of cells, without
-wires.
+"""Longest path of a netlist that Yosys mapped to Xilinx cells, in ps: delays of cells, without wires.
 
 Delays are those that Yosys' library has for its mapper (`specify` blocks of xilinx/cells_sim.v): Artix-7's,
 as Project X-Ray measured them. Cells that only UltraScale+ has get those of the cell before them: DSP48E2
@@ -200,9 +199,7 @@ class Netlist:
 
     @staticmethod
     def _swapped(arcs: list[tuple[int, int, str]], arrival: Mapping[int, int]) -> list[tuple[int, int, str]]:
-        """Of a LUT, whose inputs are alike: the later a bit comes, the faster its input,
-        as a router chooses them.
-        """
+        """Arcs of a LUT, inputs swapped as a router does: the later a bit, the faster its input."""
         if len(arcs) < 2 or not arcs[0][2].startswith("LUT"):
             return arcs
         sources = sorted((source for source, _, _ in arcs), key=lambda bit: -arrival.get(bit, 0))

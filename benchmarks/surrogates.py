@@ -1,5 +1,6 @@
-"""Groups that surrogates learn from and are measured on: of the zoo, of networks drawn at random, and of
-models given, judged by the real judge.
+"""Groups that surrogates learn from and are measured on, judged by the real judge.
+
+They are of the zoo, of networks drawn at random, and of models given.
 
 What was judged stays in a folder, one archive for each network and chip; what is there is not judged again.
 """
