@@ -107,9 +107,7 @@ def graph_of(case: Case) -> Graph:
 
 
 def run(case: Case, method: str | None) -> Golden:
-    """Plan the network; by the method that the table names,
-    or else by exact search where that is quick enough.
-    """
+    """Plan the network by the table's method, or by exact search where that is quick enough."""
     graph = graph_of(case)
     chip = (
         ACCELERATOR

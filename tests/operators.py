@@ -1,6 +1,4 @@
-"""Single operators on small operands, drawn at random by family:
-what tests of row rules and of operator arithmetic share.
-"""
+"""Single operators on small operands, drawn by family, for tests of row rules and of arithmetic."""
 
 from __future__ import annotations
 

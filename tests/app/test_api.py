@@ -1,6 +1,4 @@
-"""`import lfopt`: every name is there for people and for type checkers, costs nothing until it is used,
-and does what the command line does.
-"""
+"""`import lfopt`: every name is there, typed, costs nothing until used, and does what the CLI does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""lfopt batch: rows are those of lfopt search, and none that was finished is lost or computed twice,
-whatever dies.
-"""
+"""`lfopt batch`: rows are those of `lfopt search`, and none is lost or computed twice, whatever dies."""
 
 from __future__ import annotations
 
@@ -92,9 +90,7 @@ def test_a_job_that_kills_its_process_is_a_failure_and_no_other_job_is_lost(tmp_
 
 
 def test_no_row_is_lost_with_a_worker_or_with_the_whole_cluster(here: Any, folder: Path) -> None:
-    """A worker is killed, then the scheduler goes;
-    a new cluster with the same journal computes what is missing, and nothing else.
-    """
+    """A worker is killed, then the scheduler: a new cluster computes what the journal lacks, no more."""
     distributed = pytest.importorskip("distributed")
     log, path = folder / "log", folder / "journal"
     jobs = {f"job{k}": Noted(log, f"job{k}", slow=k >= 15) for k in range(25)}

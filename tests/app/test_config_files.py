@@ -1,6 +1,4 @@
-"""Configuration and hardware files as hostile input:
-one line that says where, or the value that stands there.
-"""
+"""Configuration and hardware files as hostile input: one line that says where, or the value as written."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def test_every_field_is_checked(document: dict[str, Any], kind: type[Config] | t
 
 
 def _holds(read_back: Any, written: Any, name: str = "") -> bool:
-    """Whether what was read has every value that was written, as it was written:
-    not one is turned into another.
-    """
+    """Whether every value that was written was read back unchanged."""
     if isinstance(written, dict):
         return all(key in read_back and _holds(read_back[key], value, key) for key, value in written.items())
     if isinstance(written, str):

@@ -1,6 +1,4 @@
-"""What all commands have in common: JSON with a schema, --quiet, --verbose, old names, refusals,
-examples, pipes, tables that fold.
-"""
+"""What all commands share: JSON schemas, --quiet, --verbose, old names, refusals, examples, pipes, tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Names are data: whatever a model's names hold, nothing that is written of it runs,
-and no output is broken by it.
-"""
+"""Names are data: whatever a model's names hold, nothing written of it runs, and no output is broken."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ STANDARDS = (("-std=gnu11",), ("-std=c11", "-trigraphs"))
 
 
 def hostile_model(names: list[str]) -> onnx.ModelProto:
-    """y = relu(conv(x)) + c, again and again, with a view and a product between;
-    every name of it is one of these.
-    """
+    """y = relu(conv(x)) + c, repeated, with a view and a product between; `names` are all its names."""
     left = iter(names)
 
     def name() -> str:
@@ -187,9 +183,7 @@ def planned(request, here, tmp_path: Path):
 
 
 def preprocessed(folder: Path, flags: tuple[str, ...]) -> str:
-    """The C of a folder as the compiler sees it: no comments, lines spliced, trigraphs replaced;
-    without its strings.
-    """
+    """The C of a folder, preprocessed: no comments, no strings, lines spliced, trigraphs replaced."""
     source = ""
     for file in sorted(folder.glob("*.[ch]")):
         done = subprocess.run(
@@ -205,9 +199,7 @@ def preprocessed(folder: Path, flags: tuple[str, ...]) -> str:
 
 @pytest.mark.parametrize("options", [(), ("--count",), ("--embed",)], ids=["plain", "count", "embed"])
 def test_no_name_runs_in_generated_code(planned, options, here, tmp_path: Path) -> None:
-    """As the preprocessor sees it under two standards;
-    and one of the two is compiled by make, runs, and gives the reference's numbers.
-    """
+    """The preprocessor sees no name's code under two standards; under one the program is built and right."""
     _, folder = planned
     code = tmp_path / "code"
     done = here("codegen", folder, "--target", "c99", "--out", code, *options)
@@ -247,9 +239,7 @@ def test_no_name_runs_in_generated_code(planned, options, here, tmp_path: Path) 
 
 
 def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
-    """.npz files hold inputs and outputs by the names of the file that was searched,
-    however they are spelled inside, and values are right.
-    """
+    """Inputs and outputs in .npz keep the names of the model file, however they are spelled inside."""
     model, folder = planned
     wanted_names = [value.name for value in model.graph.output]
     graph = from_model(model)
@@ -301,9 +291,7 @@ class _Tags(HTMLParser):
 def test_no_name_leaves_its_place_on_a_screen_or_a_page(
     planned, columns, here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every command prints printable characters alone, in colours of its own;
-    the report has the elements that it has for other names.
-    """
+    """Commands print printable characters alone; the report has the same elements as for other names."""
     monkeypatch.setenv("COLUMNS", str(columns))
     _, folder = planned
     told = [

@@ -1,6 +1,4 @@
-"""Groups overlap: whatever way they begin, they move and compute the same,
-and the model of the whole plan is no later than its groups in turn.
-"""
+"""Overlapping groups move and compute the same, and the plan's model is no later than groups in turn."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Modules of PyTorch's own as generated code:
-what they give is what they give eager, and what cannot be compiled is named.
-"""
+"""PyTorch's own modules as generated code: results are those of eager, and what cannot compile is named."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Generated C for NEON and for RISC-V's vectors gives what the reference gives:
-cross-compiled, and run by an emulator.
-"""
+"""Generated C for NEON and RISC-V vectors, cross-compiled and emulated, gives the reference's results."""
 
 from __future__ import annotations
 

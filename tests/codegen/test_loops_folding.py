@@ -1,5 +1,6 @@
-"""Plain loops that fold elements (contractions, windows, reductions, normalizations, Resize) give what NumPy
-gives, whole maps or row by row.
+"""Plain loops that fold elements give NumPy's results, whole maps or row by row.
+
+They are contractions, windows, reductions, normalizations and Resize.
 """
 
 from __future__ import annotations

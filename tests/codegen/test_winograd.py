@@ -1,6 +1,4 @@
-"""Winograd's algorithm gives what a direct convolution gives:
-any size of map, pads, channels, epilogues, rows in a ring, on every target.
-"""
+"""Winograd's algorithm gives a direct convolution's results: sizes, pads, epilogues, rings, targets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""lfopt dataset: groups are legal, labels are the checker's, splits do not leak, and what is finished
-stays.
-"""
+"""`lfopt dataset`: groups are legal, labels the checker's, splits do not leak, finished shards stay."""
 
 from __future__ import annotations
 

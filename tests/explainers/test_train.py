@@ -177,9 +177,7 @@ def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(d
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch):
-    """Ended in the second epoch of the second of two seeds;
-    a run of other settings does not take its checkpoints.
-    """
+    """Killed in the second epoch of the second seed; other settings do not take its checkpoints."""
     arguments = {"epochs": 3, "seeds": 2, "log": tmp_path / "log.csv"}
     command(folder, out_dir=tmp_path / "whole", **arguments)
     expected = (tmp_path / "log.csv").read_text().splitlines()

@@ -1,6 +1,4 @@
-"""Operators without a row of their own, as others:
-the same results as onnxruntime's, or those of ONNX's reference where it has none.
-"""
+"""Operators without a row of their own, lowered to others: results are onnxruntime's or the reference's."""
 
 from __future__ import annotations
 

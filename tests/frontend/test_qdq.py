@@ -1,6 +1,4 @@
-"""Q and DQ become types and scales of tensors;
-what is written back is a QDQ model that computes the same bits.
-"""
+"""Q and DQ become types and scales of tensors; the QDQ model written back computes the same bits."""
 
 from __future__ import annotations
 
@@ -595,9 +593,7 @@ def test_weights_without_values_keep_their_scales():
 
 @pytest.mark.parametrize("start", range(0, 48, 8))
 def test_random_networks_survive_quantisation_loading_and_saving(start):
-    """ONNX Runtime quantises them in its various ways; what lfopt saves computes the same bits, and every
-    integer operator is within one step.
-    """
+    """Saved models compute the same bits, and every integer operator is within one step."""
     counted = Counter()
     for seed in range(start, start + 8):
         rng = np.random.default_rng(seed)
@@ -638,8 +634,9 @@ def test_random_networks_survive_quantisation_loading_and_saving(start):
 
 
 def broken(**changes: object) -> ModelProto:
-    """The plain form with some constants changed: c0, c1 scale and zero point of the input; c4, c5, c6
-    values, scales, zero points of the weight.
+    """The plain form with constants changed: c0, c1 of the input; c4, c5, c6 of the weight.
+
+    c0, c1: scale and zero point; c4, c5, c6: values, scales, zero points.
     """
     model, _ = plain()
     for tensor in model.graph.initializer:

@@ -1,7 +1,6 @@
-"""Padding of transposed convolutions that output_shape or auto_pad decides: taken where it is settled,
-refused by name where it is not.
+"""Padding of transposed convolutions by output_shape or auto_pad: taken where settled, else refused by name.
 
-docs/resize.md has the table. The truth is the specification's formula;
+docs/resize.md has the table. The expected padding is that of the specification's formula.
 """
 
 from __future__ import annotations

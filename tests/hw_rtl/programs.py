@@ -40,9 +40,7 @@ def agrees(result: RunResult, wanted: Emulation) -> None:
 def transfer(
     rng: np.random.Generator, store: bool, loops: Sequence[int], lanes: int = 16
 ) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
-    """A descriptor and a command inside loops of so many turns (the innermost first),
-    or None if the shapes do not fit.
-    """
+    """(descriptor, command) in loops of `loops` iterations, innermost first; None if shapes do not fit."""
     columns, blocks, tail = (
         int(rng.integers(1, 41)),
         int(rng.integers(1, 5)),

@@ -1,5 +1,4 @@
-"""Units of the accelerator, and the whole behind AXI, in benches written in Python (cocotb), under {idle,
-stalled} x {free, pressed}.
+"""The accelerator and its units in benches in Python (cocotb): {idle, stalled} x {free, pressed}.
 
 *stalled*: what a unit is given comes with gaps; *pressed*: what it gives, or asks for, is taken with gaps.
 One Verilator model serves all benches.

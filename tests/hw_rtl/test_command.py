@@ -1,6 +1,4 @@
-"""`lfopt codegen --target accel` and `lfopt rtl run` as a user meets them,
-and one clear line for whatever is wrong.
-"""
+"""`lfopt codegen --target accel` and `lfopt rtl run` as a user meets them; one clear line for each error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Control and memory side of the accelerator: sequencer, queues, DMA, registers;
-the emulator says what is right.
-"""
+"""Control and memory side of the accelerator (sequencer, queues, DMA, registers) against the emulator."""
 
 from __future__ import annotations
 
@@ -344,9 +342,7 @@ def test_loops_that_do_nothing_are_silence(model: SimulationModel, memory: np.nd
 def test_long_work_without_the_buffer_is_no_silence(
     model: SimulationModel, memory: np.ndarray, kernel: str
 ) -> None:
-    """Kernels far larger than the map: rows of them are cut off one by one,
-    and columns of padding need nothing from the buffer.
-    """
+    """Kernels far larger than the map: their rows are cut off one by one, padding needs no buffer."""
     result = ran(model, text("\n".join(ONE_LONG_COMMAND).replace("KERNEL", kernel)), memory)
     assert result.failure is None
     assert result.finished

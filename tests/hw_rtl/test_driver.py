@@ -1,6 +1,4 @@
-"""The driver in C: what it refuses, by name and before anything is written;
-and a C++ program that runs it on the Verilated accelerator.
-"""
+"""The driver in C refuses by name before anything is written, and runs the Verilated accelerator from C++."""
 
 from __future__ import annotations
 

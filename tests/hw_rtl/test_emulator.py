@@ -1,6 +1,4 @@
-"""The emulator of the accelerator against a slow one, written here, that does a channel at a time;
-orders, waits, errors.
-"""
+"""The emulator of the accelerator against a slow one, channel by channel: results, orders, waits, errors."""
 
 from __future__ import annotations
 
@@ -294,9 +292,7 @@ def assert_agree(commands: Iterable[Command], memory: np.ndarray, lanes: int, **
 def ring(
     rng: np.random.Generator, letter: str, blocks: int, columns: int, first: int, end: int
 ) -> dict[str, int]:
-    """A ring of any shape between two words, for so many blocks (three more may be asked for) of so many
-    columns.
-    """
+    """A ring of any shape in words `first` to `end`, with room for three more blocks than `blocks`."""
     block_words = columns + int(rng.integers(0, 3))
     slots = int(rng.integers(1, 6))
     slot_words = block_words * (blocks + 3) + int(rng.integers(0, 4))
@@ -313,8 +309,9 @@ def ring(
 def random_computation(
     rng: np.random.Generator, operation: Operation, lanes: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """(descriptor, numbers of a command): operands in the lower half of the buffer,
-    results in the third quarter, held sums in the last.
+    """(descriptor, command): operands in the lower half of the buffer, results in its third quarter.
+
+    Held sums are in the last quarter.
     """
 
     def pick(low: int, high: int) -> int:

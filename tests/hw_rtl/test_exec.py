@@ -203,8 +203,9 @@ def _run(opcode: Opcode, descriptor: int, row: int, count: int) -> Command:
 
 
 def known(sequence: Chain) -> np.ndarray:
-    """Which bytes of the buffer the commands leave defined,
-    all but those of sums that no channel has: [word][lane].
+    """(words, lanes) bool: bytes of the buffer that the commands define.
+
+    Undefined are those of sums that no channel has.
     """
     words, lanes = sequence.buffer.shape
     decided = np.ones((words, lanes), bool)
@@ -493,9 +494,7 @@ def lone(rng: np.random.Generator, *commands: tuple[Mapping[str, int], int, int]
 
 
 def plain(operation: Operation, width: int, **more: int) -> dict[str, int]:
-    """A computation of one block over rows of `width` columns, with operand at 0, weights at 1024,
-    result at 2048.
-    """
+    """A computation of one block over rows of `width` columns: operand at 0, weights 1024, result 2048."""
     d = dict.fromkeys(COMPUTATION.by_name, 0)
     d.update(
         kind=Kind.COMPUTATION, operation=operation, first=1, last=1, kernel_rows=1, kernel_columns=1,

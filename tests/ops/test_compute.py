@@ -1,5 +1,4 @@
-"""Operator arithmetic on boxes: every part of a result is the same part of the whole result, and the whole is
-what ONNX Runtime computes.
+"""Operator arithmetic on boxes: a part of a result is that of the whole, the whole is ONNX Runtime's.
 
 An operator is only ever given the parts of its operands that its footprint names, so nothing outside the
 footprint can matter.
@@ -69,9 +68,7 @@ def drawn(family: Family) -> list[tuple[Case, Call, tuple[np.ndarray, ...]]]:
 def parts(
     case: Case, call: Call, outs: tuple[Box, ...] | None = None, inputs: tuple[int, int] | None = None
 ) -> list[Part | None]:
-    """The footprints of boxes of the results, cut out of the operands; copies, so that nothing else is
-    near.
-    """
+    """Footprints of boxes of the results, cut out of the operands; copies, so that nothing else is near."""
     operands: list[Part | None] = []
     for index, value in enumerate(case.operands):
         if value is None:

@@ -1,6 +1,4 @@
-"""Mode `gated`: a map that waits for reductions of itself, in two phases;
-what fits of it stays on chip, the rest goes out and comes back.
-"""
+"""Mode `gated`: a map waits for its own reductions, in two phases; part of it stays, the rest is spilled."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ from tests.strategies import inverted_residual, random_gate, random_hardware
 
 
 class Case(NamedTuple):
-    """A random network with a group in mode gated, and a buffer on which it keeps nothing, all,
-    or something in between.
-    """
+    """A random network with a group in mode gated, and a buffer that keeps none, all or some of its map."""
 
     graph: Graph
     inputs: Values
@@ -133,8 +129,9 @@ def _found(
 def remaking(
     parts: int, chip: Hardware, channels: int = 32, *, skip: bool = True, integers: bool = False
 ) -> Case:
-    """Some channels to 96 and back, 10 x 10 pixels,
-    on the least buffer on which some slices are kept and the others made again, so often.
+    """`channels` to 96 and back, 10 x 10 pixels, on the least buffer that recomputes in `parts` parts.
+
+    Some slices are kept, the others are made again.
     """
     rng = np.random.default_rng(1)
     graph = inverted_residual(rng, channels, 96, 10, skip=skip)
@@ -251,8 +248,9 @@ def test_no_more_is_made_again_than_is_allowed() -> None:
 
 
 def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
-    """Every way, slice, and number of channels kept,
-    for groups with slices as wide as they must be to keep any.
+    """All options, widths of slices and numbers of kept channels are tried.
+
+    Where some are kept, slices are as wide as that needs.
     """
     for block in [*cases(range(8)), remaking(2, CHIP)]:
         sizes, choices, beta = block.sizes, block.choices, block.costs.hardware.buffer_bytes

@@ -1,5 +1,6 @@
-"""A second level of memory: what stays there is chosen well, moved as planned, counted apart,
-and recounted; without one nothing changes.
+"""A second level of memory: what stays is chosen well, moved as planned, counted apart, recounted.
+
+Without one nothing changes.
 """
 
 from __future__ import annotations
@@ -80,9 +81,7 @@ INTEGERS, MORE_INTEGERS = range(10_000, 10_004), range(10_004, 10_060)
 def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(
     seeds: range, *, integers: bool
 ) -> None:
-    """In every scheme, with a second level that holds nothing, something,
-    or everything that groups leave to one another.
-    """
+    """In every scheme; the second level holds none, some or all of what groups leave each other."""
     seen = Counter[str]()
     for seed in seeds:
         graph, hardware, inputs = drawn(np.random.default_rng(seed), integers=integers)
@@ -150,9 +149,7 @@ def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[SecondL
 
 
 def test_no_other_maps_that_fit_spare_more() -> None:
-    """Every subset of up to 9 maps, placed by the same allocator; where the live bytes alone decide, nothing
-    that fits by them spares more either.
-    """
+    """Against all subsets of up to 9 maps, by the allocator; exact choices by live bytes alone, too."""
     choices = Counter[str]()
     for seed in range(150):
         rng = np.random.default_rng(seed)
@@ -196,9 +193,7 @@ def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch
 
 @pytest.mark.parametrize("seed", range(8))
 def test_groups_priced_as_if_maps_stayed_are_those_that_spare_the_most(seed: int) -> None:
-    """Against every partition that the search without bounds could give:
-    the weighted sum of no random scheme is below what the search proves.
-    """
+    """No random partition has a weighted sum below the bound that the search proves."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(3, 9)))
     costs = GroupCosts.of(graph, replace(random_hardware(rng, graph), l2_bytes=1 << 12), scheme="auto")

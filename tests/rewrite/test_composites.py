@@ -143,9 +143,7 @@ def test_a_mask_that_may_hold_infinities_keeps_its_guard():
 
 
 def test_bert_s_layers_from_their_pieces():
-    """Two layers in one: what a transformer writes about its normalizations,
-    its activation and its attention is told by six kinds of operator.
-    """
+    """Normalizations, activation and attention of two layers become operators of six kinds."""
     rng = np.random.default_rng(0)
     weights = {f"w{i}": (rng.standard_normal((8, 8)) / 3).astype(np.float32) for i in range(6)}
     scalars = {

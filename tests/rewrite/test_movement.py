@@ -1,6 +1,4 @@
-"""A chain of Transposes and Reshapes is as short as it can be,
-and moves every element to where the chain moved it.
-"""
+"""A chain of Transposes and Reshapes becomes as short as possible and moves every element alike."""
 
 from math import prod
 

@@ -1,6 +1,4 @@
-"""Mapping types, and the planners that fuse as compilers do: DNNFusion's blocks, TVM's rules, dynamic
-programming over what mapping types allow.
-"""
+"""Mapping types, and planners that fuse as compilers do: DNNFusion, TVM, dynamic programming."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def model_of(graph: Graph, hardware: Hardware = UNLIMITED) -> CostModel:
 
 
 def network(*nodes: onnx.NodeProto, **inputs: tuple[int, ...]) -> Graph:
-    """A network of these nodes; what nobody reads is an output,
-    and names that begin with w or c are constants.
-    """
+    """A network of these nodes: unread results are outputs, names in w or c are constants."""
     read = {name for node in nodes for name in node.input}
     given = [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items() if n[0] not in "wc"
@@ -126,8 +122,9 @@ def test_tvm_fuses_elementwise_operators_into_the_convolution_before_them() -> N
 
 
 def test_tvm_fuses_a_gate_with_what_makes_it_only_if_all_paths_meet() -> None:
-    """A branch that comes back through elementwise operators is one kernel, one through a pool is not:
-    the pool takes the gate.
+    """A branch rejoining through elementwise operators is one kernel; through a pool, it is not.
+
+    The pool takes the gate.
     """
     silu = network(
         node("Conv", "x w", "a"),
@@ -280,9 +277,7 @@ def test_tvm_fuses_vgg_16_into_as_many_layers_as_the_paper_says() -> None:
 
 
 def test_rewriting_alone_removes_as_many_fused_layers_of_gpt_2_as_in_the_paper() -> None:
-    """310 layers without rewriting, 254 with; of an export with LayerNormalization,
-    GELU and Softmax in pieces.
-    """
+    """254 of 310 layers, on an export with LayerNormalization, GELU and Softmax in pieces."""
     graph = from_model(zoo.build("gpt2", weights=False))
     plain, rewritten = (
         len(grow_blocks(model_of(simplify(graph, rules))).groups) for rules in ("default", "all")

@@ -1,6 +1,4 @@
-"""What holds for every model of the zoo: legal ONNX, stated shapes, names, the same bytes for the same
-seed.
-"""
+"""Every model of the zoo: legal ONNX, stated shapes, names, the same bytes for the same seed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Run the networks: values stay of order one from the first layer to the last,
-and the output depends on the image.
-"""
+"""Run the networks: values stay of order one in every layer, and the output depends on the image."""
 
 from __future__ import annotations
 
@@ -62,8 +60,9 @@ def noise(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
 
 
 def scene(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
-    """A normalized image with the spectrum of photographs: amplitude falls as one over frequency, and
-    channels are nearly the same.
+    """A normalized image with the spectrum of photographs: amplitude falls as one over frequency.
+
+    Channels are nearly the same.
 
     A text as Zipf found it: the likelihood of a token is as one over its rank.
     """

@@ -1,6 +1,4 @@
-"""lf_axi with the AXI models of cocotbext-axi:
-programs against the emulator, the rules of the channels, errors of the bus.
-"""
+"""lf_axi with cocotbext-axi's models: programs against the emulator, channel rules, bus errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""lf_drain: finished sums through bias, factor, zero point, bounds and table,
-against lfopt.ops.fixed_point; and sums that are held.
+"""lf_drain: finished sums through bias, factor, zero point, bounds and table, as lfopt.ops.fixed_point.
+
+And sums that are held.
 """
 
 from __future__ import annotations

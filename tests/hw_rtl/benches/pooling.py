@@ -1,6 +1,4 @@
-"""Pooling by lf_exec, the bench being its buffer:
-SUM and MAX over windows with strides, padding and rings, against NumPy.
-"""
+"""Pooling by lf_exec on a buffer in the bench: SUM and MAX windows, strides, padding, rings, as NumPy's."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ RESULTS = 2048  # first word of the results
 
 
 def pooled(x: np.ndarray, d: dict[str, int], row: int, count: int) -> np.ndarray:
-    """Sums, or largest elements, of windows of x [row][column][lane] (int64, NaN-free):
-    [count][o_width][lane].
-    """
+    """(count, o_width, lanes) int64: sums or maxima of windows of x, (rows, columns, lanes) int64."""
     results = np.zeros((count, d["o_width"], LANES), np.int64)
     for y in range(count):
         rows = (row + y) * d["stride_rows"] - d["pad_rows"] + d["dilation"] * np.arange(d["kernel_rows"])

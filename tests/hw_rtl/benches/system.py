@@ -1,6 +1,4 @@
-"""What the benches of the whole accelerator share:
-lf_axi with the AXI models of cocotbext-axi, the rules of the channels, a processor.
-"""
+"""Benches of the whole accelerator: lf_axi with cocotbext-axi's models, channel rules, a processor."""
 
 from __future__ import annotations
 
