@@ -276,8 +276,9 @@ def _run(case: Case, search: str, guidance: str, budget: int, result: Result, be
         "lower_bound_bytes": best.lower_bound_bytes, "proof": best.proof,
         "gap": result.dram_bytes / best.lower_bound_bytes - 1,
         **{f"gap_at_{plans}": at(plans) for plans in MARKS},
-        "plans_to_1_percent": next((done for done,
-        size in result.history if size <= NEAR * best.lower_bound_bytes), None),
+        "plans_to_1_percent": next(
+            (done for done, size in result.history if size <= NEAR * best.lower_bound_bytes), None
+        ),
         "seconds": result.seconds, "guided": repairs.guided, "at_random": repairs.random,
         "unchecked": repairs.screened,
         "paper_mb": None if column is None or column >= len(paper) else paper[column],

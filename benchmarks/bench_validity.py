@@ -197,9 +197,12 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
     rows = [
         {
             "judge": judge, "accuracy": of.mean("accuracy"), "±": of.interval("accuracy"),
-            **{name: of.mean(key) for key,
-            name in (("f1", "F1"), ("auroc", "AUROC"), ("ece", "ECE"),
-            ("valid_called_invalid", "valid lost"))},
+            **{
+                name: of.mean(key)
+                for key, name in (
+                    ("f1", "F1"), ("auroc", "AUROC"), ("ece", "ECE"), ("valid_called_invalid", "valid lost"),
+                )
+            },
             "worst": of.worst("accuracy")[0], "family": of.worst("accuracy")[1],
         }
         for judge, of in figures.items()
@@ -315,9 +318,8 @@ def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
     by_planner = _seconds(lambda: plan_groups(known, tuple(legal))) + before
     return {
         "groups": len(groups), "operators": operators / len(groups), "rule": len(groups) / by_rule,
-        "predictor": len(groups) / by_predictor,
-        "operators a second": operators / by_predictor, "checker": len(groups) / by_checker,
-        "planner": len(legal) / by_planner,
+        "predictor": len(groups) / by_predictor, "operators a second": operators / by_predictor,
+        "checker": len(groups) / by_checker, "planner": len(legal) / by_planner,
     }  # fmt: skip
 
 

@@ -62,9 +62,11 @@ def instrumented(folder: Path, *, toggle: bool) -> SimulationModel:
     source = design(parameters).harness.read_text()
     assert FINISH in source
     harness = folder / "main.cpp"
-    harness.write_text(source.replace(FINISH,
-    f'  context->coveragep()->write("{folder / DATA}");\n{FINISH}').replace(
-        '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'))  # fmt: skip
+    harness.write_text(
+        source.replace(FINISH, f'  context->coveragep()->write("{folder / DATA}");\n{FINISH}').replace(
+            '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'
+        )
+    )
     plain = design(parameters)
     options = (*plain.options, "--coverage-line", *("--coverage-toggle",) * toggle)
     return SimulationModel(

@@ -32,7 +32,8 @@ DSP_SETUP = {
     "A": (("AREG", 254), ("MREG", 1416), ("PREG", 2739)),
     "B": (("BREG", 324), ("MREG", 1285), ("PREG", 2608)),
     "C": (("CREG", 168), ("PREG", 1244)),
-    "D": (("DREG", 248), ("ADREG", 1195), ("MREG", 2310), ("PREG", 3635)), "PCIN": (("PREG", 1025),),
+    "D": (("DREG", 248), ("ADREG", 1195), ("MREG", 2310), ("PREG", 3635)),
+    "PCIN": (("PREG", 1025),),
 }  # fmt: skip
 # to P where no register is met; to PCOUT 148 more
 DSP_THROUGH = {"A": 2823, "B": 2690, "C": 1325, "D": 3717, "PCIN": 1107}

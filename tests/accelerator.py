@@ -253,10 +253,9 @@ def accelerator_hardware(buffer_bytes: int, lanes: int = LANES) -> Hardware:
     """The accelerator with another buffer, and other lanes."""
     return Hardware(
         buffer_bytes // (4 * lanes) * 4 * lanes, element_bytes=1, weight_bytes=1, bias_bytes=4,
-        accumulator_bytes=4, dram_row_align=16,
-        channel_align=lanes, constant_align=lanes, parameter_store_bytes=20 * 64 * lanes, parameter_tables=64,
-        parameter_channels=lanes,
-        mac_rows=lanes, mac_columns=lanes, weight_port_bytes=4 * lanes, clock_hz=10**8,
+        accumulator_bytes=4, dram_row_align=16, channel_align=lanes, constant_align=lanes,
+        parameter_store_bytes=20 * 64 * lanes, parameter_tables=64, parameter_channels=lanes, mac_rows=lanes,
+        mac_columns=lanes, weight_port_bytes=4 * lanes, clock_hz=10**8,
     )  # fmt: skip
 
 

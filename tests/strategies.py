@@ -1060,10 +1060,8 @@ def _unknown(net: _Net, x: str) -> None:
 
 ODDS: dict[Callable[[_Net, str], None], float] = {
     _conv: 8, _pointwise: 3, _pool: 2.5, _conv_transpose: 1, _unary: 4, _binary: 5, _broadcast: 2,
-    _squeeze_excite: 2.5, _reduce: 1, _concat: 3,
-    _split: 2, _slice: 1.5, _pad: 1, _resize: 1.2, _view: 2, _transpose: 0.7, _softmax: 0.4, _normalize: 0.6,
-    _matmul: 0.8, _gemm: 0.4,
-    _gather: 0.5, _unknown: 0.25,
+    _squeeze_excite: 2.5, _reduce: 1, _concat: 3, _split: 2, _slice: 1.5, _pad: 1, _resize: 1.2, _view: 2,
+    _transpose: 0.7, _softmax: 0.4, _normalize: 0.6, _matmul: 0.8, _gemm: 0.4, _gather: 0.5, _unknown: 0.25,
 }  # fmt: skip
 RANK4 = list(ODDS)
 OTHER = [

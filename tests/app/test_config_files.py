@@ -35,8 +35,7 @@ JOB = {
     "input_shapes": {"x": [1, 3]},
     "search": {
         "method": "nsga2", "compare": ["exact"], "seed": 1, "budget": 3, "time_limit": 2.5, "guidance": "rg",
-        "screen": True, "profile": False,
-        "propose": "mapping",
+        "screen": True, "profile": False, "propose": "mapping",
     },
     "out": "o",
 }  # fmt: skip
@@ -102,10 +101,12 @@ WRONG = {  # text of the file: what the line says
     GOOD + b"search: {time_limit: .nan}\n": "search.time_limit: found nan; accepted: seconds above 0",
     GOOD + b"band_rows: " + b"9" * 60: "line 3: found a number of 60 digits; accepted: up to 40",
     GOOD + b"input_shapes: {x: [-1]}\n": "input_shapes.x: found [-1]; accepted: sizes from 0",
-    b"model: !!binary aGFsbG8=\nhardware: {buffer_bytes: 1}\n": "line 1: found tag "
-                                                                "'tag:yaml.org,2002:binary' here",
-    b"!!python/object/apply:os.system [ls]\n": "line 1: found tag "
-                                               "'tag:yaml.org,2002:python/object/apply:os.system' here",
+    b"model: !!binary aGFsbG8=\nhardware: {buffer_bytes: 1}\n": (
+        "line 1: found tag 'tag:yaml.org,2002:binary' here"
+    ),
+    b"!!python/object/apply:os.system [ls]\n": (
+        "line 1: found tag 'tag:yaml.org,2002:python/object/apply:os.system' here"
+    ),
     GOOD + b"band_rows: !!int hello\n": "line 3: found tag 'tag:yaml.org,2002:int' here",
     GOOD + b"epilogue: !!bool maybe\n": "line 3: found tag 'tag:yaml.org,2002:bool' here",
     GOOD + b"---\n" + GOOD: "line 3: not YAML: expected a single document",
@@ -117,8 +118,9 @@ WRONG = {  # text of the file: what the line says
     GOOD.decode().encode("utf-16"): "line 1: found byte 0xff; accepted: text in UTF-8",
     GOOD + b"out: caf\xe9\n": "line 3: found byte 0xe9; accepted: text in UTF-8",
     GOOD + b'out: "\\udce9"\n': "out: found '\\udce9'; accepted: text in UTF-8",
-    b'model: "zoo:\\ud800"\nhardware: {buffer_bytes: 1}\n': "model: found 'zoo:\\ud800'; accepted: text in "
-                                                            "UTF-8",
+    b'model: "zoo:\\ud800"\nhardware: {buffer_bytes: 1}\n': (
+        "model: found 'zoo:\\ud800'; accepted: text in UTF-8"
+    ),
     b'model: "a\\0b"\nhardware: {buffer_bytes: 1}\n': "accepted: a file or zoo:NAME",
     b'model: ""\nhardware: {buffer_bytes: 1}\n': "model: found ''; accepted: a file or zoo:NAME",
     b'model: zoo:vgg16\nhardware: "\\udfff"\n': "hardware: ",

@@ -29,14 +29,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 RUNS = '__attribute__((constructor)) static void ran(void) { *(int *)0 = fopen("RAN", "w") == 0; }'
 BREAKERS = (
     "*/", "*\\\n/", "*\\\r\n/", "*\\ \n/", "*??/\n/", "*\\\n\\\n/", "\n", "\r", "\r\n", "\\", "\\\n", "??/\n",
-    "\v\f", "\0", '"', "'", '\\"',
-    '")', "</script><script>", "</style><svg onload=x>", "--><b>", "]]>", "&lt;i&gt;&amp;", "<!--",
-    "\x1b]0;t\x07", "\x1b[2J\x1b[H", "\x9b31m",
-    "[red]", "[/]", "[link=file:///etc/passwd]x[/link]", "$(touch RAN)", "`touch RAN`", "${HOME}", "$$",
-    "%s%n%x", "{{7*7}}", "{% raw %}", "|",
-    "\u202e", "\u2028", "\x85", "\ufeff", "../../RAN", "/etc/RAN", "..", "~/RAN", "-rf", "#define network",
-    "%:define network",
-    "=cmd|'/C calc'!A0",
+    "\v\f", "\0", '"', "'", '\\"', '")', "</script><script>", "</style><svg onload=x>", "--><b>", "]]>",
+    "&lt;i&gt;&amp;", "<!--", "\x1b]0;t\x07", "\x1b[2J\x1b[H", "\x9b31m", "[red]", "[/]",
+    "[link=file:///etc/passwd]x[/link]", "$(touch RAN)", "`touch RAN`", "${HOME}", "$$", "%s%n%x", "{{7*7}}",
+    "{% raw %}", "|", "\u202e", "\u2028", "\x85", "\ufeff", "../../RAN", "/etc/RAN", "..", "~/RAN", "-rf",
+    "#define network", "%:define network", "=cmd|'/C calc'!A0",
 )  # fmt: skip
 HOSTILE = tuple(
     dict.fromkeys(

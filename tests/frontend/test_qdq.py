@@ -384,18 +384,15 @@ def silu_without_integers_inside() -> tuple[ModelProto, str]:
 
 FORMS = [
     plain, relu_without_q_between, several_operators_that_take_q_through, concat_of_two_convolutions,
-    concat_of_two_scales, view_of_one_scale,
-    view_without_q_behind, view_that_changes_the_scale, view_as_the_result, island, island_up_to_the_result,
-    softmax_between_q_and_dq,
+    concat_of_two_scales, view_of_one_scale, view_without_q_behind, view_that_changes_the_scale,
+    view_as_the_result, island, island_up_to_the_result, softmax_between_q_and_dq,
     integers_with_a_reader_on_floats, input_with_a_reader_on_floats, one_map_in_two_scales,
-    a_pair_for_each_reader, integers_in_and_out,
-    result_as_integers_and_as_reals, result_that_is_read_too, result_that_is_read_as_reals_too,
-    weight_in_floats, weight_turned_after_dq,
-    weight_of_an_island_too, weights_only, no_zero_point, index_of_the_greatest, sixteen_bits,
-    change_of_scale, integers_moved_as_integers,
-    integers_read_at_another_scale, padded_with_another_number, integers_padded_as_integers,
-    integers_split_as_integers, table_of_rows, nothing_between, casts_that_keep_the_type,
-    silu_without_integers_inside,
+    a_pair_for_each_reader, integers_in_and_out, result_as_integers_and_as_reals, result_that_is_read_too,
+    result_that_is_read_as_reals_too, weight_in_floats, weight_turned_after_dq, weight_of_an_island_too,
+    weights_only, no_zero_point, index_of_the_greatest, sixteen_bits, change_of_scale,
+    integers_moved_as_integers, integers_read_at_another_scale, padded_with_another_number,
+    integers_padded_as_integers, integers_split_as_integers, table_of_rows, nothing_between,
+    casts_that_keep_the_type, silu_without_integers_inside,
 ]  # fmt: skip
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 

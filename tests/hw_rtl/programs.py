@@ -75,10 +75,9 @@ def transfer(
         return None
     descriptor = {
         "class_": int(rng.integers(0, 5)), "dram": first + 16 * int(rng.integers(0, spare_beats + 1)),
-        "row_beats": row_beats,
-        "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail,
-        "base": int(rng.integers(0, spare_words + 1)),
-        "slots": slots, "slot_words": slot_words, "block_words": block_words,
+        "row_beats": row_beats, "block_beats": block_beats, "columns": columns, "blocks": blocks,
+        "tail": tail, "base": int(rng.integers(0, spare_words + 1)), "slots": slots, "slot_words": slot_words,
+        "block_words": block_words,
     }  # fmt: skip
     return descriptor, command
 

@@ -409,8 +409,10 @@ def test_datapaths_have_four_states() -> None:
 
 @pytest.mark.parametrize(("parameters", "says"), [
     (HardwareParameters(lanes=8), "found Lanes = 8; accepted: 16, 32, 64"),
-    (HardwareParameters(buffer_bytes=262144 + 32),
-    "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216"),
+    (
+        HardwareParameters(buffer_bytes=262144 + 32),
+        "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216",
+    ),
 ])  # fmt: skip
 def test_hardware_that_cannot_be_is_refused(
     parameters: HardwareParameters, says: str, tmp_path: Path

@@ -333,33 +333,48 @@ LIES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "two maps in the same bytes at once": (overlapping, "lies over"),
     "a map beyond the end": (lambda p: with_entry(p, kept(p).name, address=640), "of the second level"),
     "a map before the beginning": (lambda p: with_entry(p, kept(p).name, address=-64), "of the second level"),
-    "a map that lies askew": (lambda p: with_entry(p, kept(p).name, address=kept(p).address + 1),
-    "of the second level"),
-    "a second level that is smaller": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=64)),
-    "of the second level"),
-    "a chip without one": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=0)),
-    "the chip has no second level"),
+    "a map that lies askew": (
+        lambda p: with_entry(p, kept(p).name, address=kept(p).address + 1), "of the second level",
+    ),
+    "a second level that is smaller": (
+        lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=64)), "of the second level",
+    ),
+    "a chip without one": (
+        lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=0)), "the chip has no second level",
+    ),
     "a graph input in the second level": (
         lambda p: with_entry(p, next(e.name for e in p.memory if e.role == "input"), memory="l2"),
-        "lies in the second level"),
-    "a map moved by way of DRAM": (lambda p: with_entry(p, kept(p).name, memory="dram"),
-    "and it lies in DRAM"),
-    "every transfer by way of the second level": (lambda p: with_steps(p, lambda t: replace(t, kind="l2")),
-    "and it lies in DRAM"),
+        "lies in the second level",
+    ),
+    "a map moved by way of DRAM": (
+        lambda p: with_entry(p, kept(p).name, memory="dram"), "and it lies in DRAM",
+    ),
+    "every transfer by way of the second level": (
+        lambda p: with_steps(p, lambda t: replace(t, kind="l2")), "and it lies in DRAM",
+    ),
     "no transfer by way of the second level": (
-        lambda p: with_steps(p,
-        lambda t: replace(t, kind="output" if t.store else "input") if t.kind == "l2" else t),
-        "lies in the second level"),
-    "fewer bytes of the second level": (lambda p: first_group(p,
-    lambda g: replace(g, l2=L2Bytes(g.l2.read, g.l2.written + 1))), "second level"),
-    "fewer DRAM bytes": (lambda p: first_group(p,
-    lambda g: replace(g, dram=replace(g.dram, weight=g.dram.weight - 1))), "weight bytes"),
+        lambda p: with_steps(
+            p, lambda t: replace(t, kind="output" if t.store else "input") if t.kind == "l2" else t,
+        ),
+        "lies in the second level",
+    ),
+    "fewer bytes of the second level": (
+        lambda p: first_group(p, lambda g: replace(g, l2=L2Bytes(g.l2.read, g.l2.written + 1))),
+        "second level",
+    ),
+    "fewer DRAM bytes": (
+        lambda p: first_group(p, lambda g: replace(g, dram=replace(g.dram, weight=g.dram.weight - 1))),
+        "weight bytes",
+    ),
     "bytes of the second level as DRAM's": (dram_as_l2, "second level"),
-    "another total": (lambda p: replace(p, totals=replace(p.totals, l2_bytes=p.totals.l2_bytes + 64)),
-    "totals.l2_bytes"),
+    "another total": (
+        lambda p: replace(p, totals=replace(p.totals, l2_bytes=p.totals.l2_bytes + 64)), "totals.l2_bytes",
+    ),
     "a choice that nobody made": (lambda p: replace(p, search=replace(p.search, l2="none")), "search.l2"),
-    "groups in another order": (lambda p: replace(p,
-    groups=tuple(replace(g, id=k) for k, g in enumerate(reversed(p.groups)))), "which runs later"),
+    "groups in another order": (
+        lambda p: replace(p, groups=tuple(replace(g, id=k) for k, g in enumerate(reversed(p.groups)))),
+        "which runs later",
+    ),
 }  # fmt: skip
 
 

@@ -102,9 +102,8 @@ def test_table_3_says_what_the_text_of_the_paper_says(
 def test_the_mapping_type_is_that_of_the_most_complex_pair() -> None:
     graph = network(
         node("Mul", "x v", "spread"), node("Add", "x y", "alike"), node("Mul", "x c", "scaled"),
-        node("Conv", "alike w", "conv"),
-        node("Clip", "spread", "clipped"), x=(1, 4, 6, 6), y=(1, 4, 6, 6), v=(1, 4, 1, 1), c=(4, 1, 1),
-        w=(4, 4, 1, 1),
+        node("Conv", "alike w", "conv"), node("Clip", "spread", "clipped"), x=(1, 4, 6, 6), y=(1, 4, 6, 6),
+        v=(1, 4, 1, 1), c=(4, 1, 1), w=(4, 4, 1, 1),
     )  # fmt: skip
     mappings = {call.operator.name: mapping_of(call) for call in Dataflow.of(graph).calls}
     assert mappings == {"spread": O2M, "alike": O2O, "scaled": O2O, "conv": M2M, "clipped": O2O}
@@ -225,7 +224,7 @@ def test_the_dynamic_program_finds_the_best_of_what_types_allow(strict: bool) ->
 def test_a_profile_decides_doubtful_pairs() -> None:
     graph = network(
         node("Conv", "x w", "a"), node("Relu", "a", "r"), node("Mul", "r v", "z"), x=(1, 1, 6, 6),
-        v=(1, 4, 6, 6), w=(1, 1, 1, 1)
+        v=(1, 4, 6, 6), w=(1, 1, 1, 1),
     )  # fmt: skip
     model = model_of(graph)
     assert named(graph, grow_blocks(model, SearchOptions(latency=lambda group: 1.0))) == {frozenset("arz")}

@@ -128,20 +128,16 @@ def random_pooling(unit: Unit, operation: Operation) -> tuple[dict[str, int], in
     o_slots = pick(count, 5)
     d = {
         "kind": 2, "operation": operation, "first": 1, "last": 1, "a_base": pick(0, 100), "a_slots": height,
-        "a_slot_words": 2 * width + 1,
-        "a_block_words": width, "a_height": height, "a_width": width, "a_zero": pick(-128, 127),
-        "a_unsigned": unsigned,
-        "kernel_rows": kernel_rows, "kernel_columns": kernel_columns, "stride_rows": stride,
-        "stride_columns": pick(1, 3), "dilation": dilation,
-        "pad_rows": pick(-1, kernel_rows - 1), "pad_columns": pick(-1, kernel_columns - 1),
-        "out_blocks": blocks, "out_tail": pick(1, LANES),
+        "a_slot_words": 2 * width + 1, "a_block_words": width, "a_height": height, "a_width": width,
+        "a_zero": pick(-128, 127), "a_unsigned": unsigned, "kernel_rows": kernel_rows,
+        "kernel_columns": kernel_columns, "stride_rows": stride, "stride_columns": pick(1, 3),
+        "dilation": dilation, "pad_rows": pick(-1, kernel_rows - 1),
+        "pad_columns": pick(-1, kernel_columns - 1), "out_blocks": blocks, "out_tail": pick(1, LANES),
         "o_base": RESULTS + pick(0, 100), "o_slots": o_slots, "o_slot_words": 25, "o_block_words": 12,
-        "o_width": o_width, "o_step": 1,
-        "o_row_step": 1, "o_zero": pick(-128, 127), "low": -128 * (1 - unsigned),
-        "high": 127 + 128 * unsigned,
+        "o_width": o_width, "o_step": 1, "o_row_step": 1, "o_zero": pick(-128, 127),
+        "low": -128 * (1 - unsigned), "high": 127 + 128 * unsigned,
         "scale": Scale.SCALAR if operation is Operation.SUM else pick(0, 1) * Scale.SCALAR,
-        "multiplier": pick(1 << 30, (1 << 31) - 1),
-        "shift": pick(31, 35),
+        "multiplier": pick(1 << 30, (1 << 31) - 1), "shift": pick(31, 35),
     }  # fmt: skip
     return d, row, count
 
