@@ -74,8 +74,8 @@ def main() -> None:
     sheet = Sheet("compile", options.results)
     sheet.show(table)
     sheet.show(
-        f"Most: {most[0]:.2f} s to print (wanted: {PRINTED:g}), {most[1]:.2f} s to compile (wanted: "
-        f"{COMPILED:g})."
+        f"Most: {most[0]:.2f} s to print (wanted: {PRINTED:g}), "
+        f"{most[1]:.2f} s to compile (wanted: {COMPILED:g})."
     )
     sheet.write()
 

@@ -276,8 +276,8 @@ def _show(sheet: Sheet, outcomes: Sequence[CaseOutcome]) -> None:
     longest = max(outcomes, key=lambda one: one.seconds, default=None)
     if longest:
         sheet.show(
-            f"Most processor time: {longest.seconds:.1f} s ({longest.name}); {len(slow)} cases beyond "
-            f"{SECONDS:g} s."
+            f"Most processor time: {longest.seconds:.1f} s ({longest.name}); "
+            f"{len(slow)} cases beyond {SECONDS:g} s."
         )
     for title, core in (("refused, core", True), ("refused, other", False)):
         reasons = Counter(_reason(one) for one in outcomes if one.status == "refused" and one.core == core)

@@ -145,7 +145,7 @@ def peak_bytes(command: list[str]) -> int:
     )
     status, peak = Path(f"/proc/{process.pid}/status"), 0
     while process.poll() is None:
-        # a process that has just ended has none
+        # a process that has just ended has no VmHWM
         if match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):
             peak = 1024 * int(match[1])
         time.sleep(TICK)

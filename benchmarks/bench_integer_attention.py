@@ -91,9 +91,9 @@ def layer_normalization(
     n = x.values.shape[-1]
     centred = x.values - x.zero
     first, second = centred.sum(axis=-1, keepdims=True), (centred * centred).sum(axis=-1, keepdims=True)
-    # n**2 times that of the integers
+    # n**2 times the variance of the integers
     variance = n * second - first * first + round(epsilon * (n / x.scale) ** 2)
-    # 2**(2 * even) is no less: a count of leading zeros
+    # 2**(2 * even) is no less than the variance: a count of leading zeros
     even = np.maximum((np.frexp(variance.astype(np.float64))[1] + 1) // 2, 1)
     root = reciprocal_root(np.maximum(variance, 1), even)
     # x less the mean, over the deviation

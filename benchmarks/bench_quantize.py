@@ -61,7 +61,7 @@ HOW: tuple[tuple[Method, float], ...] = (
     ("entropy", PERCENTILE),
     ("mse", PERCENTILE),
 )
-# that others are compared with; weights per tensor come with these ranges alone
+# (weights, ranges) that others are compared with; weights per tensor come with these ranges alone
 FIRST = ("per channel", "minmax")
 FEW, MORE = 64, 8  # outputs of fewer elements are measured on so many times the samples
 HALVES = np.array([0.5, 0.5, 0.5]), np.array([0.5, 0.5, 0.5])  # mean, deviation
@@ -104,7 +104,7 @@ def _turned_page(printer: Printer, height: int, width: int) -> np.ndarray:
     return np.rot90(printer.page(height, width), printer.rng.integers(4))
 
 
-# as the packages prepare them
+# images as the packages prepare them: how they are drawn, (mean, deviation) of channels
 IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "ppocr_det": (_page, HALVES),
     "ppocr_rec": (_line, HALVES),

@@ -92,8 +92,8 @@ def main() -> int:
         )
 
     table = Table(
-        title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, {options.budget:,} plans; plans per "
-        "second of CPU time"
+        title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, "
+        f"{options.budget:,} plans; plans per second of CPU time"
     )
     for column in (
         "search",

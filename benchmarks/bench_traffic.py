@@ -126,8 +126,8 @@ def main() -> None:
     for times in options.caches:
         if buffer_bytes & (buffer_bytes - 1) or times < 1 or times & (times - 1):
             raise SystemExit(
-                f"--buffer {options.buffer} --caches {times}: accepted: powers of two, which cachegrind "
-                "simulates"
+                f"--buffer {options.buffer} --caches {times}: "
+                "accepted: powers of two, which cachegrind simulates"
             )
     sheet = Sheet("traffic", options.results)
     blocks = () if options.no_blocks else BLOCKS

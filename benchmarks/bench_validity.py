@@ -223,8 +223,8 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
             json.dumps(_card(data, figures, bands[0]), indent=1) + "\n"
         )
     title = (
-        f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; "
-        "means over families"
+        f"{scheme}: {len(samples.family):,} samples of {len(names)} families, "
+        "each left out in turn; means over families"
     )
     sheet.show(table_of(title, rows, digits=4))
     sheet.show(

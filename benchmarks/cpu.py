@@ -48,7 +48,7 @@ SEARCH_SECONDS = 60.0
 PAUSE = 0.03  # seconds
 SLOW, TURNS = 0.5, 3  # an engine that takes longer, in seconds, has so many turns
 Run = Callable[[], list[np.ndarray]]  # one inference: the outputs in the graph's order
-# token ids are still token ids after them
+# operators whose result is token ids where their operand is
 PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 

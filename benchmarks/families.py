@@ -208,8 +208,8 @@ def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Cal
     )
     for done, (seed, k) in enumerate(finished, 1):
         report(
-            f"{data.scheme}: {done} of {len(wanted)} networks, the last without {', '.join(folds(data)[k])}, "
-            f"seed {seed}"
+            f"{data.scheme}: {done} of {len(wanted)} networks, "
+            f"the last without {', '.join(folds(data)[k])}, seed {seed}"
         )
 
 

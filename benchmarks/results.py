@@ -74,8 +74,8 @@ class Sheet:
         )
         if page.count(BEGIN) != 1 or page.count(END) != 1:
             raise SystemExit(
-                f"{self._page}: found no measured part, or several; accepted: a page with {BEGIN} and {END} "
-                "once each"
+                f"{self._page}: found no measured part, or several; "
+                f"accepted: a page with {BEGIN} and {END} once each"
             )
         before, _, rest = page.partition(BEGIN)
         self._page.parent.mkdir(parents=True, exist_ok=True)

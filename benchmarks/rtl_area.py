@@ -115,8 +115,8 @@ def main() -> None:
     sheet.show(table)
     core = xilinx[arguments.top]
     sheet.show(
-        f"The longest path of {arguments.top}: {core.within_core / 1000:.2f} ns, from {core.start} to "
-        f"{core.end}."
+        f"The longest path of {arguments.top}: "
+        f"{core.within_core / 1000:.2f} ns, from {core.start} to {core.end}."
     )
     sheet.show(
         "UltraScale+: LUTs, DSP48E2, RAMB36; ECP5: LUT4, MULT18X18D, DP16KD. Both in "

@@ -98,8 +98,8 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
             "!head_entry_q.wait_valid[queue]",
             "1'b0",
             (
-                "a command that does not wait has a target 63 commands back, and a queue holds 8: all before "
-                "them are finished"
+                "a command that does not wait has a target 63 commands back, "
+                "and a queue holds 8: all before them are finished"
             ),
         ),
         ("used_q[k] && descriptors_q[k] == match_i", "1'b0"),
@@ -119,8 +119,8 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
         ("transfer_i.tail > 7'(Lanes)", "1'b0"),
         (
             (
-                "merge_blocks_q && (entry_i.count == 12'd1 || LengthWidth'(transfer_i.row_beats) == "
-                "line_beats_q)"
+                "merge_blocks_q && (entry_i.count == 12'd1 || "
+                "LengthWidth'(transfer_i.row_beats) == line_beats_q)"
             ),
             "merge_blocks_q",
         ),

@@ -129,7 +129,7 @@ def ncnn(request: dict[str, Any], values: Arrays) -> Run:
         setattr(network.opt, option, False)
     if network.load_param(files[0]) or network.load_model(files[1]):
         raise RuntimeError("it does not read what pnnx wrote")
-    # it knows no batches
+    # ncnn knows no batches
     squeezed = [value[0] if value.ndim > 1 and len(value) == 1 else value for value in values.values()]
     given = [np.ascontiguousarray(v.astype(np.int32) if v.dtype == np.int64 else v) for v in squeezed]
 

@@ -186,7 +186,7 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
         )
         if once and done.loaded.get(name, 0) != size * len(readers):
             problems.append(
-                f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} "
-                "were loaded"
+                f"{name!r} has {size} bytes and {len(readers)} groups read it, "
+                f"{done.loaded.get(name, 0)} were loaded"
             )
     return problems

@@ -554,7 +554,7 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
         constant_align=int(rng.choice([1, 1, 4, 16])),
         parameter_store_bytes=int(rng.choice([0, 0, 700, 1 << 20, 1 << 20])),
     )
-    # of its own: what is drawn from `rng` stays as it is
+    # a generator of its own: what is drawn from `rng` stays as it is
     bits = np.random.default_rng((elements, hardware.buffer_bytes))
     if hardware.weight_bytes is None and bits.random() < 0.25:
         hardware = replace(hardware, weight_bits=int(bits.choice([4, 4, 4, 2, 3, 12])))

@@ -396,8 +396,8 @@ main()
 
 def test_a_run_that_is_killed_goes_on_where_it_was(here: Any, folder: Path) -> None:
     (folder / "jobs.yaml").write_text(
-        f"networks: [block.onnx]\nbuffers: [{', '.join(f'{2000 + k}B' for k in range(20))}]\nschemes: "
-        "[auto]\n"
+        "networks: [block.onnx]\n"
+        f"buffers: [{', '.join(f'{2000 + k}B' for k in range(20))}]\nschemes: [auto]\n"
     )
     arguments = ["batch", "jobs.yaml", "-o", "a.csv", "--jobs", "1"]
     command = [sys.executable, "-c", KILLED_AT_THE_SIXTH, *arguments]

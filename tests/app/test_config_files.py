@@ -146,13 +146,12 @@ def test_what_is_wrong_with_a_file_is_one_line(text: bytes, tmp_path: Path) -> N
 def test_plain_values_are_those_of_yaml_1_2(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     text = (
-        "\ufeffmodel: zoo:vgg16\nhardware: &h {buffer_bytes: 1024, energy: {mac_pj: 1e-1}, name: yes, "
-        "bias_bytes: ~}\n"
+        "\ufeffmodel: zoo:vgg16\n"
+        "hardware: &h {buffer_bytes: 1024, energy: {mac_pj: 1e-1}, name: yes, bias_bytes: ~}\n"
     )
     file.write_text(
-        text
-        + 'out: 2024-01-01\ninput_shapes: {"1": &s [1, 3], x: *s}\nepilogue: False\nsearch: {time_limit: '
-        "1.}\n"
+        text + 'out: 2024-01-01\ninput_shapes: {"1": &s [1, 3], x: *s}\n'
+        "epilogue: False\nsearch: {time_limit: 1.}\n"
     )
     job = load_config(file)
     assert (job.hardware.name, job.hardware.energy.mac_pj, job.hardware.bias_bytes) == ("yes", 0.1, None)

@@ -255,7 +255,7 @@ def test_ctrl_c_while_files_are_written(
     breaks, fsync = [aside], os.fsync
 
     def broken_off(file: int) -> None:
-        # it has no name of its own yet
+        # the file has no name of its own yet
         if breaks and Path(f"/proc/self/fd/{file}").readlink().name.startswith(aside):
             raise KeyboardInterrupt(breaks.pop())
         fsync(file)

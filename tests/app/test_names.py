@@ -43,7 +43,7 @@ HOSTILE = tuple(
         )
     )
 )
-# spelled alike, or nearly
+# names that are spelled alike, or nearly
 ALIKE = ("a*", "a%2A", "a%2a", "a%252A", "b" * 2000, "b" * 2001, "é", "e\u0301", "")
 STANDARDS = (("-std=gnu11",), ("-std=c11", "-trigraphs"))
 

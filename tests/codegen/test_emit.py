@@ -112,7 +112,7 @@ def test_generated_code_compiles_without_warnings(compiler: str, name: str, tmp_
             *(["-pedantic"] if target == "c99" else []),
         ]
         strict += ["-Wno-unused-function"] if compiler == "clang" else []  # it looks at inline functions too
-        # those of one network are like all others, and take longer than the code
+        # weights of one network compile like those of all others, and take longer than the code
         numbers = ["weights.c"] if name.startswith("fsrcnn") else []
         command = [compiler, *source.flags, *strict, "-c", "model.c", *numbers]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -59,7 +59,7 @@ def target(request: pytest.FixtureRequest) -> str:
 
 
 every_target = pytest.mark.parametrize("target", MACHINES, indirect=True)
-# what takes long
+# of tests that take long, rvv is among the slow ones
 neon_first = pytest.mark.parametrize(
     "target", ["neon", pytest.param("rvv", marks=pytest.mark.slow)], indirect=True
 )

@@ -259,7 +259,7 @@ def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:
     solution = solve(costs, SearchOptions(time_limit=10))
     with pytest.raises(
         Unsupported,
-        match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, "
-        "element_bytes 1",
+        match="element_bytes: found 4; "
+        "generated C accepts plans of quantised networks for int8, element_bytes 1",
     ):
         emit_c(make_draft(graph, costs, solution, solution.lower_bound_bytes).finished(), graph)

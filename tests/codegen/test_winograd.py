@@ -174,8 +174,8 @@ def run(
     out(f"{head};")
     with out.block(head), out.block(f"for (int me = 0; me < {threads}; me++)"):
         out(
-            "const context own = {.weights = weights, .maps = maps, .arena = ring, .scratch = scratch, .me = "
-            "me}, *m = &own;",
+            "const context own = {.weights = weights, .maps = maps, "
+            ".arena = ring, .scratch = scratch, .me = me}, *m = &own;",
             "int have = 0;",
         )
         with out.block(f"for (int r = 0; r < {case.output.rows}; r += {step})"):

@@ -130,7 +130,7 @@ def test_unseen_families_are_not_trained_with(data):
 
 
 def test_training_ends_when_it_no_longer_helps(data):
-    # nothing is learnt
+    # at rate 0 nothing is learnt
     trained = train_predictor(data, "random", TrainingSettings(epochs=40, patience=2, rate=0.0), quiet)
     assert trained.card["epochs"] == 3
     assert trained.card["best_epoch"] == 1

@@ -222,7 +222,7 @@ OTHERS: dict[str, tuple[str, Values, tuple[str, ...], dict[str, Any]]] = {
         {"training_mode": 1, "momentum": 0.7},
     ),
 }  # fmt: skip
-# which onnxruntime has not, or otherwise
+# those that onnxruntime lacks, or computes otherwise
 BY_REFERENCE = frozenset({"columns", "statistics of the batch", "a diagonal"})
 
 

@@ -537,13 +537,13 @@ def test_onnxruntimes_own_q_and_dq_are_the_standard_ones():
 def test_notes_say_what_is_integers_and_where_islands_are():
     assert from_model(plain()[0]).notes == (
         (
-            "quantised network: input 'in0' is int8, output 'dequantizelinear6' is int8, where the file has "
-            "float32"
+            "quantised network: input 'in0' is int8, "
+            "output 'dequantizelinear6' is int8, where the file has float32"
         ),
     )
     assert from_model(island()[0]).notes[-1] == (
-        "2 QuantizeLinear and DequantizeLinear stay operators, around what is not quantised: HardSwish, "
-        "Softmax"
+        "2 QuantizeLinear and DequantizeLinear stay operators, "
+        "around what is not quantised: HardSwish, Softmax"
     )
     assert (
         from_model(view_that_changes_the_scale()[0]).notes[-1]

@@ -253,8 +253,8 @@ def test_a_loop_may_have_so_many_words(model: SimulationModel, memory: np.ndarra
 
 def test_a_bad_command_waits_as_a_good_one_does(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(
-        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\nload 1 count=1\nload 2 count=1 "
-        "wait_load=0\nhalt"
+        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\n"
+        "load 1 count=1\nload 2 count=1 wait_load=0\nhalt"
     )
     result = ran(model, program, memory)
     assert result.failure == Failure(Error.FIELD, Queue.LOAD, 1)

@@ -533,8 +533,8 @@ PIPELINE = [
         "o_base=64 o_slots=2 o_slot_words=8 o_width=8 o_step=1 o_row_step=1 low=-128 high=127"
     ),
     (
-        "describe 2 transfer class=output dram=0x8000 row_beats=8 columns=8 blocks=1 tail=16 base=64 slots=2 "
-        "slot_words=8"
+        "describe 2 transfer class=output dram=0x8000 row_beats=8 "
+        "columns=8 blocks=1 tail=16 base=64 slots=2 slot_words=8"
     ),
     "load 0 row=0 slot=0 count=1",
     "load 0 row=1 slot=1 count=1",

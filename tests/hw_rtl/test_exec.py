@@ -38,8 +38,8 @@ BENCH = Path(__file__).parent / "exec"
 PACKAGES = "dma_pkg port_pkg reach_pkg setup_pkg".split()
 SOURCES = [
     *PACKAGES,
-    *"memory ring setup walk columns second weights array accumulators factors tables requantize drain exec "
-    "buffer".split(),
+    *"memory ring setup walk columns second weights array "
+    "accumulators factors tables requantize drain exec buffer".split(),
 ]
 CONV, DEPTHWISE, SUM, MAX, COPY, ADD, MUL = Operation
 EVENTS = ("busy", "array", "weights", "buffer", "drain")

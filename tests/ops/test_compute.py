@@ -198,8 +198,8 @@ def test_footprints_name_the_rows_that_the_row_rules_name(family: Family) -> Non
             span = box[row_axis(value.shape) or 0]
             if span != (first, last + 1) and not (first > last and span[0] == span[1]):
                 wrong.append(
-                    f"{case}, input {index}, rows {start} to {stop - 1}: {box}, and the rule says rows "
-                    f"{first} to {last}"
+                    f"{case}, input {index}, rows {start} to {stop - 1}: "
+                    f"{box}, and the rule says rows {first} to {last}"
                 )
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
 

@@ -68,7 +68,7 @@ class Watchful(Machine):
         Bands of slices may leave out rows that nobody reads.
         """
         wanted = self.wanted(group, name)
-        # which rows its stages leave out since nobody reads them, nothing here knows
+        # nothing here knows which rows its stages leave out because nobody reads them
         if group.mode == "chained":
             return False
         if group.mode == "sliced":

@@ -206,7 +206,7 @@ def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowe
     assert copied[0].totals.compulsory_bytes <= bound <= moved[0]
 
 
-# without a plan, with two, at the very last
+# interrupted without a plan, with two plans, and at the very last
 @pytest.mark.parametrize(("recompute", "call"), [(2.0, 0), (2.0, 3), (1.0001, 1)])
 def test_ctrl_c_between_two_searches_leaves_the_best_plan_so_far(
     gated: Graph, monkeypatch: pytest.MonkeyPatch, recompute: float, call: int
@@ -284,7 +284,7 @@ def test_a_cap_that_makes_no_sense_is_refused(value: float) -> None:
 # -- one truth -----------------------------------------------------------------------------------------------
 
 
-# of values of real numbers that become integers: the ratio of two scales stays one that int32 holds
+# bound of real values that become integers: the ratio of two scales stays one that int32 holds
 LARGEST = 1e15
 
 
@@ -339,7 +339,7 @@ def run_many(seeds: Sequence[int], *, integers: bool = False) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_with_copies_and_operators_in_flight_there_is_one_truth(*, integers: bool) -> None:
-    # with faults once: tables behind a Split, a narrow strip, a mean that nobody reads
+    # the last three had faults once: tables behind a Split, a narrow strip, a mean that nobody reads
     run_many([*range(75), 2701, 4722, 6339], integers=integers)
 
 

@@ -102,7 +102,7 @@ def case(seed: int, *, integers: bool = False) -> Case | None:
     mask = max(groups) if rng.random() < 0.6 else int(rng.choice(groups))
     (m,) = {block.map for block in mode.gates.blocks if mask in block.groups}
     costs = costs.at(mode.need(mask) + 1 + int(rng.random() * 1.2 * costs.groups.map_bytes[m]))
-    # whatever other modes would move
+    # mode gated is taken, whatever other modes would move
     costs._prices[mask] = gated(costs).price(mask, costs.hardware.buffer_bytes, 0)
     scheme = executable(
         costs.dataflow, (*(1 << i for i in range(len(costs.dataflow)) if not mask >> i & 1), mask)
@@ -400,7 +400,7 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     assert (choice.option.part, choice.option.again, choice.dram.spill) == (68, True, 0)
     assert choice.dram.total == once + 2 * gone * (136 + 25 + 2) * 2
     assert choice.macs == 2 * gone * (136 + 25) * pixels <= own
-    # of expand, D, and what is gated
+    # rings of expand, D, and what is gated
     rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width
     last = kept + x + 816 * 2 + rings + 68 * pixels * 4 + 68 * 18 * 2 + weights
     assert last <= choice.buffer_bytes < last + 68 * 2 + 1

@@ -161,8 +161,8 @@ def test_the_bound_holds_for_every_group_that_a_group_is_grown_into() -> None:
                 pairs += 1
                 grown = mask | above << top
                 assert least <= needs[grown], (
-                    f"{what}: {flow.names(mask)} takes {least} at the least, {flow.names(grown)} takes "
-                    f"{needs[grown]}"
+                    f"{what}: {flow.names(mask)} takes {least} at the least, "
+                    f"{flow.names(grown)} takes {needs[grown]}"
                 )
                 assert least <= resident.least(grown)
     assert pairs > 20_000

@@ -151,8 +151,8 @@ def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> 
     flow, work = tiles.flow, tiles.region(mask)
     places, steps = schedule(work, tile)
     what = (
-        f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} on {tiles.layout.hardware}: "
-        f"{tile}"
+        f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} "
+        f"on {tiles.layout.hardware}: {tile}"
     )
     assert dram_bytes(steps) == tile.dram, f"{what}: steps move {dram_bytes(steps)}"
     assert max(place.end for place in places) == tile.buffer_bytes, what
@@ -430,7 +430,7 @@ def test_a_view_is_never_read_in_fewer_bytes_than_the_map_behind_it() -> None:
         cost = costs.evaluate(1)
         assert isinstance(cost, Cost)
         assert costs.dram(1).input >= 4 * 16
-        # which the searches take for a proof
+        # the searches take that for a proof
         assert cost.dram_bytes >= costs.least_bytes >= costs.bounds.compulsory_bytes
 
 

@@ -66,7 +66,7 @@ def damped(graph, factor):
     return replace(graph, constants=constants)
 
 
-# (at most so many operators after, of 168, 87, 522, 526, 1816; what must have been found, and how often)
+# (operators after, at most, of 168, 87, 522, 526, 1816; what must have been recognised, and how often)
 RECOGNISED = {
     "hf_tinybert_4_312": (123, {"Gelu": 4, "Transpose": 16}),
     "hf_distilbert_2l": (65, {"Gelu": 2, "Transpose": 8}),

@@ -401,7 +401,7 @@ def other_scheme(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | N
 
 def epilogue_called_off(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     fused = any(group.mode == "tiled" and len(group.nodes) > 1 for group in plan.groups)
-    # there, what is in flight needs no epilogue
+    # in scheme all, what is in flight needs no epilogue
     return replace(plan, epilogue=False) if fused and plan.scheme != "all" else None
 
 

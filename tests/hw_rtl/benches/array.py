@@ -26,12 +26,12 @@ class Array:
         self.unit, self.stalled, self.pressed = unit, stalled, pressed
         self.d: dict[str, int] = {}
         self.starts = False  # the next step begins a pass
-        # by input lane or, depthwise, kernel column
+        # rows are input lanes or, depthwise, kernel columns
         self.weights = self.next = np.zeros((LANES, LANES), np.int64)
         self.together = 1  # columns of a step
         self.rows: list[dict[str, int]] = []  # of the next weights, still to be sent
         self.last = np.zeros((REACH, LANES), np.uint8)  # window of the step before
-        # what the next four cycles will show, if it is new: of each column
+        # what the next four cycles will show of each column, if it is new
         self.sums: list[np.ndarray | None] = [None] * 4
         self.shown: np.ndarray | None = None
         self.checked = 0

@@ -14,7 +14,7 @@ from tests.hw_rtl.benches.harness import BUFFER_BYTES, matrix
 from tests.hw_rtl.benches.system import DONE, FAILED, PROGRAM, Bench, agrees
 from tests.hw_rtl.programs import COMPUTED, WRITABLE, random_program
 
-# seeds of random ones that are not too long: one for the diagonal of the matrix, one for the rest
+# seeds of random programs that are not too long: one for the diagonal of the matrix, one for the rest
 PROGRAMS = (3, 5)
 
 

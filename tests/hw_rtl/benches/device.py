@@ -153,7 +153,7 @@ async def lite_accesses_keep_their_order_under_late_answers(dut: Any, most: int)
         assert owed_b == int(b.valid.value)
         assert owed_r == int(r.valid.value)
         if owed_r:
-            # as it was when it was asked, whatever is written meanwhile
+            # as the register was when it was asked for, whatever is written meanwhile
             assert int(dut.s_axil_rdata.value) == wanted[answered[1]], cycle
         owed_b += wrote - answer_b
         owed_r += read - answer_r

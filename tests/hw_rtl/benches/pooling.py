@@ -64,7 +64,7 @@ class Pool:
             for port in range(3):
                 for t in range(WINDOW):
                     if grants >> port & 1 and masks >> (WINDOW * port + t) & 1:
-                        # the first may be before the buffer
+                        # the first place may lie before the buffer
                         data[port, t] = self.buffer[(places >> (20 * port)) + t & 0xFFFFF]
             self.late = {"rd_data": word(data)}
         if unit.see("wr_grant"):
