@@ -41,7 +41,7 @@ here = pytest.mark.skipif(not runs_here(), reason="no arithmetic on bfloat16")
 
 
 def test_tokens_want_whole_maps_and_fewer_windows_do() -> None:
-    """Products of tokens gain by many rows, as in float32; 3 x 3 convolutions by Winograd on floats alone."""
+    """Products of tokens gain by many rows as in float32; 3 x 3 windows only by Winograd, on floats."""
     transformer, resnet = (
         Dataflow.of(load_network(f"zoo:{name}", None, "default")) for name in ("vit_tiny", "resnet18")
     )

@@ -92,7 +92,7 @@ def test_plans_do_not_depend_on_what_was_there(unknown_model: SimulationModel) -
 
 
 def test_faults_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray) -> None:
-    """But for what a corrupted program stores: maybe words of the buffer that were never loaded."""
+    """Except what a corrupted program stores: that may be words of the buffer never loaded."""
     rng, words = np.random.default_rng(11), text(COMPUTED)
     for _ in range(40):
         broken = bytearray(words)

@@ -168,7 +168,7 @@ def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
 
 
 def test_a_place_elsewhere_is_noticed_where_it_lies_over_what_is_needed() -> None:
-    """Where execution notices, so does the recount, which knows one kind of places sharing bytes."""
+    """Whatever execution notices, the recount does: it knows one kind of places that share bytes."""
     seen = missed = 0
     for case in cases(range(400, 430)):
         for stage in stages(case.plan, case.graph, case.inputs):

@@ -270,7 +270,7 @@ def test_options_that_do_not_go_together_are_refused(given: dict[str, object], s
 
 
 def test_a_short_hardware_file_needs_no_alignment_for_wide_tiles() -> None:
-    """SqueezeNet's classifier: with channels in ones, weights came a channel at a time, same bytes."""
+    """SqueezeNet's last modules: at channel_align 1 weights came a channel at a time, same bytes."""
     ones, sixteens = (
         lfopt.search("zoo:squeezenet1_1", hardware=Hardware(256 * 1024, channel_align=align), weights=False)
         for align in (1, 16)

@@ -587,7 +587,7 @@ def maps_among_weights(group: PlannedGroup, hardware: Hardware) -> Iterator[Plac
 def test_what_lies_in_the_wrong_buffer_or_over_weights_is_found_out(
     misplace: Callable[[PlannedGroup, Hardware], Iterator[Place]], runs: bool | None
 ) -> None:
-    """The recount always does; the executor too, except where it is reloaded before it is read."""
+    """The recount always notices; the executor too, unless it is loaded again before it is read."""
     tried = 0
     for seed in range(60):
         graph, plan = split_plan(seed)

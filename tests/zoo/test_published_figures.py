@@ -169,7 +169,7 @@ def test_convolution_form_of_fsrcnn_has_26072_weights_and_full_hd_output() -> No
 
 
 def test_yolov4_fills_the_file_of_its_authors() -> None:
-    """257,717,640 bytes: a header of five words; for our bias, four numbers a BatchNorm channel."""
+    """`yolov4.weights`: five words of header; four numbers a BatchNorm channel where we have a bias."""
     model = zoo.build("yolov4", weights=False)
     assert 4 * (5 + parameters(model) + 3 * folded_channels("yolov4", model)) == 257_717_640
 
