@@ -1,5 +1,4 @@
-"""Attention alone, softmax(Q K' / sqrt(width)) V, as C against ONNX Runtime and OpenVINO: float32, every
-library in a process of its own.
+"""Attention alone, softmax(Q K' / sqrt(width)) V in float32: our C against ONNX Runtime and OpenVINO.
 
     python benchmarks/bench_attention.py [--tokens 128 512 1500 4096] [--heads 12] [--width 64]
         [--threads 1 2] [--rounds 5] [--peak GFLOP/S]

@@ -1,5 +1,4 @@
-"""What a batch costs beside its jobs: making them and their keys, giving them out, fetching, keeping and
-writing their rows.
+"""What a batch costs beside its jobs: jobs and keys made, jobs handed out, rows fetched, kept and written.
 
     python benchmarks/bench_batch.py [--jobs N] [--processes N] [--results FOLDER]
 

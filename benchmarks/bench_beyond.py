@@ -1,5 +1,6 @@
-"""What scheme `all` brings: DRAM bytes, multiply-accumulates and modelled cycles beside those of `auto`,
-recounted; and what each part brings.
+"""What scheme `all` brings over `auto`: DRAM bytes, multiply-accumulates and modelled cycles, all recounted.
+
+On EfficientNet-B3 also what each part of the scheme brings.
 
 python benchmarks/bench_beyond.py [--limit SECONDS] [--only TEXT]
 """
@@ -65,8 +66,8 @@ def main() -> int:
     options = parser.parse_args()
     sheet = Sheet("beyond", options.results)
     table = Table(
-        title="MB of DRAM (10^6 B); MACs over the network's own; cycles modelled on 16 x 16 MACs; seconds of "
-        "search"
+        title="MB of DRAM (10^6 B); MACs over the network's own; "
+        "cycles modelled on 16 x 16 MACs; seconds of search"
     )
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("network", "recount") else "right")

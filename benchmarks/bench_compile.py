@@ -1,5 +1,4 @@
-"""What it takes until a network is compiled for this machine: seconds of processor time to plan, to print C,
-and to compile it; how much C it is.
+"""What compiling a network takes: seconds of CPU time to plan, to print C and to compile it; KiB of C.
 
     python benchmarks/bench_compile.py [--networks ...] [--model FILE ...] [--threads 1 2] [--buffer 1MiB]
 
@@ -75,8 +74,8 @@ def main() -> None:
     sheet = Sheet("compile", options.results)
     sheet.show(table)
     sheet.show(
-        f"Most: {most[0]:.2f} s to print (wanted: {PRINTED:g}), {most[1]:.2f} s to compile (wanted: "
-        f"{COMPILED:g})."
+        f"Most: {most[0]:.2f} s to print (wanted: {PRINTED:g}), "
+        f"{most[1]:.2f} s to compile (wanted: {COMPILED:g})."
     )
     sheet.write()
 

@@ -1,5 +1,4 @@
-"""ONNX's own conformance cases on generated C: how many give the outputs that the standard states, and why
-the others are refused.
+"""ONNX's own conformance cases on generated C: how many pass, and why the others are refused.
 
     python benchmarks/bench_conformance.py [--kinds node simple ...] [--match REGEX] [--jobs 2] [--target c99]
         [--log FILE]
@@ -150,9 +149,7 @@ def outcome(case: Case, target: str) -> tuple[str, str]:
 
 
 def _processor_time() -> float:
-    """Seconds that this process and those that it has waited for have taken:
-    beside other work, the clock says nothing.
-    """
+    """CPU time in s of this process and of its children that have ended; the clock would count other load."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in usages)
 
@@ -279,8 +276,8 @@ def _show(sheet: Sheet, outcomes: Sequence[CaseOutcome]) -> None:
     longest = max(outcomes, key=lambda one: one.seconds, default=None)
     if longest:
         sheet.show(
-            f"Most processor time: {longest.seconds:.1f} s ({longest.name}); {len(slow)} cases beyond "
-            f"{SECONDS:g} s."
+            f"Most processor time: {longest.seconds:.1f} s ({longest.name}); "
+            f"{len(slow)} cases beyond {SECONDS:g} s."
         )
     for title, core in (("refused, core", True), ("refused, other", False)):
         reasons = Counter(_reason(one) for one in outcomes if one.status == "refused" and one.core == core)

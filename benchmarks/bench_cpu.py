@@ -1,5 +1,6 @@
-"""Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn on this machine: float32, every library in a
-process of its own, rounds interleaved.
+"""Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn on this machine, in float32.
+
+Every library runs in a process of its own, in interleaved rounds.
 
     python benchmarks/bench_cpu.py [--networks ...] [--trained ...] [--model FILE ...] [--peers ...]
                                    [--plans ...] [--threads 1 2] [--rounds 9] [--element bf16] [--buffer 1MiB]

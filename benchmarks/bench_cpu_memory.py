@@ -1,5 +1,4 @@
-"""How much memory a process takes at most that runs a network: our program, ours from Python, ONNX Runtime
-from Python.
+"""Peak memory of a process that runs a network: our program, ours from Python, ONNX Runtime from Python.
 
     python benchmarks/bench_cpu_memory.py [--networks ...] [--models FOLDER] [--threads 1] [--runs 10]
         [--buffer 1MiB] [--json FILE]
@@ -146,7 +145,7 @@ def peak_bytes(command: list[str]) -> int:
     )
     status, peak = Path(f"/proc/{process.pid}/status"), 0
     while process.poll() is None:
-        # a process that has just ended has none
+        # a process that has just ended has no VmHWM
         if match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):
             peak = 1024 * int(match[1])
         time.sleep(TICK)

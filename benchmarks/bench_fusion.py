@@ -1,5 +1,4 @@
-"""How many layers are left, and how many bytes between them, when a network is fused as compilers do: beside
-DNNFusion's table 5.
+"""Layers left, and bytes between them, when a network is fused as compilers do: beside DNNFusion's table 5.
 
     python benchmarks/bench_fusion.py [--networks efficientnet_b0 vgg16] [--models FOLDER] [--rules default]
         [--seconds 20] [--runs 0] [--json FILE]
@@ -203,9 +202,7 @@ def onnxruntime_nodes(model: onnx.ModelProto) -> int:
 
 
 def tvm_kernels(model: onnx.ModelProto) -> int | None:
-    """Kernels that Apache TVM makes of a network:
-    functions called after FuseOps, with what is no more than another shape left out.
-    """
+    """Kernels that Apache TVM makes of a network: functions called after FuseOps, reshapes left out."""
     tvm = peer("tvm")
     if tvm is None:
         return None
@@ -257,9 +254,7 @@ def latencies(read: Graph, rules: str, runs: int, buffer_bytes: int) -> Times:
 
 
 def latency_table(times: dict[str, Times]) -> Table:
-    """Milliseconds of TVM's rules on the network as read, how many times slower or faster the others are,
-    and groups in parentheses.
-    """
+    """ms of TVM's rules on the network as read, and how many times faster the others are (groups)."""
     base = "tvm, as read"
     others = ("alone, as read", *(f"{kind}, rewritten" for kind in PLANNERS))
     sheet = Table(

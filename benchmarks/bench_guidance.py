@@ -1,5 +1,4 @@
-"""What guidance brings a search at a small budget: the gap to the proven optimum, on networks that explainers
-have learnt from and on others.
+"""What guidance brings a search at a small budget: its gap to the proven optimum, in-sample and beyond.
 
     python benchmarks/bench_guidance.py [--networks ...] [--kib 256] [--budget 300] [--seeds 5]
                                         [--searches ...] [--guidance ...] [--groups 40] [--limit SECONDS]
@@ -112,9 +111,7 @@ def main() -> None:
 def asked(
     job: tuple[str, str], kib: int, settings: TrialSettings, groups: int
 ) -> tuple[list[Run], list[Run]]:
-    """(runs of a search on a network, none); of no search,
-    (none, fidelities of explainers on the network's groups).
-    """
+    """(runs of a search on a network, []); for search "", ([], fidelities of explainers on its groups)."""
     network, search = job
     trials = Trials.of(f"zoo:{network}" if network in zoo.names() else network, kib)
     title = f"{Path(network).stem}{' (in-sample)' if network in learnt_from() else ''}"

@@ -1,5 +1,4 @@
-"""Networks in int8, compiled, against ONNX Runtime and OpenVINO on the same QDQ file: bits against the
-reference, quanta against the others, time.
+"""Networks in int8, compiled, against ONNX Runtime and OpenVINO on the same QDQ file: bits, quanta, time.
 
     python benchmarks/bench_int8.py [--networks ...] [--forms ...] [--models FILE ...] [--threads 1 2]
         [--rounds 15] [--json FILE]
@@ -136,8 +135,9 @@ def _installed(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Int8Case:
-    """A quantised network in a folder: `model.onnx`, `inputs.npz` and `expected.npz`, whose arrays are
-    integers, in the order of the file.
+    """A quantised network in a folder: `model.onnx`, `inputs.npz` and `expected.npz`.
+
+    Arrays are integers, in the order of the file.
     """
 
     network: str
@@ -161,9 +161,7 @@ def _subjects(options: argparse.Namespace, folder: Path) -> Iterator[Int8Case]:
 
 
 def _plainly_pooled(graph: Graph) -> Graph:
-    """With GlobalAveragePool in place of pools whose windows are larger than the map,
-    which OpenVINO does not read.
-    """
+    """The graph with GlobalAveragePool for windows larger than the map, which OpenVINO does not read."""
 
     def plain(operator: Operator) -> Operator:
         kernel = operator.attributes.get("kernel_shape")
@@ -271,9 +269,7 @@ def _arrays(path: Path) -> list[np.ndarray]:
 
 
 def _serve(engine: str, folder: str, threads: str) -> None:
-    """Answer on stdout: first how far the outputs are from the reference;
-    then, for every line that comes in, seconds of some runs.
-    """
+    """Print the distance of outputs from the reference; then, per line on stdin, seconds of some runs."""
     clock = time.process_time if int(threads) == 1 else time.perf_counter
     run = ENGINES[engine](Path(folder), _arrays(Path(folder) / "inputs.npz"), int(threads))
     print(json.dumps(_compared(run(), _arrays(Path(folder) / "expected.npz"))), flush=True)

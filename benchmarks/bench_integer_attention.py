@@ -1,5 +1,6 @@
-"""Softmax and LayerNormalization in integers, as proposed for the accelerator, against float, on what
-networks give them.
+"""Softmax and LayerNormalization in integers, as proposed for the accelerator, against float.
+
+Operands are what networks give those operators.
 
 For every such operator of a network: its operand is quantised to int8 by its smallest and largest value, as
 `lfopt quantize` does; float and integers then start from the same bytes. Errors are in units of the int8
@@ -54,8 +55,9 @@ def quantised(values: np.ndarray) -> QuantizedArray:
 
 
 def softmax(x: QuantizedArray) -> np.ndarray:
-    """int8 of scale 1 / 256 and zero point -128, along the last axis:
-    a table of 256 exponentials, one division a row.
+    """int8 along the last axis, scale 1 / 256, zero point -128.
+
+    A table of 256 exponentials, one division a row.
     """
     table = np.rint(np.exp(-np.arange(256) * x.scale) * ((1 << EXPONENT_BITS) - 1)).astype(np.int64)
     exponentials = table[x.values.max(axis=-1, keepdims=True) - x.values]
@@ -66,8 +68,9 @@ def softmax(x: QuantizedArray) -> np.ndarray:
 
 
 def reciprocal_root(values: np.ndarray, even: np.ndarray) -> np.ndarray:
-    """2**ROOT_BITS / sqrt(values / 4**even), of quotients from 1/4 to 1:
-    a table of 8 bits, then two steps by Newton, products of 32 by 32 bits.
+    """2**ROOT_BITS / sqrt(values / 4**even), elementwise, for quotients from 1/4 to 1.
+
+    A table of 8 bits, then two Newton steps with products of 32 by 32 bits.
     """
     left = ROOT_BITS - 2 * even
     v = np.where(left >= 0, values << np.maximum(left, 0), values >> np.maximum(-left, 0))
@@ -81,15 +84,16 @@ def reciprocal_root(values: np.ndarray, even: np.ndarray) -> np.ndarray:
 def layer_normalization(
     x: QuantizedArray, gamma: np.ndarray, beta: np.ndarray, epsilon: float, result: QuantizedArray
 ) -> np.ndarray:
-    """int8 along the last axis: sums of x and of its squares, one reciprocal root a row,
-    then a factor and a shift per channel.
+    """int8 along the last axis.
+
+    Sums of x and of its squares, one reciprocal root a row, then a factor and a shift per channel.
     """
     n = x.values.shape[-1]
     centred = x.values - x.zero
     first, second = centred.sum(axis=-1, keepdims=True), (centred * centred).sum(axis=-1, keepdims=True)
-    # n**2 times that of the integers
+    # n**2 times the variance of the integers
     variance = n * second - first * first + round(epsilon * (n / x.scale) ** 2)
-    # 2**(2 * even) is no less: a count of leading zeros
+    # 2**(2 * even) is no less than the variance: a count of leading zeros
     even = np.maximum((np.frexp(variance.astype(np.float64))[1] + 1) // 2, 1)
     root = reciprocal_root(np.maximum(variance, 1), even)
     # x less the mean, over the deviation

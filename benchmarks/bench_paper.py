@@ -1,5 +1,6 @@
-"""The tables II to V of arXiv 2501.00636 run again: every search with every guidance, with the distance to
-the proven optimum that the paper lacks.
+"""Tables II to V of arXiv 2501.00636 run again: every search with every guidance.
+
+With them the distance to the proven optimum, which the paper lacks.
 
     python benchmarks/bench_paper.py [--full] [--budget N] [--seeds N] [--limit SECONDS]
                                      [--tables II III IV V] [--networks ...] [--scheme lbdf|brr]
@@ -275,8 +276,9 @@ def _run(case: Case, search: str, guidance: str, budget: int, result: Result, be
         "lower_bound_bytes": best.lower_bound_bytes, "proof": best.proof,
         "gap": result.dram_bytes / best.lower_bound_bytes - 1,
         **{f"gap_at_{plans}": at(plans) for plans in MARKS},
-        "plans_to_1_percent": next((done for done,
-        size in result.history if size <= NEAR * best.lower_bound_bytes), None),
+        "plans_to_1_percent": next(
+            (done for done, size in result.history if size <= NEAR * best.lower_bound_bytes), None
+        ),
         "seconds": result.seconds, "guided": repairs.guided, "at_random": repairs.random,
         "unchecked": repairs.screened,
         "paper_mb": None if column is None or column >= len(paper) else paper[column],
@@ -354,9 +356,7 @@ def _table(case: Case, runs: list[Run], settings: TrialSettings) -> Table:
 
 
 def _rectified(runs: list[Run]) -> Table:
-    """Table V: of the groups that a search met and could not run, how many SPLIT broke;
-    and how long the search took.
-    """
+    """Table V: % of a search's groups without a fit that SPLIT broke, and seconds of the search."""
     table = Table(title="MobileNet-V2, LBDF, 128 KiB: table V", box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("", "guidance", "groups", "rectified %", "search s", "plans", "paper %", "paper s"):
         table.add_column(head, justify="left" if head in ("", "guidance") else "right", no_wrap=True)

@@ -1,5 +1,4 @@
-"""Accuracy of trained networks in int8: signal to noise of their outputs, by how ranges are calibrated and
-weights scaled.
+"""Accuracy of trained networks in int8 (signal to noise of outputs), by calibration of ranges and scaling.
 
     python benchmarks/bench_quantize.py [--networks ...] [--samples 8] [--held 4]
 
@@ -62,7 +61,7 @@ HOW: tuple[tuple[Method, float], ...] = (
     ("entropy", PERCENTILE),
     ("mse", PERCENTILE),
 )
-# that others are compared with; weights per tensor come with these ranges alone
+# (weights, ranges) that others are compared with; weights per tensor come with these ranges alone
 FIRST = ("per channel", "minmax")
 FEW, MORE = 64, 8  # outputs of fewer elements are measured on so many times the samples
 HALVES = np.array([0.5, 0.5, 0.5]), np.array([0.5, 0.5, 0.5])  # mean, deviation
@@ -74,8 +73,9 @@ def quiet(what: str, done: float) -> None:
 
 
 def before_softmax(graph: Graph, output: str) -> str:
-    """What the Softmax reads that makes an output, maybe through views:
-    probabilities of 0 and 1 hide what happens to the logits.
+    """Operand of the Softmax that makes an output, views between them aside; else the output itself.
+
+    Probabilities of 0 and 1 hide what happens to the logits.
     """
     makers = {name: operator for operator in graph.operators for name in operator.outputs}
     maker = makers[output]
@@ -104,7 +104,7 @@ def _turned_page(printer: Printer, height: int, width: int) -> np.ndarray:
     return np.rot90(printer.page(height, width), printer.rng.integers(4))
 
 
-# as the packages prepare them
+# images as the packages prepare them: how they are drawn, (mean, deviation) of channels
 IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "ppocr_det": (_page, HALVES),
     "ppocr_rec": (_line, HALVES),
@@ -115,9 +115,7 @@ IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.n
 
 
 def images(name: str, graph: Graph, count: int, seed: int) -> Samples:
-    """So many samples for a network; other inputs than images are as they are for a picture at its own
-    size.
-    """
+    """Samples for a network; inputs other than images are as for a picture at its own size."""
     printer, (draw, (mean, deviation)) = Printer(np.random.default_rng(seed)), IMAGES[name]
     samples: list[dict[str, np.ndarray]] = []
     for _ in range(count):
@@ -188,9 +186,7 @@ def row_of(subject: CalibratedNetwork, method: Method, percentile: float, *, per
 
 
 def ranks_of(subject: CalibratedNetwork) -> Row:
-    """Whether what a layer does to its own map says what it does to the outputs:
-    rank correlations over the layers, with the default ranges.
-    """
+    """Rank correlations over the layers of the error on a layer's own map with its error on the outputs."""
     runtime = onnxruntime()
     quantized_graph = quantised(
         runtime, subject.graph, subject.given, ranges(subject.spreads, DEFAULT), QuantizedForm(), subject.name

@@ -1,5 +1,4 @@
-"""Rectify rate (arXiv 2501.00636, table V): how often explanations break a group that does not fit into
-groups that do, and at what price.
+"""Rectify rate (arXiv 2501.00636, table V): how often explanations break groups into such as fit; the price.
 
     python benchmarks/bench_rectify.py [--networks ...] [--kib 128 256] [--groups 40] [--seeds 5]
         [--links 1 8] [--explainers ...] [--json FILE]

@@ -1,5 +1,4 @@
-"""Networks in int8 on the accelerator in RTL: bytes counted in hardware, with copies, fused, and layer by
-layer.
+"""Networks in int8 on the accelerator in RTL: bytes counted in hardware, with copies, fused, by layers.
 
 A second page says how cycles grow as memory answers later, and as its channels hold back.
 

@@ -1,5 +1,4 @@
-"""How many fusion plans a second each search evaluates on MobileNet-V2 at 128 KiB, one core: with nothing
-known, and with every group priced before.
+"""Fusion plans a second of each search on MobileNet-V2 at 128 KiB, one core: cold, and all groups priced.
 
 python benchmarks/bench_search.py [--budget 5000] [--models FOLDER] [--json FILE] [--check]
 """
@@ -93,8 +92,8 @@ def main() -> int:
         )
 
     table = Table(
-        title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, {options.budget:,} plans; plans per "
-        "second of CPU time"
+        title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, "
+        f"{options.budget:,} plans; plans per second of CPU time"
     )
     for column in (
         "search",

@@ -1,5 +1,4 @@
-"""How near surrogates come to the judge of cycles on families that they have not learnt from, and what
-searches gain by them.
+"""Surrogates of the judge of cycles: error on families they have not learnt from, and gain of searches.
 
     python benchmarks/bench_surrogate.py [--data FOLDER] [--models FILE ...] [--networks ...] [--budget 200]
                                          [--exact-seconds 40] [--jobs 1] [--weights FILE] [--json FILE]
@@ -176,9 +175,7 @@ def _ship(samples: SurrogateSamples, accuracy: Row, path: Path) -> None:
 
 
 def _verdicts(graph: Graph, surrogate: Surrogate) -> Row:
-    """CPU time of the planner's price, of the estimate, and of the judge, of the same groups,
-    nothing known before.
-    """
+    """CPU time of the planner's price, the estimate and the judge on the same groups, nothing cached."""
     costs = _costs(graph)
     partitions, dice, met = Partitions(costs), Rng(1), dict[object, int]()
     figures = GroupFigures(costs, energy=False)

@@ -1,5 +1,6 @@
-"""Modules of PyTorch by `torch.compile`, backend lfopt, against PyTorch's own backend inductor and eager:
-float32, calls in one process, in turns.
+"""PyTorch modules by `torch.compile`: backend lfopt against inductor and eager, float32.
+
+Calls are in one process, in turns.
 
     python benchmarks/bench_torch.py [--threads 1 2] [--rounds 30]
 

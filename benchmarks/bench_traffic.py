@@ -1,5 +1,6 @@
-"""Whether compiled plans move what they predict: misses of the last level of a simulated cache, for the exact
-plan and for every operator alone.
+"""Whether compiled plans move the bytes predicted: last-level misses of a simulated cache.
+
+Of the exact plan, and of every operator alone.
 
     python benchmarks/bench_traffic.py [--no-blocks] [--networks mobilenet_v2] [--buffer 1MiB] [--caches 1 2]
         [--json FILE]
@@ -125,8 +126,8 @@ def main() -> None:
     for times in options.caches:
         if buffer_bytes & (buffer_bytes - 1) or times < 1 or times & (times - 1):
             raise SystemExit(
-                f"--buffer {options.buffer} --caches {times}: accepted: powers of two, which cachegrind "
-                "simulates"
+                f"--buffer {options.buffer} --caches {times}: "
+                "accepted: powers of two, which cachegrind simulates"
             )
     sheet = Sheet("traffic", options.results)
     blocks = () if options.no_blocks else BLOCKS

@@ -1,5 +1,6 @@
-"""How right predictors of validity are beside simple baselines, on families that they have not learnt from;
-and what a verdict costs. One core.
+"""Predictors of validity beside simple baselines on families they have not learnt from; cost of a verdict.
+
+One core.
 
     python benchmarks/bench_validity.py [--data FOLDER] [--schemes ...] [--models FILE-OR-FOLDER ...]
                                         [--groups 11000] [--drawn 6] [--families SEEDS] [--jobs 1]
@@ -197,9 +198,12 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
     rows = [
         {
             "judge": judge, "accuracy": of.mean("accuracy"), "±": of.interval("accuracy"),
-            **{name: of.mean(key) for key,
-            name in (("f1", "F1"), ("auroc", "AUROC"), ("ece", "ECE"),
-            ("valid_called_invalid", "valid lost"))},
+            **{
+                name: of.mean(key)
+                for key, name in (
+                    ("f1", "F1"), ("auroc", "AUROC"), ("ece", "ECE"), ("valid_called_invalid", "valid lost"),
+                )
+            },
             "worst": of.worst("accuracy")[0], "family": of.worst("accuracy")[1],
         }
         for judge, of in figures.items()
@@ -220,8 +224,8 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
             json.dumps(_card(data, figures, bands[0]), indent=1) + "\n"
         )
     title = (
-        f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; "
-        "means over families"
+        f"{scheme}: {len(samples.family):,} samples of {len(names)} families, "
+        "each left out in turn; means over families"
     )
     sheet.show(table_of(title, rows, digits=4))
     sheet.show(
@@ -315,9 +319,8 @@ def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
     by_planner = _seconds(lambda: plan_groups(known, tuple(legal))) + before
     return {
         "groups": len(groups), "operators": operators / len(groups), "rule": len(groups) / by_rule,
-        "predictor": len(groups) / by_predictor,
-        "operators a second": operators / by_predictor, "checker": len(groups) / by_checker,
-        "planner": len(legal) / by_planner,
+        "predictor": len(groups) / by_predictor, "operators a second": operators / by_predictor,
+        "checker": len(groups) / by_checker, "planner": len(legal) / by_planner,
     }  # fmt: skip
 
 

@@ -1,5 +1,4 @@
-"""Arm's Vela beside the accelerator in RTL: what its compiler reports for the same int8 networks, on each of
-its accelerators.
+"""Arm's Vela beside the accelerator in RTL: what its compiler reports for the same int8 networks.
 
 `lfopt quantize` makes a network, which is written as TFLite (`benchmarks/tflite.py`) and compiled for every
 accelerator in every system: with 256 KiB of dedicated SRAM in front of DRAM; with as much as all memories of
@@ -157,9 +156,7 @@ def main() -> None:
 
 
 def settings(accelerators: Sequence[str]) -> Iterator[Setting]:
-    """Every accelerator in every system that Arm describes for it;
-    U55 at 256 KiB in those of U65 that have DRAM.
-    """
+    """Every accelerator in each of Arm's systems for it; U55 at 256 KiB in those of U65 with DRAM."""
     for accelerator in accelerators:
         own = _systems(accelerator.split("-")[1])
         drams = [name for name, memory in own.items() if memory == "Dram"]
@@ -216,9 +213,7 @@ def compiled(path: Path, setting: Setting, graph: Graph) -> VelaReport:
 
 
 def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]) -> VelaReport:
-    """Vela's summary (CSV) and debug database (XML with CSV in it), read; `image`: shape of the input,
-    NCHW.
-    """
+    """Vela's summary (CSV) and debug database (XML with CSV in it); `image`: NCHW shape of the input."""
     row = next(csv.DictReader(io.StringIO(summary)))
 
     def total(*names: str) -> int:
@@ -357,9 +352,7 @@ def _sentence(name: str, graph: Graph, reports: list[VelaReport], ours: Counted)
 
 
 def _shared(whole: dict[str, list[VelaReport]]) -> Table:
-    """What SRAM is needed where it holds maps as a whole, and what comes from flash or DRAM;
-    the least of the systems.
-    """
+    """SRAM needed where it holds whole maps, and bytes from flash or DRAM: the least over the systems."""
     table = Table(
         "accelerator",
         title="Maps, image and result in SRAM as a whole (Shared_Sram, Size), weights in flash or DRAM",

@@ -1,6 +1,4 @@
-"""What the benchmarks of C for CPUs share: networks, plans with more and less fusion,
-code built from them, inputs.
-"""
+"""Networks, plans with more and less fusion, code built from them, inputs: for benchmarks of C on CPUs."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ SEARCH_SECONDS = 60.0
 PAUSE = 0.03  # seconds
 SLOW, TURNS = 0.5, 3  # an engine that takes longer, in seconds, has so many turns
 Run = Callable[[], list[np.ndarray]]  # one inference: the outputs in the graph's order
-# token ids are still token ids after them
+# operators whose result is token ids where their operand is
 PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
@@ -142,9 +140,7 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Inputs by name: floats are normal, token ids random below the vocabulary,
-    other whole numbers (masks) one.
-    """
+    """Inputs by name: floats normal, token ids random below the vocabulary, other integers (masks) one."""
     tables = _tables(graph)
     arrays: dict[str, np.ndarray] = {}
     for name in graph.inputs:
@@ -203,8 +199,10 @@ class Code(NamedTuple):
 def planned(
     graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path, element: ElementName = "float32"
 ) -> dict[str, PlannedFolder]:
-    """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`; as compilers
-    fuse, `tvm`, `dnnfusion` (doubtful pairs as measured on this machine) and `dp`.
+    """Plans by kind.
+
+    `exact` has the least traffic, `epilogue` epilogue fusion alone, `alone` no fusion; `tvm`, `dnnfusion`
+    (doubtful pairs as measured on this machine) and `dp` fuse as compilers do.
     """
     each, images = image_by_image(graph)
     costs = cpu_costs(each, Hardware(buffer_bytes, element_bytes=4), element)
@@ -255,8 +253,9 @@ def ours(code: Code, values: dict[str, np.ndarray]) -> Run:
 
 
 def timed(engines: dict[str, Run], runs: int, first: str) -> dict[str, dict[str, Any]]:
-    """Engine -> median and least ms of interleaved runs, turns it had,
-    and the largest difference from one of them over its largest output.
+    """Engine -> median and least ms of interleaved runs, turns it had, error.
+
+    The error is the largest difference from engine `first`, over the largest output of that.
     """
     expected = engines[first]()
     rows: dict[str, dict[str, Any]] = {}

@@ -1,5 +1,6 @@
-"""Pages and lines of printed text, drawn with Matplotlib from the words of our documentation: images that
-networks for documents are made for.
+"""Pages and lines of printed text, drawn with Matplotlib: images that document networks are made for.
+
+The words are those of our documentation.
 
 Every page has columns of paragraphs in one of Matplotlib's typefaces, a headline, and mostly a photograph or
 a ruled table; paper and ink vary.

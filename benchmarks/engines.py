@@ -1,5 +1,6 @@
-"""Libraries side by side, each in a process of its own (`benchmarks/worker.py`),
-stopped while it is not its turn: no threads of others spin.
+"""Libraries side by side, each in a process of its own (`benchmarks/worker.py`).
+
+A process is stopped while it is not its turn, so that no threads of others spin.
 """
 
 from __future__ import annotations
@@ -207,8 +208,7 @@ def _loaded(
 
 
 def _copied(model: Path, folder: Path) -> Path:
-    """The model, with pooling windows larger than the plane (EfficientNet's, as exported) written as the
-    global mean that they are.
+    """The model with pooling windows larger than the plane (EfficientNet's) written as global means.
 
     ONNX Runtime reads them as they stand, as we do; others do not.
     """

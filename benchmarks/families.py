@@ -1,5 +1,4 @@
-"""How right judges of validity are on families of networks that they have not learnt from, each family left
-out in turn.
+"""Accuracy of judges of validity on unseen families of networks, each family left out in turn.
 
 Judges say how likely a group is not to run whole from a buffer:
 
@@ -64,9 +63,7 @@ class ValiditySamples:
 
     @classmethod
     def of(cls, data: Dataset, forecasts: Sequence[Forecast] = ()) -> ValiditySamples:
-        """Every group of a data set at every one of BETAS;
-        what networks say of its groups, if any were trained.
-        """
+        """Every group of a data set at every one of BETAS, with the forecasts of trained networks."""
         parts: list[tuple[np.ndarray, ...]] = []
         for n, source in enumerate(data.networks):
             flow, masks, needs = data.flow(n), data.masks(n), data.shards[n].need
@@ -186,9 +183,7 @@ def kept(folder: Path, data: Dataset, seed: int, fold: int) -> Path:
 
 
 def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Callable[[str], None]) -> None:
-    """Train a network for each seed and fold, and keep what it says; what is kept already is not made
-    again.
-    """
+    """Train a network for each seed and fold whose forecasts are not kept already, and keep them."""
     wanted = [
         (seed, k)
         for seed in range(seeds)
@@ -213,8 +208,8 @@ def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Cal
     )
     for done, (seed, k) in enumerate(finished, 1):
         report(
-            f"{data.scheme}: {done} of {len(wanted)} networks, the last without {', '.join(folds(data)[k])}, "
-            f"seed {seed}"
+            f"{data.scheme}: {done} of {len(wanted)} networks, "
+            f"the last without {', '.join(folds(data)[k])}, seed {seed}"
         )
 
 

@@ -67,9 +67,7 @@ class Trials:
     def run(
         self, search: str, budget: int, settings: TrialSettings
     ) -> Iterator[tuple[GuidanceName, Result, Partitions]]:
-        """(guidance, what was found, the groups that were met) of every guidance that can be had and every
-        seed; each run starts knowing nothing.
-        """
+        """(guidance, result, groups met) for each guidance to be had and seed; every run starts afresh."""
         for guidance in settings.guidance:
             for seed in range(settings.seeds):
                 costs = self.costs()
@@ -98,8 +96,9 @@ class Trials:
         return explainer(self._bound(costs), guidance, seed)
 
     def _bound(self, costs: GroupCosts | OptimusCosts) -> GroupCosts:
-        """What learned explainers and the predictor are bound to:
-        under Optimus' formula, the executable BRR on a chip with as large a buffer.
+        """Costs that learned explainers and the predictor are bound to.
+
+        Under Optimus' formula: the executable BRR on a chip with as large a buffer.
         """
         if isinstance(costs, GroupCosts):
             return costs
@@ -118,8 +117,9 @@ def unfit(costs: GroupCosts) -> int:
 
 
 def met(costs: GroupCosts, name: str, seed: int, most: int) -> list[int]:
-    """Groups that do not fit, up to so many of those that a search of MET meets,
-    without the operators that do not fit by themselves.
+    """At most `most` groups that do not fit, of those that a search of MET meets.
+
+    Operators that do not fit by themselves are taken out.
     """
     alone, beta, groups_met = unfit(costs), costs.hardware.buffer_bytes, set[int]()
 

@@ -1,5 +1,4 @@
-"""Other libraries that compile networks for CPUs, each in an environment of its own, and trained networks
-that packages carry.
+"""Other libraries that compile networks for CPUs, an environment each, and trained networks from packages.
 
     python benchmarks/peers.py [FOLDER]
 

@@ -74,8 +74,8 @@ class Sheet:
         )
         if page.count(BEGIN) != 1 or page.count(END) != 1:
             raise SystemExit(
-                f"{self._page}: found no measured part, or several; accepted: a page with {BEGIN} and {END} "
-                "once each"
+                f"{self._page}: found no measured part, or several; "
+                f"accepted: a page with {BEGIN} and {END} once each"
             )
         before, _, rest = page.partition(BEGIN)
         self._page.parent.mkdir(parents=True, exist_ok=True)
@@ -87,9 +87,7 @@ Row = Mapping[str, Any]  # column -> text or number
 
 
 def table_of(title: str, rows: Sequence[Row], digits: int = 2) -> Table:
-    """Rows of one kind as a table: whole numbers as they are, others with so many digits from 100 down,
-    NaN as nothing.
-    """
+    """Rows of one kind as a table: `digits` decimals below 100 and none from there on, NaN empty."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, value in rows[0].items():
         table.add_column(name, justify="left" if isinstance(value, str) else "right", no_wrap=True)

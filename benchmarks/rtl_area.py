@@ -1,5 +1,6 @@
-"""The accelerator by Yosys (pyosys): LUTs, registers, DSPs and RAMs of each module, its longest path, and the
-bytes of all its memories.
+"""Area of the accelerator by Yosys (pyosys): LUTs, registers, DSPs, RAMs, longest path of each module.
+
+And the bytes of all its memories.
 
 The whole core is mapped twice, module by module: to Xilinx UltraScale+ and to Lattice ECP5. What a module has
 holds what the modules in it have; of a module that is there several times, the largest. Paths are an estimate
@@ -114,8 +115,8 @@ def main() -> None:
     sheet.show(table)
     core = xilinx[arguments.top]
     sheet.show(
-        f"The longest path of {arguments.top}: {core.within_core / 1000:.2f} ns, from {core.start} to "
-        f"{core.end}."
+        f"The longest path of {arguments.top}: "
+        f"{core.within_core / 1000:.2f} ns, from {core.start} to {core.end}."
     )
     sheet.show(
         "UltraScale+: LUTs, DSP48E2, RAMB36; ECP5: LUT4, MULT18X18D, DP16KD. Both in "

@@ -1,6 +1,4 @@
-"""What the programs of the tests, and random plans, reach in the SystemVerilog: lines and bits per module;
-and which kinds of computation occur.
-"""
+"""Lines and bits of the SystemVerilog that test programs and random plans reach; kinds of computation."""
 
 from __future__ import annotations
 
@@ -64,9 +62,11 @@ def instrumented(folder: Path, *, toggle: bool) -> SimulationModel:
     source = design(parameters).harness.read_text()
     assert FINISH in source
     harness = folder / "main.cpp"
-    harness.write_text(source.replace(FINISH,
-    f'  context->coveragep()->write("{folder / DATA}");\n{FINISH}').replace(
-        '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'))  # fmt: skip
+    harness.write_text(
+        source.replace(FINISH, f'  context->coveragep()->write("{folder / DATA}");\n{FINISH}').replace(
+            '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'
+        )
+    )
     plain = design(parameters)
     options = (*plain.options, "--coverage-line", *("--coverage-toggle",) * toggle)
     return SimulationModel(

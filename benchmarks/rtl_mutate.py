@@ -251,7 +251,7 @@ def checks(module: str) -> list[str]:
         if name in BUS
         else ["programs", "system", "plans"]
     )
-    # the bench of computation does not have it
+    # modules that are not in the bench of computation
     alone = name not in COMPUTES | {"buffer", "reach_pkg", "memory"}
     return [*first, *(check for check in CHECKS if check not in first and not (alone and check == "exec"))]
 

@@ -1,5 +1,4 @@
-"""The longest path of a netlist that Yosys has mapped to Xilinx cells, in ps: the delays of cells, without
-wires.
+"""Longest path of a netlist that Yosys mapped to Xilinx cells, in ps: delays of cells, without wires.
 
 Delays are those that Yosys' library has for its mapper (`specify` blocks of xilinx/cells_sim.v): Artix-7's,
 as Project X-Ray measured them. Cells that only UltraScale+ has get those of the cell before them: DSP48E2
@@ -33,7 +32,8 @@ DSP_SETUP = {
     "A": (("AREG", 254), ("MREG", 1416), ("PREG", 2739)),
     "B": (("BREG", 324), ("MREG", 1285), ("PREG", 2608)),
     "C": (("CREG", 168), ("PREG", 1244)),
-    "D": (("DREG", 248), ("ADREG", 1195), ("MREG", 2310), ("PREG", 3635)), "PCIN": (("PREG", 1025),),
+    "D": (("DREG", 248), ("ADREG", 1195), ("MREG", 2310), ("PREG", 3635)),
+    "PCIN": (("PREG", 1025),),
 }  # fmt: skip
 # to P where no register is met; to PCOUT 148 more
 DSP_THROUGH = {"A": 2823, "B": 2690, "C": 1325, "D": 3717, "PCIN": 1107}
@@ -200,9 +200,7 @@ class Netlist:
 
     @staticmethod
     def _swapped(arcs: list[tuple[int, int, str]], arrival: Mapping[int, int]) -> list[tuple[int, int, str]]:
-        """Of a LUT, whose inputs are alike: the later a bit comes, the faster its input,
-        as a router chooses them.
-        """
+        """Arcs of a LUT, inputs swapped as a router does: the later a bit, the faster its input."""
         if len(arcs) < 2 or not arcs[0][2].startswith("LUT"):
             return arcs
         sources = sorted((source for source, _, _ in arcs), key=lambda bit: -arrival.get(bit, 0))

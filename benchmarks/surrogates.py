@@ -1,5 +1,6 @@
-"""Groups that surrogates learn from and are measured on: of the zoo, of networks drawn at random, and of
-models given, judged by the real judge.
+"""Groups that surrogates learn from and are measured on, judged by the real judge.
+
+They are of the zoo, of networks drawn at random, and of models given.
 
 What was judged stays in a folder, one archive for each network and chip; what is there is not judged again.
 """
@@ -34,10 +35,9 @@ from lfopt.zoo import cells
 
 NETWORKS = (
     "efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small",
-    "mobilenet_v3_large", "resnet18", "resnet50",
-    "squeezenet1_0", "vgg16", "deeplabv3_mobilenet_v3_large", "fsrcnn", "fsrcnn_deconv", "mobilenet_v1_ssd",
-    "yolov4", "unet", "c3d", "bert_base",
-    "gpt2", "vit_tiny", "whisper_tiny_encoder", "detr_resnet50", "segformer_b0",
+    "mobilenet_v3_large", "resnet18", "resnet50", "squeezenet1_0", "vgg16", "deeplabv3_mobilenet_v3_large",
+    "fsrcnn", "fsrcnn_deconv", "mobilenet_v1_ssd", "yolov4", "unet", "c3d", "bert_base", "gpt2", "vit_tiny",
+    "whisper_tiny_encoder", "detr_resnet50", "segformer_b0",
 )  # fmt: skip
 DRAWN = 3  # networks of each family of cells
 GROUPS = 60  # of a network on a chip

@@ -17,7 +17,7 @@ import numpy as np
 from lfopt.ir import Graph, Operator, Quantization, UnsupportedModel
 
 TYPES = {"int8": "INT8", "int32": "INT32"}  # of the schema
-# that know int8; else 1
+# versions of operators that know int8; else 1
 VERSIONS = {
     "CONV_2D": 3,
     "DEPTHWISE_CONV_2D": 3,
@@ -49,7 +49,7 @@ class TfliteOperator:
     inputs: tuple[str, ...]
     output: str
     options: str  # table of the schema, e.g. Conv2DOptions
-    # text: of the schema's enumeration of that name
+    # a text is a member of the schema's enumeration of that name
     settings: dict[str, int | str] = field(default_factory=dict[str, int | str])
 
 
@@ -175,8 +175,8 @@ def _convolution(network: TfliteNetwork, graph: Graph, operator: Operator) -> No
         )
     else:
         raise UnsupportedModel(
-            f"node {operator.name!r}: {groups} groups of {each} channels; accepted: one group, or as many as "
-            "channels"
+            f"node {operator.name!r}: {groups} groups of {each} channels; "
+            "accepted: one group, or as many as channels"
         )
 
 

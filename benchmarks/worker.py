@@ -1,5 +1,4 @@
-"""One library in a process of its own: `python worker.py LIBRARY` does what lines of JSON on its input ask,
-and answers each with one.
+"""One library in a process of its own: `python worker.py LIBRARY` answers lines of JSON on stdin.
 
     {"do": "load", "model": "m.onnx", "inputs": "x.npz", "threads": 1, "element": "float32"}  ->  {}
     {"do": "outputs", "file": "y.npz"}  ->  {}: outputs of an inference, "0", "1" ... in the order of the ONNX
@@ -107,9 +106,7 @@ def mnn(request: dict[str, Any], values: Arrays) -> Run:
 
 
 def ncnn(request: dict[str, Any], values: Arrays) -> Run:
-    """Converted by pnnx, whose Python package wants torch, but has the program in it;
-    float32 in memory and in arithmetic.
-    """
+    """ncnn, converted by pnnx (its package wants torch, but has the program in it); float32 throughout."""
     library, model, package = import_module("ncnn"), Path(request["model"]), find_spec("pnnx")
     if package is None or not package.submodule_search_locations:
         raise RuntimeError("pnnx is not installed")
@@ -132,7 +129,7 @@ def ncnn(request: dict[str, Any], values: Arrays) -> Run:
         setattr(network.opt, option, False)
     if network.load_param(files[0]) or network.load_model(files[1]):
         raise RuntimeError("it does not read what pnnx wrote")
-    # it knows no batches
+    # ncnn knows no batches
     squeezed = [value[0] if value.ndim > 1 and len(value) == 1 else value for value in values.values()]
     given = [np.ascontiguousarray(v.astype(np.int32) if v.dtype == np.int64 else v) for v in squeezed]
 

@@ -101,7 +101,7 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
         "`make bench-conformance`; random networks: `make test-sanitize`",
     ),
 }
-# of SearchConfig, that stand for options of a search
+# fields of SearchConfig that stand for options of a search
 FIELDS = {"split": "guidance", "start": "propose", "latency": "profile"}
 
 
@@ -133,8 +133,8 @@ def _chips() -> Iterator[str]:
         speed = (
             "| | | "
             if chip.assumed
-            else f"| {chip.mac_rows} x {chip.mac_columns} | {chip.port_bytes} | {chip.clock_hz / 1e6:,.0f} "
-            "MHz "
+            else f"| {chip.mac_rows} x {chip.mac_columns} | "
+            f"{chip.port_bytes} | {chip.clock_hz / 1e6:,.0f} MHz "
         )
         yield f"| `{name}` | {format_size(chip.buffer_bytes)} {speed}| {_cell(chip.source)} |"
 

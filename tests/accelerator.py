@@ -237,9 +237,7 @@ class _Net:
 def accelerator_graph(
     rng: np.random.Generator, operators: int, lanes: int = LANES, *, gated: bool = False
 ) -> Graph:
-    """A random network of float32 of about so many operators, or one that begins with an inverted
-    residual.
-    """
+    """A random float32 network of about `operators` operators; `gated`: led by an inverted residual."""
     net = _Net(rng, lanes)
     net.shapes["x"] = (1, net.one_of(3, 3, 8, 16, 24), int(rng.integers(4, 20)), int(rng.integers(4, 20)))
     if gated:
@@ -255,16 +253,14 @@ def accelerator_hardware(buffer_bytes: int, lanes: int = LANES) -> Hardware:
     """The accelerator with another buffer, and other lanes."""
     return Hardware(
         buffer_bytes // (4 * lanes) * 4 * lanes, element_bytes=1, weight_bytes=1, bias_bytes=4,
-        accumulator_bytes=4, dram_row_align=16,
-        channel_align=lanes, constant_align=lanes, parameter_store_bytes=20 * 64 * lanes, parameter_tables=64,
-        parameter_channels=lanes,
-        mac_rows=lanes, mac_columns=lanes, weight_port_bytes=4 * lanes, clock_hz=10**8,
+        accumulator_bytes=4, dram_row_align=16, channel_align=lanes, constant_align=lanes,
+        parameter_store_bytes=20 * 64 * lanes, parameter_tables=64, parameter_channels=lanes, mac_rows=lanes,
+        mac_columns=lanes, weight_port_bytes=4 * lanes, clock_hz=10**8,
     )  # fmt: skip
 
 
 def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
-    """A random network in int8, planned in a random scheme for a random buffer, with copies where the scheme
-    has them; and its inputs.
+    """A random int8 network with inputs, planned in a random scheme (copies where it has them) and buffer.
 
     The groups of every other plan are placed to overlap.
     """

@@ -26,9 +26,7 @@ from tests.random_plans import Values
 
 
 def planned_need(costs: GroupCosts, mask: int, price: Cost, band_rows: int) -> int:
-    """F_beta of the group as it is planned: slices are as wide as fit,
-    and in mode lbdf bands may have several rows.
-    """
+    """F_beta of the group as planned, in elements: the widest slices that fit, lbdf bands of several rows."""
     return costs.modes[price.mode].schedule(mask, costs.hardware.buffer_bytes, band_rows).buffer_bytes
 
 
@@ -68,9 +66,7 @@ def disagreements(
 
 
 def differing(outputs: Values, wanted: Values) -> list[str]:
-    """Outputs that are not the same: floats within 1e-4 of the largest value, where that is finite;
-    all else exactly.
-    """
+    """Outputs that differ: floats by more than 1e-4 of the largest finite value, all else at all."""
     problems: list[str] = []
     for name, value in wanted.items():
         got = outputs[name]
@@ -190,7 +186,7 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
         )
         if once and done.loaded.get(name, 0) != size * len(readers):
             problems.append(
-                f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} "
-                "were loaded"
+                f"{name!r} has {size} bytes and {len(readers)} groups read it, "
+                f"{done.loaded.get(name, 0)} were loaded"
             )
     return problems

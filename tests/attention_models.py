@@ -35,8 +35,8 @@ class Form:
     guarded: bool = False  # rows without keys become 0
     cached: bool = False  # keys and values of earlier tokens come as inputs, by Concat
     first: bool = False  # heads come first, and nothing is laid out
-    # of a batch of two maps, if even; "per window": each has a mask of its own, which is added through a
-    # view, as Swin has it
+    # windows, of a batch of two maps if even; mask "per window": each has one of its own, which is added
+    # through a view, as Swin has it
     windows: int = 1
     scaled: Scale = "scores"
 

@@ -1,5 +1,4 @@
-"""Oracles for small graphs: all connected convex groups, and the cheapest partition into groups, by plain
-enumeration.
+"""Oracles for small graphs by enumeration: all connected convex groups, and the cheapest partition.
 
 Legality is decided here by networkx on named operators, not by `lfopt.fusion`. Which modes a group may run
 in, and what it moves, is worked out apart from `GroupCosts` and the search; buffer needs of line buffers come

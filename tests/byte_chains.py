@@ -26,9 +26,7 @@ SCALES = {
 
 
 def net(*operators: tuple[str, str, str], inputs: tuple[str, ...] = ("x",)) -> Graph:
-    """Operators as (kind, operands, result), the last of which is the output;
-    maps are single letters, "w" are weights.
-    """
+    """A graph of (kind, operands, result); the last is the output, maps are single letters, "w" weights."""
     names = {name for _, operands, result in operators for name in operands + result} - {"w"}
     tensors = {
         name: Tensor(name, SHAPE, "int8", Quantization((SCALES[name],), (-3 if name in "sy" else 2,)))

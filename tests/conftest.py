@@ -61,8 +61,9 @@ def shared_model():
 def run_lfopt(
     folder: Path, *arguments: object, columns: int = 80, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a folder, 80 columns wide: in a process forked from one that has the libraries
-    loaded, which takes Python a second.
+    """Run the command line in `folder`, `columns` wide, forked from a process with libraries loaded.
+
+    Importing them takes Python a second.
     """
     environment = {**os.environ, "COLUMNS": str(columns), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     environment.pop("FORCE_COLOR", None)

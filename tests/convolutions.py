@@ -11,9 +11,7 @@ from tests.strategies import random_graph, random_hardware
 
 
 def random_convolutions(rng: np.random.Generator, count: int) -> Graph:
-    """Convolutions, dense and depthwise, some with an addition behind them: tall enough for bands, with
-    weights worth passing several times.
-    """
+    """Dense and depthwise convolutions, some with additions: tall enough for bands, large weights."""
     net = Net("convolutions", seed=0, weights=False)
     channels, size = int(rng.integers(4, 13)), int(rng.integers(8, 25))
     image = net.image((1, channels, size, size))

@@ -48,9 +48,7 @@ def with_steps(
 
 
 def honest_bytes(nodes: tuple[Node, ...], hardware: Hardware, *, constants: bool = False) -> tuple[Node, ...]:
-    """Maps move what their boxes say; constants too if told so,
-    on chips on which biases are no wider than weights.
-    """
+    """Steps with maps' bytes as their boxes say; constants' too if asked (biases no wider than weights)."""
 
     def honest(node: Node) -> Node:
         if isinstance(node, Loop):

@@ -107,9 +107,7 @@ def graph_of(case: Case) -> Graph:
 
 
 def run(case: Case, method: str | None) -> Golden:
-    """Plan the network; by the method that the table names,
-    or else by exact search where that is quick enough.
-    """
+    """Plan the network by the table's method, or by exact search where that is quick enough."""
     graph = graph_of(case)
     chip = (
         ACCELERATOR
@@ -122,7 +120,7 @@ def run(case: Case, method: str | None) -> Golden:
         method = (
             "exact" if solve(problem, SearchOptions(time_limit=EXACT_SECONDS)).proof == "optimal" else "local"
         )
-    # where no clock decides anything
+    # by methods in which no clock decides anything
     searched = solve(problem) if method == "exact" else improve(problem, SearchOptions(budget=BUDGET, seed=0))
     draft = make_draft(graph, costs, searched, searched.lower_bound_bytes)
     plan = draft.finished(Limit(most=MOST_STEPS))

@@ -1,6 +1,4 @@
-"""Single operators on small operands, drawn at random by family:
-what tests of row rules and of operator arithmetic share.
-"""
+"""Single operators on small operands, drawn by family, for tests of row rules and of arithmetic."""
 
 from __future__ import annotations
 
@@ -1123,17 +1121,15 @@ def moved(rng: np.random.Generator) -> Case | None:
 
 FAMILIES: list[Callable[[np.random.Generator], Case | None]] = [
     conv, conv1d, conv_with_computed_weights, conv_transpose, pool, global_pool, resize, slice_, pad,
-    pad_beside_the_rows, concat, split, transpose,
-    depth_to_space, space_to_depth, reduction, reduction_of_all_or_nothing, arg_reduction, softmax,
-    normalization, lrn, whole_normalization, matmul,
+    pad_beside_the_rows, concat, split, transpose, depth_to_space, space_to_depth, reduction,
+    reduction_of_all_or_nothing, arg_reduction, softmax, normalization, lrn, whole_normalization, matmul,
     gemm, elementwise, unary, prelu, where, expand, tile, gather, trilu, cumulative_sum,
 ]  # fmt: skip
 ARITHMETIC: list[Callable[[np.random.Generator], Case | None]] = [
     grouped_conv, grouped_conv_transpose, pool_of_any_rank, pool_beyond_the_map, max_pool_indices,
-    general_gemm, batched_matmul, activation,
-    activation_of_a_part_of_the_reals, half_precision, binary, other_elementwise, statistics,
-    layer_normalization, along_an_axis, gathered, einsum,
-    between_elements, bit_cast, resize_in_every_way, quantization, view, moved,
+    general_gemm, batched_matmul, activation, activation_of_a_part_of_the_reals, half_precision, binary,
+    other_elementwise, statistics, layer_normalization, along_an_axis, gathered, einsum, between_elements,
+    bit_cast, resize_in_every_way, quantization, view, moved,
 ]  # fmt: skip
 
 

@@ -1,6 +1,4 @@
-"""Plans on disk, changed at random, and everything that reads one:
-what is not refused must give what the plan promises.
-"""
+"""Plans on disk changed at random, and all that read one: refused, or right by what the plan promises."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ class Subject:
         )
 
     def prove(self, scratch: Path) -> None:
-        """Whatever reads the plan as it was made gives what is right of it:
-        after that, what is the same of a changed plan is right too.
-        """
+        """All readers of the unchanged plan are right, so what a changed plan has in common is too."""
         self.code.clear()
         self.executed.clear()
         readers_agree(self, self.folder / "plan.json", self.plan, self.graph, scratch)
@@ -205,8 +201,9 @@ def _other_text(old: str, rng: np.random.Generator) -> str:
 
 
 def verdict(subject: Subject, document: dict[str, Any], scratch: Path) -> str:
-    """What becomes of a changed plan: `refused`; `same`, what is read is the plan as it was made; or `right`,
-    every reader gave what is right.
+    """What becomes of a changed plan: `refused`, `same`, `right` or `followed`.
+
+    `same`: what is read is the unchanged plan. `right`: every reader gives what is right.
 
     Most changes are refused because something else in the file does not agree with them: bytes, sums of
     bytes. Those are tried again with claims that follow: `followed` if every reader gave what is right then.

@@ -1,6 +1,4 @@
-"""Quantised models for the tests: single operators between Q and DQ, networks by ONNX Runtime's quantiser,
-and what ONNX Runtime makes of them.
-"""
+"""Quantised models: operators between Q and DQ, networks by ONNX Runtime's quantiser; its results."""
 
 from __future__ import annotations
 
@@ -211,9 +209,7 @@ def random_feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray
 def quantise(
     graph: Graph, path: Path, rng: np.random.Generator, dtype: str = "int8", **options: object
 ) -> ModelProto:
-    """The network as ONNX Runtime quantises it from random inputs; the model is written to `path` on the
-    way.
-    """
+    """The network quantised by ONNX Runtime from random inputs; also written to `path`."""
     chosen = {"per_channel": True, "weight_type": QuantType.QInt8, "quant_format": QuantFormat.QDQ} | options
     with _silent():
         quantize_static(
@@ -258,9 +254,7 @@ def with_integers_as_outputs(model: ModelProto) -> ModelProto:
 def integers(
     model: ModelProto, graph: Graph, feeds: Mapping[str, np.ndarray], *, optimised: bool
 ) -> dict[str, np.ndarray]:
-    """Stored integers of the graph's quantised maps, as ONNX Runtime makes them,
-    by the name that the map has in the graph.
-    """
+    """Name in the graph -> integers of each quantised map, by ONNX Runtime."""
     values = run(with_integers_as_outputs(model), feeds, optimised=optimised)
     held: dict[str, np.ndarray] = {}
     for node in model.graph.node:
@@ -278,8 +272,7 @@ def integers(
 
 
 def steps_apart(graph: Graph, held: Mapping[str, np.ndarray]) -> Iterator[tuple[Call, np.ndarray]]:
-    """(operator, difference of its result to ONNX Runtime's) for operators on integers, each fed with ONNX
-    Runtime's own integers.
+    """(operator, its result less ONNX Runtime's) of operators on integers, fed ONNX Runtime's integers.
 
     Maps that stand between two operators without Q between are made from what was fed before.
     """

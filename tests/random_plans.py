@@ -24,9 +24,7 @@ Values = Mapping[str, np.ndarray]
 
 
 def random_scheme(costs: GroupCosts, seed: int) -> tuple[int, ...]:
-    """Connected, convex groups with an acyclic quotient that may run, drawn at random,
-    in an executable order.
-    """
+    """Random connected convex groups that may run, with an acyclic quotient, in an executable order."""
     partitions = Partitions(costs)
     return partitions.in_order(partitions.draw(Rng((seed, 1))))
 
@@ -50,9 +48,7 @@ def planned(costs: GroupCosts, groups: tuple[int, ...], bands: Propose | None = 
 
 
 def computable(graph: Graph) -> Graph:
-    """The graph with operators that nothing defines replaced by ReverseSequence,
-    which lfopt does not know either but can compute.
-    """
+    """The graph with undefined operators replaced by ReverseSequence, opaque to lfopt but computable."""
     operators, tensors, constants = list(graph.operators), dict(graph.tensors), dict(graph.constants)
     for k, op in enumerate(operators):
         if op.domain:
@@ -79,8 +75,9 @@ def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarra
 def in_integers(
     graph: Graph, inputs: Values, rng: np.random.Generator
 ) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph with every map of real numbers in int8, weights in int8 (some with a scale per channel),
-    biases in int32; and its inputs so.
+    """(graph, inputs) with real maps and weights in int8, biases in int32.
+
+    Some weights have a scale per channel.
 
     Scales are those of what the graph computes on these inputs.
     """

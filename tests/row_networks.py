@@ -16,9 +16,7 @@ from lfopt.ir import Graph
 def network(
     nodes: Sequence[tuple[str, str, str, Mapping[str, Any]]], height: int, shapes: dict[str, tuple[int, ...]]
 ) -> Graph:
-    """Operators (kind, inputs, output, attributes) on x of 4 channels and this many rows;
-    shapes are those of weights.
-    """
+    """Operators (kind, inputs, output, attributes) on x, (1, 4, height, width); `shapes`: of weights."""
     proto_nodes = [
         helper.make_node(kind, inputs.split(), [output], output, **attributes)
         for kind, inputs, output, attributes in nodes

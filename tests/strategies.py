@@ -90,9 +90,7 @@ def random_reduction(rng: np.random.Generator) -> Graph:
 
 
 def random_block(rng: np.random.Generator) -> Graph:
-    """Two contractions with operators by channels between them, as networks have them; or the first, the
-    last, or a mean in place of the last.
-    """
+    """Two contractions with operators by channels between them; or the first, the last, or a mean last."""
     net = _Net(rng)
     net.inputs, net.shapes = [], {}
     x = net.new_input((net.one_of(1, 1, 1, 2), net.upto(1, 8), net.upto(1, 9), net.upto(1, 4)))
@@ -124,8 +122,7 @@ def random_block(rng: np.random.Generator) -> Graph:
 
 
 def random_mlp(rng: np.random.Generator, *, normalised: bool = False) -> Graph:
-    """Linear layers with an activation between them, spelled as exporters do, perhaps gated by another one,
-    or one of them alone.
+    """Linear layers around an activation, as exporters spell it, perhaps gated; or one layer alone.
 
     `normalised`: they read rows that are normalised; what is added to their result may be normalised, too.
     """
@@ -279,8 +276,9 @@ def one_contraction(
 
 
 def random_contraction(rng: np.random.Generator) -> Graph:
-    """A Conv or ConvTranspose in groups, a MatMul of batches that are broadcast, or a Gemm; its operands may
-    be one map. Then up to two epilogues.
+    """A grouped Conv or ConvTranspose, a MatMul of broadcast batches, or a Gemm; up to two epilogues.
+
+    Its operands may be one map.
     """
     net = _Net(rng)
     net.inputs, net.shapes = [], {}
@@ -341,9 +339,7 @@ def _batched(net: _Net) -> str:
 
 
 def _summed(net: _Net) -> str:
-    """A Gemm that adds a constant or a map of any shape that may be broadcast, or its own operand;
-    or nothing.
-    """
+    """A Gemm, which may add a constant or map of any broadcast shape, or its own operand."""
     rows, depth, columns = (net.upto(1, 6) for _ in range(3))
     turned = net.upto(0, 1), net.upto(0, 1)
     x = net.new_input((depth, rows) if turned[0] else (rows, depth))
@@ -361,9 +357,10 @@ def _summed(net: _Net) -> str:
 
 
 def random_windows(rng: np.random.Generator) -> Graph:
-    """Up to eight operators on wide maps of one or two images, whose columns come from windows: convolutions
-    (with strides, dilations, in groups, transposed), pools, Resize to the nearest, depth to space, slices,
-    pads, sums and joins of branches, and vectors that scale channels.
+    """Up to eight operators on wide maps of one or two images, whose columns come from windows.
+
+    Convolutions (with strides, dilations, in groups, transposed), pools, Resize to the nearest, depth to
+    space, slices, pads, sums and joins of branches, and vectors that scale channels.
     """
     net = _Net(rng)
     net.inputs, net.shapes = (
@@ -390,8 +387,9 @@ def random_windows(rng: np.random.Generator) -> Graph:
 
 
 def random_gate(rng: np.random.Generator) -> Graph:
-    """A map that waits for reductions over its rows (squeeze-and-excite): what makes it, what gates it, a
-    contraction and perhaps a skip behind.
+    """A map that waits for reductions over its rows (squeeze-and-excite), with its producer and gate.
+
+    A contraction follows, and perhaps a skip.
     """
     net = _Net(rng)
     n, c = net.one_of(1, 1, 2), net.upto(1, 5)
@@ -440,9 +438,7 @@ def random_gate(rng: np.random.Generator) -> Graph:
 def inverted_residual(
     rng: np.random.Generator, channels: int, expanded: int, extent: int, *, skip: bool = True
 ) -> Graph:
-    """A block of EfficientNet: expanded, filtered 3 x 3, gated by its own mean, projected,
-    and added to what it began with.
-    """
+    """A block of EfficientNet: expanded, filtered 3 x 3, gated by its mean, projected, perhaps a skip."""
     net = _Net(rng)
     net.inputs, net.shapes = ["x"], {"x": (1, channels, extent, extent)}
 
@@ -499,9 +495,7 @@ def _folded(net: _Net, x: str) -> str:
 
 
 def random_joins(rng: np.random.Generator) -> Graph:
-    """Up to six of Concat, Where, Add and the like, one after the other,
-    with constants as operands in any position.
-    """
+    """Up to six of Concat, Where, Add and the like in sequence, constants as operands in any position."""
     net = _Net(rng)
     net.inputs, net.shapes = (
         ["x"],
@@ -542,8 +536,7 @@ def random_joins(rng: np.random.Generator) -> Graph:
 
 
 def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: int | None = None) -> Hardware:
-    """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment
-    and odd element sizes.
+    """A chip with a buffer between a few rows and the whole network, maybe with odd elements or alignment.
 
     If there is a store for parameters, it holds everything, or those of a few operators. Weights may have a
     few bits.
@@ -561,7 +554,7 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
         constant_align=int(rng.choice([1, 1, 4, 16])),
         parameter_store_bytes=int(rng.choice([0, 0, 700, 1 << 20, 1 << 20])),
     )
-    # of its own: what is drawn from `rng` stays as it is
+    # a generator of its own: what is drawn from `rng` stays as it is
     bits = np.random.default_rng((elements, hardware.buffer_bytes))
     if hardware.weight_bytes is None and bits.random() < 0.25:
         hardware = replace(hardware, weight_bits=int(bits.choice([4, 4, 4, 2, 3, 12])))
@@ -1067,10 +1060,8 @@ def _unknown(net: _Net, x: str) -> None:
 
 ODDS: dict[Callable[[_Net, str], None], float] = {
     _conv: 8, _pointwise: 3, _pool: 2.5, _conv_transpose: 1, _unary: 4, _binary: 5, _broadcast: 2,
-    _squeeze_excite: 2.5, _reduce: 1, _concat: 3,
-    _split: 2, _slice: 1.5, _pad: 1, _resize: 1.2, _view: 2, _transpose: 0.7, _softmax: 0.4, _normalize: 0.6,
-    _matmul: 0.8, _gemm: 0.4,
-    _gather: 0.5, _unknown: 0.25,
+    _squeeze_excite: 2.5, _reduce: 1, _concat: 3, _split: 2, _slice: 1.5, _pad: 1, _resize: 1.2, _view: 2,
+    _transpose: 0.7, _softmax: 0.4, _normalize: 0.6, _matmul: 0.8, _gemm: 0.4, _gather: 0.5, _unknown: 0.25,
 }  # fmt: skip
 RANK4 = list(ODDS)
 OTHER = [

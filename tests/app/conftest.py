@@ -53,9 +53,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch):
 
 
 def one_shape(*network: Any, **options: Any) -> Compiled:
-    """`lfopt.compile` of a network all of whose shapes are known,
-    or of what no type checker would let through.
-    """
+    """`lfopt.compile` of a network whose shapes are all known; arguments are not type-checked."""
     compiled = lfopt.compile(*network, **options)
     assert isinstance(compiled, Compiled)
     return compiled

@@ -45,9 +45,7 @@ class Mutation(NamedTuple):
 
 
 def mutations(document: Any) -> Iterator[Mutation]:
-    """Every field, and every collection, of a document:
-    replaced by each of VALUES, nudged, deleted, repeated, renamed.
-    """
+    """Each field and collection of a document: replaced by VALUES, nudged, deleted, repeated, renamed."""
     for keys in _paths(document):
         path = ".".join(map(str, keys))
         old = _at(document, keys)

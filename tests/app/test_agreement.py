@@ -1,6 +1,4 @@
-"""Weights drawn at random keep every map near unit scale;
-outputs are compared with what rounding does to a network, and no closer or wider.
-"""
+"""Random weights keep every map near unit scale; outputs are held to what rounding does to a network."""
 
 from __future__ import annotations
 

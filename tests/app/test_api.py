@@ -1,6 +1,4 @@
-"""`import lfopt`: every name is there for people and for type checkers, costs nothing until it is used,
-and does what the command line does.
-"""
+"""`import lfopt`: every name is there, typed, costs nothing until used, and does what the CLI does."""
 
 from __future__ import annotations
 
@@ -95,8 +93,8 @@ def test_every_function_says_what_it_does() -> None:
 
 def test_importing_lfopt_imports_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; before = set(sys.modules); import lfopt; dir(lfopt); print(*sorted(set(sys.modules) "
-        "- before))"
+        "import sys; before = set(sys.modules); import lfopt; "
+        "dir(lfopt); print(*sorted(set(sys.modules) - before))"
     )
     imported = python(code, tmp_path).stdout.split()
     assert [name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names] == ["lfopt"]
@@ -169,8 +167,8 @@ def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
         (
             lambda m, f: UNTYPED.search(3),
             (
-                "model: found int; accepted: a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, "
-                "or a lfopt.Graph"
+                "model: found int; accepted: a file name, zoo:NAME, "
+                "an onnx.ModelProto, a torch.nn.Module, or a lfopt.Graph"
             ),
         ),
         (lambda m, f: lfopt.search("nothing.onnx"), "nothing.onnx: no such file"),
@@ -358,8 +356,8 @@ def test_a_compiled_model_is_called_as_a_function_and_as_a_session(
         (
             lambda: compiled(Shared(x, near=False)),
             (
-                "input 'x': found Shared, not shared: it is far away; accepted: a NumPy array, or one with "
-                "__dlpack__"
+                "input 'x': found Shared, not shared: it is far away; "
+                "accepted: a NumPy array, or one with __dlpack__"
             ),
         ),
         (lambda: compiled(x[:, :3]), "input 'x': found float32 [1, 3, 8, 8]; accepted: float32 [1, 4, 8, 8]"),

@@ -26,8 +26,8 @@ PICKED = frozenset(
 FEWEST_PICKED, FEWEST = 19, 1400  # cases that generated C accepts: a floor under what it learns
 PARTS = 8  # that the cases are run in
 ROUNDING = (
-    "zeros of a transform, of which the case expects what NumPy's rounding left, 1.9e-7 at a "
-    "tolerance of 1e-7"
+    "zeros of a transform, of which the case expects what "
+    "NumPy's rounding left, 1.9e-7 at a tolerance of 1e-7"
 )
 LENGTHS = (
     "align_corners by the length of the result, as ONNX Runtime has it, where the case divides by a "
@@ -142,7 +142,7 @@ def test_to_ask_takes_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_half_floats_come_and_go_as_they_are(kind: int) -> None:
     half = helper.tensor_dtype_to_np_dtype(kind)
-    # with some that are subnormal, and some that are not finite
+    # some are subnormal, and some are not finite
     x = np.concatenate([X.reshape(-1) * 10.0**k for k in range(-9, 6)]).astype(half)
     for target in ("native", "c99"):
         (y,) = Backend.run_model(one_node("Mul", x.shape, "ab", dtype=kind), [x, x], target=target)

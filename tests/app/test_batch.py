@@ -1,6 +1,4 @@
-"""lfopt batch: rows are those of lfopt search, and none that was finished is lost or computed twice,
-whatever dies.
-"""
+"""`lfopt batch`: rows are those of `lfopt search`, and none is lost or computed twice, whatever dies."""
 
 from __future__ import annotations
 
@@ -92,9 +90,7 @@ def test_a_job_that_kills_its_process_is_a_failure_and_no_other_job_is_lost(tmp_
 
 
 def test_no_row_is_lost_with_a_worker_or_with_the_whole_cluster(here: Any, folder: Path) -> None:
-    """A worker is killed, then the scheduler goes;
-    a new cluster with the same journal computes what is missing, and nothing else.
-    """
+    """A worker is killed, then the scheduler: a new cluster computes what the journal lacks, no more."""
     distributed = pytest.importorskip("distributed")
     log, path = folder / "log", folder / "journal"
     jobs = {f"job{k}": Noted(log, f"job{k}", slow=k >= 15) for k in range(25)}
@@ -197,8 +193,8 @@ def test_jobs_are_every_combination_and_alike_ones_are_one(folder: Path) -> None
     last = jobs[-1]
     assert last.labels == {
         "network": "zoo:fsrcnn", "setting": "wide", "hardware": "own", "buffer_bytes": 8192,
-        "element_bytes": 2, "scheme": "lbdf",
-        "method": "local", "objective": "bytes", "seed": 4, "traffic": "once",
+        "element_bytes": 2, "scheme": "lbdf", "method": "local", "objective": "bytes", "seed": 4,
+        "traffic": "once",
     }  # fmt: skip
     assert (
         last.config.band_rows,
@@ -269,17 +265,25 @@ HOSTILE = (
     ("networks: [block.onnx]\nbuffers: [64QB]", "64QB"),
     ("networks: [block.onnx]\nbuffers: [true]", "buffers.0"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nschemes: [lbfd]", "schemes.0: found 'lbfd'"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nmethod: [exact]",
-    "method: unknown field; did you mean 'methods'?"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nmethods: [nsga2]\nobjectives: [cycles]",
-    "job of networks block.onnx"),
+    (
+        "networks: [block.onnx]\nbuffers: [4KiB]\nmethod: [exact]",
+        "method: unknown field; did you mean 'methods'?",
+    ),
+    (
+        "networks: [block.onnx]\nbuffers: [4KiB]\nmethods: [nsga2]\nobjectives: [cycles]",
+        "job of networks block.onnx",
+    ),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nseeds: [-1]\nmethods: [random]", "seed: found -1"),
     ("networks: [block.onnx]\nhardware: [no.yaml]", "no.yaml: no such file"),
     ("networks: [block.onnx]\nhardware: [{buffer_bytes: 4KiB, colour: red}]", "colour: unknown field"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.slak: [1]}",
-    "search.slak: unknown field; did you mean 'slack'?"),
-    ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.seed: [1]}",
-    "over.search.seed: accepted: seeds"),
+    (
+        "networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.slak: [1]}",
+        "search.slak: unknown field; did you mean 'slack'?",
+    ),
+    (
+        "networks: [block.onnx]\nbuffers: [4KiB]\nover: {search.seed: [1]}",
+        "over.search.seed: accepted: seeds",
+    ),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {out: [a]}", "a batch writes no plans"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {model.a: [1]}", "found no mapping in model"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nover: {'...': [1]}", "unknown field"),
@@ -288,8 +292,11 @@ HOSTILE = (
     ("networks: [block.onnx]\nbuffers: [4KiB]\nsettings: {a: no.yaml}", "no.yaml: no such file"),
     ("networks: [block.onnx]\nbuffers: [4KiB]\nsettings: {a: {modle: b}}", "modle: unknown field"),
     ("networks: [\"\\e[2J\\0\"]\nbuffers: [4KiB]", "networks"),
-    ("networks: [block.onnx]\n" + "".join(f"{name}: [{', '.join('1' * 200)}]\n" for name in ("buffers",
-    "widths", "seeds")), "up to 1,000,000"),
+    (
+        "networks: [block.onnx]\n"
+        + "".join(f"{name}: [{', '.join('1' * 200)}]\n" for name in ("buffers", "widths", "seeds")),
+        "up to 1,000,000",
+    ),
     ("- a", "accepted: a mapping"),
 )  # fmt: skip
 
@@ -355,8 +362,10 @@ def test_csv_parquet_and_json_agree(here: Any, folder: Path) -> None:
     (folder / "a.parquet.journal").write_bytes((folder / "a.csv.journal").read_bytes())
     printed = json.loads(here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.parquet", "--json").stdout)
     table = parquet.read_table(folder / "a.parquet")
-    assert {name: str(table.schema.field(name).type) for name in ("dram_bytes", "gap", "error", "seed",
-    "band_rows")} == {
+    assert {
+        name: str(table.schema.field(name).type)
+        for name in ("dram_bytes", "gap", "error", "seed", "band_rows")
+    } == {
         "dram_bytes": "int64", "gap": "double", "error": "string", "seed": "string", "band_rows": "string",
     }  # fmt: skip
     rows = table.to_pylist()
@@ -387,8 +396,8 @@ main()
 
 def test_a_run_that_is_killed_goes_on_where_it_was(here: Any, folder: Path) -> None:
     (folder / "jobs.yaml").write_text(
-        f"networks: [block.onnx]\nbuffers: [{', '.join(f'{2000 + k}B' for k in range(20))}]\nschemes: "
-        "[auto]\n"
+        "networks: [block.onnx]\n"
+        f"buffers: [{', '.join(f'{2000 + k}B' for k in range(20))}]\nschemes: [auto]\n"
     )
     arguments = ["batch", "jobs.yaml", "-o", "a.csv", "--jobs", "1"]
     command = [sys.executable, "-c", KILLED_AT_THE_SIXTH, *arguments]

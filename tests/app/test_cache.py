@@ -1,6 +1,4 @@
-"""What is kept between runs: opened only when it is whole, made again when it is not,
-listed and removed by `lfopt cache`.
-"""
+"""Cache entries: opened only when whole, made again when not, listed and removed by `lfopt cache`."""
 
 from __future__ import annotations
 
@@ -499,8 +497,9 @@ def test_a_place_that_cannot_be_a_cache_is_named(
 
 @pytest.fixture
 def filled(root: Path) -> Path:
-    """Three models of 1 MiB, not used for 1, 10 and 40 days;
-    a damaged one, one left over, an accelerator, a database, and what is nobody's.
+    """A cache of three models of 1 MiB, not used for 1, 10 and 40 days, and of other entries.
+
+    The others: a damaged one, one left over, an accelerator, a database, and what is nobody's.
     """
     for k, days in ((0, 1), (1, 10), (2, 40), (3, 0)):
         keep(KEYS[k], root, bytes(1 << 20))

@@ -270,14 +270,17 @@ def test_wrong_input_is_one_clear_line_and_exit_code_2(here, tmp_path, monkeypat
 
 
 CONFIGS = {
-    "model: zoo:vgg16\nhardware: {buffer_bytes: 256KiB}\nserch: {}\n": "serch: unknown field; did you mean "
-    "'search'",
-    "model: zoo:vgg16\nhardware: {buffer: 256KiB}\n": "hardware.buffer: unknown field; did you mean "
-    "'buffer_bytes'",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 256KiB}\nserch: {}\n": (
+        "serch: unknown field; did you mean 'search'"
+    ),
+    "model: zoo:vgg16\nhardware: {buffer: 256KiB}\n": (
+        "hardware.buffer: unknown field; did you mean 'buffer_bytes'"
+    ),
     "model: zoo:vgg16\nhardware: {}\n": "hardware.buffer_bytes: missing",
     "model: zoo:vgg16\nhardware: {buffer_bytes: -3}\n": "hardware",
-    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {budget: many}\n": "search.budget: found "
-    "'many'",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {budget: many}\n": (
+        "search.budget: found 'many'"
+    ),
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\ntraffic: twice\n": "'tiled', 'once' or 'paper'",
     "model: zoo:vgg16\nhardware: {buffer_bytes: true}\n": "hardware.buffer_bytes: found True",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nepilogue: 1\n": "epilogue: found 1",

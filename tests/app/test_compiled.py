@@ -1,6 +1,4 @@
-"""`lfopt codegen`, `lfopt run` and `lfopt.compile` as a user meets them,
-around a back end that always prints the same model: y = 2 * x.
-"""
+"""`lfopt codegen`, `lfopt run` and `lfopt.compile` around a back end that always prints y = 2 * x."""
 
 from __future__ import annotations
 

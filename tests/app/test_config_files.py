@@ -1,6 +1,4 @@
-"""Configuration and hardware files as hostile input:
-one line that says where, or the value that stands there.
-"""
+"""Configuration and hardware files as hostile input: one line that says where, or the value as written."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ JOB = {
     "input_shapes": {"x": [1, 3]},
     "search": {
         "method": "nsga2", "compare": ["exact"], "seed": 1, "budget": 3, "time_limit": 2.5, "guidance": "rg",
-        "screen": True, "profile": False,
-        "propose": "mapping",
+        "screen": True, "profile": False, "propose": "mapping",
     },
     "out": "o",
 }  # fmt: skip
@@ -62,9 +59,7 @@ def test_every_field_is_checked(document: dict[str, Any], kind: type[Config] | t
 
 
 def _holds(read_back: Any, written: Any, name: str = "") -> bool:
-    """Whether what was read has every value that was written, as it was written:
-    not one is turned into another.
-    """
+    """Whether every value that was written was read back unchanged."""
     if isinstance(written, dict):
         return all(key in read_back and _holds(read_back[key], value, key) for key, value in written.items())
     if isinstance(written, str):
@@ -106,10 +101,12 @@ WRONG = {  # text of the file: what the line says
     GOOD + b"search: {time_limit: .nan}\n": "search.time_limit: found nan; accepted: seconds above 0",
     GOOD + b"band_rows: " + b"9" * 60: "line 3: found a number of 60 digits; accepted: up to 40",
     GOOD + b"input_shapes: {x: [-1]}\n": "input_shapes.x: found [-1]; accepted: sizes from 0",
-    b"model: !!binary aGFsbG8=\nhardware: {buffer_bytes: 1}\n": "line 1: found tag "
-                                                                "'tag:yaml.org,2002:binary' here",
-    b"!!python/object/apply:os.system [ls]\n": "line 1: found tag "
-                                               "'tag:yaml.org,2002:python/object/apply:os.system' here",
+    b"model: !!binary aGFsbG8=\nhardware: {buffer_bytes: 1}\n": (
+        "line 1: found tag 'tag:yaml.org,2002:binary' here"
+    ),
+    b"!!python/object/apply:os.system [ls]\n": (
+        "line 1: found tag 'tag:yaml.org,2002:python/object/apply:os.system' here"
+    ),
     GOOD + b"band_rows: !!int hello\n": "line 3: found tag 'tag:yaml.org,2002:int' here",
     GOOD + b"epilogue: !!bool maybe\n": "line 3: found tag 'tag:yaml.org,2002:bool' here",
     GOOD + b"---\n" + GOOD: "line 3: not YAML: expected a single document",
@@ -121,8 +118,9 @@ WRONG = {  # text of the file: what the line says
     GOOD.decode().encode("utf-16"): "line 1: found byte 0xff; accepted: text in UTF-8",
     GOOD + b"out: caf\xe9\n": "line 3: found byte 0xe9; accepted: text in UTF-8",
     GOOD + b'out: "\\udce9"\n': "out: found '\\udce9'; accepted: text in UTF-8",
-    b'model: "zoo:\\ud800"\nhardware: {buffer_bytes: 1}\n': "model: found 'zoo:\\ud800'; accepted: text in "
-                                                            "UTF-8",
+    b'model: "zoo:\\ud800"\nhardware: {buffer_bytes: 1}\n': (
+        "model: found 'zoo:\\ud800'; accepted: text in UTF-8"
+    ),
     b'model: "a\\0b"\nhardware: {buffer_bytes: 1}\n': "accepted: a file or zoo:NAME",
     b'model: ""\nhardware: {buffer_bytes: 1}\n': "model: found ''; accepted: a file or zoo:NAME",
     b'model: zoo:vgg16\nhardware: "\\udfff"\n': "hardware: ",
@@ -148,13 +146,12 @@ def test_what_is_wrong_with_a_file_is_one_line(text: bytes, tmp_path: Path) -> N
 def test_plain_values_are_those_of_yaml_1_2(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     text = (
-        "\ufeffmodel: zoo:vgg16\nhardware: &h {buffer_bytes: 1024, energy: {mac_pj: 1e-1}, name: yes, "
-        "bias_bytes: ~}\n"
+        "\ufeffmodel: zoo:vgg16\n"
+        "hardware: &h {buffer_bytes: 1024, energy: {mac_pj: 1e-1}, name: yes, bias_bytes: ~}\n"
     )
     file.write_text(
-        text
-        + 'out: 2024-01-01\ninput_shapes: {"1": &s [1, 3], x: *s}\nepilogue: False\nsearch: {time_limit: '
-        "1.}\n"
+        text + 'out: 2024-01-01\ninput_shapes: {"1": &s [1, 3], x: *s}\n'
+        "epilogue: False\nsearch: {time_limit: 1.}\n"
     )
     job = load_config(file)
     assert (job.hardware.name, job.hardware.energy.mac_pj, job.hardware.bias_bytes) == ("yes", 0.1, None)

@@ -1,6 +1,4 @@
-"""`lfopt execute` as a user meets it: a plan that was searched for, run on given inputs;
-and one clear line for whatever is wrong.
-"""
+"""`lfopt execute` as a user meets it: a searched plan run on given inputs; one clear line for each error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What is said of a group that does not fit: every figure is one of the cost model,
-and the cut is the best there is.
-"""
+"""Explanations of a group that does not fit: figures are the cost model's, and the cut is the best one."""
 
 from __future__ import annotations
 

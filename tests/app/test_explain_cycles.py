@@ -1,6 +1,4 @@
-"""`lfopt explain --objective cycles`: what a group would take without each map, without each operator,
-and cut at each link.
-"""
+"""`lfopt explain --objective cycles`: a group without each map, without each operator, cut at each link."""
 
 from __future__ import annotations
 

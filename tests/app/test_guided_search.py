@@ -1,6 +1,4 @@
-"""Guided and screened searches: whatever explanations and predictions say, every plan is legal,
-and a seed means one plan.
-"""
+"""Guided and screened searches: every plan is legal whatever explanations say, and a seed means one plan."""
 
 from __future__ import annotations
 

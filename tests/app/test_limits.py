@@ -1,6 +1,4 @@
-"""Plans whose steps a limit leaves out: partition, bytes and proof are whole,
-and whoever reads them says what is missing.
-"""
+"""Plans whose steps a limit leaves out: partition, bytes and proof are whole, and readers name the gap."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ def test_a_plan_has_no_more_steps_than_allowed() -> None:
 def test_a_plan_holds_no_more_steps_and_lines_than_a_recount_walks(
     what: str, counted: Callable[..., int], monkeypatch
 ) -> None:
-    """Every turn of loops that were made as loops counts, and every line that folding leaves:
-    not what it took to make them.
-    """
+    """Every iteration of a loop counts, and every line left by folding: not the work of making them."""
     draft = outcome_of("brr", 2048).draft
     most = sum(counted(group.steps) for group in draft.finished(Limit()).groups) // 2
     short = draft.finished(Limit(steps=most) if what == "steps" else Limit(lines=most))
@@ -259,7 +255,7 @@ def test_ctrl_c_while_files_are_written(
     breaks, fsync = [aside], os.fsync
 
     def broken_off(file: int) -> None:
-        # it has no name of its own yet
+        # the file has no name of its own yet
         if breaks and Path(f"/proc/self/fd/{file}").readlink().name.startswith(aside):
             raise KeyboardInterrupt(breaks.pop())
         fsync(file)

@@ -1,6 +1,4 @@
-"""What all commands have in common: JSON with a schema, --quiet, --verbose, old names, refusals,
-examples, pipes, tables that fold.
-"""
+"""What all commands share: JSON schemas, --quiet, --verbose, old names, refusals, examples, pipes, tables."""
 
 from __future__ import annotations
 
@@ -198,8 +196,8 @@ def test_a_folder_is_a_network_where_one_is_in_it(here, plan: Path, tmp_path: Pa
 def test_a_reader_may_leave_early_and_files_are_written_all_the_same(plan: Path, tmp_path: Path) -> None:
     lfopt = f"{shlex.quote(sys.executable)} -m lfopt.app.cli"
     line = (
-        f"{lfopt} inspect {plan} --all-operators --json={tmp_path / 'a.json'} | head -1; echo "
-        f"${{PIPESTATUS[0]}}"
+        f"{lfopt} inspect {plan} --all-operators --json={tmp_path / 'a.json'} | head -1; "
+        f"echo ${{PIPESTATUS[0]}}"
     )
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0" and done.stderr == ""

@@ -1,6 +1,4 @@
-"""Names are data: whatever a model's names hold, nothing that is written of it runs,
-and no output is broken by it.
-"""
+"""Names are data: whatever a model's names hold, nothing written of it runs, and no output is broken."""
 
 from __future__ import annotations
 
@@ -31,14 +29,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 RUNS = '__attribute__((constructor)) static void ran(void) { *(int *)0 = fopen("RAN", "w") == 0; }'
 BREAKERS = (
     "*/", "*\\\n/", "*\\\r\n/", "*\\ \n/", "*??/\n/", "*\\\n\\\n/", "\n", "\r", "\r\n", "\\", "\\\n", "??/\n",
-    "\v\f", "\0", '"', "'", '\\"',
-    '")', "</script><script>", "</style><svg onload=x>", "--><b>", "]]>", "&lt;i&gt;&amp;", "<!--",
-    "\x1b]0;t\x07", "\x1b[2J\x1b[H", "\x9b31m",
-    "[red]", "[/]", "[link=file:///etc/passwd]x[/link]", "$(touch RAN)", "`touch RAN`", "${HOME}", "$$",
-    "%s%n%x", "{{7*7}}", "{% raw %}", "|",
-    "\u202e", "\u2028", "\x85", "\ufeff", "../../RAN", "/etc/RAN", "..", "~/RAN", "-rf", "#define network",
-    "%:define network",
-    "=cmd|'/C calc'!A0",
+    "\v\f", "\0", '"', "'", '\\"', '")', "</script><script>", "</style><svg onload=x>", "--><b>", "]]>",
+    "&lt;i&gt;&amp;", "<!--", "\x1b]0;t\x07", "\x1b[2J\x1b[H", "\x9b31m", "[red]", "[/]",
+    "[link=file:///etc/passwd]x[/link]", "$(touch RAN)", "`touch RAN`", "${HOME}", "$$", "%s%n%x", "{{7*7}}",
+    "{% raw %}", "|", "\u202e", "\u2028", "\x85", "\ufeff", "../../RAN", "/etc/RAN", "..", "~/RAN", "-rf",
+    "#define network", "%:define network", "=cmd|'/C calc'!A0",
 )  # fmt: skip
 HOSTILE = tuple(
     dict.fromkeys(
@@ -48,15 +43,13 @@ HOSTILE = tuple(
         )
     )
 )
-# spelled alike, or nearly
+# names that are spelled alike, or nearly
 ALIKE = ("a*", "a%2A", "a%2a", "a%252A", "b" * 2000, "b" * 2001, "é", "e\u0301", "")
 STANDARDS = (("-std=gnu11",), ("-std=c11", "-trigraphs"))
 
 
 def hostile_model(names: list[str]) -> onnx.ModelProto:
-    """y = relu(conv(x)) + c, again and again, with a view and a product between;
-    every name of it is one of these.
-    """
+    """y = relu(conv(x)) + c, repeated, with a view and a product between; `names` are all its names."""
     left = iter(names)
 
     def name() -> str:
@@ -187,9 +180,7 @@ def planned(request, here, tmp_path: Path):
 
 
 def preprocessed(folder: Path, flags: tuple[str, ...]) -> str:
-    """The C of a folder as the compiler sees it: no comments, lines spliced, trigraphs replaced;
-    without its strings.
-    """
+    """The C of a folder, preprocessed: no comments, no strings, lines spliced, trigraphs replaced."""
     source = ""
     for file in sorted(folder.glob("*.[ch]")):
         done = subprocess.run(
@@ -205,9 +196,7 @@ def preprocessed(folder: Path, flags: tuple[str, ...]) -> str:
 
 @pytest.mark.parametrize("options", [(), ("--count",), ("--embed",)], ids=["plain", "count", "embed"])
 def test_no_name_runs_in_generated_code(planned, options, here, tmp_path: Path) -> None:
-    """As the preprocessor sees it under two standards;
-    and one of the two is compiled by make, runs, and gives the reference's numbers.
-    """
+    """The preprocessor sees no name's code under two standards; under one the program is built and right."""
     _, folder = planned
     code = tmp_path / "code"
     done = here("codegen", folder, "--target", "c99", "--out", code, *options)
@@ -247,9 +236,7 @@ def test_no_name_runs_in_generated_code(planned, options, here, tmp_path: Path) 
 
 
 def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
-    """.npz files hold inputs and outputs by the names of the file that was searched,
-    however they are spelled inside, and values are right.
-    """
+    """Inputs and outputs in .npz keep the names of the model file, however they are spelled inside."""
     model, folder = planned
     wanted_names = [value.name for value in model.graph.output]
     graph = from_model(model)
@@ -301,9 +288,7 @@ class _Tags(HTMLParser):
 def test_no_name_leaves_its_place_on_a_screen_or_a_page(
     planned, columns, here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every command prints printable characters alone, in colours of its own;
-    the report has the elements that it has for other names.
-    """
+    """Commands print printable characters alone; the report has the same elements as for other names."""
     monkeypatch.setenv("COLUMNS", str(columns))
     _, folder = planned
     told = [

@@ -1,6 +1,4 @@
-"""Groups overlap: whatever way they begin, they move and compute the same,
-and the model of the whole plan is no later than its groups in turn.
-"""
+"""Overlapping groups move and compute the same, and the plan's model is no later than groups in turn."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def test_however_groups_begin_the_plan_is_carried_out_alike() -> None:
     begun = 0
     for seed in SEEDS:
         plan, graph, inputs = drawn(seed)
-        # of these plans, totals are left out
+        # totals are left out of these plans
         wanted, claims = reference(graph, inputs), verified(plan, graph).wrong
         choices = [[*entries(group, 16)] for group in plan.groups]
         for k in range(1, max(map(len, choices))):

@@ -1,6 +1,4 @@
-"""Plans that were changed at random are refused, or whatever reads them gives the right thing: simulator,
-report, executor, C under sanitizers.
-"""
+"""Plans changed at random are refused, or simulator, report, executor and sanitized C get them right."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ def tried(subjects: list[Subject], count: int, seed: int, scratch: Path) -> Coun
 
 
 def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
-    """Five random networks in every scheme, on chips for which some groups fit,
-    and two with gates that run in two phases.
-    """
+    """Five random networks in every scheme on chips that some groups fit, and two gated in two phases."""
     subjects: list[Subject] = []
     seed = 0
     while len(subjects) < 5 * len(SCHEMES):
@@ -125,9 +121,7 @@ def subject_of(base: Base, folder: Path) -> Subject:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_changed_plan_of_a_real_network_is_refused_or_right(network: str, tmp_path: Path) -> None:
-    """600 changes to plans of one network in four schemes; some ten are neither refused nor without
-    effect.
-    """
+    """600 changes to plans of one network in four schemes: most are refused, over ten are read right."""
     subjects = [subject_of(base, tmp_path / base.scheme) for base in BASES if base.network == network]
     for subject in subjects:
         subject.prove(tmp_path / "scratch")

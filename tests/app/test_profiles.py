@@ -195,9 +195,7 @@ def test_a_group_that_no_plan_has_takes_forever(tmp_path: Path) -> None:
 
 
 def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A squeeze and excite block has broadcasts and reductions behind convolutions;
-    what was measured once is not measured again.
-    """
+    """The pairs are those of a squeeze-and-excite block; each is measured once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     net = Net("block", seed=0, weights=False)
     image = net.image((1, 8, 16, 16))

@@ -1,6 +1,4 @@
-"""Modules of PyTorch's own as generated code:
-what they give is what they give eager, and what cannot be compiled is named.
-"""
+"""PyTorch's own modules as generated code: results are those of eager, and what cannot compile is named."""
 
 from __future__ import annotations
 
@@ -248,7 +246,7 @@ def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL):
         exec(block, names)
-    # the session's, which comes last
+    # `y` and `model` are those of the last block, a session
     np.testing.assert_allclose(names["y"], names["model"](names["x"]).detach(), rtol=1e-4, atol=1e-5)
 
 

@@ -1,6 +1,4 @@
-"""What quantising does to accuracy is said as it is:
-figures equal direct computations, and a layer that is ruined is named first.
-"""
+"""Reported accuracy after quantising equals direct computation, and a ruined layer is named first."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ NAMES = ("first", "second", "third", "fourth")
 
 
 def chain(weights):
-    """Four convolutions of one element, Relu behind each but the last,
-    then a fully connected layer over the means.
-    """
+    """Four 1 x 1 convolutions, Relu behind each but the last; a fully connected layer over the means."""
     rng, nodes, before = np.random.default_rng(3), [], "x"
     constants = {f"{name}.w": value for name, value in zip(NAMES, weights, strict=True)} | {
         "head.w": rng.standard_normal((CHANNELS, 10))

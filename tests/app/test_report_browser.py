@@ -111,8 +111,8 @@ def test_operators_are_coloured_by_bytes_until_another_heat_is_asked_for(opened)
 def test_a_narrow_page_keeps_its_navigation(browser, page):
     browser.open(page, width=500)
     links = browser.run(
-        "[...document.querySelectorAll('.bar nav a')].map((a) => [a.hash, a.getBoundingClientRect().width > "
-        "0])"
+        "[...document.querySelectorAll('.bar nav a')]"
+        ".map((a) => [a.hash, a.getBoundingClientRect().width > 0])"
     )
     assert len(links) >= 5 and all(
         shown and browser.run(f"!!document.querySelector('{anchor}')") for anchor, shown in links

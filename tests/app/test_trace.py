@@ -1,6 +1,4 @@
-"""Traces of plans are in the Trace Event Format, and add up to the cycle model:
-busy cycles, order, no more buffer than there is.
-"""
+"""Traces of plans: Trace Event Format, with the cycle model's busy cycles and order, within the buffer."""
 
 from __future__ import annotations
 

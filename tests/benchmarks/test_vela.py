@@ -16,10 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SETTING = Setting("ethos-u65-512", "Ethos_U65_Mid_End", "Dedicated_Sram", 256, "Performance")
 SUMMARY = {
     "sram_memory_used": "247.5", "total_original_weights": "1000", "total_npu_encoded_weights": "900",
-    "cycles_total": "7000.0",
-    "dram_feature_map_read_bytes": "500", "dram_feature_map_write_bytes": "70", "dram_total_bytes": "800",
-    "off_chip_flash_feature_map_read_bytes": "0", "off_chip_flash_feature_map_write_bytes": "0",
-    "off_chip_flash_total_bytes": "5",
+    "cycles_total": "7000.0", "dram_feature_map_read_bytes": "500", "dram_feature_map_write_bytes": "70",
+    "dram_total_bytes": "800", "off_chip_flash_feature_map_read_bytes": "0",
+    "off_chip_flash_feature_map_write_bytes": "0", "off_chip_flash_total_bytes": "5",
 }  # fmt: skip
 OPERATIONS = """"ifm_shape_n","ifm_shape_c","ifm_shape_h","ifm_shape_w","ifm_memory",\
 "DramFeatureMap_read","Dram_read_efficiency"

@@ -1,6 +1,4 @@
-"""Generated programs under the address and undefined-behaviour sanitizers,
-with memory of exactly the sizes that are asked for.
-"""
+"""Generated programs under the address and undefined-behaviour sanitizers, in memory of exact size."""
 
 from __future__ import annotations
 

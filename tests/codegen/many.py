@@ -1,5 +1,6 @@
-"""Random networks as C, many in one program: drawn, planned, printed,
-compiled with sanitizers and without, run, compared with the reference.
+"""Random networks as C, many in one program: drawn, planned, printed, compiled, run, compared.
+
+Each is compiled with sanitizers and without.
 """
 
 from __future__ import annotations
@@ -175,9 +176,7 @@ def build(
 
 
 def run(program: Program, before: Sequence[str] = ()) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
-    """Outputs by model, and complaints: after each,
-    the program is started again behind the model that it is about.
-    """
+    """(outputs by model, complaints by model); after a complaint the program restarts behind its model."""
     folder, first = program.path.parent, 0
     outputs, complaints = dict[str, list[np.ndarray]](), dict[str, str]()
     while first < len(program.models):

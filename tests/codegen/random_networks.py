@@ -50,8 +50,9 @@ def agrees(source: CSource, graph: Graph, folder: Path, tolerance: float = TOLER
 
 
 class _Net:
-    """A random convolutional network: strides, dilations, asymmetric pads, odd channels,
-    branches that meet again, gates, views.
+    """A random convolutional network: strides, dilations, asymmetric pads, odd channels, gates, views.
+
+    Branches meet again.
     """
 
     def __init__(self, seed: int) -> None:

@@ -46,9 +46,7 @@ Operand = np.ndarray | Constant | str | None
 
 @dataclass
 class Net:
-    """A graph under construction: operators on arrays, which become its inputs, on constants,
-    or on results of others.
-    """
+    """A graph under construction: operators on arrays (its inputs), constants and earlier results."""
 
     inputs: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
@@ -122,9 +120,7 @@ def run(source: CSource, net: Net, folder: Path) -> dict[str, np.ndarray]:
 
 
 def agrees(net: Net, folder: Path, kib: float = 64) -> Plan:
-    """Checks C without warnings, and with two threads under the sanitizer of undefined behaviour:
-    the bits are the same.
-    """
+    """Checks that C compiles without warnings, and that two sanitized threads give the same bits."""
     graph = net.graph
     plan = plan_for_cpu(graph, Hardware(int(kib * 1024), element_bytes=4))
     one, two = (emit_c(plan, graph, "c99", threads=n) for n in (1, 2))

@@ -1,6 +1,4 @@
-"""What only moves elements is index arithmetic:
-no function copies them, and what they come to is what the reference says.
-"""
+"""Operators that only move elements are index arithmetic: no function copies, and results are right."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def functions(code: str) -> set[int]:
 
 
 def copied(graph: Graph, plan: Plan) -> list[str]:
-    """Kinds of the moving operators that have a function to themselves,
-    not one that begins with them and computes something.
-    """
+    """Kinds of the moving operators that have a function to themselves, with no computation in it."""
     flow = Dataflow.of(graph)
     code = emit_c(plan, graph).files["model.c"].decode()
     alone = {name: i for i, name in enumerate(flow.names(flow.everything))}
@@ -304,9 +300,7 @@ def test_nothing_is_touched_that_is_not_its_own(name: str, scheme: str, tmp_path
     ],
 )
 def test_layouts_are_converted_at_the_border_of_a_graph_alone(name: str) -> None:
-    """No function stands for anything but an operator of the network, none of them for a Transpose;
-    the rest are inputs and outputs.
-    """
+    """A function stands for an operator (never a Transpose), an input or an output, and nothing else."""
     shapes = {"fsrcnn": (1, 1, 40, 56), "mobilenet_v1_ssd": (1, 3, 300, 300)}
     graph = load_network(f"zoo:{name}", {"image": shapes.get(name, (1, 3, 64, 64))}, "default")
     flow = Dataflow.of(graph)
@@ -322,9 +316,7 @@ def test_layouts_are_converted_at_the_border_of_a_graph_alone(name: str) -> None
 
 
 def test_views_of_maps_that_lie_within_others() -> None:
-    """Axes that a view makes of one lie as that one does;
-    where it makes one of several, these must lie side by side.
-    """
+    """Axes split from one keep its stride; axes merged into one must be contiguous."""
     whole = Tensor("x", (1, 5, 6, 4), "float32")
     within = MapLayout(whole, (2, 0, 3, 1), (999, 1, 80, 20))
     apart = within.seen(Tensor("y", (5, 3, 2, 4), "float32"))

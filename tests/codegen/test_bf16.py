@@ -1,6 +1,4 @@
-"""Maps and weights in bfloat16: sums that it holds are exact, others are as near as rounding allows;
-refused by name where it cannot be.
-"""
+"""Maps and weights in bfloat16: sums that it holds are exact, others as near as rounding; else refused."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ here = pytest.mark.skipif(not runs_here(), reason="no arithmetic on bfloat16")
 
 
 def test_tokens_want_whole_maps_and_fewer_windows_do() -> None:
-    """Products of tokens want many rows at a time, as in float32;
-    convolutions 3 x 3 do so for Winograd's algorithm alone, on floats.
-    """
+    """Products of tokens gain by many rows as in float32; 3 x 3 windows only by Winograd, on floats."""
     transformer, resnet = (
         Dataflow.of(load_network(f"zoo:{name}", None, "default")) for name in ("vit_tiny", "resnet18")
     )

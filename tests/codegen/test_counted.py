@@ -1,6 +1,4 @@
-"""Generated C that counts: the bytes that cross its loads and stores are those predicted and executed,
-and its outputs are the network's.
-"""
+"""Generated C that counts: bytes through its loads and stores are those predicted; outputs are right."""
 
 from __future__ import annotations
 
@@ -228,9 +226,7 @@ def integer_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
 
 @pytest.mark.sanitize
 def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
-    """With the address sanitizer maps in DRAM are poisoned:
-    whoever reads one but through dram_load stops the program.
-    """
+    """Maps in DRAM are poisoned by the address sanitizer: a read but through dram_load aborts."""
     plan, graph, _ = small_plan()
     source = emit_c(plan, graph, "c99", count=True)
     flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

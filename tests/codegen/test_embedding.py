@@ -1,6 +1,4 @@
-"""Printed C in other programs: C++, CMake, pkg-config, two networks of one name, Arm, Python;
-and what `examples` says.
-"""
+"""Printed C in other programs: C++, CMake, pkg-config, two networks of one name, Arm, Python; examples."""
 
 from __future__ import annotations
 
@@ -130,9 +128,7 @@ def test_every_symbol_begins_with_the_prefix_and_every_status_is_in_the_header(t
 
 @pytest.mark.slow
 def test_examples_do_what_they_say(lfopt, tmp_path: Path) -> None:
-    """C++ with two networks of one name, Python, and Arm by an emulator:
-    the same classes, by the same commands as in the README.
-    """
+    """C++ with two networks of one name, Python, and emulated Arm print the same classes."""
     needs("g++", "cmake")
     if ABSENT:
         pytest.skip(f"no {' and no '.join(ABSENT)}: apt-get install {PACKAGES}")

@@ -1,6 +1,4 @@
-"""Generated C gives what the reference gives: real networks at low resolution, random ones,
-every target that this machine runs.
-"""
+"""Generated C gives the reference's results: real and random networks, every target this machine runs."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ def test_random_networks_give_what_the_reference_gives(seed: int, tmp_path: Path
 @pytest.mark.sanitize
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
 def test_nothing_is_touched_that_is_not_its_own(tmp_path: Path) -> None:
-    """Under the address and undefined-behaviour sanitizers,
-    with memory of exactly the sizes that are asked for.
-    """
+    """Sanitizers watch memory of exactly the sizes that are asked for."""
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 40, 40)}, "default")
     source = emit_c(planned(graph, 64), graph)
     image = {"image": np.ones(graph.shape("image"), np.float32)}
@@ -116,7 +112,7 @@ def test_generated_code_compiles_without_warnings(compiler: str, name: str, tmp_
             *(["-pedantic"] if target == "c99" else []),
         ]
         strict += ["-Wno-unused-function"] if compiler == "clang" else []  # it looks at inline functions too
-        # those of one network are like all others, and take longer than the code
+        # weights of one network compile like those of all others, and take longer than the code
         numbers = ["weights.c"] if name.startswith("fsrcnn") else []
         command = [compiler, *source.flags, *strict, "-c", "model.c", *numbers]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -1,6 +1,4 @@
-"""Generated C for NEON and for RISC-V's vectors gives what the reference gives:
-cross-compiled, and run by an emulator.
-"""
+"""Generated C for NEON and RISC-V vectors, cross-compiled and emulated, gives the reference's results."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ def target(request: pytest.FixtureRequest) -> str:
 
 
 every_target = pytest.mark.parametrize("target", MACHINES, indirect=True)
-# what takes long
+# of tests that take long, rvv is among the slow ones
 neon_first = pytest.mark.parametrize(
     "target", ["neon", pytest.param("rvv", marks=pytest.mark.slow)], indirect=True
 )

@@ -1,6 +1,4 @@
-"""Plans as command streams: the bytes that were planned move, and every bit of the outputs is right,
-in whatever order the waits allow.
-"""
+"""Plans as command streams: planned bytes move and output bits are right in any order the waits allow."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def beyond(group: PlannedGroup, step: Compute) -> Iterator[str]:
 
 
 def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
-    """(groups that ran, by mode, and plans that had something in flight, or a reduction that runs; plans that
-    were refused, by reason).
-    """
+    """(groups that ran, by mode, and plans with flights or running reductions; refused plans, by reason)."""
     ran, refused, wrong = Counter[str](), Counter[str](), list[str]()
     for seed in seeds:
         plan, graph, inputs = random_plan(seed)
@@ -93,9 +89,7 @@ def test_what_is_in_flight_makes_every_bit(name: str) -> None:
 def test_the_model_of_cycles_times_the_commands_that_are_encoded(
     scheme: str, shape: list[int], parts: int
 ) -> None:
-    """Each of two operators becomes so many commands a step:
-    512 accumulators hold 12 rows of 40 columns, and less than one row of 600.
-    """
+    """`parts` commands a step and operator: 512 accumulators hold 12 rows of 40 columns, not one of 600."""
     rng, size = np.random.default_rng(0), [1, 16, *shape]
     graph = one_contraction("Conv", {"x": size}, {"w": [16, 16, 3, 3]}, "x w", size, pads=[1] * 4)
     graph, _ = in_integers(graph, random_inputs(graph, rng), rng)
@@ -120,9 +114,7 @@ def unrolled(entries: Sequence[Entry]) -> Iterator[Item]:
     [([0] * 12, [12]), ([0, 6] * 6, [6]), ([0, 0, 3, 3, 3, 3], [2, 4]), ([8, 9, 20, 31], [4])],
 )
 def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[int], turns: list[int]) -> None:
-    """Loads, each of which waits for the computation so many before it;
-    a queue holds 8, so what lies further back is done in any case.
-    """
+    """Loads wait for the computation `distance` before them; a queue holds 8, so older ones are done."""
     runs: list[IssuedCommand] = []
     for k, distance in enumerate(distances):
         waits = {Opcode.LOAD: NO_WAIT, Opcode.STORE: NO_WAIT, Opcode.EXEC: distance}

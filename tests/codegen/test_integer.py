@@ -1,6 +1,4 @@
-"""Generated C on quantised maps gives the bits of the reference: every operator, random networks, real ones,
-every target that this machine runs.
-"""
+"""Generated C on quantised maps gives the reference's bits: operators, random and real networks, targets."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ WITH_INDICES = ("MaxPool",)  # refused: a result of integers beside the one of b
 
 
 def every_case(name: str, folder: Path, most: int) -> tuple[Counter[Arithmetic], set[str]]:
-    """Checks the first cases of every family; how many there were of every arithmetic,
-    and which kinds were refused.
-    """
+    """Checks the first cases of every family: (cases by arithmetic, kinds of operators refused)."""
     counts, refused = Counter[Arithmetic](), set[str]()
     for family in EVERY_FAMILY:
         for k, (call, _, _, model, inputs) in enumerate(drawn(family)[:most]):
@@ -213,9 +209,7 @@ FORMS = {  # of ONNX Runtime's quantiser: type of maps, and options
 @pytest.mark.skipif(not target("native").dots, reason="AVX-512 VNNI")
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_mobile_block_runs_on_dot_products(form: str, tmp_path: Path) -> None:
-    """Depthwise by 64 channels and by 16, SiLU and Relu behind kernels, squeeze and excite, a convolution by
-    Winograd's algorithm at odd borders.
-    """
+    """Depthwise by 64 and 16 channels, SiLU and Relu epilogues, squeeze and excite, Winograd at borders."""
     net = Net("block", seed=0, weights=True)
     image = net.image((1, 3, 30, 26))
     stem = net.conv("stem", image, 32, 3, stride=2, act="silu")
@@ -247,9 +241,7 @@ def test_every_form_of_a_mobile_block_runs_on_dot_products(form: str, tmp_path: 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_is_touched_that_is_not_its_own(name: str, tmp_path: Path) -> None:
-    """Under the address and undefined-behaviour sanitizers,
-    with memory of exactly the sizes that are asked for.
-    """
+    """Sanitizers watch memory of exactly the sizes that are asked for."""
     graph = quantised(zoo_network("efficientnet_b0", 32), tmp_path)
     source = emit_c(planned(graph, 64), graph, name)
     inputs, output = feeds(graph), graph.outputs[0]
@@ -267,7 +259,7 @@ def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:
     solution = solve(costs, SearchOptions(time_limit=10))
     with pytest.raises(
         Unsupported,
-        match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, "
-        "element_bytes 1",
+        match="element_bytes: found 4; "
+        "generated C accepts plans of quantised networks for int8, element_bytes 1",
     ):
         emit_c(make_draft(graph, costs, solution, solution.lower_bound_bytes).finished(), graph)

@@ -1,6 +1,4 @@
-"""Operators as plain loops give what NumPy gives:
-every type, rank and layout, whole maps and rings, without warnings or undefined behaviour.
-"""
+"""Operators as plain loops give NumPy's results: types, ranks, layouts, whole maps and rings, no warnings."""
 
 from __future__ import annotations
 
@@ -259,9 +257,7 @@ def test_indices_that_lie_outside_touch_nothing_outside(tmp_path: Path) -> None:
 
 
 def test_maps_are_read_between_their_elements(tmp_path: Path) -> None:
-    """Regions and offsets beyond the map among them, and some that are no numbers,
-    of which C makes something without touching anything outside.
-    """
+    """Some regions and offsets lie beyond the map or are NaN: C touches nothing outside."""
     rng, net = np.random.default_rng(0), Net()
     for family in (between_elements, bit_cast):
         for case in cases(family, 12):

@@ -1,5 +1,6 @@
-"""Plain loops that fold elements (contractions, windows, reductions, normalizations, Resize) give what NumPy
-gives, whole maps or row by row.
+"""Plain loops that fold elements give NumPy's results, whole maps or row by row.
+
+They are contractions, windows, reductions, normalizations and Resize.
 """
 
 from __future__ import annotations
@@ -103,8 +104,7 @@ def test_matrix_products_of_any_type(tmp_path: Path) -> None:
     rng, net = np.random.default_rng(0), Net()
     shapes = (
         ((3,), (3,)), ((2, 3), (3, 4)), ((3,), (2, 3, 4)), ((2, 5, 3), (3,)), ((2, 1, 4, 3), (5, 3, 20)),
-        ((1, 2, 4, 3), (2, 2, 3, 150)),
-        ((1, 6, 5), (1, 5, 33)), ((2, 1, 2, 1, 3), (3, 1, 3, 2)),
+        ((1, 2, 4, 3), (2, 2, 3, 150)), ((1, 6, 5), (1, 5, 33)), ((2, 1, 2, 1, 3), (3, 1, 3, 2)),
     )  # fmt: skip
     for a, b in shapes:
         for dtype in ("float32", str(rng.choice(["float64", "int32", "int64", "uint32", "uint64"]))):

@@ -1,6 +1,4 @@
-"""Random networks on random chips in random schemes, as C under sanitizers and without:
-no fault, no warning, what the reference gives.
-"""
+"""Random networks, chips and schemes as C: no sanitizer fault, no warning, the reference's results."""
 
 from __future__ import annotations
 

@@ -72,12 +72,10 @@ def test_onnx_s_light_networks(name: str, tmp_path: Path) -> None:
     "name",
     [
         "hf_albert_12l", "hf_bert_base", "hf_distilbert_2l", "hf_efficientnet_b0", "hf_efficientnet_b3",
-        "hf_gpt2", "hf_mobilebert",
-        "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_mobilenet_v2_deeplab", "hf_resnet101", "hf_resnet18",
-        "hf_resnet34", "hf_resnet50",
-        "hf_tinybert_4_312", "tv_deeplabv3_mobilenet_v3_large", "tv_fasterrcnn_r50_fpn_rpn",
-        "tv_maskrcnn_r50_heads", "tv_mobilenet_v3_large",
-        "tv_s3d", "tv_squeezenet1_1", "tv_ssd300_vgg16_nopost", "tv_vgg16",
+        "hf_gpt2", "hf_mobilebert", "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_mobilenet_v2_deeplab",
+        "hf_resnet101", "hf_resnet18", "hf_resnet34", "hf_resnet50", "hf_tinybert_4_312",
+        "tv_deeplabv3_mobilenet_v3_large", "tv_fasterrcnn_r50_fpn_rpn", "tv_maskrcnn_r50_heads",
+        "tv_mobilenet_v3_large", "tv_s3d", "tv_squeezenet1_1", "tv_ssd300_vgg16_nopost", "tv_vgg16",
     ],
 )  # fmt: skip
 def test_real_networks(shared_model: Callable[[str], Path], name: str, threads: int, tmp_path: Path) -> None:

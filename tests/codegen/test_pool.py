@@ -1,5 +1,6 @@
-"""Threads that outlive a run: they serve the next one, those of other contexts beside them, end with their
-model, and are started again in a fork.
+"""Threads that outlive a run: they serve the next, end with their model, and start again in a fork.
+
+Those of other contexts run beside them.
 """
 
 from __future__ import annotations

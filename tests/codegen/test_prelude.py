@@ -1,6 +1,4 @@
-"""Functions on vectors are as good as docs/cpu-code.md says, over their whole range, for every width,
-with and without fused multiply-adds.
-"""
+"""Vector functions are as accurate as docs/cpu-code.md says, for every width, with FMA and without."""
 
 from __future__ import annotations
 

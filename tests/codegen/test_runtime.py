@@ -72,8 +72,8 @@ def test_inputs_come_by_name_in_order_or_alone(model: Compiled, tmp_path: Path) 
         assert np.array_equal(scaled.run(given)["y"], 6 * X)
     with pytest.raises(
         InvalidConfig,
-        match=r"found ndarray; accepted: 's=1' \(int64 \[\]\), 'x' \(float32 \[1, 3, 4, 4\]\), as arrays by "
-        r"name",
+        match=r"found ndarray; accepted: 's=1' \(int64 \[\]\), "
+        r"'x' \(float32 \[1, 3, 4, 4\]\), as arrays by name",
     ):
         scaled.run(X)
     with pytest.raises(

@@ -1,6 +1,4 @@
-"""Groups that threads cut among them: the bits of one thread, no data races,
-nothing beyond the arena of each.
-"""
+"""Groups cut among threads: the bits of one thread, no data races, nothing beyond each one's arena."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What transformers are made of, as C: attention, layer normalisation and GELU, fused or in pieces,
-give what the reference gives.
-"""
+"""Attention, layer normalisation and GELU as C, fused or in pieces, give the reference's results."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function",
 
 
 def attention(batch: int, length: int, heads: int, depth: int, mask: str, *, scaled: bool = True) -> Graph:
-    """A block as exporters write it: scores that are guarded against rows without any,
-    the factor split over both operands.
-    """
+    """Attention as exporters write it: rows without any score are guarded, the factor is split in two."""
     width = heads * depth
     inputs: dict[str, tuple[int, ...]] = {"x": (batch, length, width)}
     if mask == "input":
@@ -137,9 +133,7 @@ def test_no_scores_are_stored(number: int, form: Form, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", RUNS_HERE)
 def test_scores_may_grow_from_block_to_block(target: str, tmp_path: Path) -> None:
-    """What the largest score of earlier keys is good for ends where later ones are far above it; what is no
-    number spreads as in the reference.
-    """
+    """Later keys far above the largest score so far rescale; NaN spreads as in the reference."""
     graph = one_attention(Form(queries=520, keys=270, size=8, width=8, first=True))
     inputs = drawn_inputs(graph)
     inputs["k"] *= np.linspace(0, 60, 270, dtype=np.float32) ** 2 / 60

@@ -1,6 +1,4 @@
-"""Winograd's algorithm gives what a direct convolution gives:
-any size of map, pads, channels, epilogues, rows in a ring, on every target.
-"""
+"""Winograd's algorithm gives a direct convolution's results: sizes, pads, epilogues, rings, targets."""
 
 from __future__ import annotations
 
@@ -176,8 +174,8 @@ def run(
     out(f"{head};")
     with out.block(head), out.block(f"for (int me = 0; me < {threads}; me++)"):
         out(
-            "const context own = {.weights = weights, .maps = maps, .arena = ring, .scratch = scratch, .me = "
-            "me}, *m = &own;",
+            "const context own = {.weights = weights, .maps = maps, "
+            ".arena = ring, .scratch = scratch, .me = me}, *m = &own;",
             "int have = 0;",
         )
         with out.block(f"for (int r = 0; r < {case.output.rows}; r += {step})"):

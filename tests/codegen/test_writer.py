@@ -1,6 +1,4 @@
-"""Lines of C: indented by the blocks that they are in;
-functions that are the same but for their names are written once.
-"""
+"""Lines of C are indented by their blocks, and functions that differ by name alone are written once."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ class Block:
         return "slow" in self.markers
 
     def commands(self) -> list[tuple[str, list[str]]]:
-        """(command, lines shown as its output) of a block of commands;
-        of a block without `$ ` there is no output to compare.
-        """
+        """(command, its output lines) of a block; without `$ ` prompts there is no output."""
         if self.language == "sh":
             return [(line, []) for line in joined(self.text) if line.strip() and not line.startswith("#")]
         commands: list[tuple[str, list[str]]] = []

@@ -1,5 +1,4 @@
-"""Outputs on pages as they are now: `python -m tests.docs.renew docs/commands.md ...` runs the pages and
-writes them anew.
+"""Rewrites outputs shown on pages: `python -m tests.docs.renew docs/commands.md ...` runs the pages.
 
 Where a page shows `...`, each line beside it becomes the line of the output that is most like it: read the
 difference before it is committed.

@@ -1,6 +1,4 @@
-"""A page as a session: its commands and Python blocks run in one folder, one after the other,
-and what they print is compared with the page.
-"""
+"""A page as a session: its commands and Python blocks run in order in a folder; output is compared."""
 
 from __future__ import annotations
 

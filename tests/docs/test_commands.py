@@ -1,6 +1,4 @@
-"""Every command and every Python block of the documentation runs, or is parsed where it cannot run,
-and prints what the page shows.
-"""
+"""Every command and Python block of the documentation runs, or parses, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def test_a_page_does_all_that_it_shows(name: str, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_of_a_page_is_one(name: str) -> None:
-    """Commands and options exist, also of what is not run; YAML and Python can be read;
-    nothing is outside of a fence that a test could miss.
-    """
+    """Commands and options exist, run or not; YAML and Python parse; no command is outside of a fence."""
     for block in PAGES[name]:
         for command, _ in block.commands():
             assert (wrong := fault(command)) is None, f"{block.where}: {command}: {wrong}"
@@ -104,9 +100,7 @@ def test_commands_and_options_that_prose_names_exist(name: str) -> None:
 
 
 def _exists(words: list[str]) -> bool:
-    """Whether a command in a sentence, which need not be whole, names a command or target that there is,
-    and options that it has.
-    """
+    """Whether a command in a sentence, perhaps cut short, names a command or target and options it has."""
     if words[0] == "make":
         return len(words) == 1 or words[1] in TARGETS or words[1] == "bench-NAME"
     if words[0] == "lfopt" and words[1:2] and re.match(r"[a-z]", words[1]):
@@ -184,9 +178,7 @@ def _wrong(words: list[str]) -> str | None:
 
 
 def test_what_is_compared() -> None:
-    """A line that is wrong, missing, too many or in another order is found;
-    `...` stands for lines that are left out, and for no others.
-    """
+    """Lines wrong, missing, extra or out of order are found; `...` stands for lines left out alone."""
     printed = list("abcd")
     for shown in ("a b c d", "a ... d", "... c d", "a b ...", "... b ... d", "a ... b c d"):
         assert difference(shown.split(), printed) is None, shown

@@ -1,6 +1,4 @@
-"""Every figure is written by a benchmark: pages of results say by which,
-and what prose quotes stands on the page that it links to.
-"""
+"""Every figure is a benchmark's: pages of results name it, and prose quotes the page that it links to."""
 
 from __future__ import annotations
 
@@ -40,16 +38,12 @@ def test_a_page_of_results_names_its_commit_day_and_command(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_figures_in_prose_stand_on_a_page_of_results(page: Path) -> None:
-    """Section by section: a measured figure is on a page that the section links to,
-    or the section says by which command, or at which commit.
-    """
+    """Each section links the page with its figures, or names the command or commit they come from."""
     assert [f"{page.relative_to(ROOT)}: {name}: {figure}" for name, figure in unfounded(page)] == []
 
 
 def unfounded(page: Path) -> list[tuple[str, str]]:
-    """(heading, figure) of figures that neither a linked page nor an output on this one has, rounded or
-    not.
-    """
+    """(heading, figure) of figures on neither a linked page nor in an output on this one, even rounded."""
     text, said = page.read_text(), prose(page)
     figures: list[tuple[str, str]] = []
     lines, heads = said.splitlines(), [k for k, line in enumerate(said.splitlines()) if line.startswith("#")]
@@ -75,9 +69,7 @@ def unfounded(page: Path) -> list[tuple[str, str]]:
 
 @cache
 def measured(page: Path) -> str:
-    """What a page has of figures that are made:
-    a page of results all of it, another one what its commands print.
-    """
+    """What a page has of measured figures: all of a page of results, else what its commands print."""
     return (
         page.read_text()
         if page.parent.name == "results"

@@ -1,6 +1,4 @@
-"""The documentation says what the code does: its tables are made from it, every command has a section,
-every link leads somewhere.
-"""
+"""The documentation matches the code: generated tables, a section per command, links that resolve."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The controls: links at random stay so, the analytic explainer counts bytes of the row schedule,
-brute force finds the best split there is.
-"""
+"""Controls: random links stay so, the analytic explainer counts schedule bytes, brute force is best."""
 
 from __future__ import annotations
 

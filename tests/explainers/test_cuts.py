@@ -1,6 +1,4 @@
-"""The cuts of a link are exactly the minimal ones that hold it;
-what comes of them are groups that a plan may hold.
-"""
+"""The cuts of a link are exactly the minimal ones that hold it, and yield groups that a plan may hold."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ def test_readers_of_a_map_that_is_cut_off_may_stay_together() -> None:
 
 
 def minimal_cuts(flow: Dataflow, mask: int, u: int, v: int) -> set[tuple[int, int]]:
-    """Every way to divide a group between u and v, by trying all sets:
-    no link runs back, both sides hang together.
-    """
+    """Every division of a group between u and v, by enumeration: no link runs back, sides are connected."""
     divisions: set[tuple[int, int]] = set()
     part = mask
     while part := (part - 1) & mask:

@@ -1,6 +1,4 @@
-"""lfopt dataset: groups are legal, labels are the checker's, splits do not leak, and what is finished
-stays.
-"""
+"""`lfopt dataset`: groups are legal, labels the checker's, splits do not leak, finished shards stay."""
 
 from __future__ import annotations
 
@@ -169,10 +167,11 @@ def test_quotas_and_families():
     assert sum(quotas([("A", 100), ("A", 900), ("B", 50)], 700)) == 700
     assert quotas([("A", 4)], 700) == [5]
     assert sum(shares([3, 0, 9, 100], 50)) == 50
-    assert [family(name) for name in ("efficientnet_b7", "deeplabv3_mobilenet_v3_large", "fsrcnn",
-    "tv_fasterrcnn_r50_fpn_rpn", "own")] == [
-        "EfficientNet", "DeepLab", "FSRCNN", "R-CNN", "own",
-    ]  # fmt: skip
+    assert [
+        family(name) for name in (
+            "efficientnet_b7", "deeplabv3_mobilenet_v3_large", "fsrcnn", "tv_fasterrcnn_r50_fpn_rpn", "own",
+        )
+    ] == ["EfficientNet", "DeepLab", "FSRCNN", "R-CNN", "own"]  # fmt: skip
 
 
 def test_pyg_reads_the_graphs_of_a_data_set_without_lfopt(dataset_folder, tmp_path):

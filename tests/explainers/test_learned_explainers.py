@@ -1,6 +1,4 @@
-"""Explainers that learn: what runs in NumPy is what was trained in torch,
-and metrics give what is known of a toy.
-"""
+"""Learned explainers: NumPy runs what torch trained, and metrics of a toy are those known."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def test_every_link_has_a_score_that_the_group_alone_decides(name, predictor, ru
 @pytest.mark.parametrize("name", ["analytic", "gnne", "pg", "rg"])
 @pytest.mark.parametrize("at", [1, 2, 4])
 def test_the_one_link_to_blame_is_blamed_most(name, at):
-    """Two convolutions with 28 KiB of weights each, one after the other in a chain of small ones:
-    64 KiB hold either and its rows, not both.
-    """
+    """Two convolutions with 28 KiB of weights each, in a chain: 64 KiB hold either one, not both."""
     channels = [4] * 8
     channels[at + 1] = 400
     flow = convolutions(channels, [3 if k in (at, at + 1) else 1 for k in range(7)], size=8)
@@ -289,9 +285,7 @@ def test_gnne_says_the_same_of_a_group_whatever_was_asked_before(predictor, rule
 
 
 class Toy(SchemeRule):
-    """A chain of five of which the first link alone matters: a piece needs 32 bytes with it, 2 without;
-    8 are there.
-    """
+    """A chain of five whose first link alone matters: 32 bytes with it, 2 without; the buffer has 8."""
 
     def __init__(self) -> None:
         super().__init__(chain(5), Hardware(8), "lbdf")

@@ -1,6 +1,4 @@
-"""The predictor in NumPy is the network in PyTorch Geometric, needs no torch,
-and agrees with the exact checker.
-"""
+"""The predictor in NumPy is the PyTorch Geometric network, needs no torch, agrees with the checker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a rule says of groups in pieces, and of links weighted:
-exact at 0 and 1, and in between what is known of Lovász's extension.
-"""
+"""A rule on groups in pieces and weighted links: exact at 0 and 1, Lovász's extension in between."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""SPLIT does what algorithm 1 says; what it returns is valid by the checker that it was given,
-whatever the explanation.
-"""
+"""SPLIT does what algorithm 1 says; its result is valid by the given checker, whatever the explanation."""
 
 from __future__ import annotations
 

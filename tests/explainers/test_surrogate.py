@@ -1,6 +1,4 @@
-"""Surrogates: trees in NumPy are those of scikit-learn,
-and what ships ranks groups of a network that it has not learnt from.
-"""
+"""Surrogates: trees in NumPy are scikit-learn's, and the shipped one ranks groups of an unseen network."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_unseen_families_are_not_trained_with(data):
 
 
 def test_training_ends_when_it_no_longer_helps(data):
-    # nothing is learnt
+    # at rate 0 nothing is learnt
     trained = train_predictor(data, "random", TrainingSettings(epochs=40, patience=2, rate=0.0), quiet)
     assert trained.card["epochs"] == 3
     assert trained.card["best_epoch"] == 1
@@ -177,9 +177,7 @@ def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(d
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch):
-    """Ended in the second epoch of the second of two seeds;
-    a run of other settings does not take its checkpoints.
-    """
+    """Killed in the second epoch of the second seed; other settings do not take its checkpoints."""
     arguments = {"epochs": 3, "seeds": 2, "log": tmp_path / "log.csv"}
     command(folder, out_dir=tmp_path / "whole", **arguments)
     expected = (tmp_path / "log.csv").read_text().splitlines()

@@ -1,5 +1,6 @@
-"""Damaged models, and what loading them may do: give a Graph, or one line of LfoptError; never another
-exception, a crash, a hang or gigabytes.
+"""Damaged models, which must load as a Graph or give one line of LfoptError.
+
+Never another exception, a crash, a hang or gigabytes.
 
 python -m tests.frontend.fuzz FIRST COUNT      runs seeds FIRST to FIRST + COUNT - 1 and prints what went
                                                wrong

@@ -26,9 +26,7 @@ def run(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 
 def newest_opset_of_onnxruntime(model: ModelProto) -> ModelProto:
-    """The model marked with an opset that onnxruntime reads,
-    from which the newest differs in nothing that the tests use.
-    """
+    """The model marked with an opset that onnxruntime reads, equal to the newest for all that tests use."""
     model.opset_import[0].version = min(model.opset_import[0].version, 26)
     return model
 

@@ -90,9 +90,7 @@ def one(
     outputs: int = 1,
     **attributes: Any,
 ) -> ModelProto:
-    """One operator on input x and constants c0, c1, ...,
-    between two Relus so that it is neither the first nor the last.
-    """
+    """One operator on input x and constants c0, c1, ..., between others: neither the first nor the last."""
     names = [f"c{i}" if c is not None else "" for i, c in enumerate(constants)]
     results = [f"y{i}" for i in range(outputs)]
     node = make_node(kind, ["r", *names], results, **attributes)
@@ -288,9 +286,7 @@ SCALES = {
 
 
 def _resizes(v: int) -> Iterator[tuple[str, ModelProto]]:
-    """Upsample 7 (scales attribute), Upsample 9 (scales input), Resize 10 (asymmetric, rounding down),
-    Resize 11 on.
-    """
+    """Upsample 7 (scales attribute) and 9 (scales input), Resize 10 (asymmetric, rounding down) and 11 on."""
     shape = (1, 2, 5, 7)
     for name, pair in SCALES.items():
         for mode in ("nearest", "linear"):
@@ -313,9 +309,7 @@ def _resizes(v: int) -> Iterator[tuple[str, ModelProto]]:
 
 
 def extra_forms() -> Iterator[tuple[str, ModelProto]]:
-    """(name, model): operators whose shapes depend on constants, functions, unknown operators, external
-    data.
-    """
+    """(name, model): shapes that depend on constants, functions, unknown operators, external data."""
     v, image = NEWEST, (1, 4, 6, 7)
     for version in (13, v):
         fill = onnx.numpy_helper.from_array(np.array([2], np.float32))

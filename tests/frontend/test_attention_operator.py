@@ -1,6 +1,4 @@
-"""ONNX's Attention and RotaryEmbedding as the operators that they are defined by:
-the same results, and attention found among them.
-"""
+"""ONNX's Attention and RotaryEmbedding as their definitions: same results, and attention recognised."""
 
 from __future__ import annotations
 
@@ -235,9 +233,7 @@ def test_what_attention_cannot_be_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_every_case_of_the_standard_s_backend_tests() -> None:
-    """Whatever does not hand its scores out is found;
-    float16 and bfloat16 differ by a unit or two in the last place.
-    """
+    """Attention is recognised where scores are no output; float16 and bfloat16 differ by 1 or 2 ulp."""
     from onnx.backend.test.case.node import collect_testcases
 
     recognised = 0

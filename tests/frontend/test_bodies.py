@@ -1,6 +1,4 @@
-"""Graphs inside of operators are written out:
-what If, Loop and Scan do is what their bodies say, by onnxruntime.
-"""
+"""Bodies of If, Loop and Scan are inlined: results are those of onnxruntime."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ def graph(
 
 
 def branches(condition: list[NodeProto], **constants: np.ndarray) -> ModelProto:
-    """One branch reads the graph around it, the other has a branch of its own,
-    and a constant of 2,000 elements.
-    """
+    """An If: one branch reads the outer graph, the other has an inner If and a constant of 2,000 elements."""
     inner = make_node(
         "If",
         ["c"],

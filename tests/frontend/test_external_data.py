@@ -44,8 +44,8 @@ def test_without_the_file_shapes_are_known_and_one_note_says_so(tmp_path):
     assert graph.constants == {"c0": None}
     assert graph.notes == (
         (
-            "1 of 1 constants have no values (external data that is absent, or made from it): shapes alone "
-            "are used"
+            "1 of 1 constants have no values (external data that is absent, "
+            "or made from it): shapes alone are used"
         ),
     )
     assert structure(graph) == structure(load(external(tmp_path, offset=64)))

@@ -255,9 +255,8 @@ CASES = {  # name: (model, what the message says)
     "a condition that decides about shapes": (
         lambda: in_branches(make_node("Relu", ["x"], ["b"]), make_node("ReduceMax", ["x"], ["b"])),
         (
-            r"node 'maybe' \(If\): its condition is computed, and decides about float32 \[2, 3\] or float32 "
-            r"\[1, "
-            r"1\]"
+            r"node 'maybe' \(If\): its condition is computed, "
+            r"and decides about float32 \[2, 3\] or float32 \[1, 1\]"
         ),
     ),
     "a branch that reads what nothing makes": (
@@ -615,17 +614,15 @@ def test_an_unknown_operator_of_known_shape_is_opaque_with_one_warning():
         (
             {},
             (
-                r"input 'x': shape \[batch,3,h,w\] is not static; give --input-shape batch=1 h=224 w=224 or "
-                r"the "
-                r"like, or --input-shape x=1,3,224,224"
+                r"input 'x': shape \[batch,3,h,w\] is not static; "
+                r"give --input-shape batch=1 h=224 w=224 or the like, or --input-shape x=1,3,224,224"
             ),
         ),
         (
             {"batch": 2, "w": 8},
             (
-                r"shape \[batch,3,h,w\] is not static; give --input-shape h=224 or the like, or "
-                r"--input-shape "
-                r"x=2,3,224,8"
+                r"shape \[batch,3,h,w\] is not static; "
+                r"give --input-shape h=224 or the like, or --input-shape x=2,3,224,8"
             ),
         ),
         (

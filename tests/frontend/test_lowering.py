@@ -1,6 +1,4 @@
-"""Operators without a row of their own, as others:
-the same results as onnxruntime's, or those of ONNX's reference where it has none.
-"""
+"""Operators without a row of their own, lowered to others: results are onnxruntime's or the reference's."""
 
 from __future__ import annotations
 
@@ -113,8 +111,8 @@ def test_recurrent_networks_are_their_steps(name: str) -> None:
     ways, gates = 2 if attributes.get("direction") == "bidirectional" else 1, GATES[kind]
     values = {
         "x": floats(STEPS, BATCH, FEATURES), "W": floats(ways, gates * HIDDEN, FEATURES),
-        "R": floats(ways, gates * HIDDEN, HIDDEN),
-        "B": floats(ways, 2 * gates * HIDDEN), "lens": SHORT, "h": floats(ways, BATCH, HIDDEN),
+        "R": floats(ways, gates * HIDDEN, HIDDEN), "B": floats(ways, 2 * gates * HIDDEN), "lens": SHORT,
+        "h": floats(ways, BATCH, HIDDEN),
     }  # fmt: skip
     if kind == "LSTM":
         values |= {"c": floats(ways, BATCH, HIDDEN), "P": floats(ways, 3 * HIDDEN)}
@@ -165,13 +163,17 @@ GRAMS: dict[str, Any] = {  # four numbers alone, and three pairs
     "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
 }  # fmt: skip
 OTHERS: dict[str, tuple[str, Values, tuple[str, ...], dict[str, Any]]] = {
-    "one-hot vectors": ("OneHot",
-    {"i": ints(0, -1, 2, 7), "n": np.array(4), "v": np.array([2, 5], np.float32)}, ("i", "v"), {}),
-    "one-hot, first": ("OneHot", {"i": ints(0, 3), "n": ints(4), "v": np.array([2, 5], np.float32)},
-    ("i", "v"), {"axis": 0}),
+    "one-hot vectors": (
+        "OneHot", {"i": ints(0, -1, 2, 7), "n": np.array(4), "v": np.array([2, 5], np.float32)}, ("i", "v"),
+        {},
+    ),
+    "one-hot, first": (
+        "OneHot", {"i": ints(0, 3), "n": ints(4), "v": np.array([2, 5], np.float32)}, ("i", "v"), {"axis": 0},
+    ),
     "sequences reversed": ("ReverseSequence", {"x": X, "n": ints(1, 4, 2)}, ("x", "n"), {}),
-    "sequences reversed, batch first": ("ReverseSequence", {"x": X, "n": ints(1, 3, 2, 3)}, ("x",),
-    {"time_axis": 1, "batch_axis": 0}),
+    "sequences reversed, batch first": (
+        "ReverseSequence", {"x": X, "n": ints(1, 3, 2, 3)}, ("x",), {"time_axis": 1, "batch_axis": 0},
+    ),
     "compressed": ("Compress", {"x": X, "c": np.array([1, 0, 1], bool)}, ("x",), {"axis": 1}),
     "compressed, flat": ("Compress", {"x": X, "c": np.array([0, 1, 0, 1], bool)}, ("x",), {}),
     "a diagonal": ("EyeLike", {"x": floats(3, 4)}, ("x",), {"k": 1, "dtype": TensorProto.INT32}),
@@ -185,31 +187,42 @@ OTHERS: dict[str, tuple[str, Values, tuple[str, ...], dict[str, Any]]] = {
         {"kernel_shape": [2, 2], "strides": [2, 2]},
     ),
     "a spectrum": ("DFT", {"x": floats(2, 6, 1), "n": np.array(5)}, ("x",), {"onesided": 1}),
-    "a spectrum of complex numbers": ("DFT", {"x": floats(2, 6, 3, 2), "n": np.array(8), "axis": np.array(1)},
-    ("x",), {}),
+    "a spectrum of complex numbers": (
+        "DFT", {"x": floats(2, 6, 3, 2), "n": np.array(8), "axis": np.array(1)}, ("x",), {},
+    ),
     "a spectrum and back": ("DFT", {"x": floats(2, 6, 2)}, ("x",), {"inverse": 1}),
-    "spectra of frames": ("STFT", {"x": floats(1, 20, 1), "s": np.array(4), "w": floats(8), "n": np.array(8)},
-    ("x", "w"), {}),
+    "spectra of frames": (
+        "STFT", {"x": floats(1, 20, 1), "s": np.array(4), "w": floats(8), "n": np.array(8)}, ("x", "w"), {},
+    ),
     "bands of a spectrum": (
         "MelWeightMatrix",
-        {"n": np.array(8), "l": np.array(64), "r": np.array(8192), "low": np.array(0, np.float32),
-        "high": np.array(4096, np.float32)}, (), {},
+        {
+            "n": np.array(8), "l": np.array(64), "r": np.array(8192), "low": np.array(0, np.float32),
+            "high": np.array(4096, np.float32),
+        },
+        (), {},
     ),
-    "n-grams": ("TfIdfVectorizer", {"x": ints(1, 3, 3, 3, 7, 8, 6, 7, 5, 6).reshape(2, 5)}, ("x",),
-    GRAMS | {"mode": "TF", "min_gram_length": 1}),
+    "n-grams": (
+        "TfIdfVectorizer", {"x": ints(1, 3, 3, 3, 7, 8, 6, 7, 5, 6).reshape(2, 5)}, ("x",),
+        GRAMS | {"mode": "TF", "min_gram_length": 1},
+    ),
     "n-grams, weighed": (
         "TfIdfVectorizer", {"x": ints(2, 3, 5, 4, 5, 6, 7, 8)}, ("x",),
-        GRAMS | {"mode": "TFIDF", "min_gram_length": 2, "max_skip_count": 3,
-        "weights": [0.5, 1.0, 2.0, 0.25, 3.0, 4.0, 5.0]},
+        GRAMS | {
+            "mode": "TFIDF", "min_gram_length": 2, "max_skip_count": 3,
+            "weights": [0.5, 1.0, 2.0, 0.25, 3.0, 4.0, 5.0],
+        },
     ),
-    "n-grams that are there": ("TfIdfVectorizer", {"x": ints(2, 3, 5, 4, 5, 6)}, ("x",),
-    GRAMS | {"mode": "IDF", "min_gram_length": 1}),
+    "n-grams that are there": (
+        "TfIdfVectorizer", {"x": ints(2, 3, 5, 4, 5, 6)}, ("x",),
+        GRAMS | {"mode": "IDF", "min_gram_length": 1},
+    ),
     "statistics of the batch": (
         "BatchNormalization", {"x": X, **{name: np.abs(floats(3)) for name in ("s", "b", "m", "v")}}, ("x",),
         {"training_mode": 1, "momentum": 0.7},
     ),
 }  # fmt: skip
-# which onnxruntime has not, or otherwise
+# those that onnxruntime lacks, or computes otherwise
 BY_REFERENCE = frozenset({"columns", "statistics of the batch", "a diagonal"})
 
 

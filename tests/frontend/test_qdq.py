@@ -1,6 +1,4 @@
-"""Q and DQ become types and scales of tensors;
-what is written back is a QDQ model that computes the same bits.
-"""
+"""Q and DQ become types and scales of tensors; the QDQ model written back computes the same bits."""
 
 from __future__ import annotations
 
@@ -386,18 +384,15 @@ def silu_without_integers_inside() -> tuple[ModelProto, str]:
 
 FORMS = [
     plain, relu_without_q_between, several_operators_that_take_q_through, concat_of_two_convolutions,
-    concat_of_two_scales, view_of_one_scale,
-    view_without_q_behind, view_that_changes_the_scale, view_as_the_result, island, island_up_to_the_result,
-    softmax_between_q_and_dq,
+    concat_of_two_scales, view_of_one_scale, view_without_q_behind, view_that_changes_the_scale,
+    view_as_the_result, island, island_up_to_the_result, softmax_between_q_and_dq,
     integers_with_a_reader_on_floats, input_with_a_reader_on_floats, one_map_in_two_scales,
-    a_pair_for_each_reader, integers_in_and_out,
-    result_as_integers_and_as_reals, result_that_is_read_too, result_that_is_read_as_reals_too,
-    weight_in_floats, weight_turned_after_dq,
-    weight_of_an_island_too, weights_only, no_zero_point, index_of_the_greatest, sixteen_bits,
-    change_of_scale, integers_moved_as_integers,
-    integers_read_at_another_scale, padded_with_another_number, integers_padded_as_integers,
-    integers_split_as_integers, table_of_rows, nothing_between, casts_that_keep_the_type,
-    silu_without_integers_inside,
+    a_pair_for_each_reader, integers_in_and_out, result_as_integers_and_as_reals, result_that_is_read_too,
+    result_that_is_read_as_reals_too, weight_in_floats, weight_turned_after_dq, weight_of_an_island_too,
+    weights_only, no_zero_point, index_of_the_greatest, sixteen_bits, change_of_scale,
+    integers_moved_as_integers, integers_read_at_another_scale, padded_with_another_number,
+    integers_padded_as_integers, integers_split_as_integers, table_of_rows, nothing_between,
+    casts_that_keep_the_type, silu_without_integers_inside,
 ]  # fmt: skip
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 
@@ -542,13 +537,13 @@ def test_onnxruntimes_own_q_and_dq_are_the_standard_ones():
 def test_notes_say_what_is_integers_and_where_islands_are():
     assert from_model(plain()[0]).notes == (
         (
-            "quantised network: input 'in0' is int8, output 'dequantizelinear6' is int8, where the file has "
-            "float32"
+            "quantised network: input 'in0' is int8, "
+            "output 'dequantizelinear6' is int8, where the file has float32"
         ),
     )
     assert from_model(island()[0]).notes[-1] == (
-        "2 QuantizeLinear and DequantizeLinear stay operators, around what is not quantised: HardSwish, "
-        "Softmax"
+        "2 QuantizeLinear and DequantizeLinear stay operators, "
+        "around what is not quantised: HardSwish, Softmax"
     )
     assert (
         from_model(view_that_changes_the_scale()[0]).notes[-1]
@@ -595,9 +590,7 @@ def test_weights_without_values_keep_their_scales():
 
 @pytest.mark.parametrize("start", range(0, 48, 8))
 def test_random_networks_survive_quantisation_loading_and_saving(start):
-    """ONNX Runtime quantises them in its various ways; what lfopt saves computes the same bits, and every
-    integer operator is within one step.
-    """
+    """Saved models compute the same bits, and every integer operator is within one step."""
     counted = Counter()
     for seed in range(start, start + 8):
         rng = np.random.default_rng(seed)
@@ -638,8 +631,9 @@ def test_random_networks_survive_quantisation_loading_and_saving(start):
 
 
 def broken(**changes: object) -> ModelProto:
-    """The plain form with some constants changed: c0, c1 scale and zero point of the input; c4, c5, c6
-    values, scales, zero points of the weight.
+    """The plain form with constants changed: c0, c1 of the input; c4, c5, c6 of the weight.
+
+    c0, c1: scale and zero point; c4, c5, c6: values, scales, zero points.
     """
     model, _ = plain()
     for tensor in model.graph.initializer:

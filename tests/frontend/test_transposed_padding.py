@@ -1,7 +1,6 @@
-"""Padding of transposed convolutions that output_shape or auto_pad decides: taken where it is settled,
-refused by name where it is not.
+"""Padding of transposed convolutions by output_shape or auto_pad: taken where settled, else refused by name.
 
-docs/resize.md has the table. The truth is the specification's formula;
+docs/resize.md has the table. The expected padding is that of the specification's formula.
 """
 
 from __future__ import annotations
@@ -121,9 +120,9 @@ def test_the_result_is_as_long_as_the_specification_says(
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        # in front or behind
+        # a row in front or behind
         ({"auto_pad": "SAME_UPPER", "output_shape": 6}, "output_shape makes axis 2 longer by 1 than"),
-        # one on each side, or both behind
+        # two rows: one on each side, or both behind
         ({"output_shape": 7}, "output_shape makes axis 2 longer by 2 than"),
         # 8 rows or 7
         ({"auto_pad": "SAME_LOWER", "strides": 4}, "auto_pad SAME_LOWER makes axis 2 longer by 1 than"),

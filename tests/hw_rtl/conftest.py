@@ -1,6 +1,4 @@
-"""One model of the accelerator for all tests of a session, and of the sessions after it:
-it is kept by the content of its sources.
-"""
+"""One model of the accelerator for a whole session and later ones, kept by the content of its sources."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ def agrees(result: RunResult, wanted: Emulation) -> None:
 def transfer(
     rng: np.random.Generator, store: bool, loops: Sequence[int], lanes: int = 16
 ) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
-    """A descriptor and a command inside loops of so many turns (the innermost first),
-    or None if the shapes do not fit.
-    """
+    """(descriptor, command) in loops of `loops` iterations, innermost first; None if shapes do not fit."""
     columns, blocks, tail = (
         int(rng.integers(1, 41)),
         int(rng.integers(1, 5)),
@@ -77,10 +75,9 @@ def transfer(
         return None
     descriptor = {
         "class_": int(rng.integers(0, 5)), "dram": first + 16 * int(rng.integers(0, spare_beats + 1)),
-        "row_beats": row_beats,
-        "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail,
-        "base": int(rng.integers(0, spare_words + 1)),
-        "slots": slots, "slot_words": slot_words, "block_words": block_words,
+        "row_beats": row_beats, "block_beats": block_beats, "columns": columns, "blocks": blocks,
+        "tail": tail, "base": int(rng.integers(0, spare_words + 1)), "slots": slots, "slot_words": slot_words,
+        "block_words": block_words,
     }  # fmt: skip
     return descriptor, command
 

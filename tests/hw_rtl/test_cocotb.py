@@ -1,5 +1,4 @@
-"""Units of the accelerator, and the whole behind AXI, in benches written in Python (cocotb), under {idle,
-stalled} x {free, pressed}.
+"""The accelerator and its units in benches in Python (cocotb): {idle, stalled} x {free, pressed}.
 
 *stalled*: what a unit is given comes with gaps; *pressed*: what it gives, or asks for, is taken with gaps.
 One Verilator model serves all benches.
@@ -59,7 +58,7 @@ def built(request: pytest.FixtureRequest) -> Path:
     """The folder of the model; from pytest's cache if nothing has changed."""
     assert request.config.cache is not None
     path = os.environ.get("PATH", "")
-    # cocotb looks there alone
+    # cocotb looks for Verilator in PATH alone
     os.environ["PATH"] = os.pathsep.join((str(Path(tool("verilator")).parent), path))
     files = [path for path in (*sources(), HERE / f"{TOP}.sv") if path.parent.name != "sim"]
     digest = hashlib.sha256(repr((VERILATE, MAKE)).encode())
@@ -136,7 +135,7 @@ def test_a_broken_handshake_is_named(built: Path, tmp_path: Path) -> None:
 def simulated(built: Path, folder: Path, benches: str, environment: Mapping[str, str]) -> tuple[Path, str]:
     """(results as XML, log) of these benches in one simulation."""
     results, log = folder / "results.xml", folder / "log"
-    # so the runner says that a test failed, or an assertion in the hardware
+    # raised by the runner where a test failed, or an assertion in the hardware
     with suppress(SystemExit, RuntimeError):
         Runner().test(
             test_module=[f"tests.hw_rtl.benches.{name}" for name in benches.split()],

@@ -1,6 +1,4 @@
-"""`lfopt codegen --target accel` and `lfopt rtl run` as a user meets them,
-and one clear line for whatever is wrong.
-"""
+"""`lfopt codegen --target accel` and `lfopt rtl run` as a user meets them; one clear line for each error."""
 
 from __future__ import annotations
 
@@ -289,8 +287,8 @@ def test_a_stream_for_another_chip_than_its_plan_is_refused(stream: Path) -> Non
         sealed(stream, **({"lanes": value} if field == "mac_columns" else {"buffer_bytes": value}))
         with pytest.raises(
             LfoptError,
-            match=f"hardware.{field}: found ({value}|unlimited); the accelerator|the plan is not what it "
-            "claims",
+            match=f"hardware.{field}: found ({value}|unlimited); "
+            "the accelerator|the plan is not what it claims",
         ):
             read_stream(stream)
 

@@ -1,6 +1,4 @@
-"""Control and memory side of the accelerator: sequencer, queues, DMA, registers;
-the emulator says what is right.
-"""
+"""Control and memory side of the accelerator (sequencer, queues, DMA, registers) against the emulator."""
 
 from __future__ import annotations
 
@@ -255,8 +253,8 @@ def test_a_loop_may_have_so_many_words(model: SimulationModel, memory: np.ndarra
 
 def test_a_bad_command_waits_as_a_good_one_does(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(
-        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\nload 1 count=1\nload 2 count=1 "
-        "wait_load=0\nhalt"
+        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\n"
+        "load 1 count=1\nload 2 count=1 wait_load=0\nhalt"
     )
     result = ran(model, program, memory)
     assert result.failure == Failure(Error.FIELD, Queue.LOAD, 1)
@@ -344,9 +342,7 @@ def test_loops_that_do_nothing_are_silence(model: SimulationModel, memory: np.nd
 def test_long_work_without_the_buffer_is_no_silence(
     model: SimulationModel, memory: np.ndarray, kernel: str
 ) -> None:
-    """Kernels far larger than the map: rows of them are cut off one by one,
-    and columns of padding need nothing from the buffer.
-    """
+    """Kernels far larger than the map: their rows are cut off one by one, padding needs no buffer."""
     result = ran(model, text("\n".join(ONE_LONG_COMMAND).replace("KERNEL", kernel)), memory)
     assert result.failure is None
     assert result.finished
@@ -413,8 +409,10 @@ def test_datapaths_have_four_states() -> None:
 
 @pytest.mark.parametrize(("parameters", "says"), [
     (HardwareParameters(lanes=8), "found Lanes = 8; accepted: 16, 32, 64"),
-    (HardwareParameters(buffer_bytes=262144 + 32),
-    "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216"),
+    (
+        HardwareParameters(buffer_bytes=262144 + 32),
+        "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216",
+    ),
 ])  # fmt: skip
 def test_hardware_that_cannot_be_is_refused(
     parameters: HardwareParameters, says: str, tmp_path: Path

@@ -1,6 +1,4 @@
-"""The driver in C: what it refuses, by name and before anything is written;
-and a C++ program that runs it on the Verilated accelerator.
-"""
+"""The driver in C refuses by name before anything is written, and runs the Verilated accelerator from C++."""
 
 from __future__ import annotations
 
@@ -119,9 +117,8 @@ def test_a_stream_is_loaded_where_its_manifest_says(chip: Chip, built_firmware: 
     assert chip.name(chip.lib.lf_start(chip.device)) == "LF_OK"
     wanted = {
         Register.DRAM_OFFSET: chip.address, Register.PROGRAM_ADDRESS: 0,
-        Register.PROGRAM_WORDS: len(stream.program) // WORD_BYTES,
-        Register.READ_BASE: 0, Register.READ_LIMIT: stream.memory_bytes,
-        Register.WRITE_BASE: stream.maps_address,
+        Register.PROGRAM_WORDS: len(stream.program) // WORD_BYTES, Register.READ_BASE: 0,
+        Register.READ_LIMIT: stream.memory_bytes, Register.WRITE_BASE: stream.maps_address,
         Register.WRITE_LIMIT: stream.memory_bytes, Register.WATCHDOG: Register.WATCHDOG.of.reset,
         Register.CYCLE_LIMIT: Register.CYCLE_LIMIT.of.reset,
         Register.CONTROL: Register.CONTROL.layout.pack({"start": 1, "clear": 1}),
@@ -155,8 +152,7 @@ CHANGES = {  # of a manifest that is sealed again: value as a function of the on
 
 ENTRIES = (
     (MapEntry.ADDRESS, 8), (MapEntry.ADDRESS, 0xFFFFFFF0), (MapEntry.ROWS, 1 << 31), (MapEntry.CHANNELS, 0),
-    (MapEntry.COLUMNS, 1 << 31),
-    (MapEntry.ROW_BYTES, 0xFFFFFFF0),
+    (MapEntry.COLUMNS, 1 << 31), (MapEntry.ROW_BYTES, 0xFFFFFFF0),
 )  # fmt: skip
 
 

@@ -1,6 +1,4 @@
-"""The emulator of the accelerator against a slow one, written here, that does a channel at a time;
-orders, waits, errors.
-"""
+"""The emulator of the accelerator against a slow one, channel by channel: results, orders, waits, errors."""
 
 from __future__ import annotations
 
@@ -294,9 +292,7 @@ def assert_agree(commands: Iterable[Command], memory: np.ndarray, lanes: int, **
 def ring(
     rng: np.random.Generator, letter: str, blocks: int, columns: int, first: int, end: int
 ) -> dict[str, int]:
-    """A ring of any shape between two words, for so many blocks (three more may be asked for) of so many
-    columns.
-    """
+    """A ring of any shape in words `first` to `end`, with room for three more blocks than `blocks`."""
     block_words = columns + int(rng.integers(0, 3))
     slots = int(rng.integers(1, 6))
     slot_words = block_words * (blocks + 3) + int(rng.integers(0, 4))
@@ -313,8 +309,9 @@ def ring(
 def random_computation(
     rng: np.random.Generator, operation: Operation, lanes: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """(descriptor, numbers of a command): operands in the lower half of the buffer,
-    results in the third quarter, held sums in the last.
+    """(descriptor, command): operands in the lower half of the buffer, results in its third quarter.
+
+    Held sums are in the last quarter.
     """
 
     def pick(low: int, high: int) -> int:
@@ -332,20 +329,17 @@ def random_computation(
     d = {
         "operation": operation, "narrow": int(narrow), "first": 1, "last": 1,
         **ring(rng, "a", max(in_blocks, out_blocks), width, 0, words // 2),
-        **ring(rng, "b", out_blocks, max(1, o_width) * 4, words * 3 // 4, words),
-        "a_height": height, "a_width": width, "a_zero": pick(-128, 255), "a_unsigned": pick(0, 1),
-        "kernel_rows": kernel[0], "kernel_columns": kernel[1], "dilation": dilation,
-        "stride_rows": pick(0, 3), "stride_columns": pick(0, 3), "pad_rows": pick(-2, 4),
-        "pad_columns": pick(-2, 4),
+        **ring(rng, "b", out_blocks, max(1, o_width) * 4, words * 3 // 4, words), "a_height": height,
+        "a_width": width, "a_zero": pick(-128, 255), "a_unsigned": pick(0, 1), "kernel_rows": kernel[0],
+        "kernel_columns": kernel[1], "dilation": dilation, "stride_rows": pick(0, 3),
+        "stride_columns": pick(0, 3), "pad_rows": pick(-2, 4), "pad_columns": pick(-2, 4),
         "in_blocks": in_blocks, "in_tail": pick(1, lanes // 4 if narrow else lanes), "out_blocks": out_blocks,
-        "out_tail": pick(1, lanes),
-        "o_width": o_width, "o_step": pick(1, 3), "o_row_step": pick(0, 3), "o_row": pick(0, 3),
-        "o_zero": pick(-128, 255),
-        "low": pick(-128, 60), "high": pick(60, 255), "table_id": pick(0, 63), "has_table": pick(0, 1),
-        "scale": pick(0, 2), "factors": pick(0, 240), "multiplier": pick(0, 2**31 - 1), "shift": pick(28, 45),
-        "has_bias": pick(0, 1), "bias": pick(0, words // 2), "bias_slot_words": pick(0, 20),
-        "w_slots": pick(1, 4), "w_slot_words": pick(0, 40),
-        "w_base": pick(0, BUFFER_BYTES // 2), "w_block_bytes": pick(0, 2000),
+        "out_tail": pick(1, lanes), "o_width": o_width, "o_step": pick(1, 3), "o_row_step": pick(0, 3),
+        "o_row": pick(0, 3), "o_zero": pick(-128, 255), "low": pick(-128, 60), "high": pick(60, 255),
+        "table_id": pick(0, 63), "has_table": pick(0, 1), "scale": pick(0, 2), "factors": pick(0, 240),
+        "multiplier": pick(0, 2**31 - 1), "shift": pick(28, 45), "has_bias": pick(0, 1),
+        "bias": pick(0, words // 2), "bias_slot_words": pick(0, 20), "w_slots": pick(1, 4),
+        "w_slot_words": pick(0, 40), "w_base": pick(0, BUFFER_BYTES // 2), "w_block_bytes": pick(0, 2000),
         "b_vector": pick(0, 1), "b_zero": pick(-128, 255), "b_unsigned": pick(0, 1),
         "a_multiplier": pick(-(2**22), 2**22), "b_multiplier": pick(-(2**22), 2**22),
     }  # fmt: skip
@@ -486,10 +480,9 @@ def test_rows_are_loaded_and_stored_with_tails_blocks_and_rings(lanes: int):
             shape = ring(rng, "x", blocks, columns, 0, BUFFER_BYTES // lanes)
             values = {
                 "class_": int(rng.integers(0, 5)), "dram": int(rng.integers(0, 100)) * 16,
-                "block_beats": block_beats,
-                "row_beats": block_beats * (blocks + 3) + int(rng.integers(0, 3)), "columns": columns,
-                "blocks": blocks, "tail": tail,
-                "base": shape["x_base"], "slots": shape["x_slots"], "slot_words": shape["x_slot_words"],
+                "block_beats": block_beats, "row_beats": block_beats * (blocks + 3) + int(rng.integers(0, 3)),
+                "columns": columns, "blocks": blocks, "tail": tail, "base": shape["x_base"],
+                "slots": shape["x_slots"], "slot_words": shape["x_slot_words"],
                 "block_words": shape["x_block_words"],
             }  # fmt: skip
             numbers = {
@@ -540,8 +533,8 @@ PIPELINE = [
         "o_base=64 o_slots=2 o_slot_words=8 o_width=8 o_step=1 o_row_step=1 low=-128 high=127"
     ),
     (
-        "describe 2 transfer class=output dram=0x8000 row_beats=8 columns=8 blocks=1 tail=16 base=64 slots=2 "
-        "slot_words=8"
+        "describe 2 transfer class=output dram=0x8000 row_beats=8 "
+        "columns=8 blocks=1 tail=16 base=64 slots=2 slot_words=8"
     ),
     "load 0 row=0 slot=0 count=1",
     "load 0 row=1 slot=1 count=1",

@@ -38,8 +38,8 @@ BENCH = Path(__file__).parent / "exec"
 PACKAGES = "dma_pkg port_pkg reach_pkg setup_pkg".split()
 SOURCES = [
     *PACKAGES,
-    *"memory ring setup walk columns second weights array accumulators factors tables requantize drain exec "
-    "buffer".split(),
+    *"memory ring setup walk columns second weights array "
+    "accumulators factors tables requantize drain exec buffer".split(),
 ]
 CONV, DEPTHWISE, SUM, MAX, COPY, ADD, MUL = Operation
 EVENTS = ("busy", "array", "weights", "buffer", "drain")
@@ -203,8 +203,9 @@ def _run(opcode: Opcode, descriptor: int, row: int, count: int) -> Command:
 
 
 def known(sequence: Chain) -> np.ndarray:
-    """Which bytes of the buffer the commands leave defined,
-    all but those of sums that no channel has: [word][lane].
+    """(words, lanes) bool: bytes of the buffer that the commands define.
+
+    Undefined are those of sums that no channel has.
     """
     words, lanes = sequence.buffer.shape
     decided = np.ones((words, lanes), bool)
@@ -362,13 +363,11 @@ class Maker:
             d.update(w_base=pick(0, max(0, self.limit * lanes - d["w_block_bytes"] * out_blocks)))
         d.update(
             kind=Kind.COMPUTATION, operation=operation, narrow=narrow, first=1, last=1, a_height=a_height,
-            a_width=a_width, a_zero=pick(-128, 255),
-            a_unsigned=flip(), kernel_rows=kernel_rows, kernel_columns=kernel_columns,
-            stride_rows=stride_rows, stride_columns=stride_columns,
+            a_width=a_width, a_zero=pick(-128, 255), a_unsigned=flip(), kernel_rows=kernel_rows,
+            kernel_columns=kernel_columns, stride_rows=stride_rows, stride_columns=stride_columns,
             dilation=dilation, pad_rows=pad_rows, pad_columns=pad_columns, in_blocks=in_blocks,
-            in_tail=in_tail, out_blocks=out_blocks,
-            out_tail=out_tail, o_width=width, o_step=1, o_row_step=1, b_zero=pick(-128, 255),
-            b_unsigned=flip(),
+            in_tail=in_tail, out_blocks=out_blocks, out_tail=out_tail, o_width=width, o_step=1, o_row_step=1,
+            b_zero=pick(-128, 255), b_unsigned=flip(),
         )  # fmt: skip
         self.finish(d)
         if operation in (ADD, MUL):
@@ -493,20 +492,16 @@ def lone(rng: np.random.Generator, *commands: tuple[Mapping[str, int], int, int]
 
 
 def plain(operation: Operation, width: int, **more: int) -> dict[str, int]:
-    """A computation of one block over rows of `width` columns, with operand at 0, weights at 1024,
-    result at 2048.
-    """
+    """A computation of one block over rows of `width` columns: operand at 0, weights 1024, result 2048."""
     d = dict.fromkeys(COMPUTATION.by_name, 0)
     d.update(
         kind=Kind.COMPUTATION, operation=operation, first=1, last=1, kernel_rows=1, kernel_columns=1,
-        stride_rows=1, stride_columns=1, dilation=1,
-        a_slots=4, a_slot_words=width + 8, a_block_words=width + 8, a_height=9, a_width=width, in_blocks=1,
-        in_tail=LANES,
-        out_blocks=1, out_tail=LANES, o_base=2048, o_slots=2, o_slot_words=width, o_block_words=width,
-        o_width=width, o_step=1, o_row_step=1,
-        low=-128, high=127, scale=Scale.SCALAR, multiplier=1 << 30, shift=34, w_slots=1, w_base=1024 * LANES,
-        w_block_bytes=LANES * LANES,
-        b_base=512, b_slots=1, b_slot_words=width, b_block_words=width, a_multiplier=3, b_multiplier=-5,
+        stride_rows=1, stride_columns=1, dilation=1, a_slots=4, a_slot_words=width + 8,
+        a_block_words=width + 8, a_height=9, a_width=width, in_blocks=1, in_tail=LANES, out_blocks=1,
+        out_tail=LANES, o_base=2048, o_slots=2, o_slot_words=width, o_block_words=width, o_width=width,
+        o_step=1, o_row_step=1, low=-128, high=127, scale=Scale.SCALAR, multiplier=1 << 30, shift=34,
+        w_slots=1, w_base=1024 * LANES, w_block_bytes=LANES * LANES, b_base=512, b_slots=1,
+        b_slot_words=width, b_block_words=width, a_multiplier=3, b_multiplier=-5,
     )  # fmt: skip
     return {**d, **more}
 
@@ -553,27 +548,23 @@ def test_kernel_rows_outside_the_operand_are_skipped_with_their_weights(bench: P
 
 BAD = {
     "count": ({}, 0), "kind": ({"kind": 1}, 1), "operation": ({"operation": 7}, 1),
-    "scale": ({"scale": 3}, 1), "o_width": ({"o_width": 0}, 1),
-    "kernel_rows": ({"kernel_rows": 0}, 1), "kernel_columns": ({"kernel_columns": 0}, 1),
-    "dilation": ({"dilation": 0}, 1),
+    "scale": ({"scale": 3}, 1), "o_width": ({"o_width": 0}, 1), "kernel_rows": ({"kernel_rows": 0}, 1),
+    "kernel_columns": ({"kernel_columns": 0}, 1), "dilation": ({"dilation": 0}, 1),
     "out_blocks": ({"out_blocks": 0}, 1), "no tail": ({"out_tail": 0}, 1),
-    "long tail": ({"out_tail": LANES + 1}, 1), "a_slots": ({"a_slots": 0}, 1),
-    "o_slots": ({"o_slots": 0}, 1), "b_slots": ({"first": 0, "b_slots": 0}, 1),
-    "in_blocks": ({"in_blocks": 0}, 1), "in_tail": ({"in_tail": 0}, 1),
-    "long in_tail": ({"in_tail": LANES + 1}, 1), "w_slots": ({"w_slots": 0}, 1),
-    "narrow blocks": ({"narrow": 1, "in_tail": 3, "in_blocks": 2}, 1),
+    "long tail": ({"out_tail": LANES + 1}, 1), "a_slots": ({"a_slots": 0}, 1), "o_slots": ({"o_slots": 0}, 1),
+    "b_slots": ({"first": 0, "b_slots": 0}, 1), "in_blocks": ({"in_blocks": 0}, 1),
+    "in_tail": ({"in_tail": 0}, 1), "long in_tail": ({"in_tail": LANES + 1}, 1),
+    "w_slots": ({"w_slots": 0}, 1), "narrow blocks": ({"narrow": 1, "in_tail": 3, "in_blocks": 2}, 1),
     "narrow tail": ({"narrow": 1, "in_tail": LANES // WINDOW + 1}, 1), "pixels": ({"o_width": 171}, 3),
-    "shift 0": ({"shift": 0}, 1),
-    "shift 63": ({"shift": 63}, 1), "window of COPY": ({"operation": COPY, "kernel_rows": 2}, 1),
-    "held ADD": ({"operation": ADD, "last": 0}, 1),
-    "a_height": ({"a_height": 0}, 1), "a_width": ({"a_width": 0}, 1),
-    "a_lane of COPY": ({"operation": COPY, "lanes": 1, "a_lane": LANES}, 1),
+    "shift 0": ({"shift": 0}, 1), "shift 63": ({"shift": 63}, 1),
+    "window of COPY": ({"operation": COPY, "kernel_rows": 2}, 1),
+    "held ADD": ({"operation": ADD, "last": 0}, 1), "a_height": ({"a_height": 0}, 1),
+    "a_width": ({"a_width": 0}, 1), "a_lane of COPY": ({"operation": COPY, "lanes": 1, "a_lane": LANES}, 1),
     "o_lane of COPY": ({"operation": COPY, "lanes": 1, "o_lane": LANES}, 1),
     "steps of lanes": ({"operation": COPY, "lanes": 3, "o_lane_step": 8}, 1),
     "a_lane": ({"in_tail": 4, "a_lane": 4}, 1),
     "narrow a_lane": ({"narrow": 1, "in_tail": 3, "a_lane": 1}, 1),
-    "o_lane": ({"out_tail": 4, "o_lane": 4}, 1),
-    "o_lane of blocks": ({"out_blocks": 2, "o_lane": 4}, 1),
+    "o_lane": ({"out_tail": 4, "o_lane": 4}, 1), "o_lane of blocks": ({"out_blocks": 2, "o_lane": 4}, 1),
     "o_lane of held sums": ({"last": 0, "b_slots": 1, "o_lane": 4}, 1),
 }  # fmt: skip
 
@@ -612,9 +603,8 @@ def test_all_may_end_where_the_buffer_and_the_factors_end(bench: Path) -> None:
     rng = np.random.default_rng(30)
     ends = {
         "a_base": (WORDS - 20, {"a_slots": 1}), "b_base": (WORDS - 20, {"operation": ADD}),
-        "o_base": (WORDS - 20, {"o_slots": 1}),
-        "w_base": ((WORDS - LANES) * LANES, {}), "bias": (WORDS - 4, {"has_bias": 1}),
-        "factors": (255, {"scale": Scale.CHANNEL}),
+        "o_base": (WORDS - 20, {"o_slots": 1}), "w_base": ((WORDS - LANES) * LANES, {}),
+        "bias": (WORDS - 4, {"has_bias": 1}), "factors": (255, {"scale": Scale.CHANNEL}),
     }  # fmt: skip
     check(
         bench,

@@ -1,5 +1,6 @@
-"""Rings, remainders, waits of queues, and the rules of AXI at the memory port, by bounded model checking:
-for all inputs, up to so many cycles.
+"""Rings, remainders, waits of queues and AXI's rules at the memory port by bounded model checking.
+
+All inputs, up to a number of cycles.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Plans on the accelerator in RTL: bytes counted at its memory port are those predicted,
-executed and counted in C; every bit is right.
+"""Plans on the accelerator in RTL: bytes at its memory port are those predicted; every bit is right.
+
+They are also those executed and those counted in C.
 """
 
 from __future__ import annotations

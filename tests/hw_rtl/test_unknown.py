@@ -1,5 +1,4 @@
-"""What registers and memories hold before reset is of no account: programs do the same, to the cycle,
-whatever it is.
+"""Programs do the same, to the cycle, whatever registers and memories hold before reset.
 
 Verilator knows 0 and 1 alone, whatever a type says. What four states would show is shown by chance here:
 every register and memory begins with random bits, as does every X that is assigned (--x-initial unique,
@@ -93,9 +92,7 @@ def test_plans_do_not_depend_on_what_was_there(unknown_model: SimulationModel) -
 
 
 def test_faults_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray) -> None:
-    """But for what a corrupted program stores, which may be words of the buffer that nothing was loaded
-    into.
-    """
+    """Except what a corrupted program stores: that may be words of the buffer never loaded."""
     rng, words = np.random.default_rng(11), text(COMPUTED)
     for _ in range(40):
         broken = bytearray(words)

@@ -1,6 +1,4 @@
-"""Schedules: folding loses nothing, listings are read back as they were written,
-and nothing else is taken for a listing.
-"""
+"""Schedules: folding loses nothing, listings are read back as written, and nothing else is a listing."""
 
 from __future__ import annotations
 
@@ -296,9 +294,7 @@ def test_what_is_no_listing_is_refused(what: str) -> None:
 @settings(max_examples=250, deadline=None)
 @given(st.lists(st.sampled_from(GOOD), max_size=6), st.data())
 def test_a_damaged_listing_is_refused_or_read_as_it_stands(lines: list[str], data: st.DataObject) -> None:
-    """Whatever is done to the text, the reader raises InvalidPlan and nothing else;
-    what it accepts it writes back with the same meaning.
-    """
+    """The reader raises InvalidPlan alone, and writes what it accepts back with the same meaning."""
     for _ in range(data.draw(st.integers(1, 3))):
         if not lines:
             break

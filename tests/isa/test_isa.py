@@ -1,6 +1,4 @@
-"""The instruction set: words hold what was put in, text is words again,
-and the package says the same as the tables.
-"""
+"""The instruction set: words hold their fields, text assembles to them again, the package is the tables'."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Operator arithmetic on boxes: every part of a result is the same part of the whole result, and the whole is
-what ONNX Runtime computes.
+"""Operator arithmetic on boxes: a part of a result is that of the whole, the whole is ONNX Runtime's.
 
 An operator is only ever given the parts of its operands that its footprint names, so nothing outside the
 footprint can matter.
@@ -69,9 +68,7 @@ def drawn(family: Family) -> list[tuple[Case, Call, tuple[np.ndarray, ...]]]:
 def parts(
     case: Case, call: Call, outs: tuple[Box, ...] | None = None, inputs: tuple[int, int] | None = None
 ) -> list[Part | None]:
-    """The footprints of boxes of the results, cut out of the operands; copies, so that nothing else is
-    near.
-    """
+    """Footprints of boxes of the results, cut out of the operands; copies, so that nothing else is near."""
     operands: list[Part | None] = []
     for index, value in enumerate(case.operands):
         if value is None:
@@ -201,8 +198,8 @@ def test_footprints_name_the_rows_that_the_row_rules_name(family: Family) -> Non
             span = box[row_axis(value.shape) or 0]
             if span != (first, last + 1) and not (first > last and span[0] == span[1]):
                 wrong.append(
-                    f"{case}, input {index}, rows {start} to {stop - 1}: {box}, and the rule says rows "
-                    f"{first} to {last}"
+                    f"{case}, input {index}, rows {start} to {stop - 1}: "
+                    f"{box}, and the rule says rows {first} to {last}"
                 )
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
 

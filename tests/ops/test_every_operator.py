@@ -1,6 +1,4 @@
-"""Every row of the operator table is in the tables of all back ends,
-or refused there with a reason that a user may see.
-"""
+"""Every row of the operator table is in each back end's table, or refused there with a user's reason."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ def test_portable_c_has_loops_for_it_or_a_reason(row: OpSpec) -> None:
 
 
 def refused(case: Case) -> str | None:
-    """Why the accelerator does not do an operator on bytes;
-    empty if it does, None if the operator has other types.
-    """
+    """Why the accelerator refuses an operator on bytes; "" if it takes it, None if types are not float32."""
     graph, rng = alone(case), np.random.default_rng(0)
     given = {f"x{i}": value for i, value in enumerate(case.operands) if value is not None}
     if any(graph.tensors[name].dtype != "float32" for name in (*graph.inputs, *graph.outputs)):

@@ -1,6 +1,4 @@
-"""A group as a network of its own: it computes what it computes in its network,
-and costs what it costs there.
-"""
+"""A group as a network of its own computes and costs what it does in its network."""
 
 from __future__ import annotations
 

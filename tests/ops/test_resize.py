@@ -1,5 +1,4 @@
-"""Resize against exact arithmetic, ONNX Runtime and ONNX's reference: thousands of random axes, of every
-mode.
+"""Resize against exact arithmetic, ONNX Runtime and ONNX's reference: thousands of axes, every mode.
 
 The truth is `exact`: the specification's formulas in fractions, one output element at a time. Where an
 implementation differs from it, one of the causes that docs/resize.md lists has to explain every element;
@@ -222,9 +221,7 @@ def differing(values: np.ndarray, wanted: np.ndarray) -> list[int]:
 
 
 def on_the_edge(axis: Axis, r: int, *, taps: bool = False) -> bool:
-    """Whether a position that is off in the last digits of float32 is another element, or beyond the map;
-    or has other taps.
-    """
+    """Whether float32 rounding of a position may select another element, or none; `taps`: other taps."""
     x = position(axis, r)
     edges = [Fraction(0), Fraction(axis.size - 1)] if axis.region is not None else []
     half = axis.attributes.get("nearest_mode", "").startswith("round")
@@ -271,9 +268,7 @@ def reference_differs_by(axis: Axis, values: np.ndarray, wanted: np.ndarray) -> 
 
 
 def verdicts(axes: list[Axis]) -> list[tuple[str, str, str]]:
-    """(why ONNX Runtime differs, why the reference does, whether these two agree);
-    asserts that lfopt is exact in values and rows.
-    """
+    """(why ONNX Runtime differs, why the reference does, whether they agree); asserts lfopt is exact."""
     onnx_model, maps = model(axes), {f"x{k}": axis.map for k, axis in enumerate(axes)}
     by_runtime = ort.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
         None, maps
@@ -321,9 +316,7 @@ def test_elements_are_those_of_exact_arithmetic_and_every_other_answer_has_a_kno
 
 @pytest.mark.slow
 def test_elements_are_those_of_exact_arithmetic_5000_times() -> None:
-    """Prints every case in which somebody differs, and how many there are of each cause:
-    the table of docs/resize.md.
-    """
+    """Prints each case in which an implementation differs, and counts by cause: docs/resize.md's table."""
     rng, causes = np.random.default_rng(1), Counter[tuple[str, str, str]]()
     for _ in range(10):
         axes = list(drawn(rng, 500))

@@ -76,8 +76,8 @@ def disagreements(case: Case) -> list[str]:
         rule, real = case.rule(index), depends(case, index)
         if real.shape != (rule.rows_out, rule.rows_in):
             problems.append(
-                f"{case}, input {index}: the rule is for {rule.rows_out, rule.rows_in} rows, the operator "
-                f"has {real.shape}"
+                f"{case}, input {index}: "
+                f"the rule is for {rule.rows_out, rule.rows_in} rows, the operator has {real.shape}"
             )
             continue
         for row, changed in enumerate(real):
@@ -85,8 +85,8 @@ def disagreements(case: Case) -> list[str]:
             says = rule.first[row], rule.last[row]
             if rows and not (says[0] <= rows[0] and rows[-1] <= says[1]):
                 problems.append(
-                    f"{case}, input {index}, output row {row}: rows {rows[0]} to {rows[-1]} matter, the rule "
-                    f"says {says}"
+                    f"{case}, input {index}, output row {row}: "
+                    f"rows {rows[0]} to {rows[-1]} matter, the rule says {says}"
                 )
             elif case.exact and says != ((rows[0], rows[-1]) if rows else (rule.rows_in, -1)):
                 problems.append(

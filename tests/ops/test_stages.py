@@ -1,6 +1,4 @@
-"""Operators in flight that are functions of one byte:
-composed into one table, bit for bit, which is loaded once and priced once.
-"""
+"""Operators in flight on one byte compose into one table, bit for bit, loaded once and priced once."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ from tests.byte_chains import CASES, SHAPE, net, whole_plan
 
 @pytest.mark.parametrize("name", CASES)
 def test_operators_that_see_one_byte_share_a_table(name: str) -> None:
-    """Every byte that a map can hold comes to every bit of the reference,
-    and what is loaded is what was reckoned with, in four accounts.
-    """
+    """All 256 bytes give the reference's bits; loaded table bytes are those planned, in four accounts."""
     graph, holders = CASES[name]
     plan = whole_plan(graph)
     rng = np.random.default_rng(0)

@@ -1,6 +1,4 @@
-"""Plans with one thing altered: a ring of one row less, a step that is dropped, doubled or cut short;
-and how it is found out.
-"""
+"""Plans with one alteration, and what notices it: a ring a row shorter, a step dropped, doubled, cut."""
 
 from __future__ import annotations
 
@@ -36,8 +34,9 @@ from tests.random_plans import Values
 
 
 class Watchful(Machine):
-    """A machine that also notes what is loaded and computed:
-    all that must be, and nothing twice while it is there.
+    """A machine that also notes gaps and repeats: all that must be loaded and computed, none twice.
+
+    Twice is what is still on chip.
     """
 
     def watch(self, group: PlannedGroup) -> tuple[str, DramBytes]:
@@ -69,7 +68,7 @@ class Watchful(Machine):
         Bands of slices may leave out rows that nobody reads.
         """
         wanted = self.wanted(group, name)
-        # which rows its stages leave out since nobody reads them, nothing here knows
+        # nothing here knows which rows its stages leave out because nobody reads them
         if group.mode == "chained":
             return False
         if group.mode == "sliced":
@@ -82,8 +81,9 @@ class Watchful(Machine):
         return bool((self.computed[name] != wanted).any())
 
     def wanted(self, group: PlannedGroup, name: str) -> np.ndarray:
-        """What must be computed of a map: rows up to the highest that is asked for, without gaps;
-        all of it where maps are made whole.
+        """(shape of the map) bool: elements that must be computed.
+
+        Rows up to the highest that is read, without gaps; all of it where maps are made whole.
         """
         flow, asked = self.flow, dict[int, int]()
         members = [i for i, op in enumerate(flow.operators) if op.name in group.nodes]
@@ -150,9 +150,7 @@ class Watchful(Machine):
 
 
 def unread_rows(flow: Dataflow, group: PlannedGroup, name: str) -> np.ndarray:
-    """(rows,) bool: rows of a map made in a group that nobody needs,
-    because no row that is needed reads them.
-    """
+    """(rows,) bool: rows of a map made in a group that no needed row reads."""
     maps = [tensor.name for tensor in flow.maps]
     rows_unread = np.full(flow.maps[maps.index(name)].rows, name not in group.outputs)
     for i, op in enumerate(flow.operators):
@@ -256,9 +254,7 @@ def rows_of(box: Box) -> range:
 
 
 def rings_with_a_row_less(flow: Dataflow, stage: Stage) -> Iterator[tuple[str, str, str]]:
-    """Per ring of rows of a map or of sums that loses one slot:
-    (its name, what gives that away, why it may not matter).
-    """
+    """(name, what notices, why it may not matter) of each ring of map rows or sums, one slot shorter."""
     maps = {tensor.name for tensor in flow.maps}
     for index, place in enumerate(stage.group.places):
         if place.purpose != "weight":
@@ -287,9 +283,7 @@ def shortened(step: Transfer, rng: np.random.Generator) -> Transfer | None:
 
 
 def altered_steps(stage: Stage, rng: np.random.Generator, most: int) -> Iterator[tuple[str, str, Step, str]]:
-    """(alteration, kind of step, the step, what gives it away) of some steps of a group,
-    each in turn dropped, repeated and shortened.
-    """
+    """(alteration, kind, step, what notices) of some steps of a group, dropped, repeated and shortened."""
     steps = tuple(unfold(stage.group.steps))
     for k in rng.choice(len(steps), min(most, len(steps)), replace=False):
         step = steps[k]

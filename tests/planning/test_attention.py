@@ -1,6 +1,4 @@
-"""Attention as one operator over blocks of keys: found in every form, planned, executed, recounted,
-and in C that counts, all the same.
-"""
+"""Attention as one operator over blocks of keys, in every form: found, planned, executed, recounted, in C."""
 
 from __future__ import annotations
 

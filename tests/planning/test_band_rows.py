@@ -1,6 +1,4 @@
-"""Groups in bands of several rows: rings against a naive run of the schedule, figures by hand,
-heights proposed and taken.
-"""
+"""Groups in bands of several rows: rings against a naive schedule, figures by hand, heights proposed."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ ROOM = Hardware(1 << 24)
 
 
 class Naive:
-    """A group run in bands of several rows, straight from the definition:
-    recursion, and a set of the rows alive of every map.
-    """
+    """A group in bands of several rows, by definition: recursion, and a set of live rows of every map."""
 
     def __init__(self, flow: Dataflow, mask: int, band_rows: int) -> None:
         self.flow, self.mask = flow, mask
@@ -205,9 +201,7 @@ def planned_whole(graph: Graph, height: int) -> PlannedGroup:
 
 
 def test_a_chain_of_convolutions() -> None:
-    """A band of four rows of y reads six of t, two of which were made for the band before;
-    so does each four of t, of x.
-    """
+    """A band of 4 rows of y reads 6 of t, 2 of them from the band before; likewise t of x."""
     graph = network([("Conv", "x v", "t", SAME), ("Conv", "t w", "y", SAME)], 64, {"v": W, "w": W})
     assert rings_by_name(graph, 1) == {"x": 3, "t": 3, "y": 1}
     assert rings_by_name(graph, 4) == {"x": 6, "t": 6, "y": 4}
@@ -243,9 +237,7 @@ def test_a_residual_waits_for_the_branch() -> None:
 
 
 def test_a_gate_asks_for_all_rows_at_once() -> None:
-    """The mean needs what is left of t in one step, and so of s before it:
-    both are whole, where row by row s is three rows.
-    """
+    """The mean needs the rest of t in one step, so all of t; s holds 29 rows, row by row 3."""
     gate = [
         ("Conv", "x v", "s", SAME),
         ("Conv", "s w", "t", SAME),

@@ -1,6 +1,4 @@
-"""Scheme all: elementwise operators in flight, reductions that run, copies of what stands before a
-reduction.
-"""
+"""Scheme all: operators in flight, running reductions, copies of what stands before a reduction."""
 
 from __future__ import annotations
 
@@ -108,9 +106,7 @@ def test_a_network_without_gates_has_no_barriers() -> None:
 def test_a_cone_may_begin_where_any_block_does_as_long_as_it_may_save_more_than_it_loads(
     gated: Graph,
 ) -> None:
-    """The map of stage 2 is no smaller than that of the block before;
-    weights of late blocks outweigh their maps.
-    """
+    """Stage 2's map is no smaller than the block before's; late blocks' weights outweigh maps."""
     large = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
     begins = {barrier.reduction: [cone.reads for cone in barrier.cones] for barrier in barriers(large)}
     assert begins["stage2.block1.se.mean"] == ["stage1.block2.add", "stage1.block1.project", "image"]
@@ -147,9 +143,7 @@ def test_where_few_multiply_accumulates_are_left_the_copies_that_save_the_most_f
 
 
 def test_the_bound_without_recomputation_asks_for_a_mean_of_all_channels_that_gates_its_own_map() -> None:
-    """Per gated map that the buffer cannot hold, what is over goes out and comes back;
-    where channels are gated one by one, nothing must.
-    """
+    """What exceeds the buffer of a gated map goes out and back; gates per channel cost nothing."""
     chip = Hardware(256 * 1024, element_bytes=2)
     graph = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
     bounds = GroupCosts.of(graph, chip).unfused().bounds
@@ -212,7 +206,7 @@ def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowe
     assert copied[0].totals.compulsory_bytes <= bound <= moved[0]
 
 
-# without a plan, with two, at the very last
+# interrupted without a plan, with two plans, and at the very last
 @pytest.mark.parametrize(("recompute", "call"), [(2.0, 0), (2.0, 3), (1.0001, 1)])
 def test_ctrl_c_between_two_searches_leaves_the_best_plan_so_far(
     gated: Graph, monkeypatch: pytest.MonkeyPatch, recompute: float, call: int
@@ -290,14 +284,12 @@ def test_a_cap_that_makes_no_sense_is_refused(value: float) -> None:
 # -- one truth -----------------------------------------------------------------------------------------------
 
 
-# of values of real numbers that become integers: the ratio of two scales stays one that int32 holds
+# bound of real values that become integers: the ratio of two scales stays one that int32 holds
 LARGEST = 1e15
 
 
 def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
-    """A random network with random copies, under a random scheme: what disagrees;
-    copies, and steps with others in flight.
-    """
+    """(disagreements, copies, steps with others in flight) of a random network, copies and scheme."""
     rng = np.random.default_rng(seed)
     original = computable(random_graph(rng, int(rng.integers(4, 12))))
     inputs = random_inputs(original, rng)
@@ -347,7 +339,7 @@ def run_many(seeds: Sequence[int], *, integers: bool = False) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_with_copies_and_operators_in_flight_there_is_one_truth(*, integers: bool) -> None:
-    # with faults once: tables behind a Split, a narrow strip, a mean that nobody reads
+    # the last three had faults once: tables behind a Split, a narrow strip, a mean that nobody reads
     run_many([*range(75), 2701, 4722, 6339], integers=integers)
 
 

@@ -1,5 +1,4 @@
-"""A group runs in bands within the buffer that was planned, and moves the bytes that were planned; Optimus'
-formula on cases worked out by hand.
+"""Bands run in the planned buffer and move the planned bytes; Optimus' formula on cases by hand.
 
 The schedule is walked step by step on a model of the buffer that knows, per slot, which row and which
 channels lie in it. Everything that a step reads must be there. Which rows and channels an operator reads is
@@ -412,9 +411,7 @@ def verify(
 
 
 def conv_net(rng: np.random.Generator, operators: int) -> Graph:
-    """What Optimus is made for: convolutions, depthwise ones, pools, residual connections, two branches
-    joined; sometimes a classifier at the end.
-    """
+    """Optimus' networks: convolutions, depthwise ones, pools, residuals, branches, at times a classifier."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
     shapes: dict[str, tuple[int, ...]] = {
@@ -602,9 +599,7 @@ def test_larger_groups_of_convolutions_run_within_what_was_planned_and_need_ever
 def execute_groups(
     make: Callable[[np.random.Generator, int], Graph], seeds: range, least: int, most: int
 ) -> Tally:
-    """Run some schedules of every group on real values, in a buffer of just F_beta bytes,
-    and compare what is stored with the reference.
-    """
+    """Run schedules of every group on values in F_beta bytes of buffer; compare with the reference."""
     tally, before, machine, values = Tally(), None, None, dict[str, np.ndarray]()
     for what, rng, costs, bands, mask in groups(make, seeds, least, most):
         flow, hardware = costs.dataflow, costs.hardware
@@ -683,9 +678,7 @@ def test_groups_of_convolutions_give_the_values_of_the_reference() -> None:
 
 
 def check_bounds(drawn_groups: Iterator[Group]) -> int:
-    """Whatever part of a group it is grown from promised no more than the group takes;
-    more buffer never gives more bytes of weights.
-    """
+    """A part's floor is within its group's need; more buffer never adds bytes of weights."""
     pairs = 0
     for what, rng, _, bands, mask in drawn_groups:
         choices = bands.choices(mask)
@@ -803,9 +796,7 @@ def test_a_schedule_that_lacks_a_step_does_not_pass() -> None:
 
 
 def chain(*layers: tuple[str, int, int, int], source: tuple[int, int, int, int]) -> Dataflow:
-    """A chain of (type, channels, kernel, stride) without biases, "same" padding for odd kernels,
-    none for even ones.
-    """
+    """A chain of (type, channels, kernel, stride), no biases; "same" padding for odd kernels, else none."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
     shape, name = source, "in"

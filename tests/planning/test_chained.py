@@ -1,6 +1,4 @@
-"""Mode `chained`: maps that stay on chip from one stage to the next, some written over others;
-what the plan says, and nothing in it in vain.
-"""
+"""Mode `chained`: maps stay on chip from stage to stage, some overwritten; plans hold nothing in vain."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
 
 
 def test_a_place_elsewhere_is_noticed_where_it_lies_over_what_is_needed() -> None:
-    """By the recount, which knows just one kind of places that share bytes slot by slot,
-    if execution notices it.
-    """
+    """Whatever execution notices, the recount does: it knows one kind of places that share bytes."""
     seen = missed = 0
     for case in cases(range(400, 430)):
         for stage in stages(case.plan, case.graph, case.inputs):

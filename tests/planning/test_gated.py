@@ -1,6 +1,4 @@
-"""Mode `gated`: a map that waits for reductions of itself, in two phases;
-what fits of it stays on chip, the rest goes out and comes back.
-"""
+"""Mode `gated`: a map waits for its own reductions, in two phases; part of it stays, the rest is spilled."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ from tests.strategies import inverted_residual, random_gate, random_hardware
 
 
 class Case(NamedTuple):
-    """A random network with a group in mode gated, and a buffer on which it keeps nothing, all,
-    or something in between.
-    """
+    """A random network with a group in mode gated, and a buffer that keeps none, all or some of its map."""
 
     graph: Graph
     inputs: Values
@@ -106,7 +102,7 @@ def case(seed: int, *, integers: bool = False) -> Case | None:
     mask = max(groups) if rng.random() < 0.6 else int(rng.choice(groups))
     (m,) = {block.map for block in mode.gates.blocks if mask in block.groups}
     costs = costs.at(mode.need(mask) + 1 + int(rng.random() * 1.2 * costs.groups.map_bytes[m]))
-    # whatever other modes would move
+    # mode gated is taken, whatever other modes would move
     costs._prices[mask] = gated(costs).price(mask, costs.hardware.buffer_bytes, 0)
     scheme = executable(
         costs.dataflow, (*(1 << i for i in range(len(costs.dataflow)) if not mask >> i & 1), mask)
@@ -133,8 +129,9 @@ def _found(
 def remaking(
     parts: int, chip: Hardware, channels: int = 32, *, skip: bool = True, integers: bool = False
 ) -> Case:
-    """Some channels to 96 and back, 10 x 10 pixels,
-    on the least buffer on which some slices are kept and the others made again, so often.
+    """`channels` to 96 and back, 10 x 10 pixels, on the least buffer that recomputes in `parts` parts.
+
+    Some slices are kept, the others are made again.
     """
     rng = np.random.default_rng(1)
     graph = inverted_residual(rng, channels, 96, 10, skip=skip)
@@ -251,8 +248,9 @@ def test_no_more_is_made_again_than_is_allowed() -> None:
 
 
 def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
-    """Every way, slice, and number of channels kept,
-    for groups with slices as wide as they must be to keep any.
+    """All options, widths of slices and numbers of kept channels are tried.
+
+    Where some are kept, slices are as wide as that needs.
     """
     for block in [*cases(range(8)), remaking(2, CHIP)]:
         sizes, choices, beta = block.sizes, block.choices, block.costs.hardware.buffer_bytes
@@ -402,7 +400,7 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     assert (choice.option.part, choice.option.again, choice.dram.spill) == (68, True, 0)
     assert choice.dram.total == once + 2 * gone * (136 + 25 + 2) * 2
     assert choice.macs == 2 * gone * (136 + 25) * pixels <= own
-    # of expand, D, and what is gated
+    # rings of expand, D, and what is gated
     rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width
     last = kept + x + 816 * 2 + rings + 68 * pixels * 4 + 68 * 18 * 2 + weights
     assert last <= choice.buffer_bytes < last + 68 * 2 + 1

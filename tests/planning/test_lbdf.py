@@ -1,6 +1,4 @@
-"""The planner's ring sizes are those of the schedule run row by row,
-and the bounds that the exact search prunes with are bounds.
-"""
+"""Planned ring sizes are those of the schedule run row by row, and the exact search's bounds are bounds."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def grown(costs: GroupCosts, mask: int) -> tuple[Any, int]:
 
 
 def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
-    """Check what the exact search grows groups with;
-    returns how many (part, group that contains it) pairs were looked at.
-    """
+    """Check the bounds that the exact search grows groups by; the number of (part, group) pairs."""
     pairs = 0
     for seed, rng, graph in each_graph(first, graphs, least, most):
         flow, net, hardware = Dataflow.of(graph), RecountNetwork(graph), random_hardware(rng, graph)

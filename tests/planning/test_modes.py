@@ -1,6 +1,4 @@
-"""Every row of the table of modes, from its price to bytes counted in generated C;
-and the tables that must know the same rows.
-"""
+"""Every row of the table of modes, from price to bytes counted in C; other tables know the same rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Parameters of quantised operators: the bytes that they are, that they are loaded once per group,
-and that whoever leaves them out is found.
-"""
+"""Parameters of quantised operators: their bytes, loaded once per group, and noticed where left out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Groups cut among workers: every row of a result made once, every row read there when it is read,
-by whoever reads it.
-"""
+"""Groups cut among workers: each row of a result made once, each row read there when it is read."""
 
 from __future__ import annotations
 

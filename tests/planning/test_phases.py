@@ -1,5 +1,6 @@
-"""What contractions move in any schedule that computes nothing twice:
-against plans, and against blockings whose operand and result are free.
+"""Bytes of contractions in any schedule without recomputation: against plans and ideal blockings.
+
+In those blockings the operand and the result are free.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ from tests.convolutions import random_convolutions
 
 
 def blocked_bytes(products: ContractionProducts, hardware: Hardware, on_chip: int) -> int:
-    """The fewest bytes of all blockings of one product: what is made and forgotten at once does not move, nor
-    does what stays from block to block.
+    """Fewest bytes of all blockings of one product, without what is made and used up at once or stays.
 
     Of M x K x N; a block of sums stays while K runs, or a block of weights while M runs. The operand moves
     unless one block has all columns, sums unless one has all of K.

@@ -1,6 +1,4 @@
-"""A resident group computes what the plain reference computes,
-in the buffer that was planned and in no less, and moves what was planned.
-"""
+"""A resident group computes the reference in the planned buffer and no less, moving what was planned."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def cases(
 
 
 def live_bytes(flow: Dataflow, mask: int, hardware: Hardware) -> int:
-    """The most bytes of whole maps that one operator of the group finds on chip or puts there,
-    worked out operator by operator.
-    """
+    """Most bytes of whole maps that one operator of the group reads or makes on chip, by enumeration."""
     most = 0
     for now in bits(mask):
         total = 0
@@ -165,8 +161,8 @@ def test_the_bound_holds_for_every_group_that_a_group_is_grown_into() -> None:
                 pairs += 1
                 grown = mask | above << top
                 assert least <= needs[grown], (
-                    f"{what}: {flow.names(mask)} takes {least} at the least, {flow.names(grown)} takes "
-                    f"{needs[grown]}"
+                    f"{what}: {flow.names(mask)} takes {least} at the least, "
+                    f"{flow.names(grown)} takes {needs[grown]}"
                 )
                 assert least <= resident.least(grown)
     assert pairs > 20_000
@@ -174,9 +170,7 @@ def test_the_bound_holds_for_every_group_that_a_group_is_grown_into() -> None:
 
 
 def test_growing_operator_by_operator_gives_the_bound_of_the_whole() -> None:
-    """Without constants that others read, the bound is the most bytes alive at once,
-    and the largest weight blocks.
-    """
+    """Without shared constants the bound is the peak of live bytes and the largest weight blocks."""
     for what, _, graph, hardware in cases(20_000, 150):
         flow = Dataflow.of(graph)
         resident = Resident(flow, hardware)
@@ -380,9 +374,7 @@ def test_blocks_of_equal_size_are_one_loop() -> None:
     ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else None,
 )
 def test_weights_pass_in_blocks_of_output_channels_or_whole(node, shape, constants, sizes: list[int]) -> None:
-    """`sizes`: bytes of the blocks, two output channels each where the operator is a contraction with
-    weights.
-    """
+    """`sizes`: bytes of the blocks; two output channels each for a contraction with weights."""
     places, steps, _ = steps_of(network([node], shape, "y", **constants), BYTES)
     blocks: dict[int, int] = {}
     for _, where, slot, _, size in weight_loads(places, steps):

@@ -1,5 +1,6 @@
-"""A second level of memory: what stays there is chosen well, moved as planned, counted apart,
-and recounted; without one nothing changes.
+"""A second level of memory: what stays is chosen well, moved as planned, counted apart, recounted.
+
+Without one nothing changes.
 """
 
 from __future__ import annotations
@@ -80,9 +81,7 @@ INTEGERS, MORE_INTEGERS = range(10_000, 10_004), range(10_004, 10_060)
 def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(
     seeds: range, *, integers: bool
 ) -> None:
-    """In every scheme, with a second level that holds nothing, something,
-    or everything that groups leave to one another.
-    """
+    """In every scheme; the second level holds none, some or all of what groups leave each other."""
     seen = Counter[str]()
     for seed in seeds:
         graph, hardware, inputs = drawn(np.random.default_rng(seed), integers=integers)
@@ -150,9 +149,7 @@ def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[SecondL
 
 
 def test_no_other_maps_that_fit_spare_more() -> None:
-    """Every subset of up to 9 maps, placed by the same allocator; where the live bytes alone decide, nothing
-    that fits by them spares more either.
-    """
+    """Against all subsets of up to 9 maps, by the allocator; exact choices by live bytes alone, too."""
     choices = Counter[str]()
     for seed in range(150):
         rng = np.random.default_rng(seed)
@@ -196,9 +193,7 @@ def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch
 
 @pytest.mark.parametrize("seed", range(8))
 def test_groups_priced_as_if_maps_stayed_are_those_that_spare_the_most(seed: int) -> None:
-    """Against every partition that the search without bounds could give:
-    the weighted sum of no random scheme is below what the search proves.
-    """
+    """No random partition has a weighted sum below the bound that the search proves."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(3, 9)))
     costs = GroupCosts.of(graph, replace(random_hardware(rng, graph), l2_bytes=1 << 12), scheme="auto")
@@ -338,33 +333,48 @@ LIES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "two maps in the same bytes at once": (overlapping, "lies over"),
     "a map beyond the end": (lambda p: with_entry(p, kept(p).name, address=640), "of the second level"),
     "a map before the beginning": (lambda p: with_entry(p, kept(p).name, address=-64), "of the second level"),
-    "a map that lies askew": (lambda p: with_entry(p, kept(p).name, address=kept(p).address + 1),
-    "of the second level"),
-    "a second level that is smaller": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=64)),
-    "of the second level"),
-    "a chip without one": (lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=0)),
-    "the chip has no second level"),
+    "a map that lies askew": (
+        lambda p: with_entry(p, kept(p).name, address=kept(p).address + 1), "of the second level",
+    ),
+    "a second level that is smaller": (
+        lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=64)), "of the second level",
+    ),
+    "a chip without one": (
+        lambda p: replace(p, hardware=replace(p.hardware, l2_bytes=0)), "the chip has no second level",
+    ),
     "a graph input in the second level": (
         lambda p: with_entry(p, next(e.name for e in p.memory if e.role == "input"), memory="l2"),
-        "lies in the second level"),
-    "a map moved by way of DRAM": (lambda p: with_entry(p, kept(p).name, memory="dram"),
-    "and it lies in DRAM"),
-    "every transfer by way of the second level": (lambda p: with_steps(p, lambda t: replace(t, kind="l2")),
-    "and it lies in DRAM"),
+        "lies in the second level",
+    ),
+    "a map moved by way of DRAM": (
+        lambda p: with_entry(p, kept(p).name, memory="dram"), "and it lies in DRAM",
+    ),
+    "every transfer by way of the second level": (
+        lambda p: with_steps(p, lambda t: replace(t, kind="l2")), "and it lies in DRAM",
+    ),
     "no transfer by way of the second level": (
-        lambda p: with_steps(p,
-        lambda t: replace(t, kind="output" if t.store else "input") if t.kind == "l2" else t),
-        "lies in the second level"),
-    "fewer bytes of the second level": (lambda p: first_group(p,
-    lambda g: replace(g, l2=L2Bytes(g.l2.read, g.l2.written + 1))), "second level"),
-    "fewer DRAM bytes": (lambda p: first_group(p,
-    lambda g: replace(g, dram=replace(g.dram, weight=g.dram.weight - 1))), "weight bytes"),
+        lambda p: with_steps(
+            p, lambda t: replace(t, kind="output" if t.store else "input") if t.kind == "l2" else t,
+        ),
+        "lies in the second level",
+    ),
+    "fewer bytes of the second level": (
+        lambda p: first_group(p, lambda g: replace(g, l2=L2Bytes(g.l2.read, g.l2.written + 1))),
+        "second level",
+    ),
+    "fewer DRAM bytes": (
+        lambda p: first_group(p, lambda g: replace(g, dram=replace(g.dram, weight=g.dram.weight - 1))),
+        "weight bytes",
+    ),
     "bytes of the second level as DRAM's": (dram_as_l2, "second level"),
-    "another total": (lambda p: replace(p, totals=replace(p.totals, l2_bytes=p.totals.l2_bytes + 64)),
-    "totals.l2_bytes"),
+    "another total": (
+        lambda p: replace(p, totals=replace(p.totals, l2_bytes=p.totals.l2_bytes + 64)), "totals.l2_bytes",
+    ),
     "a choice that nobody made": (lambda p: replace(p, search=replace(p.search, l2="none")), "search.l2"),
-    "groups in another order": (lambda p: replace(p,
-    groups=tuple(replace(g, id=k) for k, g in enumerate(reversed(p.groups)))), "which runs later"),
+    "groups in another order": (
+        lambda p: replace(p, groups=tuple(replace(g, id=k) for k, g in enumerate(reversed(p.groups)))),
+        "which runs later",
+    ),
 }  # fmt: skip
 
 

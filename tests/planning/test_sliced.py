@@ -1,6 +1,4 @@
-"""Mode sliced: blocks of two contractions run slice by slice, in bands and parts, with weights that stay;
-and nothing in it is in vain.
-"""
+"""Mode sliced: blocks of two contractions by slices, bands and parts, weights resident, nothing in vain."""
 
 from __future__ import annotations
 
@@ -206,9 +204,7 @@ def test_the_bound_of_a_block_never_falls_and_mates_hold_it() -> None:
 
 
 def test_a_group_repeats_no_more_multiply_accumulates_than_allowed() -> None:
-    """In bands what two of them need is computed twice, and with every part all that comes before the
-    tail.
-    """
+    """Rows that two bands share are computed twice; each part repeats what comes before the tail."""
     moved: dict[float, list[int]] = {}
     refused = 0
     for allowed in (1.0, 1.3, 3.0):
@@ -306,8 +302,9 @@ def test_mobilenet_moves_less_and_its_wide_slices_take_few_steps() -> None:
 
 
 def test_rows_are_normalised_as_they_come_for_all_that_read_them() -> None:
-    """Three products of a normalised map, two of which add one bias:
-    every map moves once, where the rows of some bands fit and no weights do.
+    """Three products of a normalised map, two with one bias: every map moves once.
+
+    The rows of some bands fit the buffer, and no weights do.
     """
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=(64, 64)).astype(np.float32) for name in "qkv"}

@@ -1,6 +1,4 @@
-"""Walks that leave out what only repeats itself: the same steps as of those that walk every row,
-in a number of turns that no height changes.
-"""
+"""Walks that skip what repeats give the steps of full walks, in iterations that no height changes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What two operators far apart cost: the bound of every mode against all legal groups,
-and what stretches prove against all partitions.
-"""
+"""Cost of two operators far apart: each mode's bound against all groups, stretches against partitions."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from tests.strategies import random_graph, random_hardware, with_weight_buffer
 
 
 def check(graph: Graph, hardware: Hardware, scheme: str) -> tuple[int, int]:
-    """No group beats what its stretches promise, in any mode;
-    returns (promises above nothing that a group keeps, stretches of no group).
-    """
+    """No group beats its stretches' bounds in any mode: (bounds above 0 held, stretches of no group)."""
     flow = Dataflow.of(graph)
     costs = GroupCosts(flow, hardware, scheme=scheme)
     beta, again, never = hardware.buffer_bytes, 0, 0
@@ -77,9 +73,7 @@ def test_no_group_of_many_more_networks_does(first: int) -> None:
 
 
 def check_partitions(first: int, networks: int) -> int:
-    """No partition moves less than the bound before a search, nor does the search find other bytes than
-    trying all; how often it is above once.
-    """
+    """How often the bound exceeds compulsory bytes; it and the search are held to enumeration."""
     above = 0
     for seed in range(first, first + networks):
         rng = np.random.default_rng(seed)

@@ -65,9 +65,7 @@ def cases(first: int, stop: int, *, integers: bool = False) -> list[Case]:
 
 
 def drawn(seeds: range, *, integers: bool) -> Iterator[Case]:
-    """Plans of random networks on chips that are too small for line buffers of whole rows,
-    of one group where that runs in strips.
-    """
+    """Plans of random networks on chips too small for whole rows, one group where that runs in strips."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph = random_windows(rng)
@@ -133,9 +131,7 @@ def test_columns_needed_are_those_of_the_operators_footprints() -> None:
 
 
 def check(cases: Iterable[Case]) -> Counter[str]:
-    """What of each kind of operator, and of what else, there was in strips:
-    planned, executed, recounted and simulated alike.
-    """
+    """Kinds of operators and other cases seen in strips; planned, executed, recounted, simulated alike."""
     seen = Counter[str]()
     for case in cases:
         done = execute(case.plan, case.graph, case.inputs)

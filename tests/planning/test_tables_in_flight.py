@@ -1,6 +1,4 @@
-"""On a chip with tables, what is a function of one byte follows in flight in every scheme; nothing else
-does.
-"""
+"""On a chip with tables, functions of one byte follow in flight in every scheme, and nothing else does."""
 
 from __future__ import annotations
 

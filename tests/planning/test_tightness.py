@@ -1,5 +1,4 @@
-"""A plan holds no more than it needs and does nothing in vain: with one row less in a ring, or one step
-altered, execution notices.
+"""A plan has nothing in vain: with a ring one row shorter or a step altered, execution notices.
 
 What gives an altered plan away, in this order:
 
@@ -59,9 +58,7 @@ REAL = [
 
 
 def random_stages(seed: int, scheme: Scheme, most: int) -> Iterator[tuple[Dataflow, Stage]]:
-    """The groups of a random plan of at most so many operators;
-    half of them on a chip that has room for everything.
-    """
+    """Groups of a random plan of at most `most` operators, half of them on a chip with room for all."""
     rng = np.random.default_rng(seed)
     graph = computable(random_graph(rng, int(rng.integers(1, most + 1))))
     hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
@@ -132,9 +129,7 @@ def rings_of_random_plans(seeds: range, scheme: Scheme) -> Counter[tuple[str, st
 
 @pytest.mark.parametrize("first", [0, 100])
 def test_a_ring_of_a_line_buffered_group_with_one_row_less_always_fails(first: int) -> None:
-    """But for windows that lie in padding, and readers that stop early:
-    there the row rules say more than what is read.
-    """
+    """Exceptions: windows in padding and readers that stop early, whose row rules exceed the reads."""
     tally = rings_of_random_plans(range(first, first + 100), "lbdf")
     assert tally["violation", ""] > 200
     assert sum(count for (seen, _), count in tally.items() if not seen) < 0.03 * tally.total()
@@ -207,9 +202,7 @@ def test_every_place_of_a_folded_reduction_with_one_row_or_one_byte_less_fails()
 
 
 def test_a_second_slot_for_weights_is_for_overlap_alone() -> None:
-    """One slot of a place that weight blocks pass through is enough to compute; that both are used is what
-    lets a load run beside a computation.
-    """
+    """One slot of passing weight blocks is enough to compute; a second lets loads overlap."""
     passing = 0
     for seed in range(60):
         for _, stage in random_stages(seed, "resident", 9):

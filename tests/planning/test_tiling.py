@@ -1,6 +1,4 @@
-"""Operators that do not fit the buffer: what their tilings move and take,
-and that more buffer never costs more bytes.
-"""
+"""Operators that do not fit: bytes and buffer of their tilings; more buffer never costs more bytes."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ every_chip = pytest.mark.parametrize("chip", CHIPS, ids=["plain", "aligned", "by
 
 
 def groups_to_tile(flow: Dataflow, *, epilogues: bool = True) -> list[int]:
-    """One operator of every distinct kind, attributes and shapes;
-    and the epilogue groups of two or three operators.
-    """
+    """One operator per kind, attributes and shapes, and the epilogue groups of two or three operators."""
     seen: dict[object, int] = {}
     for i, call in enumerate(flow.calls):
         if flow.specs[i] is not OPAQUE:
@@ -155,8 +151,8 @@ def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> 
     flow, work = tiles.flow, tiles.region(mask)
     places, steps = schedule(work, tile)
     what = (
-        f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} on {tiles.layout.hardware}: "
-        f"{tile}"
+        f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} "
+        f"on {tiles.layout.hardware}: {tile}"
     )
     assert dram_bytes(steps) == tile.dram, f"{what}: steps move {dram_bytes(steps)}"
     assert max(place.end for place in places) == tile.buffer_bytes, what
@@ -279,9 +275,7 @@ def test_every_tiling_of_many_more_operators_moves_and_takes_what_it_says(chip: 
 def test_tiles_of_a_contraction_move_each_part_when_it_is_not_on_chip_already(
     graph: Graph, align: int
 ) -> None:
-    """A part that the tile before has left on chip is not moved again, and no part is left out,
-    even if nobody reads it.
-    """
+    """What the tile before left on chip is not moved again; no part is left out, read or not."""
     flow, inputs = Dataflow.of(graph), random_inputs(graph, np.random.default_rng(0))
     tiles, mask = tilings(flow, Hardware(1, channel_align=align)), (1 << len(flow)) - 1
     values = {**inputs, **reference(graph, inputs, everything=True)}
@@ -330,9 +324,7 @@ def test_parts_of_a_reduction_read_what_the_whole_reads_and_keep_partial_sums_be
 
 
 def scan(flow: Dataflow, mask: int, chip: Hardware, sizes: Iterable[int]) -> tuple[Counter[str], int]:
-    """The tilings of one group over growing buffers:
-    (how many of each kind, how often more buffer moved fewer bytes).
-    """
+    """(tilings by kind, times that more buffer moved fewer bytes) of a group over growing buffers."""
     kinds, falls, before = Counter[str](), 0, None
     for size in sizes:
         tiles = tilings(flow, chip)
@@ -376,9 +368,7 @@ def test_more_buffer_never_costs_a_random_group_more_bytes(chip: Hardware) -> No
 def test_a_reduction_over_rows_is_folded_wherever_not_even_one_element_of_its_result_fits_whole(
     chip: Hardware,
 ) -> None:
-    """It moves every tensor once as soon as one row of its operand fits,
-    and runs as soon as one element of its result can be folded.
-    """
+    """Every tensor moves once if a row of the operand fits; it runs if one result element can fold."""
     kinds = Counter[str]()
     for seed in range(30):
         flow = Dataflow.of(random_reduction(np.random.default_rng(seed)))
@@ -440,7 +430,7 @@ def test_a_view_is_never_read_in_fewer_bytes_than_the_map_behind_it() -> None:
         cost = costs.evaluate(1)
         assert isinstance(cost, Cost)
         assert costs.dram(1).input >= 4 * 16
-        # which the searches take for a proof
+        # the searches take that for a proof
         assert cost.dram_bytes >= costs.least_bytes >= costs.bounds.compulsory_bytes
 
 
@@ -449,9 +439,7 @@ def test_a_view_is_never_read_in_fewer_bytes_than_the_map_behind_it() -> None:
     ["tv_squeezenet1_1", "hf_distilbert_2l", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
 )
 def test_more_buffer_never_costs_an_operator_of_a_real_network_more_bytes(shared_model, name: str) -> None:
-    """And the operator is tiled just where it does not fit whole;
-    never in fewer bytes than every tensor once, which a recount tells.
-    """
+    """Tiled exactly where it does not fit whole; never fewer bytes than the recount of every tensor."""
     graph = load(shared_model(name))
     flow, net = Dataflow.of(graph), RecountNetwork(graph)
     falls = 0
@@ -499,8 +487,9 @@ def test_what_is_known_of_other_buffers_changes_nothing(chip: Hardware) -> None:
 
 
 def all_tilings(work: TilingRegion) -> Iterator[tuple[int, int]]:
-    """(buffer bytes, DRAM bytes) of every size of blocks, bands and slices, along one axis and two; not only
-    those that cut evenly.
+    """(buffer bytes, DRAM bytes) of all sizes of blocks, bands and slices along one axis or two.
+
+    Also of those that do not cut evenly.
 
     Of reductions over rows, along all axes. Channels are cut only where blocks of them begin on chip.
     """
@@ -597,9 +586,7 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
 
 
 def test_a_tiling_is_not_taken_over_from_a_twin_whose_bias_is_stored_otherwise() -> None:
-    """Two equal convolutions; the bias of the second is also a factor,
-    so it is stored in one byte an element, not in four.
-    """
+    """Equal convolutions; the second's bias is a factor too, stored in 1 byte an element, not 4."""
     nodes = [
         helper.make_node("Conv", ["x", "w1", "b1"], ["y"], "one"),
         helper.make_node("Conv", ["y", "w2", "b2"], ["z"], "two"),

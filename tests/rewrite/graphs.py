@@ -93,9 +93,7 @@ def feeds_of(graph: Graph, seed: int = 0, shift: float = 0.0) -> dict[str, np.nd
 
 
 def rewritten(graph: Graph, rules="all", tolerance: float = 1e-5, shift: float = 0.0) -> Rewriting:
-    """The graph rewritten; it computes what it did, its inputs and outputs are what they were,
-    and its names are unique.
-    """
+    """The graph rewritten: same values, same inputs and outputs, unique names."""
     done = rewrite(graph, rules)
     after = done.graph
     assert (after.inputs, after.outputs) == (graph.inputs, graph.outputs)
@@ -115,9 +113,7 @@ def rewritten(graph: Graph, rules="all", tolerance: float = 1e-5, shift: float =
 
 
 def without_values(graph: Graph) -> Graph:
-    """The graph as it is read from a file without weights:
-    only constants of one element, and whole numbers, have values.
-    """
+    """The graph as read from a file without weights: only scalars and whole numbers have values."""
     constants = {
         name: v if v is None or v.size == 1 or v.dtype.kind in "iub" else None
         for name, v in graph.constants.items()

@@ -1,5 +1,4 @@
-"""Rules as models: a pattern or a replacement with random shapes and settings, and operands for which its
-guard holds, or does not.
+"""Rules as models: a pattern or replacement with random shapes, on operands that meet its guard or not.
 
 Nothing here is shared with how `lfopt.rewrite` builds a replacement: terms become ONNX nodes, shapes are
 ONNX's inference.

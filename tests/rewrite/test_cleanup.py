@@ -14,35 +14,47 @@ NOISE = {
     "Expand to the same shape": (["r = Expand(x, to)", "y = Relu(r)"], {"to": ints(1, 3, 1)}, ["Relu"]),
     "Tile once": (["r = Tile(x, to)", "y = Relu(r)"], {"to": ints(1, 1, 1)}, ["Relu"]),
     "Pad by nothing": (["r = Pad(x, to)", "y = Relu(r)"], {"to": ints(0, 0, 0, 0, 0, 0)}, ["Relu"]),
-    "Slice of everything": (["r = Slice(x, from, to, axes)", "y = Relu(r)"],
-    {"from": ints(0), "to": ints(99), "axes": ints(2)}, ["Relu"]),
+    "Slice of everything": (
+        ["r = Slice(x, from, to, axes)", "y = Relu(r)"], {"from": ints(0), "to": ints(99), "axes": ints(2)},
+        ["Relu"],
+    ),
     "Concat of one": (["r = Concat(x) axis=1", "y = Relu(r)"], {}, ["Relu"]),
     "Sum of one": (["r = Sum(x)", "y = Relu(r)"], {}, ["Relu"]),
     "Transpose of nothing": (["r = Transpose(x) perm=[0,1,2]", "y = Relu(r)"], {}, ["Relu"]),
     "Cast to the same type": (["r = Cast(x) to=1", "y = Relu(r)"], {}, ["Relu"]),
     "Cast there and back": (["r = Cast(x) to=11", "s = Cast(r) to=1", "y = Relu(s)"], {}, ["Relu"]),
-    "plus 0, times 1": (["r = Add(x, zero)", "s = Mul(one, r)", "t = Div(s, one)", "u = Sub(t, zero)",
-    "y = Relu(u)"], {"zero": 0.0, "one": 1.0},
-        ["Relu"]),
-    "Transpose of Transpose": (["r = Transpose(x) perm=[1,2,0]", "s = Transpose(r) perm=[2,0,1]",
-    "y = Relu(s)"], {}, ["Relu"]),
-    "two Transposes": (["r = Transpose(x) perm=[1,2,0]", "s = Transpose(r) perm=[1,0,2]", "y = Relu(s)"], {},
-    ["Transpose", "Relu"]),
+    "plus 0, times 1": (
+        ["r = Add(x, zero)", "s = Mul(one, r)", "t = Div(s, one)", "u = Sub(t, zero)", "y = Relu(u)"],
+        {"zero": 0.0, "one": 1.0}, ["Relu"],
+    ),
+    "Transpose of Transpose": (
+        ["r = Transpose(x) perm=[1,2,0]", "s = Transpose(r) perm=[2,0,1]", "y = Relu(s)"], {}, ["Relu"],
+    ),
+    "two Transposes": (
+        ["r = Transpose(x) perm=[1,2,0]", "s = Transpose(r) perm=[1,0,2]", "y = Relu(s)"], {},
+        ["Transpose", "Relu"],
+    ),
     "Reshapes in a row": (
         ["r = Reshape(x, flat)", "s = Unsqueeze(r, axes)", "t = Squeeze(s, axes)", "y = Reshape(t, to)"],
         {"flat": ints(-1), "axes": ints(0), "to": ints(4, 6)}, ["Reshape"],
     ),
-    "moves around functions": (["r = Transpose(x) perm=[2,0,1]", "s = Relu(r)", "t = Mul(s, two)",
-    "y = Transpose(t) perm=[1,2,0]"], {"two": 2.0},
-        ["Relu", "Mul"]),
-    "Expand before a broadcast": (["r = Expand(v, to)", "y = Mul(x, r)"],
-    {"v": np.ones(4, np.float32) * 3, "to": ints(2, 3, 4)}, ["Mul"]),
+    "moves around functions": (
+        ["r = Transpose(x) perm=[2,0,1]", "s = Relu(r)", "t = Mul(s, two)", "y = Transpose(t) perm=[1,2,0]"],
+        {"two": 2.0}, ["Relu", "Mul"],
+    ),
+    "Expand before a broadcast": (
+        ["r = Expand(v, to)", "y = Mul(x, r)"], {"v": np.ones(4, np.float32) * 3, "to": ints(2, 3, 4)},
+        ["Mul"],
+    ),
     "the same twice": (["r = Exp(x)", "s = Exp(x)", "y = Div(r, s)"], {}, ["Sub", "Exp"]),
     "nobody reads it": (["r = Exp(x)", "s = Sub(r, r)", "t = Sub(x, s)", "y = Relu(x)"], {}, ["Relu"]),
-    "constants add up": (["r = Add(x, v)", "s = Add(r, w)", "y = Sub(s, v)"],
-    {"v": [1.0, 2, 3, 4], "w": [4.0, 3, 2, 1]}, ["Add"]),
-    "constants multiply": (["r = Mul(x, v)", "s = Div(r, two)", "y = Mul(s, v)"],
-    {"v": [1.0, 2, 3, 4], "two": 2.0}, ["Mul"]),
+    "constants add up": (
+        ["r = Add(x, v)", "s = Add(r, w)", "y = Sub(s, v)"], {"v": [1.0, 2, 3, 4], "w": [4.0, 3, 2, 1]},
+        ["Add"],
+    ),
+    "constants multiply": (
+        ["r = Mul(x, v)", "s = Div(r, two)", "y = Mul(s, v)"], {"v": [1.0, 2, 3, 4], "two": 2.0}, ["Mul"],
+    ),
 }  # fmt: skip
 
 

@@ -22,44 +22,55 @@ SCALE = {
 CUBE = ["q = Mul(p, cubic)", "r = Add(x, q)", "t = Mul(r, root)", "u = Tanh(t)", "v = Add(u, one)"]
 PIECES = {
     "LayerNormalization, as PyTorch wrote it": (
-        [*MEAN, "q = Pow(d, two)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)", "r = Sqrt(w)",
-        "n = Div(d, r)", "t = Mul(n, s)",
-         "y = Add(t, b)"],
+        [
+            *MEAN, "q = Pow(d, two)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)", "r = Sqrt(w)",
+            "n = Div(d, r)", "t = Mul(n, s)", "y = Add(t, b)",
+        ],
         ["LayerNormalization"],
     ),
     "LayerNormalization, mean taken twice": (
-        ["k = ReduceMean(x, last) keepdims=1", "g = Sub(x, k)", *MEAN, "q = Mul(g, g)",
-        "v = ReduceMean(q, last) keepdims=1", "w = Add(e, v)",
-         "r = Sqrt(w)", "n = Div(d, r)", "t = Mul(s, n)", "y = Add(b, t)"],
+        [
+            "k = ReduceMean(x, last) keepdims=1", "g = Sub(x, k)", *MEAN, "q = Mul(g, g)",
+            "v = ReduceMean(q, last) keepdims=1", "w = Add(e, v)", "r = Sqrt(w)", "n = Div(d, r)",
+            "t = Mul(s, n)", "y = Add(b, t)",
+        ],
         ["LayerNormalization"],
     ),
     "LayerNormalization, by a reciprocal": (
-        [*MEAN, "q = Mul(d, d)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)", "r = Sqrt(w)",
-        "i = Reciprocal(r)", "j = Mul(i, s)",
-         "t = Mul(d, j)", "y = Add(t, b)"],
+        [
+            *MEAN, "q = Mul(d, d)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)", "r = Sqrt(w)",
+            "i = Reciprocal(r)", "j = Mul(i, s)", "t = Mul(d, j)", "y = Add(t, b)",
+        ],
         ["LayerNormalization"],
     ),
     "LayerNormalization without a bias": (
-        [*MEAN, "q = Pow(d, two)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)", "r = Pow(w, half)",
-        "n = Div(d, r)", "y = Mul(n, s)"],
+        [
+            *MEAN, "q = Pow(d, two)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)",
+            "r = Pow(w, half)", "n = Div(d, r)", "y = Mul(n, s)",
+        ],
         ["LayerNormalization"],
     ),
     "RMSNormalization, as LLaMA has it": (
-        ["q = Pow(x, two)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)", "r = Sqrt(w)",
-        "i = Div(one, r)", "n = Mul(x, i)",
-         "y = Mul(s, n)"],
+        [
+            "q = Pow(x, two)", "v = ReduceMean(q, last) keepdims=1", "w = Add(v, e)", "r = Sqrt(w)",
+            "i = Div(one, r)", "n = Mul(x, i)", "y = Mul(s, n)",
+        ],
         ["RMSNormalization"],
     ),
     "Softmax": (["q = Exp(x)", "t = ReduceSum(q, last) keepdims=1", "y = Div(q, t)"], ["Softmax"]),
     "Softmax moved by the largest": (
-        ["m = ReduceMax(x, last) keepdims=1", "d = Sub(x, m)", "q = Exp(d)",
-        "t = ReduceSum(q, last) keepdims=1", "y = Div(q, t)"], ["Softmax"],
+        [
+            "m = ReduceMax(x, last) keepdims=1", "d = Sub(x, m)", "q = Exp(d)",
+            "t = ReduceSum(q, last) keepdims=1", "y = Div(q, t)",
+        ],
+        ["Softmax"],
     ),
     "LogSoftmax": (["p = Softmax(x) axis=-1", "y = Log(p)"], ["LogSoftmax"]),
     "Softmax kept from what only a row of -inf makes": (
-        ["h = MatMul(x, mat)", "o = Greater(x, zero)", "g = Where(o, zero, low)", "f = Add(h, g)",
-        "p = Softmax(f) axis=-1", "n = IsNaN(p)",
-         "y = Where(n, zero, p)"],
+        [
+            "h = MatMul(x, mat)", "o = Greater(x, zero)", "g = Where(o, zero, low)", "f = Add(h, g)",
+            "p = Softmax(f) axis=-1", "n = IsNaN(p)", "y = Where(n, zero, p)",
+        ],
         ["MatMul", "Greater", "Where", "Add", "Softmax"],
     ),
     "SiLU": (["p = Sigmoid(x)", "y = Mul(x, p)"], ["Swish"]),
@@ -68,20 +79,26 @@ PIECES = {
     "Sigmoid": (["n = Neg(x)", "p = Exp(n)", "q = Add(p, one)", "y = Div(one, q)"], ["Sigmoid"]),
     "Mish": (["p = Exp(x)", "q = Add(p, one)", "r = Log(q)", "t = Tanh(r)", "y = Mul(x, t)"], ["Mish"]),
     "HardSigmoid": (["p = Add(x, three)", "q = Clip(p, zero, six)", "y = Div(q, six)"], ["HardSigmoid"]),
-    "HardSwish": (["p = Add(x, three)", "q = Clip(p, zero, six)", "r = Div(q, six)", "y = Mul(x, r)"],
-    ["HardSwish"]),
-    "HardSwish, multiplied first": (["p = Add(x, three)", "q = Clip(p, zero, six)", "r = Mul(x, q)",
-    "y = Mul(r, sixth)"], ["HardSwish"]),
-    "HardSwish of Relu6 as Min and Max": (["p = Add(x, three)", "q = Max(p, zero)", "k = Min(q, six)",
-    "r = Mul(x, k)",
-        "y = Div(r, six)"], ["HardSwish"]),
-    "GELU by Erf": (["p = Div(x, root2)", "q = Erf(p)", "r = Add(q, one)", "t = Mul(x, r)",
-    "y = Mul(t, half)"], ["Gelu"]),
-    "GELU by Erf, halved first": (["p = Mul(x, rhalf)", "q = Erf(p)", "r = Add(one, q)", "t = Mul(half, r)",
-    "y = Mul(x, t)"], ["Gelu"]),
+    "HardSwish": (
+        ["p = Add(x, three)", "q = Clip(p, zero, six)", "r = Div(q, six)", "y = Mul(x, r)"], ["HardSwish"],
+    ),
+    "HardSwish, multiplied first": (
+        ["p = Add(x, three)", "q = Clip(p, zero, six)", "r = Mul(x, q)", "y = Mul(r, sixth)"], ["HardSwish"],
+    ),
+    "HardSwish of Relu6 as Min and Max": (
+        ["p = Add(x, three)", "q = Max(p, zero)", "k = Min(q, six)", "r = Mul(x, k)", "y = Div(r, six)"],
+        ["HardSwish"],
+    ),
+    "GELU by Erf": (
+        ["p = Div(x, root2)", "q = Erf(p)", "r = Add(q, one)", "t = Mul(x, r)", "y = Mul(t, half)"], ["Gelu"],
+    ),
+    "GELU by Erf, halved first": (
+        ["p = Mul(x, rhalf)", "q = Erf(p)", "r = Add(one, q)", "t = Mul(half, r)", "y = Mul(x, t)"], ["Gelu"],
+    ),
     "GELU by Tanh": (["p = Pow(x, three)", *CUBE, "h = Mul(half, x)", "y = Mul(h, v)"], ["Gelu"]),
-    "GELU by Tanh of a product": (["o = Mul(x, x)", "p = Mul(o, x)", *CUBE, "h = Mul(x, v)",
-    "y = Mul(h, half)"], ["Gelu"]),
+    "GELU by Tanh of a product": (
+        ["o = Mul(x, x)", "p = Mul(o, x)", *CUBE, "h = Mul(x, v)", "y = Mul(h, half)"], ["Gelu"],
+    ),
     "Tanh": (["p = Sinh(x)", "q = Cosh(x)", "y = Div(p, q)"], ["Tanh"]),
     "Relu6": (["p = Relu(x)", "y = Min(p, six)"], ["Clip"]),
     "2-norm": (["p = Mul(x, x)", "q = ReduceSum(p, last) keepdims=1", "y = Sqrt(q)"], ["ReduceL2"]),
@@ -143,9 +160,7 @@ def test_a_mask_that_may_hold_infinities_keeps_its_guard():
 
 
 def test_bert_s_layers_from_their_pieces():
-    """Two layers in one: what a transformer writes about its normalizations,
-    its activation and its attention is told by six kinds of operator.
-    """
+    """Normalizations, activation and attention of two layers become operators of six kinds."""
     rng = np.random.default_rng(0)
     weights = {f"w{i}": (rng.standard_normal((8, 8)) / 3).astype(np.float32) for i in range(6)}
     scalars = {

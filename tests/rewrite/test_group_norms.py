@@ -1,6 +1,4 @@
-"""GroupNormalization that was exported as InstanceNormalization of groups is one operator again,
-and gives the same.
-"""
+"""GroupNormalization exported as InstanceNormalization of groups is one operator again, same results."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,4 @@
-"""A chain of Transposes and Reshapes is as short as it can be,
-and moves every element to where the chain moved it.
-"""
+"""A chain of Transposes and Reshapes becomes as short as possible and moves every element alike."""
 
 from math import prod
 
@@ -66,23 +64,26 @@ def test_the_short_chain_cannot_be_shortened(chain):
 
 CHAINS = {
     "a key transposed through a merged batch": (
-        ["r = Transpose(x) perm=[0,2,1,3]", "s = Reshape(r, to3)", "t = Transpose(s) perm=[0,2,1]",
-        "y = Reshape(t, to4)"],
+        [
+            "r = Transpose(x) perm=[0,2,1,3]", "s = Reshape(r, to3)", "t = Transpose(s) perm=[0,2,1]",
+            "y = Reshape(t, to4)",
+        ],
         {"to3": ints(-1, 5, 4), "to4": ints(1, 3, 4, 5)}, (1, 5, 3, 4), ["Transpose"],
     ),
     "a Reshape there and back around an activation": (
         ["r = Reshape(x, to)", "s = Gelu(r)", "y = Reshape(s, back)"],
         {"to": ints(1, 5, 12), "back": ints(5, 12)}, (5, 12), ["Gelu"],
     ),
-    "a split and a Transpose": (["r = Reshape(x, to)", "y = Transpose(r) perm=[0,2,1,3]"],
-    {"to": ints(1, 5, 3, 4)}, (1, 5, 12), ["Reshape",
-        "Transpose"]),
-    "only axes of extent 1 move": (["r = Transpose(x) perm=[1,0,2]", "y = Reshape(r, to)"],
-    {"to": ints(5, 12)}, (5, 1, 12), ["Reshape"]),
+    "a split and a Transpose": (
+        ["r = Reshape(x, to)", "y = Transpose(r) perm=[0,2,1,3]"], {"to": ints(1, 5, 3, 4)}, (1, 5, 12),
+        ["Reshape", "Transpose"],
+    ),
+    "only axes of extent 1 move": (
+        ["r = Transpose(x) perm=[1,0,2]", "y = Reshape(r, to)"], {"to": ints(5, 12)}, (5, 1, 12), ["Reshape"],
+    ),
     "shuffled channels": (
         ["r = Reshape(x, to)", "s = Transpose(r) perm=[0,2,1,3,4]", "y = Reshape(s, back)"],
-        {"to": ints(1, 2, 3, 4, 4), "back": ints(1, 6, 4, 4)},
-         (1, 6, 4, 4),
+        {"to": ints(1, 2, 3, 4, 4), "back": ints(1, 6, 4, 4)}, (1, 6, 4, 4),
         ["Reshape", "Transpose", "Reshape"],
     ),
 }  # fmt: skip

@@ -1,6 +1,4 @@
-"""Whole networks rewritten by every rule: values within 1e-5 of scale, quickly,
-and alike with and without weights.
-"""
+"""Networks rewritten by every rule: values within 1e-5 of scale, quickly, alike without weights."""
 
 import subprocess
 import sys
@@ -60,9 +58,7 @@ def filled(path, folder):
 
 
 def damped(graph, factor):
-    """Matrices made smaller: MobileBERT has no normalization, and random weights drive it to 1e32,
-    where float32 itself keeps no digit.
-    """
+    """Smaller matrices: random weights drive MobileBERT (no normalization) to 1e32, beyond float32."""
     constants = {
         n: v * np.float32(factor) if v is not None and v.dtype == np.float32 and v.ndim == 2 else v
         for n, v in graph.constants.items()
@@ -70,7 +66,7 @@ def damped(graph, factor):
     return replace(graph, constants=constants)
 
 
-# (at most so many operators after, of 168, 87, 522, 526, 1816; what must have been found, and how often)
+# (operators after, at most, of 168, 87, 522, 526, 1816; what must have been recognised, and how often)
 RECOGNISED = {
     "hf_tinybert_4_312": (123, {"Gelu": 4, "Transpose": 16}),
     "hf_distilbert_2l": (65, {"Gelu": 2, "Transpose": 8}),
@@ -167,9 +163,7 @@ def in_double(graph):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_networks_keep_their_values(name):
-    """Within 1e-5 of scale, or as near to the values in double precision as the network as it stands:
-    PP-OCR's detector is 2e-5 from them.
-    """
+    """Within 1e-5 of scale, or as near the float64 values as the network (PP-OCR's detector: 2e-5)."""
     package, source, shape = TRAINED[name]
     graph = load(trained_model(package, name), {source: shape})
     done = rewrite(graph)

@@ -33,12 +33,13 @@ PER_CHANNEL = ROW.reshape(1, CHANNELS, 1, 1)
 NETWORKS = {
     "a norm of an input": ([("BatchNormalization", ["x", *NORM], "y")], NORM, ["Conv"]),
     "a norm of a map that others read": (
-        [("Relu", ["x"], "r"), ("BatchNormalization", ["r", *NORM], "n"), ("Add", ["n", "r"], "y")],
-        NORM,
+        [("Relu", ["x"], "r"), ("BatchNormalization", ["r", *NORM], "n"), ("Add", ["n", "r"], "y")], NORM,
         ["Relu", "Conv", "Add"],
     ),
-    "a scale, then a shift": ([("Mul", ["x", "a"], "m"), ("Add", ["b", "m"], "y")],
-    {"a": PER_CHANNEL, "b": PER_CHANNEL[0]}, ["Conv"]),
+    "a scale, then a shift": (
+        [("Mul", ["x", "a"], "m"), ("Add", ["b", "m"], "y")], {"a": PER_CHANNEL, "b": PER_CHANNEL[0]},
+        ["Conv"],
+    ),
     "a difference": ([("Sub", ["a", "x"], "y")], {"a": PER_CHANNEL}, ["Conv"]),
     "a quotient": ([("Div", ["x", "a"], "y")], {"a": PER_CHANNEL}, ["Conv"]),
     "by one number": ([("Mul", ["x", "a"], "y")], {"a": np.array([2.5], np.float32)}, ["Mul"]),

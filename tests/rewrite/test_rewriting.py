@@ -1,6 +1,4 @@
-"""What the rules do to graphs: the rows of DNNFusion's table, sharing, outputs, types,
-guards and the record that is kept.
-"""
+"""Rules on graphs: rows of DNNFusion's table, sharing, outputs, types, guards, and the record kept."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -98,9 +96,7 @@ def test_a_vector_is_not_spread_over_a_matrix_to_save_an_operator():
 
 
 def test_what_others_read_stays_and_counts():
-    """Exp(a) is read elsewhere: Exp(a) Exp(b) would become Add and Exp beside it,
-    which is no saving over Exp(b) and Mul.
-    """
+    """With Exp(a) read elsewhere, Add and Exp beside it save nothing over Exp(b) and Mul."""
     lines = ["r = Exp(a)", "s = Exp(b)", "y = Mul(r, s)", "z = Neg(r)"]
     graph = graph_of(*lines, inputs={"a": (M, N), "b": (M, N)}, outputs=("y", "z"))
     assert kinds(rewritten(graph).graph) == ["Exp", "Exp", "Mul", "Neg"]
@@ -257,9 +253,7 @@ def linear(*widths):
 
 
 def test_a_scaled_query_becomes_scaled_weights():
-    """softmax(q k^T / sqrt(d)): the scale goes through Transpose and Reshape into the weights of the
-    query.
-    """
+    """softmax(q k^T / sqrt(d)): the scale goes through Transpose and Reshape into the query's weights."""
     lines = [
         "r = MatMul(x, w)",
         "s = Add(r, d)",
@@ -301,9 +295,7 @@ def test_rules_by_name_and_one_by_one():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs_keep_their_values(seed):
-    """Thirty operators of all sorts over positive maps, with broadcasts, shared results and several
-    outputs.
-    """
+    """Thirty operators over positive maps, with broadcasts, shared results and several outputs."""
     rng = np.random.default_rng(seed)
     unary = "Abs Neg Exp Sqrt Reciprocal Relu Sigmoid Tanh Log Floor Identity".split()
     binary = "Add Sub Mul Mul Mul Div Max Min Add".split()

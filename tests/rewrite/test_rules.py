@@ -1,6 +1,4 @@
-"""Every rule holds, is found and applied where it saves something,
-and is refused where its guard is not known to hold.
-"""
+"""Every rule holds, is applied where it saves something, and refused where its guard is not proven."""
 
 from collections import Counter
 

@@ -12,9 +12,7 @@ from tests.strategies import random_graph, random_hardware
 
 
 def random_job(seed: int, most: int = 6) -> tuple[Graph, GroupCosts]:
-    """A small network, and what its groups cost in any mode of scheme auto on a chip of random sizes with a
-    small MAC array.
-    """
+    """A small network and its costs in scheme auto on a chip of random sizes with a small MAC array."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(3, most + 1)))
     speed = {"mac_rows": 4, "mac_columns": 4, "port_bytes": 4, "start_cycles": 3, "accumulator_columns": 16}

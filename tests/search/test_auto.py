@@ -1,6 +1,4 @@
-"""The exact search finds, under every scheme, what trying every fusion scheme finds; the modes of `auto`
-together are never worse than one alone.
-"""
+"""The exact search equals enumeration in every scheme; `auto` is never worse than one mode alone."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def some_case(
 
 
 def compare(scheme: str, first: int, graphs: int, least: int, most: int, *, split: bool = False) -> int:
-    """Compare exact search and brute force on seeded random graphs;
-    returns how many schemes brute force tried.
-    """
+    """Exact search against brute force on seeded random graphs; the number of schemes brute force tried."""
     tried = 0
     for seed in range(first, first + graphs):
         rng, graph, hardware = some_case(seed, least, most, split=split)
@@ -163,9 +159,7 @@ def test_so_can_every_legal_group_of_a_chip_with_a_weight_buffer(scheme: str) ->
 
 
 def test_what_does_not_fit_names_the_buffer_that_is_too_small() -> None:
-    """Two convolutions of 4 channels on maps of 8 x 8, 3 x 3:
-    of 1 byte each, 288 of weights, and rings of 3, 3 and 1 rows of 32 bytes.
-    """
+    """Two 3 x 3 convolutions, 4 channels, 8 x 8: 288 bytes of weights, rings of 3, 3, 1 rows of 32."""
     graph = network(
         [("Conv", "x v", "t", SAME), ("Conv", "t w", "y", SAME)], 8, {"v": (4, 4, 3, 3), "w": (4, 4, 3, 3)}
     )
@@ -310,9 +304,7 @@ def test_where_every_map_fits_nothing_but_the_compulsory_bytes_moves(real, name:
 
 
 def test_late_layers_with_large_weights_stream_them_once(real) -> None:
-    """ResNet-18 in 1 MiB: 11.7 MB of weights, one pass over all of them;
-    the first layers in line buffers, the others resident.
-    """
+    """ResNet-18 in 1 MiB: 11.7 MB of weights pass once; first layers in line buffers, others resident."""
     costs = GroupCosts(real("resnet18"), Hardware(1024 * KIB, element_bytes=1, bias_bytes=4), scheme="auto")
     groups = optimum(costs).groups
     assert [cost.mode for group in groups if isinstance(cost := costs.evaluate(group), Cost)] == [

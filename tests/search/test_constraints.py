@@ -1,5 +1,6 @@
-"""Constraints on partitions: the fewest bytes of all schemes that keep to them, whichever search;
-what no plan can meet is said.
+"""Constraints on partitions: the fewest bytes among schemes that meet them; the infeasible is said.
+
+Whichever search.
 """
 
 from __future__ import annotations
@@ -41,9 +42,7 @@ def drawn(rng: np.random.Generator, graph: Graph, costs: GroupCosts) -> Constrai
 
 
 def least(graph: Graph, plain: GroupCosts, asked: Constraints) -> int:
-    """Fewest bytes of all schemes that keep to the constraints, by trying them all;
-    schemes and constraints as names and sets of names.
-    """
+    """Fewest bytes of all schemes that meet the constraints, by enumeration over sets of names."""
     oracle, beta = Oracle(graph), plain.hardware.buffer_bytes
 
     def price(mask: int) -> int | None:

@@ -48,9 +48,7 @@ def optimum(
 
 
 def compare(first: int, graphs: int, least: int, most: int) -> int:
-    """Compare exact search and brute force on seeded random graphs;
-    returns how many schemes brute force tried.
-    """
+    """Exact search against brute force on seeded random graphs; the number of schemes brute force tried."""
     tried = 0
     for seed in range(first, first + graphs):
         rng = np.random.default_rng(seed)
@@ -238,9 +236,7 @@ def test_a_group_that_hangs_together_only_through_its_last_operator_is_found() -
 
 
 def test_a_group_whose_parts_do_not_fit_is_found() -> None:
-    """F_beta may fall when an operator is added: alone, the first two make their rows at different paces;
-    the third makes them keep step.
-    """
+    """F_beta may fall with an operator: two at different paces keep step once the third joins."""
     graph = small(
         [
             helper.make_node("MaxPool", ["x"], ["top"], kernel_shape=[1, 1], strides=[8, 1]),

@@ -1,6 +1,4 @@
-"""Fronts: the corners are those of trying every scheme in every way;
-nothing sampled is better than what is proven; knees; area.
-"""
+"""Fronts: corners are those of enumeration, samples never beat what is proven; knees; area."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "rtl-area.md"
 
 
 def every_front(graph: Graph, costs: GroupCosts, ways: GroupFigures) -> set[Figures]:
-    """What no other plan beats in bytes, cycles and energy,
-    of all legal schemes with their groups in all ways.
-    """
+    """Pareto front in bytes, cycles and energy of all legal schemes with their groups in all ways."""
     oracle = Oracle(graph)
     order = [costs.dataflow.position[name] for name in oracle.names]
     of = {mask: sum(1 << order[i] for i in bits(mask)) for mask in oracle.legal_groups()}
@@ -210,9 +206,7 @@ def test_ctrl_c_leaves_the_plans_that_were_found() -> None:
 
 
 def test_hypervolume_is_what_a_hand_counts() -> None:
-    """The reference point is (11, 11), so of 121: an end alone dominates 11 x 1, both 21;
-    (2, 2) alone 9 x 9, and shares 9 with either end.
-    """
+    """Of 11 x 11 an end dominates 11 x 1, both 21; (2, 2) 9 x 9, of which 9 are shared with each end."""
     ends, middle = [(0, 10), (10, 0)], (2, 2)
     assert hypervolume(ends, ends).reference == (11, 11)
     assert hypervolume(ends, ends).share == pytest.approx((11 + 11 - 1) / 121)

@@ -1,6 +1,4 @@
-"""The best scheme of intervals is legal, and no better than the optimum;
-on a chain, whose groups are intervals, it is the optimum.
-"""
+"""The best scheme of intervals is legal and no better than the optimum; on a chain it is the optimum."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Lazy searches return what the evaluator says,
-and optimistic estimates that are never too small miss nothing.
-"""
+"""Lazy searches return what the evaluator says; estimates that are never too small miss nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Plans of few cycles, little energy, or a small product of both:
-held against trying every scheme in every way; caps, slack, ties.
-"""
+"""Plans of few cycles, little energy or a small product, against enumeration; caps, slack, ties."""
 
 from __future__ import annotations
 
@@ -156,9 +154,7 @@ def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
 
 
 def test_weights_of_the_last_layer_come_while_the_one_before_computes() -> None:
-    """Head convolution, pool and logits of MobileNet-V2:
-    for the same bytes, a slice of channels after the other through all three.
-    """
+    """MobileNet-V2's head, pool and logits: by slices of channels through all three, same bytes."""
     graph, hardware = (
         load_network("zoo:mobilenet_v2", None, "default", weights=False),
         chip("accelerator_256k.yaml", None, None),
@@ -274,9 +270,7 @@ def test_options_that_do_not_go_together_are_refused(given: dict[str, object], s
 
 
 def test_a_short_hardware_file_needs_no_alignment_for_wide_tiles() -> None:
-    """Classifier and last modules of SqueezeNet: with channels in ones, weights came a channel at a time,
-    for the same bytes.
-    """
+    """SqueezeNet's last modules: at channel_align 1 weights came a channel at a time, same bytes."""
     ones, sixteens = (
         lfopt.search("zoo:squeezenet1_1", hardware=Hardware(256 * 1024, channel_align=align), weights=False)
         for align in (1, 16)

@@ -1,6 +1,4 @@
-"""Mapping types, and the planners that fuse as compilers do: DNNFusion's blocks, TVM's rules, dynamic
-programming over what mapping types allow.
-"""
+"""Mapping types, and planners that fuse as compilers do: DNNFusion, TVM, dynamic programming."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def model_of(graph: Graph, hardware: Hardware = UNLIMITED) -> CostModel:
 
 
 def network(*nodes: onnx.NodeProto, **inputs: tuple[int, ...]) -> Graph:
-    """A network of these nodes; what nobody reads is an output,
-    and names that begin with w or c are constants.
-    """
+    """A network of these nodes: unread results are outputs, names in w or c are constants."""
     read = {name for node in nodes for name in node.input}
     given = [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items() if n[0] not in "wc"
@@ -106,9 +102,8 @@ def test_table_3_says_what_the_text_of_the_paper_says(
 def test_the_mapping_type_is_that_of_the_most_complex_pair() -> None:
     graph = network(
         node("Mul", "x v", "spread"), node("Add", "x y", "alike"), node("Mul", "x c", "scaled"),
-        node("Conv", "alike w", "conv"),
-        node("Clip", "spread", "clipped"), x=(1, 4, 6, 6), y=(1, 4, 6, 6), v=(1, 4, 1, 1), c=(4, 1, 1),
-        w=(4, 4, 1, 1),
+        node("Conv", "alike w", "conv"), node("Clip", "spread", "clipped"), x=(1, 4, 6, 6), y=(1, 4, 6, 6),
+        v=(1, 4, 1, 1), c=(4, 1, 1), w=(4, 4, 1, 1),
     )  # fmt: skip
     mappings = {call.operator.name: mapping_of(call) for call in Dataflow.of(graph).calls}
     assert mappings == {"spread": O2M, "alike": O2O, "scaled": O2O, "conv": M2M, "clipped": O2O}
@@ -126,8 +121,9 @@ def test_tvm_fuses_elementwise_operators_into_the_convolution_before_them() -> N
 
 
 def test_tvm_fuses_a_gate_with_what_makes_it_only_if_all_paths_meet() -> None:
-    """A branch that comes back through elementwise operators is one kernel, one through a pool is not:
-    the pool takes the gate.
+    """A branch rejoining through elementwise operators is one kernel; through a pool, it is not.
+
+    The pool takes the gate.
     """
     silu = network(
         node("Conv", "x w", "a"),
@@ -228,7 +224,7 @@ def test_the_dynamic_program_finds_the_best_of_what_types_allow(strict: bool) ->
 def test_a_profile_decides_doubtful_pairs() -> None:
     graph = network(
         node("Conv", "x w", "a"), node("Relu", "a", "r"), node("Mul", "r v", "z"), x=(1, 1, 6, 6),
-        v=(1, 4, 6, 6), w=(1, 1, 1, 1)
+        v=(1, 4, 6, 6), w=(1, 1, 1, 1),
     )  # fmt: skip
     model = model_of(graph)
     assert named(graph, grow_blocks(model, SearchOptions(latency=lambda group: 1.0))) == {frozenset("arz")}
@@ -280,9 +276,7 @@ def test_tvm_fuses_vgg_16_into_as_many_layers_as_the_paper_says() -> None:
 
 
 def test_rewriting_alone_removes_as_many_fused_layers_of_gpt_2_as_in_the_paper() -> None:
-    """310 layers without rewriting, 254 with; of an export with LayerNormalization,
-    GELU and Softmax in pieces.
-    """
+    """310 layers become 254, on an export with LayerNormalization, GELU and Softmax in pieces."""
     graph = from_model(zoo.build("gpt2", weights=False))
     plain, rewritten = (
         len(grow_blocks(model_of(simplify(graph, rules))).groups) for rules in ("default", "all")

@@ -1,6 +1,4 @@
-"""The randomised searches give legal plans, never better than the optimum,
-the same for the same seed on every machine.
-"""
+"""Randomised searches give legal plans, never better than the optimum, the same for a seed anywhere."""
 
 from __future__ import annotations
 
@@ -285,9 +283,7 @@ def test_a_cut_genome_is_every_operator_alone_and_a_fused_one_everything_connect
 
 
 def test_a_group_that_comes_to_wait_later_makes_those_behind_it_wait_too() -> None:
-    """{a, v} waits for h only once v has joined, when k waits for {a, v} already;
-    so w, which reads k, must not join h.
-    """
+    """{a, v} waits for h once v joins, and k for {a, v} already; w reads k, so must not join h."""
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="a"),
         helper.make_node("Relu", ["y"], ["h"], name="h"),

@@ -1,5 +1,4 @@
-"""The model of cycles against what the RTL took: single commands of MobileNet-V2 and EfficientNet-B0 in int8,
-recorded.
+"""Modelled cycles against recorded RTL: commands of MobileNet-V2 and EfficientNet-B0 in int8.
 
 Recorded from the RTL of 2026-11-23: lf_exec with its buffer (tests/hw_rtl/exec) was given each command alone;
 counted from when it was accepted until its last result was written. Those of few columns are of 2026-11-24, a

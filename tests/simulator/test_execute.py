@@ -1,6 +1,4 @@
-"""Executing a plan: what is counted, what is refused,
-and that nothing but one clear error comes out of a plan that cannot be carried out.
-"""
+"""Executing a plan: what is counted, what is refused, and one clear error for what cannot run."""
 
 from __future__ import annotations
 
@@ -223,9 +221,7 @@ def test_the_last_byte_of_the_buffer_stays_free() -> None:
 
 
 def test_a_map_laid_over_another_is_noticed_or_does_no_harm() -> None:
-    """Where the row below has been used up (c, when y is written), two maps may share a place;
-    anywhere else the run stops.
-    """
+    """Maps may share a place where the row below is used up (c, when y is written); else the run stops."""
     graph, plan, inputs = block()
     wanted, ran, stopped = reference(graph, inputs), list[tuple[str, str]](), 0
     for k, place in enumerate(plan.groups[0].places):
@@ -375,9 +371,7 @@ def test_a_ring_holds_its_last_rows() -> None:
 
 
 def test_of_a_row_in_two_places_the_one_that_came_last_is_read() -> None:
-    """The first two rows are read from one place;
-    then the second of them comes to another, and later to the first again.
-    """
+    """Two rows come to one place, then the second to another, then to the first again."""
     buffer = ring(3)
     buffer.write_rows("x", SHAPE, rows(0, 2), values(rows(0, 2)), 0, 0)
     buffer.write_rows("x", SHAPE, rows(1, 2), -values(rows(1, 2)), 1, 0)

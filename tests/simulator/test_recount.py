@@ -105,9 +105,7 @@ def planned(
 
 @cache
 def random_plan(seed: int) -> tuple[Graph, Plan]:
-    """A plan of a random graph for a random chip, of any scheme,
-    every other in bands of several rows where they fit.
-    """
+    """A plan of a random graph for a random chip, any scheme, every other in bands of several rows."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
     traffic = [Traffic.TILED, Traffic.TILED, Traffic.TILED, Traffic.ONCE, Traffic.PAPER][int(rng.integers(5))]
@@ -215,9 +213,7 @@ def test_a_recount_agrees_with_every_plan_of_a_contraction_in_tiles() -> None:
     ids=["residual", "square"],
 )
 def test_a_recount_agrees_with_plans_in_which_a_map_has_two_places(graph: Graph, second: str) -> None:
-    """As an operand of the epilogue beside the part that the head reads;
-    and as operand 1 of the head beside operand 0.
-    """
+    """The second is for an operand of the epilogue beside the head's, or for operand 1 of the head."""
     plans = [planned(graph, Hardware(size)) for size in (70, 80, 100, 200)]
     assert any(place.name == second for plan in plans for group in plan.groups for place in group.places)
     assert [discrepancy for plan in plans for discrepancy in recount(graph, plan).discrepancies] == []
@@ -240,9 +236,7 @@ def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, scheme: str
 
 
 def test_rows_that_a_gather_picks_are_loaded_as_weights() -> None:
-    """10 x 8 table, 4 indices: 32 elements move, and not the table;
-    without the step that moves them the plan is wrong.
-    """
+    """10 x 8 table, 4 indices: 32 elements move, not the table; without that step the plan is wrong."""
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["t"], "gather", axis=0),
         helper.make_node("Relu", ["t"], ["y"], "relu"),
@@ -407,7 +401,7 @@ def other_scheme(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | N
 
 def epilogue_called_off(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     fused = any(group.mode == "tiled" and len(group.nodes) > 1 for group in plan.groups)
-    # there, what is in flight needs no epilogue
+    # in scheme all, what is in flight needs no epilogue
     return replace(plan, epilogue=False) if fused and plan.scheme != "all" else None
 
 
@@ -500,15 +494,11 @@ def claimed_optimal(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan 
 WHOLE = [
     group_in_two, groups_swapped, group_missing, steps_of_another_group, smaller_buffer,
     other_hardware(element_bytes=3), other_hardware(weight_bytes=3, weight_bits=None),
-    other_hardware(dram_row_align=64),
-    other_hardware(channel_align=32),
-    other_scheme, epilogue_called_off,
+    other_hardware(dram_row_align=64), other_hardware(channel_align=32), other_scheme, epilogue_called_off,
     memory_changed(without_an_entry), memory_changed(entry_twice), memory_changed(entry_of_nobody),
-    memory_changed(entries_overlap),
-    memory_changed(other_role), entry_changed("rows", 1), entry_changed("row_bytes", -1),
-    entry_changed("address", -(1 << 20)),
-    total("dram_bytes", -1), total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1),
-    total("compulsory_bytes", 1),
+    memory_changed(entries_overlap), memory_changed(other_role), entry_changed("rows", 1),
+    entry_changed("row_bytes", -1), entry_changed("address", -(1 << 20)), total("dram_bytes", -1),
+    total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1), total("compulsory_bytes", 1),
     total("excluded_bytes", 1), total("without_recompute_bytes", -1), total("gap", 1),
     bound_below_the_compulsory_bytes, bound_above_the_plan, claimed_optimal,
 ]  # fmt: skip
@@ -597,9 +587,7 @@ def maps_among_weights(group: PlannedGroup, hardware: Hardware) -> Iterator[Plac
 def test_what_lies_in_the_wrong_buffer_or_over_weights_is_found_out(
     misplace: Callable[[PlannedGroup, Hardware], Iterator[Place]], runs: bool | None
 ) -> None:
-    """By the recount always; by the executor too,
-    but where what lies over others is loaded again before it is read.
-    """
+    """The recount always notices; the executor too, unless it is loaded again before it is read."""
     tried = 0
     for seed in range(60):
         graph, plan = split_plan(seed)
@@ -633,9 +621,7 @@ def test_what_lies_in_the_wrong_buffer_or_over_weights_is_found_out(
 
 
 def in_bands(seeds: range) -> Iterator[tuple[int, Graph, Plan]]:
-    """Plans of random graphs in which at least one group runs in bands of several rows,
-    on chips with room for that.
-    """
+    """Plans of random graphs with a group in bands of several rows, on chips with room for that."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(1, 9)))
@@ -727,8 +713,9 @@ def test_a_tampered_plan_that_folds_rows_is_found_out(tamper: Tamper) -> None:
 
 
 def scrambled(rng: np.random.Generator, group: PlannedGroup, hardware: Hardware) -> PlannedGroup:
-    """One number of the places or of the steps is another, or one step is missing, twice,
-    or before the one before; bytes follow now and then.
+    """The group with one number of a place or step altered, or a step missing, doubled or swapped.
+
+    Bytes follow now and then.
     """
     if rng.random() < 0.2:
         k, entry = int(rng.integers(len(group.places))), str(rng.choice(["address", "slots", "slot_bytes"]))

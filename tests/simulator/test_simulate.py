@@ -1,6 +1,4 @@
-"""What a plan moves adds up, however it is added; the model's cycles can be worked out by hand, and no step
-runs before what it needs is there.
-"""
+"""Bytes of a plan add up; cycles are those worked out by hand, and steps wait for what they need."""
 
 from __future__ import annotations
 
@@ -190,9 +188,7 @@ def loads(flow: Dataflow, *boxes: Box) -> Iterator[Transfer]:
 
 
 def test_runs_that_lie_side_by_side_are_rounded_up_to_bursts_and_open_pages() -> None:
-    """Of a map of 16 channels, 10 rows of 20 pixels:
-    rows lie one after the other, within a row channel after channel.
-    """
+    """A map of 16 channels, 10 rows of 20 pixels: row after row, and channel after channel in a row."""
     flow = network(conv("x", "w", "y"), x=(1, 16, 10, 20), w=(16, 16, 1, 1))
     hardware = replace(INT8, dram_row_align=1, channel_align=1, dram_burst_bytes=64, dram_page_bytes=256)
     accelerator = Accelerator(flow, hardware)
@@ -266,9 +262,7 @@ def test_energy_of_dram_may_be_written_per_bit() -> None:
 
 
 def test_transfers_behind_each_other_hide_the_latency() -> None:
-    """Measured on the RTL: a load of n beats alone takes n + 43 cycles;
-    one after the other, loads of 16, 32, 64 beats take 29.5, 37.5, 65 each.
-    """
+    """On the RTL a load of n beats takes n + 43 cycles; in sequence 16, 32, 64 take 29.5, 37.5, 65."""
     flow, places = (
         network(conv("x", "w", "y"), x=(1, 16, 100, 64), w=(16, 16, 1, 1)),
         (Place("x", "map", 0, 100, 1024),),
@@ -294,8 +288,9 @@ def test_transfers_behind_each_other_hide_the_latency() -> None:
 
 
 def test_a_convolution_takes_tiles_x_kernel_x_pixels() -> None:
-    """3x3, 64 -> 64 channels, a row of 56 pixels: 4 x 4 tiles x 9 taps x 56 pixels, 3 of the taps in the
-    padding of the first row; 2 to go on.
+    """3x3, 64 -> 64 channels, a row of 56 pixels: 4 x 4 tiles x 9 taps x 56 pixels.
+
+    3 of the taps lie in the padding of the first row; a command takes a cycle more (COMMAND_CYCLES).
     """
     flow = network(conv("x", "w", "y", kernel=3), x=(1, 64, 56, 56), w=(64, 64, 3, 3))
     assert cycles(flow, row(flow)) == 4 * 4 * 6 * 56 + 1
@@ -315,9 +310,7 @@ def test_few_pixels_wait_for_the_weights() -> None:
 
 
 def test_a_depthwise_convolution_makes_neighbouring_pixels_in_one_cycle() -> None:
-    """3 pixels by 5 columns of the kernel: 5 steps and one more for a row of 14,
-    and one for every 4 words of weights.
-    """
+    """3 pixels by 5 kernel columns: 5 steps and one for a row of 14, one for every 4 words of weights."""
     flow = network(conv("x", "w", "y", kernel=5, group=40), x=(1, 40, 14, 14), w=(40, 1, 5, 5))
     assert cycles(flow, row(flow)) == 3 * (3 * (5 + 1) + 4) + 1  # 3 of 5 kernel rows meet the map
     # rows of the kernel that meet the map: in the others there is nothing to share, and time for weights
@@ -347,9 +340,10 @@ def test_a_transposed_convolution_takes_the_pixels_that_it_scatters() -> None:
 
 
 def test_a_fused_block_takes_what_the_accelerator_trial_measured() -> None:
-    """Source: rtl.md section 5: 1x1 24 -> 144, depthwise 3x3, 1x1 144 -> 24 on 56 x 56, fused: 456,176
-    cycles, of them 363,888 MAC-active, 62,720 requantising, 18,522 DMA; one accumulator bank, one tap of the
-    depthwise kernel per cycle, rows of padding skipped (2 of 56 lack 3 taps).
+    """A fused block of 456,176 cycles, 363,888 of them MAC-active, 62,720 requantising, 18,522 DMA.
+
+    1x1 24 -> 144, depthwise 3x3, 1x1 144 -> 24 on 56 x 56; one accumulator bank, one tap of the depthwise
+    kernel per cycle, rows of padding skipped (2 of 56 lack 3 taps). Source: rtl.md section 5.
     """
     nodes = conv("x", "a", "e"), conv("e", "b", "d", kernel=3, group=144), conv("d", "c", "y")
     flow = network(*nodes, x=(1, 24, 56, 56), a=(144, 24, 1, 1), b=(144, 1, 3, 3), c=(24, 144, 1, 1))
@@ -374,9 +368,7 @@ def test_what_is_no_contraction_runs_on_the_vector_lanes() -> None:
 
 
 def test_a_pool_passes_over_the_columns_that_meet_the_map_somewhere_in_the_box() -> None:
-    """Of 9 columns over a map of 5, 5 lie in the map wherever the window is; all 9 do for one pixel or
-    another, and for the first pixel 5.
-    """
+    """Of 9 columns over a map of 5: for one pixel or another all 9, for the first pixel 5."""
     flow = network(
         helper.make_node("MaxPool", ["x"], ["y"], "y", kernel_shape=[1, 9], pads=[0, 4, 0, 4]),
         x=(1, 16, 5, 5),
@@ -404,9 +396,7 @@ def test_macs_of_a_step_are_its_share_of_the_operators(name: str) -> None:
 
 
 def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
-    """Weights of 16 output channels at a time pass through so many slots,
-    16 input pixels being there from the start.
-    """
+    """Cycles of weights, 16 output channels at a time, through `slots` slots; 16 pixels stay on chip."""
     flow = network(conv("x", "w", "y"), x=(1, 16, 1, 16), w=(16 * turns, 16, 1, 1))
     layout, places = BufferLayout(flow, INT8), (Place("w", "weight", 0, slots, 256),)
     blocks = [

@@ -1,6 +1,4 @@
-"""What holds for every model of the zoo: legal ONNX, stated shapes, names, the same bytes for the same
-seed.
-"""
+"""Every model of the zoo: legal ONNX, stated shapes, names, the same bytes for the same seed."""
 
 from __future__ import annotations
 
@@ -198,7 +196,6 @@ def test_another_length_is_one_clear_line(name: str, message: str) -> None:
 def test_public_names_are_exactly_all() -> None:
     assert set(zoo.__all__) == {name for name in vars(lfopt.zoo) if name[0] != "_"} - {
         "activations", "attention", "bert", "blocks", "builder", "c3d", "catalog", "cells", "deeplab", "detr",
-        "efficientnet", "fsrcnn", "gpt2",
-        "mobilenet", "moments", "resnet", "segformer", "squeezenet", "ssd", "transformer", "unet", "vgg",
-        "vit", "whisper", "writer", "yolo",
+        "efficientnet", "fsrcnn", "gpt2", "mobilenet", "moments", "resnet", "segformer", "squeezenet", "ssd",
+        "transformer", "unet", "vgg", "vit", "whisper", "writer", "yolo",
     }  # fmt: skip

@@ -114,9 +114,7 @@ def macs(model: onnx.ModelProto) -> int:
 
 
 def folded_channels(name: str, model: onnx.ModelProto) -> int:
-    """Channels of the BatchNorms that were folded: each had a scale and a shift where the graph has a
-    bias.
-    """
+    """Channels of folded BatchNorms: each had a scale and a shift where the graph has a bias."""
     if name in WITHOUT_BATCHNORM:
         return 0
     dims = {t.name: t.dims for t in model.graph.initializer}
@@ -162,9 +160,7 @@ def test_published_fsrcnn_has_12464_weights() -> None:
 
 
 def test_convolution_form_of_fsrcnn_has_26072_weights_and_full_hd_output() -> None:
-    """The form in industrial comparisons: eight convolutions, 26,072 bytes of int8 weights,
-    2,592,000 bytes of input and output.
-    """
+    """The form in industrial comparisons: eight convolutions; input and output take 2,592,000 bytes."""
     graph = zoo.build("fsrcnn").graph
     ends = [prod(d.dim_value for d in v.type.tensor_type.shape.dim) for v in (*graph.input, *graph.output)]
     assert weight_elements("fsrcnn") == 26_072
@@ -173,9 +169,7 @@ def test_convolution_form_of_fsrcnn_has_26072_weights_and_full_hd_output() -> No
 
 
 def test_yolov4_fills_the_file_of_its_authors() -> None:
-    """`yolov4.weights` has 257,717,640 bytes: five words of header,
-    and for each channel of a BatchNorm four numbers where we have a bias.
-    """
+    """`yolov4.weights`: five words of header; four numbers a BatchNorm channel where we have a bias."""
     model = zoo.build("yolov4", weights=False)
     assert 4 * (5 + parameters(model) + 3 * folded_channels("yolov4", model)) == 257_717_640
 
@@ -189,9 +183,7 @@ def test_unet_of_published_width_has_31_million_parameters() -> None:
 
 
 def test_macs_of_gpt2_are_those_of_its_matrices() -> None:
-    """Per token: 12 w^2 a layer, two products with the 64 tokens, and the embedding once more for the
-    logits.
-    """
+    """Per token: 12 w^2 a layer, two products with the 64 tokens, and the embedding for the logits."""
     assert macs(zoo.build("gpt2", weights=False)) == 64 * (12 * (12 * 768**2 + 2 * 64 * 768) + 768 * 50257)
 
 
@@ -214,9 +206,7 @@ def test_macs_of_a_step_are_those_of_its_matrices_and_of_what_is_cached(cached: 
 
 
 def test_macs_of_detr_are_near_those_of_the_first_images_of_coco() -> None:
-    """86 billion on average over a hundred (paper, table 1), whose shapes differ; ours is of four by
-    three.
-    """
+    """86e9 on average over a hundred images of other shapes (paper, table 1); ours is 4 : 3."""
     assert macs(zoo.build("detr_resnet50", weights=False)) / 1e9 == pytest.approx(86, rel=0.06)
 
 

@@ -1,6 +1,4 @@
-"""Where ../shared/models holds the same network, the zoo's is the same graph:
-node by node, in the same order.
-"""
+"""Where ../shared/models has the same network, the zoo's is the same graph, node by node, in order."""
 
 from __future__ import annotations
 

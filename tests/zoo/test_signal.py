@@ -1,6 +1,4 @@
-"""Run the networks: values stay of order one from the first layer to the last,
-and the output depends on the image.
-"""
+"""Run the networks: values stay of order one in every layer, and the output depends on the image."""
 
 from __future__ import annotations
 
@@ -62,8 +60,9 @@ def noise(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
 
 
 def scene(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
-    """A normalized image with the spectrum of photographs: amplitude falls as one over frequency, and
-    channels are nearly the same.
+    """A normalized image with the spectrum of photographs: amplitude falls as one over frequency.
+
+    Channels are nearly the same.
 
     A text as Zipf found it: the likelihood of a token is as one over its rank.
     """
@@ -121,8 +120,10 @@ def test_an_error_of_the_input_grows_less_than_a_hundredfold(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "watched"),
     [
-        *[pytest.param(n, r"project$|add$", id=n) for n in ("efficientnet_b3", "mobilenet_v2",
-        "mobilenet_v3_large")],
+        *[
+            pytest.param(n, r"project$|add$", id=n)
+            for n in ("efficientnet_b3", "mobilenet_v2", "mobilenet_v3_large")
+        ],
         pytest.param("resnet50", r"^st", id="resnet50"),
         pytest.param("squeezenet1_0", r"^(conv|fire|pool\d)", id="squeezenet1_0"),
         pytest.param("mobilenet_v1_ssd", r".", id="mobilenet_v1_ssd"),
@@ -132,19 +133,30 @@ def test_an_error_of_the_input_grows_less_than_a_hundredfold(name: str) -> None:
         pytest.param("efficientnet_b7", r"project$|add$", id="efficientnet_b7", marks=pytest.mark.slow),
         pytest.param("c3d", r"^stage\d.conv", id="c3d", marks=pytest.mark.slow),
         pytest.param("yolov4", r"add$|merge$|conv\d?$|boxes$|pool\d", id="yolov4", marks=pytest.mark.slow),
-        pytest.param("vit_tiny", r"^positions$|add\d$|expand$|norm\d?$|logits$", id="vit_tiny",
-        marks=pytest.mark.slow),
-        pytest.param("whisper_tiny_encoder", r"^embedded$|add\d$|expand$|norm\d?$", id="whisper_tiny_encoder",
-        marks=pytest.mark.slow),
-        pytest.param("segformer_b0", r"add\d$|expand$|norm\d?$|logits$", id="segformer_b0",
-        marks=pytest.mark.slow),
-        pytest.param("detr_resnet50", r"^input$|(?<!^decoder1\.)add1$|add[23]$|expand$|norm\d?$",
-        id="detr_resnet50", marks=pytest.mark.slow),
-        pytest.param("bert_base", r"^embedded$|add\d$|expand$|norm\d?$", id="bert_base",
-        marks=pytest.mark.slow),
+        pytest.param(
+            "vit_tiny", r"^positions$|add\d$|expand$|norm\d?$|logits$", id="vit_tiny", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "whisper_tiny_encoder",
+            r"^embedded$|add\d$|expand$|norm\d?$",
+            id="whisper_tiny_encoder",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "segformer_b0", r"add\d$|expand$|norm\d?$|logits$", id="segformer_b0", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "detr_resnet50",
+            r"^input$|(?<!^decoder1\.)add1$|add[23]$|expand$|norm\d?$",
+            id="detr_resnet50",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "bert_base", r"^embedded$|add\d$|expand$|norm\d?$", id="bert_base", marks=pytest.mark.slow
+        ),
         pytest.param("gpt2", r"^embedded$|add\d$|expand|norm\d?$|logits$", id="gpt2", marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_estimated_variance_is_that_of_a_run(name: str, watched: str, seed: int) -> None:
     """Within a factor of 2.5 at every depth, so that nothing vanishes or blows up."""
     row, net = zoo.summary(name), Net(name, seed, weights=True)

@@ -1,6 +1,4 @@
-"""Networks that take seconds at full size, at a size that takes none:
-they load, they run, and their parts compute what they say.
-"""
+"""Slow networks at a size that takes no time: they load, they run, and their parts compute as stated."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ class Array:
         self.unit, self.stalled, self.pressed = unit, stalled, pressed
         self.d: dict[str, int] = {}
         self.starts = False  # the next step begins a pass
-        # by input lane or, depthwise, kernel column
+        # rows are input lanes or, depthwise, kernel columns
         self.weights = self.next = np.zeros((LANES, LANES), np.int64)
         self.together = 1  # columns of a step
         self.rows: list[dict[str, int]] = []  # of the next weights, still to be sent
         self.last = np.zeros((REACH, LANES), np.uint8)  # window of the step before
-        # what the next four cycles will show, if it is new: of each column
+        # what the next four cycles will show of each column, if it is new
         self.sums: list[np.ndarray | None] = [None] * 4
         self.shown: np.ndarray | None = None
         self.checked = 0
@@ -226,9 +226,8 @@ def description(unit: Unit, operation: Operation, narrow: int) -> dict[str, int]
         "kind": 2, "operation": operation, "narrow": narrow,
         "first": 1 if operation in ALONE else unit.pick(0, 1), "last": 1,
         "a_zero": unit.pick(-128, 127) + 128 * unsigned, "a_unsigned": unsigned,
-        "b_zero": unit.pick(-128, 127) + 128 * b_unsigned,
-        "b_unsigned": b_unsigned, "stride_columns": unit.pick(1, 3),
-        "a_multiplier": unit.pick(-(1 << 22), 1 << 22),
+        "b_zero": unit.pick(-128, 127) + 128 * b_unsigned, "b_unsigned": b_unsigned,
+        "stride_columns": unit.pick(1, 3), "a_multiplier": unit.pick(-(1 << 22), 1 << 22),
         "b_multiplier": unit.pick(-(1 << 22), 1 << 22), **lanes_of_a_copy(unit),
     }  # fmt: skip
 
@@ -255,8 +254,7 @@ async def started(dut: Any, *, stalled: bool, pressed: bool) -> Array:
     unit = Unit(dut, "array", 3)
     await unit.reset(
         descriptor=0, together=1, valid=0, fetch=0, window=0, present=0, shift=0, taps=0, lane=0, lanes=0,
-        start=0, pass_start=0, first=0,
-        second_used=0, second=0, row_valid=0, row_depthwise=0, row_together=1, row=0, row_count=1, row_data=0,
-        zero=0, unsigned=0, **{"from": 0},
+        start=0, pass_start=0, first=0, second_used=0, second=0, row_valid=0, row_depthwise=0, row_together=1,
+        row=0, row_count=1, row_data=0, zero=0, unsigned=0, **{"from": 0},
     )  # fmt: skip
     return Array(unit, stalled=stalled, pressed=pressed)

@@ -1,6 +1,4 @@
-"""lf_axi with the AXI models of cocotbext-axi:
-programs against the emulator, the rules of the channels, errors of the bus.
-"""
+"""lf_axi with cocotbext-axi's models: programs against the emulator, channel rules, bus errors."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tests.hw_rtl.benches.harness import BUFFER_BYTES, matrix
 from tests.hw_rtl.benches.system import DONE, FAILED, PROGRAM, Bench, agrees
 from tests.hw_rtl.programs import COMPUTED, WRITABLE, random_program
 
-# seeds of random ones that are not too long: one for the diagonal of the matrix, one for the rest
+# seeds of random programs that are not too long: one for the diagonal of the matrix, one for the rest
 PROGRAMS = (3, 5)
 
 

@@ -1,6 +1,4 @@
-"""A handshake that is broken on purpose: what the hardware's assertions say of it is looked for in the
-log.
-"""
+"""A handshake broken on purpose: the log is searched for what the hardware's assertions say."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The accelerator as a device: its registers, AXI4-Lite under late answers, interrupts,
-protection at its edges, and runs that are given up.
-"""
+"""The accelerator as a device: registers, AXI4-Lite under late answers, interrupts, regions, aborted runs."""
 
 from __future__ import annotations
 
@@ -112,8 +110,9 @@ class Channel:
 @cocotb.test()
 @cocotb.parametrize(most=[0, 7])
 async def lite_accesses_keep_their_order_under_late_answers(dut: Any, most: int) -> None:
-    """Writes back to back, address before data and data before address, bready, arvalid and rready late (by
-    up to `most` cycles), both at once.
+    """Accesses keep their order: writes back to back, address or data first, handshakes late.
+
+    bready, arvalid and rready are late by up to `most` cycles; reads and writes go on at once.
     """
     rng = np.random.default_rng(most)
     await Timer(1, "ns")
@@ -154,7 +153,7 @@ async def lite_accesses_keep_their_order_under_late_answers(dut: Any, most: int)
         assert owed_b == int(b.valid.value)
         assert owed_r == int(r.valid.value)
         if owed_r:
-            # as it was when it was asked, whatever is written meanwhile
+            # as the register was when it was asked for, whatever is written meanwhile
             assert int(dut.s_axil_rdata.value) == wanted[answered[1]], cycle
         owed_b += wrote - answer_b
         owed_r += read - answer_r
@@ -259,9 +258,7 @@ EDGES = (
 
 @cocotb.test()
 async def regions_end_at_their_last_byte(dut: Any) -> None:
-    """Regions that fit to the byte serve; one byte less at either end,
-    and whoever needs it finds REGION and touches nothing behind.
-    """
+    """A region that fits to the byte serves; one byte less gives REGION, and nothing beyond is touched."""
     bench = Bench(dut)
     await bench.reset()
     program = encode(assemble(EDGES))

@@ -45,9 +45,8 @@ class Transfer:
         half = MEMORY_BYTES // 2 * store  # loads read the lower half, stores write the upper
         self.d = {
             "kind": 1, "class_": pick(0, len(Class) - 1), "space": self.space,
-            "dram": half + BEAT_BYTES * pick(0, 2000), "row_beats": row_beats,
-            "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail, "base": base,
-            "slots": slots,
+            "dram": half + BEAT_BYTES * pick(0, 2000), "row_beats": row_beats, "block_beats": block_beats,
+            "columns": columns, "blocks": blocks, "tail": tail, "base": base, "slots": slots,
             "slot_words": (blocks + 2) * block_words, "block_words": block_words,
         }  # fmt: skip
 

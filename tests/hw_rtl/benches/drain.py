@@ -1,5 +1,6 @@
-"""lf_drain: finished sums through bias, factor, zero point, bounds and table,
-against lfopt.ops.fixed_point; and sums that are held.
+"""lf_drain: finished sums through bias, factor, zero point, bounds and table, as lfopt.ops.fixed_point.
+
+And sums that are held.
 """
 
 from __future__ import annotations
@@ -177,16 +178,14 @@ def random_command(unit: Unit, chip: Chip) -> tuple[dict[str, int], int, int, in
     lanes = pick(1, (LANES - 1) // o_lane_step + 1)
     d = {
         "operation": operation, "lanes": lanes, "o_lane_step": o_lane_step,
-        "o_lane": pick(0, LANES - 1 - o_lane_step * (lanes - 1)),
-        "kind": 2, "first": 1, "last": last, "out_blocks": blocks, "out_tail": pick(1, LANES),
-        "o_width": width, "o_step": pick(1, 3),
+        "o_lane": pick(0, LANES - 1 - o_lane_step * (lanes - 1)), "kind": 2, "first": 1, "last": last,
+        "out_blocks": blocks, "out_tail": pick(1, LANES), "o_width": width, "o_step": pick(1, 3),
         "o_base": pick(0, 900), "o_block_words": 40, "b_base": pick(0, 900), "b_block_words": 40,
-        "o_zero": pick(-128, 255), "low": low,
-        "high": pick(low, 127), "has_table": pick(0, 1), "table_id": pick(0, TABLES - 1), "scale": pick(0, 2),
-        "factors": pick(0, ROWS - blocks),
+        "o_zero": pick(-128, 255), "low": low, "high": pick(low, 127), "has_table": pick(0, 1),
+        "table_id": pick(0, TABLES - 1), "scale": pick(0, 2), "factors": pick(0, ROWS - blocks),
         "multiplier": HALF if even else pick(1, (1 << 31) - 1),
-        "shift": pick(31, 35) if even else pick(1, 62),
-        "has_bias": pick(0, 1), "bias": pick(3000, 3100), "bias_value": pick(-(1 << 20), 1 << 20),
+        "shift": pick(31, 35) if even else pick(1, 62), "has_bias": pick(0, 1), "bias": pick(3000, 3100),
+        "bias_value": pick(-(1 << 20), 1 << 20),
     }  # fmt: skip
     # Bias of a size that leaves the sums in int32.
     chip.buffer[d["bias"] : d["bias"] + WINDOW * blocks] = (
@@ -211,8 +210,7 @@ async def sums_become_bytes_as_fixed_point_says(dut: Any, stalled: bool, pressed
     chip = Chip(unit)
     await unit.reset(
         request_valid=0, request_block=0, request_bank=0, request_last=0, descriptor=0, columns=0, offset=0,
-        row_step=0, limit=0,
-        final_start=0, final_bank=0, filled=0, filled_bank=0, sum_allow=0, sum_data=0,
+        row_step=0, limit=0, final_start=0, final_bank=0, filled=0, filled_bank=0, sum_allow=0, sum_data=0,
         rd_allow=0, rd_data=0, wr_allow=0, aux_valid=0, aux_space=0, aux_word=0, aux_data=0,
     )  # fmt: skip
     await chip.fill(unit)

@@ -1,5 +1,4 @@
-"""The driver in C on the accelerator: its accesses to registers go through AXI4-Lite, its memory is that
-behind AXI.
+"""The driver in C on the accelerator: registers through AXI4-Lite, memory behind AXI.
 
 test_cocotb.py leaves the driver, a command stream, its inputs and its outputs in the folder that $FIRMWARE
 names.

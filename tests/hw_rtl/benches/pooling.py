@@ -1,6 +1,4 @@
-"""Pooling by lf_exec, the bench being its buffer:
-SUM and MAX over windows with strides, padding and rings, against NumPy.
-"""
+"""Pooling by lf_exec on a buffer in the bench: SUM and MAX windows, strides, padding, rings, as NumPy's."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ RESULTS = 2048  # first word of the results
 
 
 def pooled(x: np.ndarray, d: dict[str, int], row: int, count: int) -> np.ndarray:
-    """Sums, or largest elements, of windows of x [row][column][lane] (int64, NaN-free):
-    [count][o_width][lane].
-    """
+    """(count, o_width, lanes) int64: sums or maxima of windows of x, (rows, columns, lanes) int64."""
     results = np.zeros((count, d["o_width"], LANES), np.int64)
     for y in range(count):
         rows = (row + y) * d["stride_rows"] - d["pad_rows"] + d["dilation"] * np.arange(d["kernel_rows"])
@@ -68,7 +64,7 @@ class Pool:
             for port in range(3):
                 for t in range(WINDOW):
                     if grants >> port & 1 and masks >> (WINDOW * port + t) & 1:
-                        # the first may be before the buffer
+                        # the first place may lie before the buffer
                         data[port, t] = self.buffer[(places >> (20 * port)) + t & 0xFFFFF]
             self.late = {"rd_data": word(data)}
         if unit.see("wr_grant"):
@@ -132,20 +128,16 @@ def random_pooling(unit: Unit, operation: Operation) -> tuple[dict[str, int], in
     o_slots = pick(count, 5)
     d = {
         "kind": 2, "operation": operation, "first": 1, "last": 1, "a_base": pick(0, 100), "a_slots": height,
-        "a_slot_words": 2 * width + 1,
-        "a_block_words": width, "a_height": height, "a_width": width, "a_zero": pick(-128, 127),
-        "a_unsigned": unsigned,
-        "kernel_rows": kernel_rows, "kernel_columns": kernel_columns, "stride_rows": stride,
-        "stride_columns": pick(1, 3), "dilation": dilation,
-        "pad_rows": pick(-1, kernel_rows - 1), "pad_columns": pick(-1, kernel_columns - 1),
-        "out_blocks": blocks, "out_tail": pick(1, LANES),
+        "a_slot_words": 2 * width + 1, "a_block_words": width, "a_height": height, "a_width": width,
+        "a_zero": pick(-128, 127), "a_unsigned": unsigned, "kernel_rows": kernel_rows,
+        "kernel_columns": kernel_columns, "stride_rows": stride, "stride_columns": pick(1, 3),
+        "dilation": dilation, "pad_rows": pick(-1, kernel_rows - 1),
+        "pad_columns": pick(-1, kernel_columns - 1), "out_blocks": blocks, "out_tail": pick(1, LANES),
         "o_base": RESULTS + pick(0, 100), "o_slots": o_slots, "o_slot_words": 25, "o_block_words": 12,
-        "o_width": o_width, "o_step": 1,
-        "o_row_step": 1, "o_zero": pick(-128, 127), "low": -128 * (1 - unsigned),
-        "high": 127 + 128 * unsigned,
+        "o_width": o_width, "o_step": 1, "o_row_step": 1, "o_zero": pick(-128, 127),
+        "low": -128 * (1 - unsigned), "high": 127 + 128 * unsigned,
         "scale": Scale.SCALAR if operation is Operation.SUM else pick(0, 1) * Scale.SCALAR,
-        "multiplier": pick(1 << 30, (1 << 31) - 1),
-        "shift": pick(31, 35),
+        "multiplier": pick(1 << 30, (1 << 31) - 1), "shift": pick(31, 35),
     }  # fmt: skip
     return d, row, count
 

@@ -1,6 +1,4 @@
-"""What the benches of the whole accelerator share:
-lf_axi with the AXI models of cocotbext-axi, the rules of the channels, a processor.
-"""
+"""Benches of the whole accelerator: lf_axi with cocotbext-axi's models, channel rules, a processor."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ LIMIT_NS = 60_000 * PERIOD_NS
 PROGRAM = MEMORY_BYTES  # address: behind what the emulator knows as memory
 CHANNELS: Mapping[str, tuple[str, ...]] = {
     "ar": ("addr", "len", "size", "burst"), "aw": ("addr", "len", "size", "burst"),
-    "w": ("data", "strb", "last"), "r": ("data", "resp", "last"),
-    "b": ("resp",),
+    "w": ("data", "strb", "last"), "r": ("data", "resp", "last"), "b": ("resp",),
 }  # fmt: skip
 
 
@@ -178,10 +175,9 @@ class Bench:
         self.ram.write(place, program)
         values = {
             Register.PROGRAM_ADDRESS: PROGRAM, Register.PROGRAM_WORDS: len(program) // WORD_BYTES,
-            Register.READ_BASE: 0,
-            Register.READ_LIMIT: PROGRAM + len(program), Register.WRITE_BASE: WRITABLE[0],
-            Register.WRITE_LIMIT: WRITABLE[1],
-            Register.WATCHDOG: 4000, Register.INTERRUPT_ENABLE: ENDED,
+            Register.READ_BASE: 0, Register.READ_LIMIT: PROGRAM + len(program),
+            Register.WRITE_BASE: WRITABLE[0], Register.WRITE_LIMIT: WRITABLE[1], Register.WATCHDOG: 4000,
+            Register.INTERRUPT_ENABLE: ENDED,
         }  # fmt: skip
         for register, value in {**values, **(settings or {}), Register.CONTROL: RUN}.items():
             await self.write(register, value)
