@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 import numpy as np
 
 from codegen.blob import Blob
 
+K = TypeVar("K")
 ENDLESS = re.compile(r"[ -)+->@-[\]-~]*")  # text that ends no comment, nor splices lines or spells a trigraph
 
 
@@ -97,6 +99,13 @@ class CModule(Writer):
             self._functions[text] = name
             self(*body.text().splitlines(), "")
         return self._functions[text]
+
+    def functions(self, name: str, bodies: Mapping[K, Callable[[str], Writer]]) -> dict[K, str]:
+        """Add functions `name`_0, `name`_1, ..., each written under its name, and give their names."""
+        return {
+            key: self.function(f"{name}_{k}", write(f"{name}_{k}"))
+            for k, (key, write) in enumerate(bodies.items())
+        }
 
     def constant(self, values: np.ndarray, dtype: str = "float32") -> str:
         """C expression: address of packed constants, see `Blob.add`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -34,10 +35,14 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
         output.channels % BLOCK > 0
     )
     along = pixels(output.pixels, min(PIXELS, output.pixels), window.strides[1], (), source.pixels)
-    names: dict[tuple[int, int], str] = {}
-    for size, wide in dict.fromkeys((part.size, len(c.lanes)) for c in across for part in along):
-        name = f"{fused.name}_{len(names)}"
-        names[size, wide] = out.function(name, _tile(fused, window, size, wide, products, name))
+    names = out.functions(
+        fused.name,
+        {
+            (size, wide): partial(_tile, fused, window, size, wide, products)
+            for wide in (len(channels.lanes) for channels in across)
+            for size in (part.size for part in along)
+        },
+    )
     taps, begin, ends = (
         _taps(products.held[:, 0]),
         products.constants(is_signed(fused, window.map)),

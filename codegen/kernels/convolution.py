@@ -5,6 +5,7 @@ summed over all taps and input channels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -29,13 +30,15 @@ def convolution(
     across, size = tile(output.channels, output.pixels, fused.target)
     along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
     rows, in_pairs = weights.shape[2], not fused.stored(window.map).floats
-    variants: dict[tuple[int, frozenset[tuple[int, int]], tuple[int, ...]], str] = {}
-    for channels in across:
-        for part in along:
-            key = part.size, part.missing, channels.lanes
-            if key not in variants:
-                write, name = pairs.tile if in_pairs else _tile, f"{fused.name}_{len(variants)}"
-                variants[key] = out.function(name, write(fused, window, part, channels, name))
+    write = pairs.tile if in_pairs else _tile
+    variants = out.functions(
+        fused.name,
+        {
+            (part.size, part.missing, channels.lanes): partial(write, fused, window, part, channels)
+            for channels in across
+            for part in along
+        },
+    )
     with out.kernel(fused.name):
         out.all(declare_rows(fused, window, rows))
         out.all(fused.declarations(out))

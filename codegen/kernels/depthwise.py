@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -71,17 +72,16 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
     size = max(1, min(MOST, output.pixels, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
     along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
     across = _across(fused, window, fold, output.channels)
-    variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
-    for channels in across:
-        for part in along:
-            if (key := (part.size, part.missing, channels.width)) not in variants:
-                name, paired = f"{fused.name}_{len(variants)}", channels.width == columns.WIDTH
-                body = (
-                    columns.tile(fused, window, part, name)
-                    if paired
-                    else _tile(fused, window, fold, part, channels.width, name)
-                )
-                variants[key] = out.function(name, body)
+    variants = out.functions(
+        fused.name,
+        {
+            (part.size, part.missing, channels.width): partial(columns.tile, fused, window, part)
+            if channels.width == columns.WIDTH
+            else partial(_tile, fused, window, fold, part, channels.width)
+            for channels in across
+            for part in along
+        },
+    )
     with out.kernel(fused.name):
         out.all(declare_rows(fused, window, window.kernel[0]))
         out.all(fused.declarations(out))

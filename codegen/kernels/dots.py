@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -173,12 +173,14 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products
     across, size = tile(-(-output.channels // LANES) * LANES, output.pixels, target)
     along = pixels(output.pixels, size, window.strides[1], (), source.pixels)
     runs = _runs(window, source.channels)
-    variants: dict[tuple[int, int], str] = {}
-    for channels in across:
-        for part in along:
-            if (key := (part.size, len(channels.lanes))) not in variants:
-                name = f"{fused.name}_{len(variants)}"
-                variants[key] = out.function(name, _tile(fused, window, *key, runs, products, name))
+    variants = out.functions(
+        fused.name,
+        {
+            (size, wide): partial(_tile, fused, window, size, wide, runs, products)
+            for wide in (len(channels.lanes) for channels in across)
+            for size in (part.size for part in along)
+        },
+    )
     signed, ends = is_signed(fused, window.map), Bytes.of(fused)
     packed, begin = _packed(products.held, runs), products.constants(signed)
     with out.kernel(fused.name):

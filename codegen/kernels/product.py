@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from codegen.elements import FLOAT32, Element
 from codegen.kernels.choice import Write
@@ -103,17 +104,19 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
     along = pixels(stack.rows, size, 1, [0], stack.rows)
     in_pairs = not any(fused.stored(m).floats for m in sources)
     steps = -(-stack.depth // 2) if in_pairs else stack.depth
-    names: dict[tuple[int, tuple[int, ...], int], str] = {}
-    for channels in across:
-        for part in along:
-            key = part.size, channels.lanes, _present(stack, channels)
-            if key not in names:
-                name, held = f"{fused.name}_{len(names)}", (fused.stored(sources[0]), FLOAT32)
-                if in_pairs:
-                    body = _tile_of_pairs(fused, stack, part, channels, name)
-                else:
-                    body = _tile(fused, stack, part, channels, channels.width, held, name)
-                names[key] = out.function(name, body)
+    held = fused.stored(sources[0]), FLOAT32
+    names = out.functions(
+        fused.name,
+        {
+            (part.size, channels.lanes, _present(stack, channels)): partial(
+                _tile_of_pairs, fused, stack, part, channels
+            )
+            if in_pairs
+            else partial(_tile, fused, stack, part, channels, channels.width, held)
+            for channels in across
+            for part in along
+        },
+    )
     scratch = out.scratch(steps * sum(channels.width * channels.tiles for channels in across))
     with out.kernel(fused.name):
         _matrices(out, fused, sources, "0")
@@ -275,13 +278,14 @@ def _by_rows(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int
     """One row at a time: the second matrix is read where it lies."""
     across, _ = tile(stack.columns, 1, fused.target)
     part = Pixels(0, 1, 1, frozenset())
-    names: dict[tuple[int, ...], str] = {}
-    for channels in across:
-        if channels.lanes not in names:
-            name, held = f"{fused.name}_{len(names)}", (fused.stored(sources[0]), fused.stored(sources[1]))
-            names[channels.lanes] = out.function(
-                name, _tile(fused, stack, part, channels, stack.b[0], held, name)
-            )
+    held = fused.stored(sources[0]), fused.stored(sources[1])
+    names = out.functions(
+        fused.name,
+        {
+            channels.lanes: partial(_tile, fused, stack, part, channels, stack.b[0], held)
+            for channels in across
+        },
+    )
     with out.kernel(fused.name):
         _matrices(out, fused, sources, "r")
         with fused.each(out, "s", stack.count, split=True):

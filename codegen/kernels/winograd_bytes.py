@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -133,10 +134,7 @@ class _Kernel:
         """The function of the fused kernel, after those that it calls."""
         out, fused, name = self.out, self.fused, self.fused.name
         along, wide = pixels(self.batch, SUMS // self.wide, 1, (), self.batch), self.wide
-        names: dict[int, str] = {}
-        for size in dict.fromkeys(part.size for part in along):
-            inner = f"{name}_{len(names)}"
-            names[size] = out.function(inner, self._sums(size, wide, inner))
+        names = out.functions(name, {part.size: partial(self._sums, part.size, wide) for part in along})
         inward = out.function(f"{name}_in", self._inward(f"{name}_in"))
         outward = out.function(f"{name}_out", self._outward(f"{name}_out"))
         ends, bias = Bytes.of(fused), self.products.bias.reshape(-1, 1, LANES)
