@@ -41,8 +41,7 @@ def convolution(
     )
     with out.kernel(fused.name):
         out.all(declare_rows(fused, window, rows))
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
         for channels in fused.tiles(out, across, "t", split=not by_pixels):
             packed = (

@@ -84,8 +84,7 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
     )
     with out.kernel(fused.name):
         out.all(declare_rows(fused, window, window.kernel[0]))
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         if fold.divisors is not None:
             out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {output.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""

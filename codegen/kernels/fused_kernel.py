@@ -83,10 +83,6 @@ class FusedKernel:
         """C expression: the vector of floats at an address in a map."""
         return self.stored(m).load(lanes, address)
 
-    def put(self, lanes: int, address: str, value: str) -> str:
-        """C statement: a vector goes to an address in the result."""
-        return self.stored(self.result).store(lanes, address, value)
-
     def copy(self, out: Writer, to: tuple[int, str], source: tuple[int, str], count: int) -> None:
         """So many elements, side by side, from an address in a map to one in another: (map, C expression)."""
         (there, y), (here, x) = to, source
@@ -132,12 +128,13 @@ class FusedKernel:
             f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.epilogue.extras
         )
 
-    def declarations(self, out: CModule) -> list[str]:
-        """The operands of the epilogue for row r."""
-        return [
+    def begin(self, out: CModule, row: str = "r") -> None:
+        """C statements: the operands of the epilogue for row r, and `y`, where a row of the result lies."""
+        out.all(
             f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra)};"
             for extra in self.epilogue.extras
-        ]
+        )
+        out(f"{self.pointer(self.result)}y = {self.address(self.result, row)};")
 
     def require_extras(self) -> None:
         """Raises Unsupported where rows of an operand of the epilogue lie in no order that kernels know."""
@@ -173,8 +170,22 @@ class FusedKernel:
         for p in range(pixels):
             for k, width in enumerate(lanes):
                 value = name.format(p=p, k=k)
-                out.all(self.finish(value, width, p * step, offsets[k], channels))
-                out(self.put(width, f"y + {p * step * pitch + offsets[k]}", value))
+                place = f"y + {p * step * pitch + offsets[k]}"
+                self.put(out, value, width, place, p * step, offsets[k], channels)
+
+    def put(
+        self,
+        out: Writer,
+        value: str,
+        lanes: int,
+        address: str,
+        pixel: int | str,
+        channel: int | str,
+        channels: int,
+    ) -> None:
+        """The epilogue on one vector, which then goes to an address in the result."""
+        out.all(self.finish(value, lanes, pixel, channel, channels))
+        out(self.stored(self.result).store(lanes, address, value))
 
     def finish(
         self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int

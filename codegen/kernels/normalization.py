@@ -34,8 +34,7 @@ def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
         out(f"const float share = 1.0f / ({_sum(fused, output.channels)});")
         for lanes in fused.over(out, output.channels):
             out(f"v{lanes} s = *(const u{lanes} *)({powers} + c) * SPLAT_{lanes}(share);")
-            out.all(fused.finish("s", lanes, "p", "c", output.channels))
-            out(fused.put(lanes, "to + c", "s"))
+            fused.put(out, "s", lanes, "to + c", "p", "c", output.channels)
 
 
 def layer_normalization(
@@ -75,8 +74,7 @@ def layer_normalization(
                     element.load(lanes, f"{name} + c") for element, name in zip(held, names, strict=True)
                 ]
                 out(f"s = s * {' + '.join(loads)};")
-                out.all(fused.finish("s", lanes, "p", "c", output.channels))
-                out(fused.put(lanes, "to + c", "s"))
+                fused.put(out, "s", lanes, "to + c", "p", "c", output.channels)
 
 
 def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
@@ -104,8 +102,7 @@ def _each_pixel(out: CModule, fused: FusedKernel, source: int) -> Iterator[None]
     """
     read = fused.images(source)
     out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
-    out.all(fused.declarations(out))
-    out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+    fused.begin(out)
     with fused.each_pixel(out, read.pixels):
         out(f"const {fused.pointer(source)}from = a + p * {read.pitch};")
         yield

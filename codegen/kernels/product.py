@@ -183,8 +183,7 @@ def _matrices(out: CModule, fused: FusedKernel, sources: tuple[int, int], row: s
         f"const {fused.pointer(m)}{name} = {fused.address(m, at)};"
         for m, name, at in zip(sources, "ab", (row, "0"), strict=True)
     )
-    out.all(fused.declarations(out))
-    out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, row)};")
+    fused.begin(out, row)
 
 
 def _locate(out: Writer, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
@@ -371,7 +370,7 @@ def _store_present(
     vectors.
     """
     whole = [lanes for k, lanes in enumerate(channels.lanes) if sum(channels.lanes[: k + 1]) <= present]
-    at, last = sum(whole), len(whole)
+    at, last, pitch = sum(whole), len(whole), fused.images(fused.result).pitch
     fused.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)
     for p in range(size):
         with out.block(""):
@@ -380,12 +379,8 @@ def _store_present(
             for lanes in _narrow(fused, present - at):
                 with out.block(""):
                     out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
-                    out.all(fused.finish("s", lanes, p * stack.y, at + offset, stack.columns))
-                    out(
-                        fused.put(
-                            lanes, f"y + {p * stack.y * fused.images(fused.result).pitch + at + offset}", "s"
-                        )
-                    )
+                    place = f"y + {p * stack.y * pitch + at + offset}"
+                    fused.put(out, "s", lanes, place, p * stack.y, at + offset, stack.columns)
                 offset += lanes
 
 

@@ -34,8 +34,7 @@ def interpolation(
         out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
         out(f"const {fused.pointer(source)}x[{down}];")
         out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         with fused.each_pixel(out, output.pixels):
             for lanes in fused.over(out, output.channels):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
@@ -46,8 +45,7 @@ def interpolation(
                     f"        s += {weight} * "
                     f"{fused.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};"
                 )
-                out.all(fused.finish("s", lanes, "p", "c", output.channels))
-                out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
+                fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", output.channels)
 
 
 def depth_to_space(
@@ -56,11 +54,8 @@ def depth_to_space(
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
     output, read = fused.images(fused.result), fused.images(source)
     with out.kernel(fused.name):
-        out(
-            f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};",
-            *fused.declarations(out),
-        )
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        out(f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};")
+        fused.begin(out)
         with fused.each_pixel(out, output.pixels):
             part = f"(r % {block} * {block} + p % {block})"
             step, first = (block * block, part) if channels_outermost else (1, f"{part} * {output.channels}")
@@ -68,8 +63,7 @@ def depth_to_space(
             if step == 1:
                 for lanes in fused.over(out, output.channels):
                     out(f"v{lanes} s = {fused.load(source, lanes, 'from + c')};")
-                    out.all(fused.finish("s", lanes, "p", "c", output.channels))
-                    out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
+                    fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", output.channels)
                 return
             with out.block(f"for (int c = 0; c < {output.channels}; c++)"):
                 out(f"float s = {fused.stored(source).read(f'from[c * {step}]')};")
@@ -98,8 +92,7 @@ def transposed(
     (down, fall, above), (across, spread, left) = axes
     sums, pitch = ("y", output.pitch) if fused.stored(fused.result).floats else ("sums", outputs)
     with out.kernel(fused.name):
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         if sums != "y":
             out(f"float *sums = {out.scratch(output.pixels * outputs)};")
         with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
@@ -125,8 +118,7 @@ def transposed(
         with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
             for lanes in fused.over(out, outputs, split=True):
                 out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
-                out.all(fused.finish("s", lanes, "p", "c", outputs))
-                out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
+                fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", outputs)
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:

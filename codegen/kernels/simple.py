@@ -26,14 +26,13 @@ def elementwise(fused: FusedKernel) -> Write:
         _place(fused, layout, image) if layout.alias_strides and not as_one else ""
         for layout in (read, written)
     ]
-    a, y = (fused.address(m, "r") for m in (source, fused.result))
+    a = fused.address(source, "r")
     fused.require_extras()
 
     def write(out: CModule) -> None:
         with out.kernel(fused.name):
             out(f"const {fused.pointer(source)}a = {a};")
-            out.all(fused.declarations(out))
-            out(f"{fused.pointer(fused.result)}y = {y};")
+            fused.begin(out)
             if as_one:
                 count = image.row if plain else image.channels
                 _over(out, fused, source, count, "0", count, split=True)
@@ -84,8 +83,7 @@ def _over(
     read, write = (f"{end} + c" if end else "c" for end in ends)
     for lanes in fused.over(out, count, split=split):
         out(f"v{lanes} s = {fused.load(source, lanes, f'a + {read}')};")
-        out.all(fused.finish("s", lanes, pixel, "c", channels))
-        out(fused.put(lanes, f"y + {write}", "s"))
+        fused.put(out, "s", lanes, f"y + {write}", pixel, "c", channels)
 
 
 def mean(out: CModule, fused: FusedKernel, source: int) -> None:
@@ -111,8 +109,7 @@ def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str
         return fold.format(s=s, v=v).replace("@", str(lanes))
 
     with out.kernel(fused.name):
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         if sums != "y":
             out(f"float *sums = {out.scratch(image.channels)};")
         for lanes in fused.over(out, image.channels, split=True):
@@ -135,8 +132,7 @@ def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str
                 f"v{lanes} s = *(const u{lanes} *)({sums} + "
                 f"c){f' * SPLAT_{lanes}({factor})' if factor else ''};"
             )
-            out.all(fused.finish("s", lanes, 0, "c", image.channels))
-            out(fused.put(lanes, "y + c", "s"))
+            fused.put(out, "s", lanes, "y + c", 0, "c", image.channels)
 
 
 def concatenation(out: Writer, fused: FusedKernel, sources: Sequence[tuple[int, int]]) -> None:

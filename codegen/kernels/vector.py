@@ -48,8 +48,7 @@ def vector_product(
     steps = -(-inputs // 2) if in_pairs else inputs
     with out.kernel(fused.name):
         out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         for channels, name in zip(fused.tiles(out, across, "t", split=True), tiles, strict=True):
             first, width = channels.first, channels.width
             packed = _packed(weights, channels, in_pairs=in_pairs)

@@ -534,8 +534,8 @@ class _Kernel:
                     out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
                     for j in range(columns):
                         out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
-                        out.all(fused.finish(f"r{i}{j}", lanes, j, "c", channels))
-                        out(fused.put(lanes, f"to_{i} + {j * self.output.pitch}", f"r{i}{j}"))
+                        place = f"to_{i} + {j * self.output.pitch}"
+                        fused.put(out, f"r{i}{j}", lanes, place, j, "c", channels)
                     out.all(f"(void)r{i}{j};" for j in range(columns, size))
         return out
 
