@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 from codegen.kernels.table import KERNELS, ON_IMAGES
-from codegen.layout import MapLayout, tensor_of
+from codegen.layout import MapLayout, split_starts, tensor_of
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, bits
-from lfopt.ops.parameters import permutation, slice_steps, split_sizes
+from lfopt.ops.parameters import permutation, slice_steps
 from lfopt.planning.cpu import RowComputation
 
 Runs = Sequence[Sequence[RowComputation]]
@@ -225,14 +224,10 @@ def _transposed(call: Call, whole: MapLayout) -> Seen:
 
 
 def _split(call: Call, whole: MapLayout) -> Seen:
-    axis, sizes = call.attribute("axis", 0) % len(whole.shape), split_sizes(call)
-    assert sizes is not None, "shapes are static"
-    firsts = [
-        first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name
-    ]
-    parts = zip(call.result_tensors, firsts, strict=True)
+    step = whole.strides[call.attribute("axis", 0) % len(whole.shape)]
     return [
-        (_spaced(tensor, whole.order, whole.strides), first * whole.strides[axis]) for tensor, first in parts
+        (_spaced(tensor, whole.order, whole.strides), start * step)
+        for tensor, start in zip(call.result_tensors, split_starts(call), strict=True)
     ]
 
 

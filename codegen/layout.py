@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
 
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, Mapping, bits
-from lfopt.ops.parameters import permutation, reduced_axes
+from lfopt.ops.parameters import permutation, reduced_axes, split_sizes
 from lfopt.ops.traits import Arithmetic
 
 PIXELS = (2, 0, 3, 1)  # axes of [N, C, H, W], outermost first
@@ -450,6 +450,14 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
             ):
                 return False
     return True
+
+
+def split_starts(call: Call) -> list[int]:
+    """Of each part of a Split that somebody asks for: its first index along the axis."""
+    sizes = split_sizes(call)
+    assert sizes is not None, "shapes are static"
+    starts = zip(call.operator.outputs, accumulate((0, *sizes)), strict=False)
+    return [start for name, start in starts if name]
 
 
 def tensor_of(call: Call, index: int) -> Tensor:

@@ -23,12 +23,12 @@ from codegen.kernels.vector import is_vector_product, vector_product
 from codegen.kernels.weights import in_order, on_rows, without_groups
 from codegen.kernels.window import KernelWindow, window_of
 from codegen.kernels.winograd import loss, winograd, worthwhile
-from codegen.layout import MapLayout
+from codegen.layout import MapLayout, split_starts
 from codegen.source import Unsupported
 from codegen.target import Target
 from lfopt.ops import Call
 from lfopt.ops.interpolation import AxisTaps
-from lfopt.ops.parameters import reduced_axes, split_sizes
+from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.resizing import axis_taps
 from lfopt.ops.windows import windows
 
@@ -373,12 +373,9 @@ def _split(fused: FusedKernel) -> Write:
         raise fused.unsupported(
             "results whose pixels lie in another order than those of the operand", "the same order"
         )
-    sizes = split_sizes(call)
-    assert sizes is not None, "shapes are static"
-    asked = [
-        first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name
+    parts = [
+        (m, first) for m, first in zip(results, split_starts(call), strict=True) if m not in fused.aliased
     ]
-    parts = [(m, first) for m, first in zip(results, asked, strict=True) if m not in fused.aliased]
     for m in (fused.operand(0), *(m for m, _ in parts)):
         fused.images(m)
     return lambda out: separation(out, fused, fused.operand(0), parts)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codegen.layout import CTYPES
+from codegen.layout import CTYPES, split_starts, tensor_of
 from codegen.loops.nest import Array, Loops, Nest
 from codegen.loops.reals import by_floats
 from codegen.loops.searching import top_k
@@ -21,7 +21,7 @@ from lfopt.ops import Call
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import Multipliers, limits
-from lfopt.ops.parameters import reduced_axes, split_sizes
+from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.reducing import folded_elements
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
@@ -187,10 +187,9 @@ def _extreme(nest: Nest) -> None:
     call, (x, y) = nest.call, (nest.operand(0), nest.results[0])
     if len(call.results) > 1:
         raise nest.unsupported("the indices of a quantised map's largest elements", "their values alone")
-    assert call.tensors[0] is not None
     least, most = limits(x.dtype)
     lowest = call.operator.kind == "ReduceMin"
-    recoding = by.recoding(call.tensors[0], call.result_tensors[0])
+    recoding = by.recoding(tensor_of(call, 0), call.result_tensors[0])
     with nest.elements() as at:
         nest.out(f"int best = {nest.begin(at, str(most if lowest else least))};")
         with _read(nest, at, pool=call.operator.kind == "MaxPool") as index:
@@ -229,28 +228,18 @@ def _split(nest: Nest) -> None:
     """Parts of the operand along an axis, each with a scale of its own;
     those that nobody asked for are passed over.
     """
-    call, x, sizes, start = nest.call, nest.operand(0), split_sizes(nest.call), 0
+    call, x = nest.call, nest.operand(0)
     axis = call.attribute("axis", 0) % len(x.shape)
-    assert call.tensors[0] is not None
-    assert sizes is not None, "shapes are static"
-    asked = iter(range(len(nest.results)))
-    for name, size in zip(call.operator.outputs, sizes, strict=True):
-        if name:
-            k = next(asked)
-            table = by.recoding(call.tensors[0], call.result_tensors[k])
-            with nest.elements(k) as at:
-                byte = x.at([f"{i} + {start}" if a == axis else i for a, i in enumerate(at)])
-                nest.out(
-                    f"{nest.results[k].at(at)} = {byte if table is None else looked_up(nest, table, byte)};"
-                )
-        start += size
+    for k, start in enumerate(split_starts(call)):
+        table = by.recoding(tensor_of(call, 0), call.result_tensors[k])
+        with nest.elements(k) as at:
+            byte = x.at([f"{i} + {start}" if a == axis else i for a, i in enumerate(at)])
+            nest.out(f"{nest.results[k].at(at)} = {byte if table is None else looked_up(nest, table, byte)};")
 
 
 def _top_k(nest: Nest) -> None:
     """The best bytes of the operand, then brought to the result's scale."""
-    source, result = nest.call.tensors[0], nest.call.result_tensors[0]
-    assert source is not None
-    table = by.recoding(source, result)
+    table = by.recoding(tensor_of(nest.call, 0), nest.call.result_tensors[0])
     top_k(nest, None if table is None else lambda byte: looked_up(nest, table, byte))
 
 

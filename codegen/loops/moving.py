@@ -12,11 +12,12 @@ from math import prod
 
 import numpy as np
 
+from codegen.layout import split_starts
 from codegen.loops.elementwise import FOLDED, Fold, scalar
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
 from lfopt.ir import Span
-from lfopt.ops.parameters import pad_amounts, pad_sources, permutation, slice_steps, split_sizes
+from lfopt.ops.parameters import pad_amounts, pad_sources, permutation, slice_steps
 
 Index = Sequence[str]
 
@@ -60,20 +61,15 @@ def concat(nest: Nest) -> None:
 
 def split(nest: Nest) -> None:
     """Parts of the operand along an axis; those that nobody asked for are passed over."""
-    x, sizes, start = nest.operand(0), split_sizes(nest.call), 0
+    x = nest.operand(0)
     axis = nest.call.attribute("axis", 0) % len(x.shape)
-    assert sizes is not None, "shapes are static"
-    asked = iter(range(len(nest.results)))
-    for name, size in zip(nest.call.operator.outputs, sizes, strict=True):
-        if name:
-            k = next(asked)
-            if k not in nest.aliased:
-                with nest.elements(k) as at:
-                    nest.out(
-                        f"{nest.results[k].at(at)} = "
-                        f"{x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};"
-                    )
-        start += size
+    for k, start in enumerate(split_starts(nest.call)):
+        if k not in nest.aliased:
+            with nest.elements(k) as at:
+                nest.out(
+                    f"{nest.results[k].at(at)} = "
+                    f"{x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};"
+                )
 
 
 def slice_(nest: Nest) -> None:
