@@ -13,6 +13,7 @@ from codegen.accel.constants import pieces_of_groups
 from codegen.accel.job import BoxOperation, RequantParameters, Site, Spread, refused, still
 from codegen.accel.maps import Extent, dimensions, extent
 from codegen.accel.runs import IssuedCommand, Words
+from codegen.layout import tensor_of
 from codegen.source import Unsupported
 from lfopt.ir import Compute, Span, Tensor
 from lfopt.isa.tables import WINDOW, Scale
@@ -23,6 +24,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.reducing import folded_elements
 from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, window_counts
 from lfopt.ops.stages import TableStage, stage_steps, stages
+from lfopt.ops.stored import quantization, zero_of
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning.commands import (
     SpatialWindow,
@@ -93,8 +95,7 @@ def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
 
 def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
     """Zero point and type of an operand."""
-    by = tensor.quantization
-    assert by is not None
+    by = quantization(tensor)
     if len(set(by.zero_point)) > 1:
         raise Unsupported(f"tensor {tensor.name!r}: found several zero points; the accelerator accepts one")
     return {f"{letter}_zero": by.zero_point[0], f"{letter}_unsigned": int(tensor.dtype == "uint8")}
@@ -103,8 +104,7 @@ def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
 def _made(tensor: Tensor) -> dict[str, int]:
     """Zero point and bounds of a result."""
     low, high = limits(tensor.dtype)
-    assert tensor.quantization is not None
-    return {"o_zero": tensor.quantization.zero_point[0], "low": low, "high": high}
+    return {"o_zero": zero_of(tensor), "low": low, "high": high}
 
 
 def _scaled(multiplier: np.ndarray | int, shift: np.ndarray | int) -> dict[str, int]:
@@ -171,12 +171,10 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
 
 def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
     """Fields of what sums products of an operand with constants."""
-    second = call.tensors[1]
-    assert second is not None
     factors = site.parameters.get(call.operator.name, RequantParameters()).factors
     return {
         **_read(seen),
-        **_read(second, "b"),
+        **_read(tensor_of(call, 1), "b"),
         **_made(call.result_tensors[0]),
         "scale": Scale.CHANNEL,
         "factors": factors,
@@ -438,8 +436,10 @@ def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
 
 def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
     """Send one of several results through its table, if it has one; what that reads."""
-    first, tables = call.tensors[0], iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
-    assert first is not None
+    first, tables = (
+        tensor_of(call, 0),
+        iter(site.parameters.get(call.operator.name, RequantParameters()).tables),
+    )
     numbers = {
         result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None
     }

@@ -21,11 +21,13 @@ from codegen.kernels.window import KernelWindow, window_of
 from codegen.kernels.winograd_bytes import winograd
 from codegen.layout import tensor_of
 from codegen.writer import CModule, Writer
-from lfopt.ir import Quantization, Tensor, whole
+from lfopt.ir import whole
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import Multipliers
 from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.part import Part
+from lfopt.ops.stored import minus_zero, quantization, zero_of
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
@@ -62,14 +64,8 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
 
 def _weights(fused: FusedKernel) -> np.ndarray:
     """Constant weights less their zero points, as int16. Raises Unsupported."""
-    value, tensor = fused.constant(1), fused.call.tensors[1]
-    quantization = _quantization(tensor)
-    axis = -1 if quantization.axis is None else quantization.axis
-    zeros = np.reshape(
-        quantization.zero_point,
-        [-1 if k == axis else 1 for k in range(value.ndim)] if quantization.axis is not None else (),
-    )
-    return value.astype(np.int16) - zeros.astype(np.int16)
+    value = fused.constant(1)
+    return minus_zero(Part(value, whole(value.shape)), quantization(tensor_of(fused.call, 1)), "int16")
 
 
 def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
@@ -86,18 +82,14 @@ def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
     bias = by.bias(call)
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise fused.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
-    bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), _quantization(call.tensors[0]).zero_point[0]
-    return lambda weights: Products(weights, bias, multiplier, shift, zero_in, _zero_out(fused))
-
-
-def _quantization(tensor: Tensor | None) -> Quantization:
-    assert tensor is not None
-    assert tensor.quantization is not None
-    return tensor.quantization
+    bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), zero_of(tensor_of(call, 0))
+    return lambda weights: Products(
+        weights, bias, multiplier, shift, zero_in, zero_of(call.result_tensors[0])
+    )
 
 
 def _zero_out(fused: FusedKernel) -> int:
-    return _quantization(fused.call.result_tensors[0]).zero_point[0]
+    return zero_of(fused.call.result_tensors[0])
 
 
 def _winograd(fused: FusedKernel) -> Write:
@@ -274,7 +266,7 @@ def _all(value: int) -> str:
 
 def _terms(fused: FusedKernel) -> Write:
     terms, operands = by.sum_terms(fused.call), _operands(fused)
-    zeros = [_quantization(tensor).zero_point[0] for tensor in fused.call.tensors]
+    zeros = [zero_of(tensor_of(fused.call, k)) for k in range(len(operands))]
     start = (1 << terms.shift - 1) - sum(m * z for m, z in zip(terms.multipliers, zeros, strict=True))
     adds = [
         f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));"
@@ -295,16 +287,14 @@ def _scaling(fused: FusedKernel, factors: Multipliers, largest: int) -> Scaling:
             "one factor, and results that fit int32",
         )
     return Scaling(
-        Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)), _zero_out(fused)
+        Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)),
+        _zero_out(fused),
     )
 
 
 def _mul(fused: FusedKernel) -> Write:
     scaling, operands = _scaling(fused, by.product_factors(fused.call), 1 << 16), _operands(fused)
-    a, b = (
-        f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})"
-        for k, tensor in enumerate(fused.call.tensors)
-    )
+    a, b = (f"_mm512_sub_epi32(v{k}, {_all(zero_of(tensor_of(fused.call, k)))})" for k in (0, 1))
     product = f"_mm512_mullo_epi32({a}, {b})"
     return lambda out: _elementwise(
         out, fused, operands, scaling.value(product, constants(out, scaling.rows)), []
@@ -351,7 +341,7 @@ def _mean(fused: FusedKernel) -> Write:
     extents(fused, fused.result)
     counted = by.window_counts(call, whole(call.result)) if pool else np.array(count)
     scaling = _scaling(fused, by.mean_factors(call, counted), count * 255)
-    start = -count * _quantization(call.tensors[0]).zero_point[0]
+    start = -count * zero_of(tensor_of(call, 0))
 
     def write(out: CModule) -> None:
         rows_, ends = constants(out, scaling.rows), Bytes.of(fused)
@@ -372,11 +362,7 @@ def _mean(fused: FusedKernel) -> Write:
 
 def _max_pool(fused: FusedKernel) -> Write:
     call = fused.call
-    if (
-        call.operator.kind != "MaxPool"
-        or call.tensors[0] is None
-        or by.recoding(call.tensors[0], call.result_tensors[0]) is not None
-    ):
+    if call.operator.kind != "MaxPool" or by.recoding(tensor_of(call, 0), call.result_tensors[0]) is not None:
         raise fused.unsupported("another operator, or a scale that changes", "MaxPool")
     fused.require_pixels()
     window = window_of(fused)

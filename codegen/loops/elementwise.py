@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from codegen.layout import tensor_of
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
 from lfopt.ops import Call
@@ -154,8 +155,7 @@ def _modulo(s: Scalar, call: Call) -> str:
 
 def _power(s: Scalar, call: Call) -> str:
     """Of integers, modulo 2^bits; as real numbers where the exponent is real or negative."""
-    assert call.tensors[1] is not None
-    exponent = Scalar(call.tensors[1].dtype)
+    exponent = Scalar(tensor_of(call, 1).dtype)
     if s.floating:
         return s.function("pow", "a", exponent.cast("b", s.dtype))
     approximate = Scalar("float64").cast("pow((double)a, (double)b)", s.dtype)

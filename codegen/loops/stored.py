@@ -7,9 +7,10 @@ from math import prod
 
 import numpy as np
 
+from codegen.layout import tensor_of
 from codegen.loops.nest import Nest
-from lfopt.ir import Quantization, Tensor
 from lfopt.ops.fixed_point import Multipliers, limits
+from lfopt.ops.stored import quantization, zero_of
 
 Element = Callable[[Sequence[str]], str]  # index -> C expression
 
@@ -41,25 +42,12 @@ def less(value: str, zero: int) -> str:
     return f"({value} - {zero})" if zero > 0 else f"({value} + {-zero})" if zero < 0 else value
 
 
-def quantization(tensor: Tensor | None) -> Quantization:
-    """What the integers of a quantised operand stand for."""
-    assert tensor is not None
-    assert tensor.quantization is not None
-    return tensor.quantization
-
-
-def zero(tensor: Tensor | None) -> int:
-    """Zero point of a quantised operand that has one."""
-    return quantization(tensor).zero_point[0]
-
-
 def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Element:
     """Elements of an operand less their zero points.
 
     `order`: of the axes, in which a constant had better lie.
     """
-    call, tensor = nest.call, nest.call.tensors[index]
-    value, parameters = call.values[index], quantization(tensor)
+    value, parameters = nest.call.values[index], quantization(tensor_of(nest.call, index))
     if value is None:
         array = nest.operand(index)
         return lambda at: less(array.at(at), parameters.zero_point[0])
@@ -84,7 +72,7 @@ def store(nest: Nest, at: Sequence[str], value: str) -> None:
     result = nest.call.result_tensors[0]
     least, most = limits(result.dtype)
     y = nest.results[0]
-    nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero(result)}), {least}, {most});")
+    nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero_of(result)}), {least}, {most});")
 
 
 def store_scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> None:
@@ -108,4 +96,4 @@ def looked_up(nest: Nest, values: np.ndarray, byte: str) -> str:
 def met(nest: Nest, index: int, at: Sequence[str]) -> str:
     """The element of a broadcast operand that meets the result's, less its zero point."""
     x = nest.operand(index)
-    return less(x.at(x.broadcast(at, nest.call.result)), zero(nest.call.tensors[index]))
+    return less(x.at(x.broadcast(at, nest.call.result)), zero_of(tensor_of(nest.call, index)))
