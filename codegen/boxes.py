@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from codegen.blob import Blob
 from codegen.loops.nest import Array, Nest
-from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import Span
 from lfopt.ops import Call
@@ -25,16 +24,6 @@ class OnChip(Array):
         indices = self.behind(index) if self.shape != self.layout.shape else index
         return f"(*{self.pointer}({', '.join(('m', *indices))}))"
 
-    def step(self, axis: int) -> int | None:
-        """None: elements are apart."""
-
-    def offset(self, index: Sequence[str]) -> str:
-        """Raises Unsupported: elements are apart."""
-        raise Unsupported(
-            f"tensor {self.layout.tensor.name!r} {list(index)}: its elements are not side by side in the "
-            "buffer"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class InFlight(Array):
@@ -48,15 +37,6 @@ class InFlight(Array):
         for axis, i in enumerate(index):
             where = f"({where}) * (b0->stop[{axis}] - b0->first[{axis}]) + ({i}) - b0->first[{axis}]"
         return f"(({self.ctype} *)(void *){self.pointer})[{where}]"
-
-    def step(self, axis: int) -> int | None:
-        """None: it depends on the box."""
-
-    def offset(self, index: Sequence[str]) -> str:
-        """Raises Unsupported: it depends on the box."""
-        raise Unsupported(
-            f"tensor {self.layout.tensor.name!r} {list(index)}: it is made in flight, and lies nowhere"
-        )
 
 
 class OnBoxes(Nest):

@@ -259,9 +259,6 @@ class _Recoded(Array):
     def ctype(self) -> str:
         return CTYPES[self.held]
 
-    def step(self, axis: int) -> int | None:
-        return None
-
     def at(self, index: Sequence[str]) -> str:
         assert self.source is not None
         return f"{self.table}[(uint8_t){self.source.at(index)}]"
