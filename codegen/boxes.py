@@ -5,7 +5,7 @@ elements lie in pieces of the buffer, or nowhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from codegen.blob import Blob
@@ -58,26 +58,13 @@ class OnBoxes(Nest):
         super().__init__(out, call, operands, results, blob, whole=True, threads=1)
         self.sums = sums
 
-    @contextmanager
-    def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
+    def folded(
+        self, extents: Sequence[int | str], name: str, along: int | None
+    ) -> AbstractContextManager[list[str]]:
         """Loops over a part of what is folded."""
         if self.sums is None or along is None:
-            with super().folded(extents, name, along) as indices:
-                yield indices
-            return
-        indices = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
-        spans = [
-            ("from", f"smaller(to, {extent})") if k == along else ("0", str(extent))
-            for k, extent in enumerate(extents)
-        ]
-        with self.out.nested(
-            [
-                f"for (int {i} = {first}; {i} < {stop}; {i}++)"
-                for i, (first, stop) in zip(indices, spans, strict=True)
-                if i != "0"
-            ]
-        ):
-            yield indices
+            return self.over(extents, name)
+        return self.over(extents, name, (along, "from", f"smaller(to, {extents[along]})"))
 
     def begin(self, at: Sequence[str], start: str) -> str:
         """What the sum of an element begins with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TypeVar
@@ -238,16 +238,12 @@ class FusedKernel:
             out(f"const int c = {part.first} + t * {part.width};")
             yield part.width
 
-    @contextmanager
-    def each(self, out: Writer, index: str, count: int, *, split: bool) -> Iterator[None]:
+    def each(self, out: Writer, index: str, count: int, *, split: bool) -> AbstractContextManager[None]:
         """A loop over so many equal pieces of work. `split`: threads share them out."""
         shared = split and self.shared and self.target.threads > 1
         first, stop = (f"FIRST({count})", f"STOP({count})") if shared else ("0", str(count))
-        with out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)"):
-            yield
+        return out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)")
 
-    @contextmanager
-    def each_pixel(self, out: Writer, count: int) -> Iterator[None]:
+    def each_pixel(self, out: Writer, count: int) -> AbstractContextManager[None]:
         """A loop over so many pixels p, which threads share out."""
-        with self.each(out, "p", count, split=True):
-            yield
+        return self.each(out, "p", count, split=True)

@@ -157,10 +157,8 @@ def _require(fused: FusedKernel, *maps: int) -> None:
 def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: bool) -> Iterator[None]:
     """A loop over so many elements: `c` is the first of a vector, `some` are the lanes that there are."""
     turns, rest = -(-count // lanes), count % lanes
-    shared = split and fused.shared and fused.target.threads > 1
-    first, stop = (f"FIRST({turns})", f"STOP({turns})") if shared else ("0", str(turns))
     everything = f"UINT64_C({(1 << lanes) - 1:#x})"
-    with out.block(f"for (int t = {first}; t < {stop}; t++)"):
+    with fused.each(out, "t", turns, split=split):
         out(f"const int c = t * {lanes};")
         there = (
             f"c + {lanes} <= {count} ? {everything} : UINT64_C({(1 << rest) - 1:#x})" if rest else everything

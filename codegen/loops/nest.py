@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from math import prod
@@ -224,12 +224,21 @@ class Nest:
             yield [indices[k] for k in range(len(indices))]
 
     @contextmanager
-    def over(self, extents: Sequence[int | str], name: str) -> Iterator[list[str]]:
-        """Loops over anything else, by every thread that comes here: indices `name`0, `name`1, ..."""
+    def over(
+        self, extents: Sequence[int | str], name: str, part: tuple[int, str, str] | None = None
+    ) -> Iterator[list[str]]:
+        """Loops over anything else, by every thread that comes here: indices `name`0, `name`1, ...
+
+        `part`: (axis, first, stop in C), along which they are over a part alone.
+        """
         indices = ["0" if extent == 1 else f"{name}{k}" for k, extent in enumerate(extents)]
+        spans = [("0", str(extent)) for extent in extents]
+        if part:
+            axis, *span = part
+            indices[axis], spans[axis] = f"{name}{axis}", (span[0], span[1])
         heads = [
-            f"for (int {i} = 0; {i} < {extent}; {i}++)"
-            for i, extent in zip(indices, extents, strict=True)
+            f"for (int {i} = {first}; {i} < {stop}; {i}++)"
+            for i, (first, stop) in zip(indices, spans, strict=True)
             if i != "0"
         ]
         with self.out.nested(heads):
@@ -237,14 +246,14 @@ class Nest:
 
     # -- sums that may come in parts -------------------------------------------------------------------------
 
-    @contextmanager
-    def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
+    def folded(
+        self, extents: Sequence[int | str], name: str, along: int | None
+    ) -> AbstractContextManager[list[str]]:
         """Loops as those of `over`, over what is folded into one element.
 
         `along`: which of the extents a plan may take in parts.
         """
-        with self.over(extents, name) as indices:
-            yield indices
+        return self.over(extents, name)
 
     def begin(self, at: Sequence[str], start: str) -> str:
         """C expression: what the sum (or extreme) of an element begins with,
@@ -252,10 +261,9 @@ class Nest:
         """
         return start
 
-    @contextmanager
-    def end(self, at: Sequence[str], value: str) -> Iterator[None]:
+    def end(self, at: Sequence[str], value: str) -> AbstractContextManager[None]:
         """What is done with a sum that is complete; one that goes on is put aside."""
-        yield
+        return nullcontext()
 
     @contextmanager
     def share(self, extent: int, name: str) -> Iterator[str]:
