@@ -370,18 +370,17 @@ class _Printer:
             f"#define IMAGES {self.schedule.images}",
         )
         before, after = self.counted.code() if self.counted else ("", "")
-        head.all(_template("prelude.h").splitlines())
-        if self._workers > 1:
-            head.all(_template("crew.h").splitlines())
-        if self.target.element is BF16:
-            head.all(_template("bf16.h").splitlines())
-        if any(tensor.dtype in HALVES for tensor in self.flow.maps):
-            head.all(_template("halves.h").splitlines())
-        if self.memory.attentions:
-            head.all(_template("turn.h").splitlines())
-        if self.graph.quantized:
-            head.all(_template("integer.h").splitlines())
-            head.all(_template("dots.h").splitlines() if self.target.dots else ())
+        parts = {
+            "prelude.h": True,
+            "crew.h": self._workers > 1,
+            "bf16.h": self.target.element is BF16,
+            "halves.h": any(tensor.dtype in HALVES for tensor in self.flow.maps),
+            "turn.h": bool(self.memory.attentions),
+            "integer.h": self.graph.quantized,
+            "dots.h": self.graph.quantized and self.target.dots,
+        }
+        for part in (part for part, needed in parts.items() if needed):
+            head.all(_template(part).splitlines())
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
         head(
             "",

@@ -85,35 +85,37 @@ def check(plan: Plan, graph: Graph) -> None:
         "dram_row_align": BEAT_BYTES, "channel_align": lanes,
         "constant_align": lanes, "mac_rows": lanes,
     }  # fmt: skip
-    if hardware.weight_buffer_bytes:
-        raise Unsupported(
-            f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: "
-            "weights share its buffer"
-        )
-    if hardware.l2_bytes:
-        raise Unsupported(
-            f"hardware.l2_bytes: found {hardware.l2_bytes}; the accelerator has no second level of memory: "
-            "plan with 0"
-        )
-    for name, value in wanted.items():
-        given = getattr(hardware, name)
-        given = hardware.element_bytes if given is None else given
-        if given != value:
-            raise Unsupported(f"hardware.{name}: found {given}; the accelerator has {value}")
-    if (bits := hardware.constant_bits(bias=False)) != 8:
-        raise Unsupported(f"hardware.weight_bits: found {bits}; the accelerator has 8")
-    if lanes not in LANES:
-        raise Unsupported(
-            f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}"
-        )
-    if (given := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):
-        said = "unlimited" if given == UNLIMITED else f"{given}"
-        raise Unsupported(f"hardware.buffer_bytes: found {said}; the accelerator addresses {most}")
-    if not hardware.parameter_store_bytes:
-        raise Unsupported(
-            "hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with "
-            "the size of its stores"
-        )
+    given = {name: getattr(hardware, name) for name in wanted}
+    given |= {name: hardware.element_bytes for name, value in given.items() if value is None}
+    bits, most = hardware.constant_bits(bias=False), lanes * BUFFER_WORDS
+    size = "unlimited" if hardware.buffer_bytes == UNLIMITED else f"{hardware.buffer_bytes}"
+    demands = (  # (field, what it is, whether that will do, what the accelerator does)
+        (
+            "weight_buffer_bytes",
+            hardware.weight_buffer_bytes,
+            not hardware.weight_buffer_bytes,
+            "has 0: weights share its buffer",
+        ),
+        (
+            "l2_bytes",
+            hardware.l2_bytes,
+            not hardware.l2_bytes,
+            "has no second level of memory: plan with 0",
+        ),
+        *((name, given[name], given[name] == value, f"has {value}") for name, value in wanted.items()),
+        ("weight_bits", bits, bits == 8, "has 8"),
+        ("mac_columns", lanes, lanes in LANES, f"has {', '.join(map(str, LANES))}"),
+        ("buffer_bytes", size, hardware.buffer_bytes <= most, f"addresses {most}"),
+        (
+            "parameter_store_bytes",
+            0,
+            bool(hardware.parameter_store_bytes),
+            "loads factors and tables: plan with the size of its stores",
+        ),
+    )
+    for name, found, met, accepted in demands:
+        if not met:
+            raise Unsupported(f"hardware.{name}: found {found}; the accelerator {accepted}")
     if not graph.quantized:
         raise Unsupported(
             "the network is not quantised; the accelerator computes in int8: see `lfopt quantize`"
