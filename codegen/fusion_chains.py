@@ -51,29 +51,36 @@ def fused_kernels(
     """
     apart: set[int] = set()  # operators that must begin a fused kernel of their own
     while True:
-        kernels: dict[int, tuple[int, ...]] = {}
-        again = False
-        for run in runs:
-            at = 0
-            while at < len(run):
-                anchor = run[at].operator
-                most = kernels.get(anchor)
-                here = _longest(flow, layouts, mask, run, at, apart, whole=whole)
-                # what follows differs from place to place: keep what they have in common
-                if most is not None and here != most:
-                    common = [a for a, b in zip(most, here, strict=False) if a == b]
-                    apart |= {*most[len(common) :], *here[len(common) :]} - {anchor}
-                    again = True
-                    break
-                kernels[anchor] = here
-                at += len(here)
-            if again:
-                break
-        if not again:
-            inside = {i for members in kernels.values() for i in members[1:]}
-            if not inside & kernels.keys():
-                return kernels
-            apart |= inside & kernels.keys()  # computed on its own somewhere
+        kernels, wrong = _longest_kernels(flow, layouts, mask, runs, apart, whole=whole)
+        if not wrong:
+            return kernels
+        apart |= wrong
+
+
+def _longest_kernels(
+    flow: Dataflow,
+    layouts: Layouts,
+    mask: int,
+    runs: Sequence[Sequence[RowComputation]],
+    apart: set[int],
+    *,
+    whole: bool,
+) -> tuple[dict[int, tuple[int, ...]], set[int]]:
+    """The longest fused kernels, by anchor, and operators that must not be inside one after all."""
+    kernels: dict[int, tuple[int, ...]] = {}
+    for run in runs:
+        at = 0
+        while at < len(run):
+            anchor = run[at].operator
+            here = _longest(flow, layouts, mask, run, at, apart, whole=whole)
+            most = kernels.setdefault(anchor, here)
+            # what follows differs from place to place: keep what they have in common
+            if here != most:
+                common = [a for a, b in zip(most, here, strict=False) if a == b]
+                return kernels, {*most[len(common) :], *here[len(common) :]} - {anchor}
+            at += len(here)
+    inside = {i for members in kernels.values() for i in members[1:]}
+    return kernels, inside & kernels.keys()  # computed on its own somewhere
 
 
 def _longest(
