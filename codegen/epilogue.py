@@ -191,13 +191,8 @@ POWERS: dict[float, Callable[[str], str]] = {
 }
 
 
-def is_elementwise(flow: Dataflow, i: int) -> bool:
-    """Whether an operator can be part of an epilogue."""
-    return bool(arity(flow.calls[i]))
-
-
 def arity(call: Call) -> int:
-    """Operands that an expression has; 0: there is none."""
+    """Operands that an operator's expression has; 0: there is none, and it can be no part of an epilogue."""
     kind = call.operator.kind
     if kind in UNARY or (kind == "Pow" and _exponent(call) in POWERS):
         return 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.epilogue import epilogue, in_step, is_elementwise
+from codegen.epilogue import arity, epilogue, in_step
 from codegen.kernels.table import WITH_EPILOGUE, takes_epilogue
 from codegen.layout import MapLayout
 from codegen.source import Unsupported
@@ -34,7 +34,7 @@ def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
     while left:
         after = flow.succs[order[-1]] if order else 0
         i = next(
-            (k for k in left if after == 1 << k and is_elementwise(flow, k) and not flow.preds[k] & ~done),
+            (k for k in left if after == 1 << k and arity(flow.calls[k]) and not flow.preds[k] & ~done),
             left[0],
         )
         left.remove(i)
@@ -103,7 +103,7 @@ def _longest(
     )
     follows = _follows_in_bytes if in_bytes else _follows
     chain, best = [anchor.operator], 1
-    for step in run[at + 1 :] if takes or (not in_bytes and is_elementwise(flow, anchor.operator)) else ():
+    for step in run[at + 1 :] if takes or (not in_bytes and arity(flow.calls[anchor.operator])) else ():
         i = step.operator
         if (
             i in apart
@@ -168,7 +168,7 @@ def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whol
     )
     read = [o for o in flow.operands[i] if o.map in written]
     if (
-        not is_elementwise(flow, i)
+        not arity(flow.calls[i])
         or not read
         or first.tensor.dtype != "float32"
         or own.tensor.dtype not in ("float32", "bool")

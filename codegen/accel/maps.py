@@ -95,12 +95,6 @@ def unpacked(memory: np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
     return values.view(stored.dtype).reshape(stored.shape)
 
 
-def row_bytes(tensor: Tensor, align: int) -> int:
-    """Bytes of a row of a map in DRAM."""
-    channels, _, columns = dimensions(tensor)
-    return round_up(channels * columns, align)
-
-
 def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
     """The maps of a plan, one behind the other from `address` on.
 
@@ -112,9 +106,10 @@ def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
         if name not in graph.tensors:
             raise InvalidPlan(f"groups: found output {name!r}; accepted: a map of the network")
         tensor = graph.tensors[name]
-        size = row_bytes(tensor, BEAT_BYTES)
+        channels, rows, columns = dimensions(tensor)
+        size = round_up(channels * columns, BEAT_BYTES)
         maps[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
-        address = round_up(address + size * dimensions(tensor)[1], ALIGN)
+        address = round_up(address + size * rows, ALIGN)
     if address > ADDRESSED_BYTES:
         raise Unsupported(
             f"the network's maps: found {address} bytes; the accelerator addresses {ADDRESSED_BYTES}"

@@ -170,7 +170,7 @@ def gemm(nest: Nest) -> None:
     """alpha A' B' + beta C."""
     call, y = nest.call, nest.results[0]
     alpha, beta, sums = call.attribute("alpha", 1.0), call.attribute("beta", 1.0), Sums.of(y.dtype)
-    c = nest.operand(2) if nest.has(2) and beta != 0.0 else None
+    c = nest.operand(2) if nest.call.has(2) and beta != 0.0 else None
 
     def finish(total: str, at: Sequence[str]) -> str:
         shift = c.at(c.broadcast(at, y.shape)) if c else ""

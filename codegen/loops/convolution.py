@@ -37,7 +37,7 @@ class _Convolution:
     def __post_init__(self) -> None:
         call = self.nest.call
         self.x, self.y = self.nest.operand(0), self.nest.results[0]
-        self.bias = self.nest.operand(2) if self.nest.has(2) else None
+        self.bias = self.nest.operand(2) if self.nest.call.has(2) else None
         self.transposed = call.operator.kind == "ConvTranspose"
         self.sliding = windows(call)
         self.groups = call.attribute("group", 1)

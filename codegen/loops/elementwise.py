@@ -227,7 +227,7 @@ PLAIN: dict[str, Expression] = {
 def plain(nest: Nest) -> None:
     """The loops of a function on up to three operands, broadcast."""
     (y,), kind = nest.results, nest.call.operator.kind
-    operands = {name: nest.operand(i) for i, name in enumerate("abc") if nest.has(i)}
+    operands = {name: nest.operand(i) for i, name in enumerate("abc") if nest.call.has(i)}
     expression = PLAIN[kind](Scalar(operands["a"].dtype), nest.call)
     with nest.elements() as at:
         for name, operand in operands.items():

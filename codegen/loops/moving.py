@@ -103,7 +103,7 @@ def pad(nest: Nest) -> None:
 def _filled(nest: Nest, amounts: Sequence[Span]) -> None:
     """The map, and slabs of a constant on either side of it, one axis after the other."""
     x, y = nest.operand(0), nest.results[0]
-    fill = scalar(nest.operand(2)) if nest.has(2) else "0"
+    fill = scalar(nest.operand(2)) if nest.call.has(2) else "0"
     inner: dict[int, Span] = {}
     for axis, (extent, size, (before, _)) in enumerate(zip(y.shape, x.shape, amounts, strict=True)):
         first, stop = (min(max(edge, 0), extent) for edge in (before, before + size))
@@ -186,10 +186,10 @@ def trilu(nest: Nest) -> None:
     x, y = nest.operand(0), nest.results[0]
     sign = ">=" if nest.call.attribute("upper", 1) else "<="
     with nest.elements() as at:
-        if nest.has(1):
+        if nest.call.has(1):
             nest.out(f"const int64_t k = {scalar(nest.operand(1))};")
         nest.out(
-            f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {'k' if nest.has(1) else '0'} ? {x.at(at)} "
+            f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {'k' if nest.call.has(1) else '0'} ? {x.at(at)} "
             ": 0);"
         )
 

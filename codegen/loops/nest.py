@@ -154,10 +154,6 @@ class Nest:
         pointer = self.blob.add(values, values.dtype.name)
         return pointer if kind == "float" else f"((const {kind} *){pointer})"
 
-    def has(self, index: int) -> bool:
-        """Whether an optional operand is there."""
-        return self.call.has(index)
-
     def unsupported(self, refused: str, accepted: str) -> Unsupported:
         """The error for what the loops do not do."""
         operator = self.call.operator

@@ -69,7 +69,7 @@ def _scaled(
     """The elements of a fibre times a scale, plus a bias if there is one:
     operands 1 and 2, which are broadcast.
     """
-    y, scale, bias = nest.results[result], nest.operand(1), nest.operand(2) if nest.has(2) else None
+    y, scale, bias = nest.results[result], nest.operand(1), nest.operand(2) if nest.call.has(2) else None
     with of_fibre(nest, axes, at, result) as i:
         shift = f" + (double){bias.at(bias.broadcast(i, y.shape))}" if bias else ""
         nest.out(

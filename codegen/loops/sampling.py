@@ -57,7 +57,9 @@ def deform_conv(nest: Nest) -> None:
                         f"(double){x.at([at[0], channel, f'y{r}', f'x{s}'])};"
                     )
                 weighed = (
-                    f"v * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}" if nest.has(4) else "v"
+                    f"v * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}"
+                    if nest.call.has(4)
+                    else "v"
                 )
                 out(f"taps[({channel}) * {kh * kw} + ({row}) * {kw} + {column}] = ({y.ctype})({weighed});")
         with nest.over((groups,), "g") as (g,):
@@ -69,7 +71,7 @@ def deform_conv(nest: Nest) -> None:
                 out(f"for (int o = 0; o < {outputs}; o++) sums[o] += tap * (double){weight(g, t, 'o')};")
             with nest.over((outputs,), "o") as (o,):
                 channel = f"({g}) * {outputs} + {o}"
-                bias = f" + (double){nest.operand(3).at([channel])}" if nest.has(3) else ""
+                bias = f" + (double){nest.operand(3).at([channel])}" if nest.call.has(3) else ""
                 out(f"{y.at([at[0], channel, at[2], at[3]])} = ({y.ctype})(sums[{o}]{bias});")
 
 
