@@ -20,13 +20,12 @@ FEW = 32  # channels: so many taps of a row of the kernel are summed together
 
 
 def convolution(
-    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None
+    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray
 ) -> None:
     """The kernel; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`:
     (output channels,).
     """
     source, output = fused.images(window.map), fused.images(fused.result)
-    shift = np.zeros(output.channels, np.float32) if bias is None else bias
     across, size = tile(output.channels, output.pixels, fused.target)
     along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
     rows, in_pairs = weights.shape[2], not fused.stored(window.map).floats
@@ -50,7 +49,7 @@ def convolution(
                 else _packed(weights, channels)
             )
             place = out.constant(packed, "uint32" if in_pairs else "float32")
-            start = out.constant(shift[channels.first : channels.first + channels.width * channels.tiles])
+            start = out.constant(bias[channels.first : channels.first + channels.width * channels.tiles])
             step = packed[0].size
             if in_pairs:
                 out(

@@ -32,15 +32,14 @@ class Fold:
 
 
 def depthwise(
-    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None
+    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray
 ) -> None:
     """The kernel of a depthwise convolution; `weights`: (channels, 1, kernel rows, kernel columns)."""
-    shift = np.zeros(len(weights), np.float32) if bias is None else bias
     _kernel(
         out,
         fused,
         window,
-        Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift),
+        Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), bias),
     )
 
 

@@ -76,7 +76,7 @@ def transposed(
     fused: FusedKernel,
     source: int,
     weights: np.ndarray,
-    bias: np.ndarray | None,
+    bias: np.ndarray,
     axes: tuple[tuple[int, int, int], ...],
 ) -> None:
     """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows,
@@ -88,7 +88,7 @@ def transposed(
     output, read = fused.images(fused.result), fused.images(source)
     inputs, outputs, tall, wide = weights.shape
     packed = out.constant(weights.transpose(2, 3, 0, 1))
-    start = out.constant(np.zeros(outputs, np.float32) if bias is None else bias)
+    start = out.constant(bias)
     (down, fall, above), (across, spread, left) = axes
     sums, pitch = ("y", output.pitch) if fused.stored(fused.result).floats else ("sums", outputs)
     with out.kernel(fused.name):

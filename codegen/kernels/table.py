@@ -128,7 +128,7 @@ class _Dense:
     fused: FusedKernel  # that sees what it reads as rows of pixels
     window: KernelWindow
     weights: Callable[[], np.ndarray]  # (output channels, input channels, kernel rows, kernel columns)
-    bias: np.ndarray | None  # (output channels,)
+    bias: np.ndarray  # (output channels,)
 
 
 def _dense(fused: FusedKernel) -> _Dense:
@@ -143,10 +143,15 @@ def _dense(fused: FusedKernel) -> _Dense:
     )
 
 
-def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray | None]:
+def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray]:
     """Weights and bias of a convolution; of one along a column, as one along a row. Raises Unsupported."""
-    weights, bias = fused.constant(1), fused.constant(2) if fused.call.has(2) else None
-    return weights.swapaxes(2, 3) if fused.flat and is_column(fused.call) else weights, bias
+    weights = fused.constant(1)
+    return weights.swapaxes(2, 3) if fused.flat and is_column(fused.call) else weights, _bias(fused)
+
+
+def _bias(fused: FusedKernel) -> np.ndarray:
+    """(output channels,) of a convolution; zeros where it has none. Raises Unsupported."""
+    return fused.constant(2) if fused.call.has(2) else np.zeros(fused.call.result[1], np.float32)
 
 
 def _matrix(fused: FusedKernel) -> _Dense:
@@ -156,7 +161,7 @@ def _matrix(fused: FusedKernel) -> _Dense:
         raise fused.unsupported(
             "operands that are both computed, or a stack of matrices", "a feature map times a constant matrix"
         )
-    weights, bias, alpha = fused.constant(1).T, None, np.float32(1)
+    weights, bias, alpha = fused.constant(1).T, np.zeros(call.result[-1], np.float32), np.float32(1)
     if call.operator.kind == "Gemm":
         if call.attribute("transA", 0):
             raise fused.unsupported("transA", "transA 0")
@@ -213,10 +218,9 @@ def _vector_product(fused: FusedKernel) -> Write:
     if not is_vector_product(dense.fused, dense.window):
         raise fused.unsupported("several pixels or taps", "one pixel, as a matrix times a vector")
     _require(dense.fused, dense.window.map)
-    shift = (
-        np.zeros(dense.fused.images(fused.result).channels, np.float32) if dense.bias is None else dense.bias
+    return lambda out: vector_product(
+        out, dense.fused, dense.window.map, dense.weights()[:, :, 0, 0], dense.bias
     )
-    return lambda out: vector_product(out, dense.fused, dense.window.map, dense.weights()[:, :, 0, 0], shift)
 
 
 def _convolution(fused: FusedKernel) -> Write:
@@ -417,8 +421,8 @@ def _transposed(fused: FusedKernel) -> Write:
     if call.attribute("group", 1) != 1:
         raise fused.unsupported(f"{call.attribute('group', 1)} groups", "one")
     axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
-    weights, bias = fused.constant(1), fused.constant(2) if call.has(2) else None
-    return lambda out: transposed(out, fused, fused.operand(0), weights, bias, axes)
+    weights = fused.constant(1)
+    return lambda out: transposed(out, fused, fused.operand(0), weights, _bias(fused), axes)
 
 
 ELEMENTWISE = Kernel("elementwise", elementwise)

@@ -242,7 +242,7 @@ def winograd(
     fused: FusedKernel,
     window: KernelWindow,
     weights: np.ndarray,
-    bias: np.ndarray | None,
+    bias: np.ndarray,
     size: int,
     rows: int = 0,
 ) -> None:
@@ -252,14 +252,13 @@ def winograd(
     Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
     """
     output = fused.images(fused.result)
-    shift = np.zeros(output.channels, np.float32) if bias is None else bias
     _Kernel(
         out,
         fused,
         window,
         size,
         blocking(size, fused.images(window.map), output, rows or output.rows, fused.target),
-    ).write(weights, shift)
+    ).write(weights, bias)
 
 
 class _Kernel:
