@@ -188,10 +188,8 @@ def trilu(nest: Nest) -> None:
     with nest.elements() as at:
         if nest.call.has(1):
             nest.out(f"const int64_t k = {scalar(nest.operand(1))};")
-        nest.out(
-            f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {'k' if nest.call.has(1) else '0'} ? {x.at(at)} "
-            ": 0);"
-        )
+        diagonal = "k" if nest.call.has(1) else "0"
+        nest.out(f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {diagonal} ? {x.at(at)} : 0);")
 
 
 # -- by index ------------------------------------------------------------------------------------------------
