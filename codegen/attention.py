@@ -118,6 +118,7 @@ class CountedAttention:
             )
         window = self._window()
         exp, at = Scalar(scores.dtype).function, [f"i{k}" for k in range(len(stack))]
+        value = [*self._stacked(at[:-1], form.mixing.shape(1)), "k", "e"]
         with out.block(
             f"static void {self.name}(const context *m, const box *b0, const box *s, int from, int to, int "
             "first, int last)"
@@ -150,10 +151,7 @@ class CountedAttention:
                         f"{exp('exp', 'score - most')};",
                         "total += weight;",
                     )
-                    out(
-                        f"for (int e = 0; e < {width}; e++) sum[e] += weight * "
-                        f"({kind}){values.at(self._of_values(at, 'k'))};"
-                    )
+                    out(f"for (int e = 0; e < {width}; e++) sum[e] += weight * ({kind}){values.at(value)};")
                 with out.block("if (!last)"):
                     out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*at, 'e'])} = sum[e];")
                     out(
@@ -188,9 +186,6 @@ class CountedAttention:
         """The index of a score, from that of the weight in the product with the values."""
         shape = self.form.mixing.shape(0)
         return self._behind([*self._stacked(at[:-2], shape), *at[-2:]], shape, self.form.softmax.result)
-
-    def _of_values(self, at: list[str], key: str) -> list[str]:
-        return [*self._stacked(at[:-1], self.form.mixing.shape(1)), key, "e"]
 
     def _laid_out(self, at: list[str]) -> list[str]:
         """The index of an element of the result, from that in the product with the values."""

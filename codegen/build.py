@@ -125,8 +125,7 @@ def _split(command: str) -> tuple[str, ...]:
 
 def compiler_version(compiler: Sequence[str]) -> str:
     """First line of what `cc --version` says."""
-    done = _call([*compiler, "--version"])
-    return done.stdout.partition("\n")[0]
+    return _call([*compiler, "--version"]).stdout.partition("\n")[0]
 
 
 def build(source: CSource, folder: Path, compiler: Sequence[str], jobs: int = 2) -> Built:

@@ -207,7 +207,8 @@ class _Encoder:
 
     def runs(self, group: PlannedGroup) -> Iterator[tuple[Step, int, IssuedCommand]]:
         """Commands of a group, each with its step and the number of that."""
-        chip, calls = BufferContents(group.places, self.lanes), calls_of(group.nodes, group.steps, self.calls)
+        self.chip = BufferContents(group.places, self.lanes)
+        calls = calls_of(group.nodes, group.steps, self.calls)
         self.spans = _folded_spans(group)
         self.chunks: dict[tuple[str, object], list[Chunk]] = {}
         self.readers: dict[str, list[Call]] = {}  # of constants
@@ -220,9 +221,8 @@ class _Encoder:
             name: blocks for call in calls.values() for name, blocks in parameters(call, self.lanes).items()
         }
         loads = {id(run[0]): [node.tensor for node in run] for run in parameter_runs(group.steps)}
-        self.chip = chip
         site = Site(
-            chip,
+            self.chip,
             self.lanes,
             self.graph.tensors,
             self.flow.behind,

@@ -88,11 +88,6 @@ def extents(fused: FusedKernel, m: int) -> Image:
     return image.flat if fused.flat else image
 
 
-def ctype(fused: FusedKernel, m: int) -> str:
-    """C type of a map's elements."""
-    return fused.layouts(m).ctype
-
-
 def is_signed(fused: FusedKernel, m: int) -> bool:
     """Whether a map is of int8."""
     return fused.layouts(m).tensor.dtype == "int8"

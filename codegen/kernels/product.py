@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +9,7 @@ from codegen.elements import FLOAT32, Element
 from codegen.kernels.choice import Write
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.pairs import weighed
-from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, tile_costs, vectors
+from codegen.kernels.tiles import Channels, Pixels, pixels, tile, tile_costs, vectors
 from codegen.layout import MapLayout
 from codegen.writer import CModule, Writer
 from lfopt.ir import row_axis
@@ -376,15 +375,9 @@ def _store_present(
         with out.block(""):
             out(f"float rest[{channels.lanes[last]}];", f"*(u{channels.lanes[last]} *)rest = s{p}_{last};")
             offset = 0
-            for lanes in _narrow(fused, present - at):
+            for lanes in vectors(present - at, fused.target):
                 with out.block(""):
                     out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
                     place = f"y + {p * stack.y * pitch + at + offset}"
                     fused.put(out, "s", lanes, place, p * stack.y, at + offset, stack.columns)
                 offset += lanes
-
-
-def _narrow(fused: FusedKernel, count: int) -> Sequence[int]:
-    return [
-        lanes for part in channels_in(vectors(count, fused.target), 1) for lanes in part.lanes * part.tiles
-    ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from codegen.kernels.channelwise import depthwise
 from codegen.kernels.choice import Kernel, Write
-from codegen.kernels.dots import LARGEST, Products, convolution, ctype, extents, is_signed, rows
+from codegen.kernels.dots import LARGEST, Products, convolution, extents, is_signed, rows
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import BLOCK, LANES, Bytes, Scaling, constants
 from codegen.kernels.weights import in_order, on_rows, without_groups
@@ -207,7 +207,7 @@ def _elementwise(
     by_pixel = any(operand.by_channel for operand in operands)
     with out.kernel(fused.name):
         out.all(
-            f"const {ctype(fused, operand.map)} *x{k} = {operand.address};"
+            f"const {fused.layouts(operand.map).ctype} *x{k} = {operand.address};"
             for k, operand in enumerate(operands)
         )
         out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
@@ -252,7 +252,7 @@ def _read(fused: FusedKernel, m: int, address: str, j: int) -> str:
 
 
 def _short(fused: FusedKernel, m: int) -> str:
-    return ctype(fused, m).removesuffix("_t")
+    return fused.layouts(m).ctype.removesuffix("_t")
 
 
 def _all(value: int) -> str:
@@ -350,7 +350,7 @@ def _mean(fused: FusedKernel) -> Write:
             with _blocks(out, fused, image.channels, LANES, split=True):
                 out(f"__m512i sum = {_all(start)};")
                 with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
-                    out(f"const {ctype(fused, source)} *x = {fused.address(source, 'h')};")
+                    out(f"const {fused.layouts(source).ctype} *x = {fused.address(source, 'h')};")
                     added = f"from_{_short(fused, source)}(x + p * {image.channels} + c, some)"
                     out(f"for (int p = 0; p < {image.pixels}; p++) sum = _mm512_add_epi32(sum, {added});")
                 ends.put(out, "y + c", [scaling.value("sum", rows_)], "some")
@@ -436,13 +436,12 @@ def _concat(fused: FusedKernel) -> Write:
     return write
 
 
-DOTS = Kernel("direct convolution of bytes", _convolution)
 MATRIX = (Kernel("matrix product of bytes", _product),)
 SUMS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order in which they are asked
     "Conv": (
         Kernel("Winograd convolution of bytes", _winograd, whole_maps=True),
         Kernel("depthwise convolution of bytes", _depthwise),
-        DOTS,
+        Kernel("direct convolution of bytes", _convolution),
     ),
     "Gemm": MATRIX,
     "MatMul": MATRIX,

@@ -426,16 +426,18 @@ def _transposed(fused: FusedKernel) -> Write:
 
 
 ELEMENTWISE = Kernel("elementwise", elementwise)
-WINOGRAD = Kernel("Winograd convolution", _winograd, whole_maps=True)
-DEPTHWISE = Kernel("depthwise convolution", _depthwise)
 VECTOR = Kernel("matrix-vector product", _vector_product)
-CONVOLUTION = Kernel("direct convolution", _convolution)
 MATRIX = Kernel("matrix product", _convolution)  # with constant weights: a convolution of one tap
 PRODUCT = Kernel("product of two maps", product)
 SUMS = Kernel("reduction of channels", _sums)
 MEAN, LARGEST = Kernel("mean over pixels", _mean), Kernel("maximum over pixels", _largest)
 KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order in which they are asked
-    "Conv": (WINOGRAD, DEPTHWISE, VECTOR, CONVOLUTION),
+    "Conv": (
+        Kernel("Winograd convolution", _winograd, whole_maps=True),
+        Kernel("depthwise convolution", _depthwise),
+        VECTOR,
+        Kernel("direct convolution", _convolution),
+    ),
     "Gemm": (VECTOR, MATRIX),
     "MatMul": (VECTOR, MATRIX),
     "MaxPool": (Kernel("max pool", _max_pool),),

@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from codegen.kernels.dots import SUMS, Products, ctype, extents
+from codegen.kernels.dots import SUMS, Products, extents
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import LANES, Bytes, constants
 from codegen.kernels.tiles import pixels
@@ -226,7 +226,7 @@ class _Kernel:
         out, channels, source = (
             Writer(),
             self.read.channels,
-            ctype(self.fused, self.window.map).removesuffix("_t"),
+            self.fused.layouts(self.window.map).ctype.removesuffix("_t"),
         )
         with out.block(f"static void {name}(const uint8_t *x, int row, int pixel, int16_t *restrict v)"):
             for k in range(SIDE):

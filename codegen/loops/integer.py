@@ -15,7 +15,7 @@ from codegen.loops.nest import Array, Loops, Nest
 from codegen.loops.reals import by_floats
 from codegen.loops.searching import top_k
 from codegen.loops.sliding import taps
-from codegen.loops.stored import centred, entry, looked_up, met, scaled, store, store_scaled
+from codegen.loops.stored import centred, entry, looked_up, met, scaled, store
 from lfopt.ir import Tensor, row_axis, whole
 from lfopt.ops import Call
 from lfopt.ops import scaling as by
@@ -59,7 +59,7 @@ def _sums(nest: Nest) -> None:
         nest.out(f"int32_t sum = {nest.begin(at, '0')};")
         PRODUCTS[call.operator.kind](nest, at)
         with nest.end(at, "sum"):
-            store_scaled(nest, at, f"(sum + {entry(nest, bias, at)})", factors)
+            store(nest, at, scaled(nest, at, f"(sum + {entry(nest, bias, at)})", factors))
 
 
 def _first_read(call: Call, channel: str) -> str:
@@ -151,7 +151,8 @@ def _terms(nest: Nest) -> None:
 
 def _product(nest: Nest) -> None:
     with nest.elements() as at:
-        store_scaled(nest, at, f"{met(nest, 0, at)} * {met(nest, 1, at)}", by.product_factors(nest.call))
+        product = f"{met(nest, 0, at)} * {met(nest, 1, at)}"
+        store(nest, at, scaled(nest, at, product, by.product_factors(nest.call)))
 
 
 def _slopes(nest: Nest) -> None:
@@ -180,7 +181,7 @@ def _mean(nest: Nest) -> None:
         with _read(nest, at, pool=pool) as index:
             nest.out(f"sum += {x(index)};")
         with nest.end(at, "sum"):
-            store_scaled(nest, at, "sum", factors)
+            store(nest, at, scaled(nest, at, "sum", factors))
 
 
 def _extreme(nest: Nest) -> None:

@@ -36,11 +36,6 @@ def copied(nest: Nest, source: Callable[[Index], Index]) -> None:
         nest.out(f"{y.at(at)} = {x.at(source(at))};")
 
 
-def _needed(nest: Nest, constant: object, index: int) -> None:
-    if constant is None:
-        raise nest.unsupported(f"input {index} that is computed", "a constant")
-
-
 # -- by place ------------------------------------------------------------------------------------------------
 
 
@@ -75,8 +70,9 @@ def split(nest: Nest) -> None:
 def slice_(nest: Nest) -> None:
     """Every step-th element from a start, forwards or backwards."""
     steps = slice_steps(nest.call)
-    _needed(nest, steps, 1)
-    copied(nest, lambda at: [_stepped(i, *move) for i, move in zip(at, steps or (), strict=True)])
+    if steps is None:
+        raise nest.unsupported("input 1 that is computed", "a constant")
+    copied(nest, lambda at: [_stepped(i, *move) for i, move in zip(at, steps, strict=True)])
 
 
 def _stepped(index: str, start: int, step: int) -> str:
@@ -88,8 +84,8 @@ def _stepped(index: str, start: int, step: int) -> str:
 def pad(nest: Nest) -> None:
     """A constant, or elements of the map itself, around the map; negative amounts cut it."""
     amounts, mode, shape = pad_amounts(nest.call), nest.call.attribute("mode", "constant"), nest.call.shape(0)
-    _needed(nest, amounts, 1)
-    assert amounts is not None
+    if amounts is None:
+        raise nest.unsupported("input 1 that is computed", "a constant")
     if mode == "constant":
         _filled(nest, amounts)
         return

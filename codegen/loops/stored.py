@@ -75,11 +75,6 @@ def store(nest: Nest, at: Sequence[str], value: str) -> None:
     nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero_of(result)}), {least}, {most});")
 
 
-def store_scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> None:
-    """An int32 sum, scaled by factors that broadcast against the result."""
-    store(nest, at, scaled(nest, at, value, factors))
-
-
 def scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> str:
     """C expression: an int32 sum, scaled by factors that broadcast against the result."""
     return (
