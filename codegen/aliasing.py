@@ -1,8 +1,7 @@
-"""Maps that lie within others, so that nobody copies them: what Transpose, Slice, Split and Gather by one
-index make of a map, and parts of a Concat.
+"""Maps that lie within others, as strided aliases, so that nothing copies them.
 
-The first are there already: who reads them reads the map they come from, through strides. The others are
-written where the Concat wants them.
+What Transpose, Slice, Split and Gather by one index make of a map is there already: consumers read through
+strides. Parts of a Concat are written where it wants them.
 """
 
 from __future__ import annotations
@@ -202,8 +201,9 @@ def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> MapLa
 
 
 def seen_through(flow: Dataflow, layouts: Sequence[MapLayout], i: int) -> list[tuple[int, MapLayout, int]]:
-    """The results of an operator that are a map in another order or a part of it: (map, how it lies in what
-    is read, elements before its first).
+    """Results of an operator that are an operand reordered, or a part of it.
+
+    Each as (map, its layout within the operand, elements before its first).
     """
     call, kind = flow.calls[i], flow.operators[i].kind
     if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
@@ -271,9 +271,7 @@ THROUGH: dict[str, Callable[[Call, MapLayout], Seen]] = {
 
 
 def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
-    """Whether all who read a map can do so where its elements lie apart, as well as they could read a
-    copy.
-    """
+    """Whether all consumers of a map can read it through these strides, as well as they could read a copy."""
     for i in bits(flow.readers[m]):
         call, maps, elementwise = flow.calls[i], flow.operands[i], flow.specs[i].elementwise
         kind = call.operator.kind
@@ -298,8 +296,9 @@ def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
 
 
 def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
-    """Whether all that may be one kernel with the operator that makes a map, down to its anchor, has the
-    shape of the map, and can write it apart.
+    """Whether the producer of a map can write it at these strides.
+
+    That holds of the fused kernel that may end there, down to its anchor: all of it has the shape of the map.
     """
     i = flow.producer[m]
     kind, rank = flow.operators[i].kind, len(layout.shape)
@@ -323,8 +322,9 @@ def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
 
 
 def in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
-    """Whether, wherever rows of a part are made,
-    the same rows of the map that shall hold it are made next, before anybody reads others.
+    """Whether rows of a part and the same rows of the map that shall hold it are always made in turn.
+
+    No consumer reads others in between.
     """
     maker, joins, read = flow.producer[part], flow.producer[ring], flow.readers[ring]
     for run in runs:

@@ -1,5 +1,4 @@
-"""Attention in counting C: every query runs through the keys of a block, one by one, with what it keeps of
-those before.
+"""Attention in counting C: every query runs through a block of keys, with what it keeps of those before.
 
 Its parts are functions of the index of one element: what a product of attention reads is looked for in the
 buffer, and goes through whatever scales it, masks it or lays it out on the way.
@@ -88,9 +87,7 @@ class CountedAttention:
         outside: Callable[[int], Array],
         kept: Array,
     ) -> None:
-        """`outside`: an operand as it lies in the buffer, by its number; `kept`:
-        what is kept of every query between two blocks.
-        """
+        """`outside`: an operand in the buffer, by its number; `kept`: of every query, between two blocks."""
         self.out, self.call, self.form, self.graph, self.blob, self.name = (
             out,
             call,
@@ -103,8 +100,9 @@ class CountedAttention:
         self.functions: dict[Use, Called] = {}
 
     def write(self, result: Array) -> None:
-        """`name(m, b0, s, from, to, first, last)`: the box of the result is `b0`, that of what is kept
-        `s`.
+        """C function `name(m, b0, s, from, to, first, last)` on box `b0` of the result, `s` of what is kept.
+
+        Raises Unsupported for scores that are no floats.
         """
         form, out = self.form, self.out
         *stack, width = form.mixing.result

@@ -19,14 +19,13 @@ class Blob:
         self._size = 0
 
     def add(self, values: np.ndarray, dtype: str = "float32") -> str:
-        """C expression for the address of these values, in C order: a `const float *`, whatever their
-        type.
-        """
+        """C expression, a `const float *` whatever the dtype: address of values of any shape, in C order."""
         return f"(m->weights + {self.place(values, dtype) // 4})"
 
     def place(self, values: np.ndarray, dtype: str) -> int:
-        """Bytes from the start to these values, which nobody may change from then on:
-        only `bytes` copies them.
+        """Bytes from the start to values of any shape, in C order.
+
+        Nobody may change these from then on: only `bytes` copies them.
         """
         data = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
         alike = self._known.setdefault((data.size, data[:ALIGN].tobytes()), [])

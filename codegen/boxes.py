@@ -1,5 +1,6 @@
-"""Arrays of code that counts, and the loops of an operator on a box of its results:
-elements lie in pieces of the buffer, or nowhere.
+"""Arrays of counting code, and the loops of an operator on a box of its results.
+
+Elements lie in pieces of the buffer, or, in flight, in registers as far as the chip is concerned.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ class OnChip(Array):
 
 @dataclass(frozen=True, slots=True)
 class InFlight(Array):
-    """A result that another operator takes element by element as it is made:
-    one box of it, in registers as far as the chip is concerned.
-    """
+    """One box of a result in flight: another operator takes it element by element as it is made."""
 
     def at(self, index: Sequence[str]) -> str:
         """The element at an index of the box `b0`; `pointer` is its first byte."""

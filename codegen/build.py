@@ -103,8 +103,9 @@ def _model_sources(source: CSource) -> list[str]:
 
 
 def find_compiler(wanted: str | None = None) -> tuple[str, ...]:
-    """The command of a C compiler: the one wanted ($CC, with options if need be),
-    else the first that is installed.
+    """The command of a C compiler: the one wanted ($CC, with options), else the first that is installed.
+
+    Raises CannotBuild if there is none.
     """
     for candidate in [wanted] if wanted else COMPILERS:
         command = _split(candidate)

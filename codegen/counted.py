@@ -1,5 +1,4 @@
-"""A plan as C that counts: it follows the steps of every group, whatever its mode, through a buffer of the
-plan's size.
+"""A plan as counting C: it follows the steps of every group through a buffer of the plan's size.
 
 Nothing is read from DRAM, or from a second level of memory, or written there but by the loads and stores of
 `chip.h`, which count the elements that they move; operators work on what lies in the buffer, as plain loops,
@@ -153,8 +152,9 @@ class CountingCode:
 
     @property
     def scale(self) -> int:
-        """Bytes of the buffer here for each that the plan has:
-        the largest elements are larger than those that the plan reckons with.
+        """Bytes of the buffer here for each that the plan has.
+
+        More than one where elements are larger here than those that the plan reckons with.
         """
         sizes = [
             np.dtype(self.graph.tensors[name].dtype).itemsize

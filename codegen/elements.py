@@ -44,7 +44,7 @@ class Element:
         )
 
     def constant(self, blob: Blob, values: np.ndarray) -> str:
-        """C expression: the address of constants stored so, in C order."""
+        """C expression: the address of float32 constants of any shape, stored so, in C order."""
         return (
             blob.add(values)
             if self.floats
@@ -77,8 +77,9 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def paired(values: np.ndarray) -> np.ndarray:
-    """Bits, uint32, of pairs along the axis before the last: (..., n, k) -> (..., ceil(n / 2), k), the first
-    in the low half, 0 where none is left.
+    """(..., ceil(n / 2), k) uint32: bits of pairs of values, (..., n, k), along the axis before the last.
+
+    The first is in the low half; 0 where none is left.
 
     >>> [hex(bits) for bits in paired(np.array([[1.0], [2.0], [3.0]], np.float32)).ravel()]
     ['0x40003f80', '0x4040']

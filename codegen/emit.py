@@ -1,5 +1,6 @@
-"""A plan as C: one function per fusion group (see `codegen.select`), what runs them, and what holds their
-memory.
+"""A plan as C: one function per fusion group, what runs them, and what holds their memory.
+
+Kernels are chosen in `codegen.select`.
 
 With several threads, all of them run the same code, each makes its share of every row (or its share of the
 rows), and they wait for one another after every operator; or each makes rows of a whole group, in an arena of
@@ -95,8 +96,9 @@ def emit_c(
 
 
 def _unrounded(flow: Dataflow) -> frozenset[int]:
-    """Float32 maps that are not worth rounding: outputs that nothing else reads, and values for whole
-    channels that elementwise operators read.
+    """Float32 maps that are not worth rounding.
+
+    Those are outputs that nothing else reads, and values for whole channels that elementwise operators read.
     """
 
     def kept(m: int) -> bool:

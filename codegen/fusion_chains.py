@@ -1,6 +1,4 @@
-"""Which operators of a group become one kernel: an operator,
-and the elementwise operators that always follow it on the same rows.
-"""
+"""Which operators of a group become one kernel: an anchor, and the elementwise operators that follow it."""
 
 from __future__ import annotations
 
@@ -26,8 +24,9 @@ IN_BYTES = (Arithmetic.SUMS, Arithmetic.TERMS, Arithmetic.PRODUCT, Arithmetic.TA
 
 
 def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
-    """The operators of a set, each followed, where that may be,
-    by the elementwise operator that alone reads its result.
+    """The operators of a set, in topological order.
+
+    Each is followed, where that may be, by the elementwise operator that alone reads its result.
     """
     left, order = [*bits(mask)], list[int]()
     done = ~mask
@@ -46,8 +45,9 @@ def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
 def fused_kernels(
     flow: Dataflow, layouts: Layouts, mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool
 ) -> dict[int, tuple[int, ...]]:
-    """Anchor of each fused kernel -> its operators, in order:
-    in every run they follow one another, on the same rows or on `whole` maps.
+    """Anchor of each fused kernel -> its operators, in order.
+
+    In every run they follow one another, on the same rows or on `whole` maps.
     """
     apart: set[int] = set()  # operators that must begin a fused kernel of their own
     while True:
@@ -122,9 +122,10 @@ def _flight(flow: Dataflow, chain: Sequence[int]) -> Call:
 
 
 def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
-    """The 256 bytes of what follows an operator on integers; None where nothing does, or nothing changes.
+    """(256,) uint8 or int8: the table of what follows an operator on integers, by the byte that it makes.
 
-    Raises Unsupported.
+    None where nothing does, or nothing changes. Raises Unsupported where what follows is no function of that
+    byte.
     """
     if len(operators) == 1:
         return None
@@ -158,9 +159,7 @@ def _follows_in_bytes(flow: Dataflow, layouts: Layouts, chain: list[int], i: int
 
 
 def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
-    """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise;
-    and whether an epilogue can do it.
-    """
+    """Whether an operator reads what the chain makes element by element, and an epilogue can do it."""
     written, own, first = (
         {flow.results[k][0] for k in chain},
         layouts[flow.results[i][0]],

@@ -102,8 +102,10 @@ class BufferContents:
         return self._ring(frame, part, sums=sums)
 
     def _joined(self, name: str, before: RowPart, part: RowPart, slot_bytes: int) -> RowPart:
-        """A part that has room beside what the slot holds of the row joins it;
-        one that has not takes its place.
+        """The part that a slot holds after a part of the same row came to it.
+
+        They are joined if both fit the slot; else the new part takes the place of the old one. Raises
+        Unsupported for parts that do not follow each other by channels.
         """
         channels = (min(before.channels[0], part.channels[0]), max(before.channels[1], part.channels[1]))
         columns = (min(before.columns[0], part.columns[0]), max(before.columns[1], part.columns[1]))
@@ -180,7 +182,7 @@ class BufferContents:
         )
 
     def constant(self, name: str, box: Box) -> ConstantBlock:
-        """The block that holds a part of a constant."""
+        """The block that holds a part of a constant. Raises Unsupported if none holds all of it."""
         for block in reversed(self._constants.get(name, [])):
             if within(box, block.box):
                 return block

@@ -80,8 +80,9 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Issu
 
 
 def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
-    """Why a stage cannot be computed in the place of the result; None if it can:
-    of what is in flight, it reads what lies there.
+    """Why a stage cannot be computed in the place of the result; None if it can.
+
+    A stage reads an operand in flight only while that lies there.
     """
     flying = {part.operator.outputs[0] for part in call.parts} - {site.lying}
     gone = next((name for name in stage.call.operator.inputs if name in flying), None)
@@ -189,9 +190,7 @@ def _factor_rows(site: Site, values: dict[str, int], box: Extent) -> Words:
 
 
 def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """ConvTranspose: a convolution for each of its phases,
-    whose results lie as far apart as its strides are long.
-    """
+    """ConvTranspose: a convolution for each of its phases, whose results lie its strides apart."""
     call, lanes = stage.call, site.lanes
     if not (step.first and step.last):
         raise refused(call, "its steps fold parts of its input channels; accepted: all of them")
@@ -223,8 +222,9 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
 
 
 def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
-    """(output channels, input channels) of the commands of a convolution in groups:
-    whole blocks of lanes of a group together, others apart.
+    """(output channels, input channels) of the commands of a grouped convolution.
+
+    Whole blocks of lanes of a group are one command, others are commands of their own.
     """
     group = call.attribute("group", 1)
     outputs, read = call.result[1] // group, call.shape(0)[1] // group
@@ -343,8 +343,9 @@ def _folded(
     part: Extent,
     seen: Tensor,
 ) -> BoxOperation:
-    """A reduction over rows and columns, or over some rows of them:
-    commands count rows as the operand does, so those of all bands are alike.
+    """A reduction over rows and columns, or over a band of the rows.
+
+    Commands count rows as the operand does, so that those of all bands are alike.
     """
     window = SpatialWindow(part.height, part.width, pad_columns=-part.columns[0])
     reads = _behind(site, values, stage) if step.last else []
@@ -394,9 +395,7 @@ def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterat
 
 
 def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """Split, Slice and Gather of channels, and Resize that makes every row so many rows,
-    and every column so many columns.
-    """
+    """Split, Slice and Gather along channels, and Resize to the nearest element by whole factors."""
     call = stage.call
     if call.operator.kind != "Resize":
         yield from _copied(

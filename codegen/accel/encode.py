@@ -1,5 +1,6 @@
-"""From a plan to a command stream: every step becomes commands,
-which wait for each other where they must, folded into loops.
+"""From a plan to a command stream.
+
+Every step becomes commands, which wait for each other where they must, folded into loops.
 """
 
 from __future__ import annotations
@@ -75,9 +76,7 @@ def origins(plan: Plan, graph: Graph) -> Iterator[tuple[PlannedGroup, list[tuple
 
 
 def check(plan: Plan, graph: Graph) -> None:
-    """Raise Unsupported for a plan whose chip, network or groups are not for the accelerator;
-    operators apart.
-    """
+    """Raise Unsupported for a chip, network or plan that the accelerator is not made for, operators apart."""
     hardware = plan.hardware
     lanes = hardware.mac_columns
     wanted = {
@@ -318,8 +317,9 @@ class _Encoder:
         return run
 
     def _arranged(self, step: Transfer) -> tuple[bytes, list[Chunk]]:
-        """A block of a constant as all of its readers take it;
-        of weights, where what is folded at a time lies in it.
+        """A block of a constant as all of its readers take it, and the chunks of weights in it.
+
+        Raises Unsupported for readers that take it in different orders, or not at all.
         """
         readers = self.readers[step.tensor]
         spans = {span for call in readers for span in self.spans.get(call.operator.name, ())}
@@ -417,9 +417,7 @@ class _Encoder:
     # -- weights ---------------------------------------------------------------------------------------------
 
     def _weights(self, call: Call, step: Compute, span: Span, phase: int) -> WeightLocation:
-        """Where the weights of some output channels of a computation, or of one of its phases, lie,
-        and their bias.
-        """
+        """Where weights and bias of output channels of a computation, or of one of its phases, lie."""
         chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
         box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
         block = chip.constant(name, box)
@@ -484,8 +482,9 @@ def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:
 
 
 def _indices(call: Call) -> bytes:
-    """The indices of a Gather of channels, as bytes of an element each: what a plan says is loaded is
-    loaded.
+    """Indices of a Gather along channels, one byte each.
+
+    They are in the commands, but what a plan says is loaded is loaded.
     """
     values = call.values[1]
     assert values is not None
@@ -496,8 +495,10 @@ def _indices(call: Call) -> bytes:
 
 
 def _described(entries: Sequence[Entry]) -> Iterator[Command]:
-    """Commands, with every descriptor described before its first use, outside of loops;
-    the one not used for longest makes room.
+    """Commands, each descriptor described before its first use, outside of loops.
+
+    The least recently used descriptor makes room. Raises Unsupported for a loop that needs more than there
+    are.
     """
     table: dict[Payload, int] = {}  # in order of last use
     free = list(range(DESCRIPTORS))

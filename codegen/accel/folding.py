@@ -1,5 +1,6 @@
-"""Commands folded into loops: runs of commands that repeat, moving on by the same amounts each time,
-are written once.
+"""Commands folded into loops.
+
+Runs of commands that repeat, with numbers that move by the same amounts each time, are written once.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def _best(
 
 
 def _shift(items: Sequence[Item], a: int, b: int, period: int) -> list[tuple[int, ...]] | None:
-    """How far every command moves from one turn to the next;
+    """How far the numbers of every command move from one iteration to the next.
+
     None if the steps of inner loops differ, or a step is too large for its field.
     """
     moves: list[tuple[int, ...]] = []

@@ -1,6 +1,4 @@
-"""One operation of the accelerator on a box of a map, as EXEC commands: on which rings, which rows at a
-time.
-"""
+"""One operation of the accelerator on a box of a map, as EXEC commands: which rings, which rows at a time."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def refused(call: Call, why: str) -> Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Every so manieth row and column of a result, as what is computed side by side: of a Resize to the
-    nearest element, of a ConvTranspose.
-    """
+    """Every n-th row and column of a result, computed side by side: of a Resize or a ConvTranspose."""
 
     down: int  # from one row to the next
     right: int

@@ -83,7 +83,10 @@ def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
 
 
 def unpacked(memory: np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
-    """A map that lies in the accelerator's memory, uint8."""
+    """(1, c, h, w) or (1, c) of the map's type, from `memory`, (memory_bytes,) uint8.
+
+    `lanes`: channels of a block.
+    """
     c, h, w = dimensions(stored)
     rows = memory[stored.address : stored.address + h * stored.row_bytes].reshape(h, stored.row_bytes)
     values = np.empty((c, h, w), np.uint8)

@@ -1,6 +1,4 @@
-"""Commands as they run, one by one: what they work on, their moving numbers,
-and what they read and write on chip.
-"""
+"""Commands in the order in which they run, with what they read and write on chip."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What every command must wait for: found from the words on chip, and the maps in DRAM,
-that commands read and write.
-"""
+"""What every command must wait for: hazards on words on chip, and on maps in DRAM."""
 
 from __future__ import annotations
 
