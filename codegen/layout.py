@@ -162,9 +162,7 @@ class MapLayout:
         )
 
     def seen(self, tensor: Tensor) -> MapLayout | None:
-        """The same elements as a view of them has them;
-        None where no order of the view's axes says how they lie.
-        """
+        """The layout of a view of the same elements; None where no order of its axes says how they lie."""
         if tensor.shape == self.shape:
             return MapLayout(tensor, self.order, self.alias_strides)
         if self.alias_strides:
@@ -262,10 +260,9 @@ class MapLayout:
         return runs[0][1] - self.shape[channels] if runs else 0
 
     def place(self, pixel: str, channels: int) -> str:
-        """C expression: elements from the first to where the pixel begins, in the order in which they lie;
-        pixels are of so many elements.
+        """C expression: elements from the first to where a pixel begins, in the order in which they lie.
 
-        Raises Unsupported where the elements of a pixel do not lie side by side.
+        `channels`: elements of a pixel. Raises Unsupported where they do not lie side by side.
         """
         left, count, step = channels, 1, 1
         runs: list[tuple[int, int]] = []  # (pixels, elements from one to the next), innermost first
@@ -317,12 +314,13 @@ def natural(tensor: Tensor, *, pixels: bool = False) -> MapLayout:
 
 
 def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 0) -> list[MapLayout]:
-    """The layout of every map: channels last where convolutions and their like read or make it, or
-    elementwise operators lead there.
+    """The layout of every map.
 
-    Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is,
-    if all who read it can read it so. Those of the mask `ringed` go by rows: they accept what to them lies as
-    usual.
+    Channels are last where convolutions and their like read or make a map, and where elementwise operators
+    lead there. Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything
+    where it is, if all consumers can read it so. Operators of the mask `ringed` go by rows: they accept only
+    what lies as usual to them.
+
     Raises Unsupported for types and sizes that generated code does not hold.
     """
     for tensor in flow.maps:
@@ -392,8 +390,9 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
 
 
 def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
-    """The layout of a graph input that is read as images of another rank alone, such as a sound: their
-    pixels. Its elements are moved anyway.
+    """The layout of a graph input that is read as images of another rank alone, such as a sound: pixels.
+
+    Its elements are moved at the border anyway.
     """
     calls = [(flow.calls[i], o.input) for i in bits(flow.readers[m]) for o in flow.operands[i] if o.map == m]
     shapes = {call.shape(index) for call, index in calls}
@@ -423,8 +422,9 @@ def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
 
 
 def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
-    """Whether all who read a map can read it so: where it does not lie as usual, that is products of maps,
-    Transposes and elementwise operators.
+    """Whether all consumers of a map can read it so.
+
+    Where it does not lie as usual, those are products of maps, Transposes and elementwise operators.
     """
     for i in bits(flow.readers[m]):
         call = flow.calls[i]

@@ -1,5 +1,6 @@
-"""Where the maps of a plan lie, decided before anything is printed:
-in memory between groups or in rings, by themselves or within others.
+"""Where the maps of a plan lie, decided before anything is printed.
+
+In memory between groups or in rings, by themselves or within others.
 """
 
 from __future__ import annotations
@@ -175,9 +176,7 @@ class MemoryPlan:
         return tuple(listed)
 
     def wrongly_rounded(self, looped: Iterable[str]) -> set[int]:
-        """Maps not stored as floats although the loops of these operators work on what lies there,
-        or the kernels of attentions read it.
-        """
+        """Maps not stored as floats that loops of these operators, or kernels of attentions, work on."""
         flow, wrong = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.planned.index.__getitem__, looped):
             maps = {
@@ -266,9 +265,10 @@ def fused_attentions(
 def _in_memory(
     planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]
 ) -> frozenset[int]:
-    """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in
-    groups without rings but what an attention makes on its way, and maps whose elements are larger than those
-    that the plan's rings are for.
+    """Maps that lie in memory as a whole.
+
+    Inputs, outputs, what one group leaves to another, everything in groups without rings but what an
+    attention makes on its way, and maps whose elements are larger than those that the plan's rings are for.
     """
     flow, plan = planned.flow, planned.plan
     whole = {m for m, producer in enumerate(flow.producer) if producer < 0}

@@ -1,5 +1,6 @@
-"""Run a compiled model from Python: arrays in, arrays out,
-without copies where they lie as the code wants them.
+"""Run a compiled model from Python: arrays in, arrays out.
+
+Without copies where they lie as the code wants them.
 """
 
 from __future__ import annotations
@@ -158,8 +159,10 @@ class Compiled:
         return self._ffi.from_buffer(array)
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Outputs by name, for arrays by name, for a list or tuple of them in the model's order, or for one
-        array if there is one input.
+        """Outputs by name, each of its tensor's shape and dtype.
+
+        `inputs`: arrays by name, a list or tuple of them in the model's order, or one array if there is one
+        input; each of its tensor's shape and dtype.
 
         Arrays in C order and this machine's byte order are read where they are; others are copied. Raises
         InvalidConfig if an input is absent, unknown, no array, or of another type or shape.
@@ -180,8 +183,9 @@ class Compiled:
         )
 
     def count(self, inputs: Inputs) -> tuple[dict[str, np.ndarray], DramBytes, L2Bytes]:
-        """Outputs, and the bytes that were counted between DRAM and the buffer, and between a second level
-        and the buffer.
+        """Outputs by name, of their tensors' shapes, and counted bytes: of DRAM, and of a second level.
+
+        Each is what was moved between there and the buffer.
 
         Raises CannotRun for code that does not count.
         """
@@ -236,8 +240,9 @@ class Compiled:
         return {tensor.name: array for tensor, array in zip(self.outputs, outputs, strict=True)}, said
 
     def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
-        """Inputs in order, as the code reads them:
-        the arrays themselves where they are dense, in C order and aligned.
+        """Inputs in order, as the code reads them: dense, in C order and aligned.
+
+        The arrays themselves where they are so.
         """
         alone = len(self.inputs) == 1 and isinstance(inputs, np.ndarray)
         if alone:

@@ -1,5 +1,6 @@
-"""Which kernels make a plan: decided operator by operator before anything is printed, and what
-`lfopt.planning.cpu` asks for to make a schedule.
+"""Which kernels make a plan, decided operator by operator before anything is printed.
+
+It is what `lfopt.planning.cpu` asks for to make a schedule.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class Selected:
 def select(
     planned: PlannedFlow, target: Target, floats: AbstractSet[int]
 ) -> tuple[MemoryPlan, CpuSchedule, Sequence[Selected]]:
-    """Where maps lie, what threads run, and its functions in order; `floats`: float32 maps that are stored as
-    floats whatever the target says.
+    """Where maps lie, what threads run, and its functions in order.
+
+    `floats`: float32 maps that are stored as floats whatever the target says.
 
     Which maps loops and attentions read is known when kernels are chosen, and where maps lie decides who can
     be chosen: what they need is added until nothing changes. Raises Unsupported for types and sizes that
@@ -166,8 +168,9 @@ class _GroupKernels:
     rings: Mapping[str, Place] = field(default_factory=dict[str, Place])
 
     def select(self, operators: Sequence[int]) -> list[Selected]:
-        """The functions of a fused kernel: one, or, where no kernel takes its anchor,
-        loops for that and what can be done for the rest.
+        """The functions of a fused kernel.
+
+        One; or, where no kernel takes its anchor, loops for that and what can be done for the rest.
         """
         memory, (anchor, *rest) = self.memory, operators
         if all(memory.aliases.is_idle(i) for i in operators):
@@ -390,8 +393,9 @@ class _GroupKernels:
         )
 
     def _even(self, anchor: int, written: MapLayout) -> bool:
-        """Whether what an operator makes, and what it reads if that matters, are pixels at even distances,
-        so that all rows are one.
+        """Whether what an operator makes, and reads if that matters, are pixels at even distances.
+
+        Then all rows are one.
         """
         flow = self.memory.flow
         read = (

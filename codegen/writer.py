@@ -55,8 +55,9 @@ class Writer:
 
     @contextmanager
     def nested(self, heads: Sequence[str]) -> Iterator[None]:
-        """Lines inside one block in another; inside braces where there is none, so that variables stay
-        there.
+        """Lines inside one block in another.
+
+        Inside braces where there is none, so that variables stay there.
         """
         with ExitStack() as blocks:
             for head in heads or [""]:
@@ -80,8 +81,9 @@ class Writer:
 
 
 class CModule(Writer):
-    """The functions of a model under construction, and what they need:
-    packed constants, and scratch memory of every thread.
+    """The functions of a model under construction, with packed constants and scratch memory.
+
+    Scratch memory is that of every thread.
     """
 
     def __init__(self) -> None:
@@ -91,8 +93,9 @@ class CModule(Writer):
         self._functions: dict[str, str] = {}  # text without the name -> the name
 
     def function(self, name: str, body: Writer) -> str:
-        """Add a function, written in `body` under a name, and give its name:
-        where an earlier one is the same but for that, of the earlier one.
+        """Add a function, written in `body` under a name, and give its name.
+
+        That of an earlier function, where one is the same but for its name.
         """
         text = body.text().replace(name, "", 1)
         if text not in self._functions:
@@ -108,12 +111,13 @@ class CModule(Writer):
         }
 
     def constant(self, values: np.ndarray, dtype: str = "float32") -> str:
-        """C expression: address of packed constants, see `Blob.add`."""
+        """C expression: address of packed constants of any shape, see `Blob.add`."""
         return self.blob.add(values, dtype)
 
     def scratch(self, floats: int) -> str:
-        """C expression: so many floats, aligned to a line of the cache,
-        of the thread that runs the kernel; whatever lay there is lost.
+        """C expression: so many floats of the thread that runs the kernel, aligned to a cache line.
+
+        Whatever lay there is lost.
         """
         self.scratch_floats = max(self.scratch_floats, floats)
         return "m->scratch"

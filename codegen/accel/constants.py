@@ -26,8 +26,9 @@ class Chunk:
 
 
 def matrix(call: Call) -> np.ndarray:
-    """Weights of a contraction as [output channel, input channel, kernel row, kernel column],
-    stored integers. Raises MissingValues.
+    """(output channels, input channels, kernel rows, columns) stored integers: weights of a contraction.
+
+    Raises MissingValues for a model without weights.
     """
     values = call.values[1]
     if values is None:

@@ -72,7 +72,10 @@ def dimensions(tensor: Tensor | StoredMap) -> tuple[int, int, int]:
 
 
 def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
-    """A map, as it lies in DRAM."""
+    """(rows * stored.row_bytes,) bytes: a map, (1, c, h, w) or (1, c) one-byte integers, as it lies in DRAM.
+
+    `lanes`: channels of a block.
+    """
     rows = values.reshape(dimensions(stored)).view(np.uint8).transpose(1, 0, 2)  # [h, c, w]
     pieces = [
         rows[:, c : c + lanes].transpose(0, 2, 1).reshape(len(rows), -1)

@@ -1,5 +1,6 @@
-"""What the kernel of an attention reads and makes:
-matrices of every head, and the operators on scores as statements on vectors of queries.
+"""What the kernel of an attention reads and makes.
+
+Matrices of every head, and the operators on scores as statements on vectors of queries.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class ScoreOperand:
 
     @property
     def parameter(self) -> str:
-        """Of the functions of a tile: where it begins for the head, and,
-        where it is turned at compile time, for the tile.
+        """Parameter of the functions of a tile: where the operand begins for the head.
+
+        Where it was turned at compile time, where it begins for the tile.
         """
         return f"const {self.matrix.ctype} *{self.name}"
 
@@ -101,8 +103,9 @@ class Scores:
 
     @property
     def binary(self) -> bool:
-        """Whether tiles hold scores times log2 e, which costs nothing where they are products alone,
-        so that weights are powers of two.
+        """Whether tiles hold scores times log2 e, so that weights are powers of two.
+
+        That costs nothing where scores are products alone.
         """
         return not self.lines
 
@@ -112,17 +115,13 @@ class Scores:
         return self.lines[-1][0] if self.lines else "x"
 
     def statements(self, pitch: int, offset: int, key: str) -> list[str]:
-        """C statements that make a score, at a key, of the product `x`; @ stands for the lanes of a
-        vector.
-        """
+        """C statements that make a score, at a key, of the product `x`; @: lanes of a vector."""
         given = [f"v@ {operand.name}v = {operand.vector(pitch, offset, key)};" for operand in self.operands]
         return given + [f"v@ {name} = {value};" for name, value in self.lines]
 
 
 class AttentionOperands:
-    """Where the operands of an attention and its result lie, (heads, queries or keys, elements),
-    and what becomes of its scores.
-    """
+    """Operands and result of an attention, (heads, queries or keys, elements), and its scores."""
 
     def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
         """`fused`: of the product with the values; `layouts`: of all maps.
@@ -216,9 +215,7 @@ class AttentionOperands:
         return f"{name}v"
 
     def _turned(self, call: Call, value: np.ndarray) -> HeadMatrix:
-        """A constant, in the order in which tiles read it:
-        (..., keys, queries), and zeros behind the queries.
-        """
+        """A constant, (..., queries, keys), as tiles read it: (..., keys, queries), padded with zeros."""
         full = (
             value.reshape((1,) * (len(call.result) - value.ndim) + value.shape)
             .astype(np.float32)
@@ -242,8 +239,9 @@ def _matrix(call: Call, seen: MapLayout, pointer: str, ctype: str) -> HeadMatrix
 
 
 def _stack(seen: MapLayout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The axes of a result before its last two, and how far apart an operand lies along them:
-    0 where it is broadcast.
+    """(extent, elements from one index to the next) of every axis of a result before its last two.
+
+    0 elements where an operand is broadcast.
     """
     rank, axes = len(result), list[tuple[int, int]]()
     for axis, extent in enumerate(result[:-2]):

@@ -89,8 +89,9 @@ def _taps(weights: np.ndarray) -> np.ndarray:
 def _tile(
     fused: FusedKernel, window: KernelWindow, size: int, wide: int, products: Products, name: str
 ) -> Writer:
-    """Pixel by pixel of the row that is read: what it adds to the pixels of the result,
-    and the result that is finished with it.
+    """The function of a tile, pixel by pixel of the row that is read.
+
+    Each is added to the pixels of the result that read it; those that are complete are stored.
     """
     out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
     (height, width), flip, ends = window.kernel, is_signed(fused, window.map), Bytes.of(fused)
@@ -144,9 +145,7 @@ def _tile(
 def _schedule(
     size: int, window: KernelWindow
 ) -> Iterator[tuple[int, list[tuple[int, int]], list[int], list[int]]]:
-    """For every pixel that is read: (pixel, [(pixel of the result, column of the window)], results that begin
-    there, and that end there).
-    """
+    """For every pixel that is read: (pixel, [(result, column of the window)], results begun, and ended)."""
     reads: dict[int, list[tuple[int, int]]] = {}
     for p in range(size):
         for k in range(window.kernel[1]):

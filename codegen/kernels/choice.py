@@ -1,5 +1,6 @@
-"""A kernel is asked whether it takes an operator: it answers with a choice, which has all that printing
-needs, or with a refusal, which says why.
+"""A kernel is asked whether it takes an operator: it answers with a choice, or a refusal and its reason.
+
+A choice has all that printing needs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Depthwise convolutions of maps in bfloat16: products of two rows of the kernel are added at a time, for 32
-channels.
+"""Depthwise convolutions of maps in bfloat16, two rows of the kernel at a time, for 32 channels.
 
 Elements of two rows that lie above one another make pairs, those of four channels in either half of a vector
 by turns; a pair serves all columns of the kernel. Where the last row is alone, it stands twice in its pairs,

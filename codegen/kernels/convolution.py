@@ -1,5 +1,6 @@
-"""Convolutions without groups, and products with constant matrices: register tiles of pixels x channels,
-summed over all taps and input channels.
+"""Convolutions without groups, and products with constant matrices, in register tiles.
+
+Tiles are pixels x channels, summed over all taps and input channels.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ FEW = 32  # channels: so many taps of a row of the kernel are summed together
 def convolution(
     out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray
 ) -> None:
-    """The kernel; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`:
-    (output channels,).
+    """The kernel of a convolution without groups.
+
+    `weights`: (output channels, input channels, kernel rows, kernel columns) float32, `bias`: (output
+    channels,) float32.
     """
     source, output = fused.images(window.map), fused.images(fused.result)
     across, size = tile(output.channels, output.pixels, fused.target)

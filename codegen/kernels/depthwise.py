@@ -60,9 +60,7 @@ def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: b
 
 
 def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisors: np.ndarray) -> None:
-    """The kernel of a pool that takes the mean; `divisors`:
-    (rows, pixels), the elements that each result is the mean of.
-    """
+    """The kernel of an average pool; `divisors`: (rows, pixels), elements that each result averages."""
     _kernel(out, fused, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
 
 
@@ -100,8 +98,9 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
 
 
 def _across(fused: FusedKernel, window: KernelWindow, fold: Fold, count: int) -> list[Channels]:
-    """Tiles of channels: of one vector, or of `columns.WIDTH` channels where products of pairs can be
-    added.
+    """Tiles of channels: of one vector each.
+
+    Of `columns.WIDTH` channels, where products of pairs can be added.
     """
     wide = 0
     if (

@@ -1,5 +1,4 @@
-"""Sums of products of bytes, by instructions that add four products to an int32 at once: convolutions,
-products with constant matrices.
+"""Sums of products of bytes, four at once: convolutions, and products with constant matrices.
 
 Of the bytes that such an instruction multiplies, those of the map count as 0 to 255: int8 maps are taken 128
 higher. What that and the map's zero point add to a sum depends on the weights alone and is taken off the
@@ -46,8 +45,7 @@ class Products:
 
     @cached_property
     def shifted(self) -> np.ndarray | None:
-        """(output channels,) int64: how much higher weights are than those that bytes hold; None if all
-        weights are bytes.
+        """(output channels,) int64: how much higher weights are than bytes hold; None if all are bytes.
 
         Sums of the map's bytes times that are added to those of products.
         """
@@ -56,9 +54,7 @@ class Products:
 
     @cached_property
     def held(self) -> np.ndarray:
-        """(output channels, input channels, kernel rows, kernel columns) int8:
-        weights as instructions take them.
-        """
+        """(output channels, input channels, kernel rows, kernel columns) int8: weights for instructions."""
         return (
             self.weights if self.shifted is None else self.weights - self.shifted[:, None, None, None]
         ).astype(np.int8)
@@ -94,9 +90,7 @@ def is_signed(fused: FusedKernel, m: int) -> bool:
 
 
 def full(channels: int, first: int, vectors: int) -> str:
-    """C expression: which of the bytes of so many vectors, the first of channels `c` + `first`, there are;
-    "" if all.
-    """
+    """C expression: mask of the bytes that are there, of vectors from channel `c` + `first` on; "": all."""
     rest = channels % LANES
     if not rest:
         return ""
@@ -108,10 +102,10 @@ def full(channels: int, first: int, vectors: int) -> str:
 
 
 def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, block: int) -> None:
-    """C statements: addresses `x` of what each row of the window reads, as bytes: pixel 0 of the result at
-    the beginning, with all padding.
+    """C statements: addresses `x` of what each row of the window reads, as bytes.
 
-    `block`: bytes that are read at once; there are so many behind the row.
+    Pixel 0 of the result is at the beginning, with all padding. `fill`: byte of the padding, `block`: bytes
+    that are read at once; so many lie behind the row.
     """
     source, output = extents(fused, window.map), extents(fused, fused.result)
     count, channels = window.kernel[0], source.channels

@@ -98,7 +98,7 @@ class FusedKernel:
             raise self.unsupported(f"an input of shape {list(self.call.shape(0))}", "[1, C, H, W]")
 
     def constant(self, index: int) -> np.ndarray:
-        """Values of a constant input of the anchor. Raises Unsupported."""
+        """A constant input of the anchor, of its tensor's shape and dtype. Raises Unsupported."""
         value = self.call.values[index]
         if value is None:
             raise self.unsupported(
@@ -163,8 +163,9 @@ class FusedKernel:
     def store(
         self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1
     ) -> None:
-        """The epilogue on a tile of sums, and the stores; `name`: C variable of those of a pixel and a
-        vector, `step`: from one pixel to the next.
+        """The epilogue on a tile of sums, and the stores.
+
+        `name`: C variable of the sums of a pixel and a vector, `step`: from one pixel to the next, in pixels.
         """
         offsets, pitch = [sum(lanes[:k]) for k in range(len(lanes))], self.images(self.result).pitch
         for p in range(pixels):
@@ -202,8 +203,9 @@ class FusedKernel:
     # -- loops -----------------------------------------------------------------------------------------------
 
     def partitions_better(self, one: Sequence[int], other: Sequence[int]) -> bool:
-        """Whether pieces of so much work, shared out in their order, keep the threads busier than,
-        or nearly as busy as, others do.
+        """Whether pieces of such costs keep the threads as busy as other pieces do, nearly or more.
+
+        Each list is shared out in its order.
         """
         return self._utilization(one) >= self._utilization(other) - NEARLY
 
@@ -231,8 +233,9 @@ class FusedKernel:
             before += run.tiles
 
     def over(self, out: Writer, count: int, *, split: bool = False) -> Iterator[int]:
-        """Loops over so many elements, c being the first of a vector: one for every width, whose body is
-        written before the next is asked for.
+        """Loops over so many elements by vectors, from element c on.
+
+        One loop for every width, whose body is written before the next is asked for.
         """
         for part in self.tiles(out, channels_in(vectors(count, self.target), 1), "t", split=split):
             out(f"const int c = {part.first} + t * {part.width};")

@@ -41,8 +41,10 @@ def layer_normalization(
     out: CModule, fused: FusedKernel, source: int, vectors: Sequence[np.ndarray | str],
     held: Sequence[Element], epsilon: float
 ) -> None:  # fmt: skip
-    """The kernel of a LayerNormalization over channels; `vectors`: scale and, if there is one, bias, as
-    constants or by C expressions for their addresses, of elements `held`.
+    """The kernel of a LayerNormalization over channels.
+
+    `vectors`: (channels,) float32 each, scale and, if there is one, bias: constants, or C expressions for
+    their addresses, of elements `held`.
     """
     output, names = fused.images(fused.result), ("scale", "bias")[: len(vectors)]
     addresses = [value if isinstance(value, str) else out.constant(value) for value in vectors]
@@ -97,8 +99,9 @@ def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
 
 @contextmanager
 def _each_pixel(out: CModule, fused: FusedKernel, source: int) -> Iterator[None]:
-    """A loop over the pixels p of row r: `from` is where a pixel of the map lies,
-    `y` where the row of the result does.
+    """A loop over the pixels p of row r.
+
+    `from`: address of a pixel of the map, `y`: of the row of the result.
     """
     read = fused.images(source)
     out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
@@ -113,8 +116,9 @@ def _widths(fused: FusedKernel, count: int) -> Sequence[int]:
 
 
 def _fold(out: Writer, fused: FusedKernel, name: str, count: int, start: str) -> Iterator[int]:
-    """Loops over channels c from c = 0 on, as `Unit.over`,
-    after the declaration of a vector for every width: `name` and its lanes.
+    """Loops over channels c from 0 on, as `FusedKernel.over`.
+
+    Before them, a vector for every width is declared: `name` and its lanes.
     """
     out.all(f"v{lanes} {name}{lanes} = SPLAT_{lanes}({start});" for lanes in _widths(fused, count))
     yield from fused.over(out, count)

@@ -1,6 +1,4 @@
-"""Convolutions of maps in bfloat16: products are added two by two, of pairs of input channels,
-to sums in float.
-"""
+"""Convolutions of maps in bfloat16: products of pairs of input channels, added to sums in float."""
 
 from __future__ import annotations
 
@@ -64,8 +62,9 @@ def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chann
 
 
 def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str]) -> None:
-    """C statements: pairs of weights, from an address on, times a pair of each pixel,
-    are added to the sums `s{pixel}_{vector}`.
+    """C statements: pairs of weights times a pair of each pixel, added to the sums `s{pixel}_{vector}`.
+
+    `where`: address of the weights; `values`: pixel -> its pair, as C expressions.
     """
     at = 0
     for k, lanes in enumerate(channels.lanes):

@@ -96,9 +96,7 @@ def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
 
 
 def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
-    """Whole maps: the second matrix is packed in the order in which tiles read it,
-    so that its own order does not matter.
-    """
+    """Whole maps: the second matrix is packed as tiles read it, so that its own order does not matter."""
     across, size = _tiles(fused, stack)
     along = pixels(stack.rows, size, 1, [0], stack.rows)
     in_pairs = not any(fused.stored(m).floats for m in sources)
@@ -154,8 +152,9 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
 
 
 def _tiles(fused: FusedKernel, stack: _Stack) -> tuple[list[Channels], int]:
-    """Register tiles, where the last vector may hold columns that are not there:
-    zeros cost less than narrow vectors.
+    """Register tiles; the last vector may hold columns that are not there.
+
+    Zeros cost less than narrow vectors.
     """
     rest = stack.columns % fused.target.lanes[0]
     filled = (
@@ -175,9 +174,7 @@ def _present(stack: _Stack, channels: Channels) -> int:
 
 
 def _matrices(out: CModule, fused: FusedKernel, sources: tuple[int, int], row: str) -> None:
-    """C statements: `a`, `b` and `y`, from which the matrices of each product are reached,
-    and the operands of the epilogue.
-    """
+    """C statements: `a`, `b` and `y`, from which matrices are reached, and the epilogue's operands."""
     out.all(
         f"const {fused.pointer(m)}{name} = {fused.address(m, at)};"
         for m, name, at in zip(sources, "ab", (row, "0"), strict=True)
@@ -306,8 +303,10 @@ def _tile(
     held: tuple[Element, Element],
     name: str,
 ) -> Writer:
-    """The function of a tile; `step`: from one row of the second matrix to the next, `held`:
-    how the elements of both matrices lie.
+    """The function of a tile.
+
+    `step`: elements from one row of the second matrix to the next, `held`: how the elements of both matrices
+    lie.
     """
     out, offsets = Writer(), [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     a, w, y = held[0].ctype, held[1].ctype, fused.pointer(fused.result)
@@ -365,9 +364,7 @@ def _store(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: 
 def _store_present(
     out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels, present: int
 ) -> None:
-    """The stores of a tile whose last vector has columns that are not there: that goes in narrower
-    vectors.
-    """
+    """The stores of a tile whose last vector has columns that are not there, in narrower vectors."""
     whole = [lanes for k, lanes in enumerate(channels.lanes) if sum(channels.lanes[: k + 1]) <= present]
     at, last, pitch = sum(whole), len(whole), fused.images(fused.result).pitch
     fused.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)

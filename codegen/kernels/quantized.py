@@ -1,5 +1,6 @@
-"""Which kernel makes which operator on quantised maps:
-bytes in, bytes out, in the integer arithmetic of `lfopt.ops.integer`.
+"""Which kernel makes which operator on quantised maps, in the arithmetic of `lfopt.ops.integer`.
+
+Bytes in, bytes out.
 """
 
 from __future__ import annotations

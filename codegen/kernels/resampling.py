@@ -1,6 +1,4 @@
-"""Kernels that change the number of rows and pixels:
-interpolation, channels spread over pixels, transposed convolution.
-"""
+"""Kernels that change the number of rows and pixels: Resize, DepthToSpace, ConvTranspose."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ def interpolation(
     rows: tuple[np.ndarray, np.ndarray],
     columns: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """The kernel of a Resize: every element a weighted sum; `rows`, `columns`:
-    (results, taps) indices and weights.
+    """The kernel of a Resize: every element is a weighted sum.
+
+    `rows`, `columns`: (results, taps) indices int64 and weights float64.
     """
     output, read = fused.images(fused.result), fused.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]
@@ -79,8 +78,10 @@ def transposed(
     bias: np.ndarray,
     axes: tuple[tuple[int, int, int], ...],
 ) -> None:
-    """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows,
-    kernel columns).
+    """The kernel of a ConvTranspose without groups.
+
+    `weights`: (input channels, output channels, kernel rows, kernel columns) float32, `bias`: (output
+    channels,) float32.
 
     `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where
     that holds no floats in a row beside it.

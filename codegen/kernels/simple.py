@@ -1,6 +1,4 @@
-"""Kernels without a window: elementwise operators on their own, means over all pixels,
-concatenation of channels.
-"""
+"""Kernels without a window: elementwise operators alone, means over pixels, concatenations."""
 
 from __future__ import annotations
 
@@ -136,9 +134,7 @@ def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str
 
 
 def concatenation(out: Writer, fused: FusedKernel, sources: Sequence[tuple[int, int]]) -> None:
-    """The kernel of a concatenation of channels; `sources`:
-    the maps that are copied, and the channel that each goes to.
-    """
+    """The kernel of a concatenation of channels; `sources`: (map, its first channel) of what is copied."""
     output = fused.images(fused.result)
     with out.kernel(fused.name):
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")

@@ -75,8 +75,9 @@ def is_pointwise(call: Call) -> bool:
 
 
 def is_column(call: Call) -> bool:
-    """Whether it is a convolution of maps one pixel wide:
-    the whole map can be taken as one long row, along which the window slides.
+    """Whether it is a convolution of maps one pixel wide.
+
+    The whole map can be taken as one long row, along which the window slides.
     """
     if call.operator.kind != "Conv" or len(call.result) != 4 or call.result[3] != 1 or call.shape(0)[3] != 1:
         return False
@@ -85,8 +86,7 @@ def is_column(call: Call) -> bool:
 
 
 def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Target) -> int | str:
-    """Results along a side of the tiles of a convolution by Winograd's algorithm; or why it had better be
-    direct.
+    """Results along a side of Winograd's tiles of a convolution; or why it had better be direct.
 
     Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4
     are for those that lose more anyway, and for maps in bfloat16, which lose a thousand times that.
@@ -121,8 +121,9 @@ def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Targe
 
 @dataclass(frozen=True)
 class _Dense:
-    """What is summed over all input channels: a convolution without groups,
-    or a product with a constant matrix as one of one tap.
+    """A sum over all input channels: a convolution without groups, or a product with a constant matrix.
+
+    The product is a convolution of one tap.
     """
 
     fused: FusedKernel  # that sees what it reads as rows of pixels

@@ -69,8 +69,9 @@ def _address(place: str, *, in_pairs: bool) -> str:
 
 
 def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.ndarray:
-    """The streams of a run of tiles, (vectors of a tile, tiles, input channels or pairs of them, lanes) as
-    one row. Of several tiles, all vectors are equal.
+    """The streams of a run of tiles as one row: (vectors of a tile, tiles, input channels or pairs, lanes).
+
+    Of several tiles, all vectors are equal.
     """
     width, streams = channels.width, list[np.ndarray]()
     part = weights[channels.first : channels.first + width * channels.tiles].reshape(

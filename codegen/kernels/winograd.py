@@ -1,5 +1,6 @@
-"""Convolutions 3 x 3 by Winograd's algorithm: tiles of the map are transformed, multiplied point by point
-with transformed weights, transformed back.
+"""Convolutions 3 x 3 by Winograd's algorithm.
+
+Tiles of the map are transformed, multiplied point by point with transformed weights, transformed back.
 
 Y = A ((G g G') * (B d B')) A' for tiles of T x T results from (T + 2) x (T + 2) pixels; the product is summed
 over the input channels before A. Lavin and Gray, arXiv:1509.09308, section 4.
@@ -46,9 +47,7 @@ GAIN = 0.9  # a larger tile has larger weights, and rounds more: it has to take 
 
 
 def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int:
-    """Results of a tile along each axis, at most so many, with which the convolution takes least time; 0:
-    it is direct.
-    """
+    """Results of a tile along each axis, at most `most`, that take least time; 0: a direct convolution."""
     best = 0
     for size in POINTS:
         if size <= most and time(size, read, output, target) < GAIN * time(best, read, output, target):
@@ -73,8 +72,9 @@ def loss(read: Image, output: Image, target: Target, most: int) -> str:
 
 
 def time(size: int, read: Image, output: Image, target: Target) -> float:
-    """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights,
-    which come from memory.
+    """An estimate of time, in multiplications of vectors; `size` 0: of a direct convolution.
+
+    Of the products, of both transforms, and of the weights, which come from memory.
 
     In bfloat16 direct convolutions multiply two input channels at once; transforms and their products are of
     floats.
@@ -97,8 +97,9 @@ def steps(channels: int, pixels: int, target: Target) -> int:
 
 
 class TileBlocking(NamedTuple):
-    """How tiles are dealt with: in runs, as many as are summed at a time, and in blocks of runs,
-    as many as are transformed at a time.
+    """How tiles are dealt with: in runs, which are summed at a time, and in blocks of runs.
+
+    A block is what is transformed at a time.
     """
 
     tiles: int
@@ -130,8 +131,9 @@ class TileBlocking(NamedTuple):
 
 
 def blocking(size: int, read: Image, output: Image, rows: int, target: Target) -> TileBlocking:
-    """Blocks whose transforms stay in the L2 cache while the weights pass by;
-    or few blocks, where those are large.
+    """Blocks whose transforms stay in the L2 cache while the weights pass by.
+
+    Few blocks, where the weights are large.
     """
     tiles = -(-rows // size) * -(-output.pixels // size)
     across, run = tile(output.channels, tiles, target)
@@ -153,8 +155,9 @@ class Matrices(NamedTuple):
 
 
 def matrices(size: int) -> Matrices:
-    """The transforms for tiles of `size` results: polynomials by their values at 0, at p and -p for every p
-    in POINTS, and at infinity.
+    """The transforms for tiles of `size` results.
+
+    Polynomials stand for their values at 0, at p and -p for every p in POINTS, and at infinity.
 
     >>> inward, weights, outward = matrices(2)
     >>> outward @ ((weights @ [1, 2, 3]) * (inward @ [3, 1, 4, 1]))  # [3 + 2 + 12, 1 + 8 + 3]
@@ -208,8 +211,9 @@ def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
 
 
 def outward(m: list[str], y: list[str], lanes: int) -> list[str]:
-    """C statements: y = A m, one row or column of a tile; y[k] is still to be multiplied by the first point
-    to the power of k.
+    """C statements: y = A m, one row or column of a tile.
+
+    y[k] is still to be multiplied by the first point to the power of k.
 
     No sum is of two products: compilers could contract such a sum in two ways, and bits would depend on it.
     """
@@ -246,8 +250,9 @@ def winograd(
     size: int,
     rows: int = 0,
 ) -> None:
-    """The kernel: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`,
-    which divides `rows`.
+    """The kernel of a convolution 3 x 3, in tiles of `size`: `rows` rows (0: all) from row r on.
+
+    It makes what there is of them; `size` divides `rows`.
 
     Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
     """
@@ -262,8 +267,9 @@ def winograd(
 
 
 class _Kernel:
-    """Scratch memory holds v, (points, tiles of a block, input channels), and s,
-    (points, tiles of a block, channels of a slice).
+    """Scratch memory holds v, (points, tiles, input channels), and s, (points, tiles, channels of a slice).
+
+    The tiles are those of a block.
     """
 
     def __init__(
@@ -363,9 +369,7 @@ class _Kernel:
     # -- B d B' ----------------------------------------------------------------------------------------------
 
     def _edges(self) -> list[tuple[int, int, int]]:
-        """Of the tiles in a row: (where those stop that are alike, columns of a tile before the map, its
-        column where the map ends).
-        """
+        """Runs of alike tiles in a row: (where they stop, columns before the map, column where it ends)."""
         runs: list[tuple[int, int, int]] = []
         for p in range(self.in_row):
             start = p * self.size - self.window.pads[1]
@@ -399,8 +403,9 @@ class _Kernel:
         )
 
     def _inward_function(self, left: int, right: int, name: str) -> Writer:
-        """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each
-        row.
+        """The function of a tile whose columns from `left` up to `right` are in the map.
+
+        x: where these begin, for each row.
         """
         out, axis, channels, source = Writer(), range(self.side), self.read.channels, self.window.map
         with out.block(f"static void {name}(const {self.fused.pointer(source)}const *x, float *restrict v)"):
@@ -504,8 +509,9 @@ class _Kernel:
             done += lanes * count
 
     def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:
-        """So many columns of a tile, whose first result in row i is at `to[i]`;
-        `count` vectors from channel c on.
+        """The function of so many columns of a tile, whose first result in row i is at `to[i]`.
+
+        `count` in C: vectors from channel c on.
         """
         out, fused, size, channels = Writer(), self.fused, self.size, self.output.channels
         axis, extras = range(self.side), fused.epilogue.extras

@@ -1,5 +1,6 @@
-"""Convolutions 3 x 3 of maps of bytes by Winograd's algorithm, exact: tiles of 4 x 4 results take 36 products
-of 16 bits, not 144 of 8.
+"""Convolutions 3 x 3 of maps of bytes by Winograd's algorithm, exact.
+
+Tiles of 4 x 4 results take 36 products of 16 bits, not 144 of 8.
 
 The transforms are F(4 x 4, 3 x 3) of Lavin and Gray (arXiv 1509.09308), with the fractions taken out of that
 of the weights. Theirs then are integers of at most 49 times a weight, and those of the map, less its zero
@@ -50,8 +51,9 @@ _Operation = Callable[[str, str | int], str]
 
 
 def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> int:
-    """The mask of convolutions on integers that had better make the whole map by this algorithm:
-    smallest first, while weights have room.
+    """The mask of convolutions on integers that had better make the whole map by this algorithm.
+
+    Smallest first, while the weights of the network have room.
     """
     room = ROOM - sum(
         flow.graph.tensors[name].elements
@@ -111,8 +113,9 @@ def winograd(out: CModule, fused: FusedKernel, window: KernelWindow, products: P
 
 
 class _Kernel:
-    """Scratch holds v, transforms of a batch of tiles, (points, tiles, channels), and sums,
-    (tiles, vectors of channels, points).
+    """Scratch memory holds v, (points, tiles, channels) int16, and sums, (tiles, vectors, points) int32.
+
+    The tiles are those of a batch; a vector has 16 output channels.
     """
 
     def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
@@ -191,8 +194,9 @@ class _Kernel:
             yield
 
     def _packed(self) -> np.ndarray:
-        """(runs of vectors, points, pairs of channels, vectors of a run, 16 x 2) int16:
-        the transform of the weights.
+        """(runs of vectors, points, pairs of channels, vectors of a run, 32) int16: transformed weights.
+
+        The last axis is 16 output channels x 2 of a pair.
         """
         transforms = np.kron(WEIGHTS, WEIGHTS) @ self.products.weights.astype(np.int64).reshape(-1, 9).T
         transforms = transforms.reshape(POINTS, -1, self.wide, LANES, self.read.channels // 2, 2).transpose(

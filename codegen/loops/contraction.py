@@ -48,9 +48,7 @@ Finish = Callable[[str, Sequence[str]], str]  # (sum, index of the result) -> el
 def products(
     nest: Nest, factors: Sequence[Factor], free: Sequence[str], finish: Finish | None = None
 ) -> None:
-    """Elements of the result, whose axes have the labels `free`:
-    products of all factors, summed over the other labels.
-    """
+    """Elements of the result, of axes `free`: products of all factors, summed over the other labels."""
     extents: dict[str, int] = {}
     for factor in factors:
         for label, extent in zip(factor.labels, factor.array.shape, strict=True):
@@ -74,9 +72,7 @@ def products(
 
 
 def _in_vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int) -> bool:
-    """Whether neighbours along an axis of the result come from neighbours, or from one element,
-    of every factor.
-    """
+    """Whether neighbours along an axis of the result come from neighbours, or one element, of each factor."""
     y = nest.results[0]
     if (
         not nest.lanes

@@ -1,5 +1,6 @@
-"""Conv and ConvTranspose along any number of spatial axes:
-element by element in double, or channels of the result in vectors.
+"""Conv and ConvTranspose along any number of spatial axes.
+
+Element by element in double, or channels of the result in vectors.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ class _Convolution:
 
     @contextmanager
     def _spread(self) -> Iterator[tuple[list[str], str]]:
-        """Loops over all axes but channels and the last, and over blocks of channels,
-        the outermost shared out: index, block.
+        """Loops over all axes but channels and the last, and over blocks of channels: index, block.
+
+        The outermost is shared out.
         """
         nest, y = self.nest, self.y
         axes = [0, *range(2, len(y.shape) - 1)]

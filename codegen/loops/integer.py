@@ -1,6 +1,4 @@
-"""Operators on quantised maps, in the integer arithmetic of `lfopt.ops.integer`:
-the same bits as the reference.
-"""
+"""Operators on quantised maps, in the arithmetic of `lfopt.ops.integer`: the bits of the reference."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ from lfopt.ops.windows import windows
 
 
 def integers(nest: Nest, plain: Loops) -> None:
-    """The loops of an operator whose first result is quantised; `plain`: those of the same operator on
-    numbers that stand for themselves.
+    """The loops of an operator whose first result is quantised.
+
+    `plain`: those of the same operator on numbers that stand for themselves.
 
     Raises Unsupported.
     """
@@ -63,8 +62,9 @@ def _sums(nest: Nest) -> None:
 
 
 def _first_read(call: Call, channel: str) -> str:
-    """The start of a C sum: the first channel that the group of channel `channel` of a convolution's result
-    reads; empty if there is one group.
+    """The start of a C sum: the first channel that the group of a convolution's result channel reads.
+
+    "" if there is one group.
     """
     groups = call.attribute("group", 1)
     return f"{channel} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + " if groups > 1 else ""
@@ -226,8 +226,9 @@ def _read(nest: Nest, at: Sequence[str], *, pool: bool) -> Iterator[list[str]]:
 
 
 def _split(nest: Nest) -> None:
-    """Parts of the operand along an axis, each with a scale of its own;
-    those that nobody asked for are passed over.
+    """Parts of the operand along an axis, each with a scale of its own.
+
+    Parts that nobody asked for are passed over.
     """
     call, x = nest.call, nest.operand(0)
     axis = call.attribute("axis", 0) % len(x.shape)
@@ -266,8 +267,9 @@ class _Recoded(Array):
 
 
 def _recoded(nest: Nest) -> Nest:
-    """The operator on bytes that stand for themselves: those of operands are brought to the result's type,
-    scale and zero point as they are read.
+    """The operator on bytes that stand for themselves.
+
+    Bytes of operands are brought to the result's type, scale and zero point as they are read.
     """
     call = nest.call
     moves = arithmetic(call) is Arithmetic.MOVE

@@ -1,6 +1,4 @@
-"""What the loops of one operator are made from:
-its operands and results as arrays, and loops over the elements that are to be made.
-"""
+"""What the loops of one operator are made from: operands and results as arrays, and loops over elements."""
 
 from __future__ import annotations
 
@@ -149,7 +147,7 @@ class Nest:
         return Array(MapLayout(tensor, tuple(range(value.ndim))), value.shape, self.constant(value))
 
     def constant(self, values: np.ndarray) -> str:
-        """C expression: address of values of any type, in C order."""
+        """C expression: address of values of any shape and dtype, in C order."""
         kind = CTYPES[values.dtype.name]
         pointer = self.blob.add(values, values.dtype.name)
         return pointer if kind == "float" else f"((const {kind} *){pointer})"
@@ -166,8 +164,9 @@ class Nest:
         return None if self.whole else row_axis(self.results[result].shape)
 
     def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
-        """C conditions, all of which hold where elements of a result at these indices (axis -> index) are to
-        be made.
+        """C conditions that all hold where elements of a result are to be made.
+
+        `at`: axis -> index.
         """
         row = self.row(result)
         return [f"{at[row]} == r"] if row is not None and row in at else []
@@ -182,8 +181,7 @@ class Nest:
         name: str = "i",
         spans: Mapping[int, Span] | None = None,
     ) -> Iterator[dict[int, str]]:
-        """Loops over the elements of a result that are to be made, or over some of its axes alone: axis ->
-        index.
+        """Loops over the elements of a result that are to be made, or over some of its axes: axis -> index.
 
         Loops follow the order in which elements lie. `spans`: along these axes, only the indices (first,
         stop). With all axes, `[*indices.values()]` is not an index: see `elements`.
@@ -252,8 +250,9 @@ class Nest:
         return self.over(extents, name)
 
     def begin(self, at: Sequence[str], start: str) -> str:
-        """C expression: what the sum (or extreme) of an element begins with,
-        `start` or what earlier parts came to.
+        """C expression: what the sum (or extreme) of an element begins with.
+
+        `start`, or what earlier parts came to.
         """
         return start
 

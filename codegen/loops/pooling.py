@@ -40,8 +40,9 @@ def max_pool(nest: Nest) -> None:
 
 
 def _lowest(scalar: Scalar, *, empty: bool) -> str:
-    """What every element is at least as large as;
-    what a window that covers nothing gives, if there are `empty` ones.
+    """What every element is at least as large as.
+
+    `empty`: some windows cover nothing, and give this.
     """
     dtype = np.dtype(scalar.dtype)
     if not scalar.floating:

@@ -1,5 +1,6 @@
-"""Loops where stored integers become real numbers: DequantizeLinear, and what is computed in float64 and
-quantised: the bits of the reference.
+"""Loops where stored integers become real numbers: the bits of the reference.
+
+DequantizeLinear, and what is computed in float64 and quantised.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def _quotient(nest: Nest) -> None:
 
 
 def _resize(nest: Nest) -> None:
-    """Axis by axis, every product and sum rounded as NumPy rounds it:
-    through a volatile variable, so that none are fused.
+    """Axis by axis, every product and sum rounded as NumPy rounds it.
+
+    Each goes through a volatile variable, so that none are fused.
     """
     call, x = nest.call, nest.operand(0)
     parameters = quantization(tensor_of(call, 0))
@@ -139,8 +141,9 @@ def _interpolated(
 
 
 def _softmax(nest: Nest) -> None:
-    """Along the last axis: powers are NumPy's, from a table (a difference of two operands is one of 256
-    numbers), and added in NumPy's order.
+    """Softmax along the last axis of bytes, added in NumPy's order.
+
+    Powers are NumPy's, from a table: a difference of two operands is one of 256 numbers.
     """
     call, x = nest.call, nest.operand(0)
     shape, by = call.result, quantization(tensor_of(call, 0))

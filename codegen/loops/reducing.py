@@ -19,8 +19,9 @@ from lfopt.ops.parameters import reduced_axes
 def along(
     nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], name: str = "j"
 ) -> Iterator[list[str]]:
-    """Loops over some axes of an operand, in the order in which it lies:
-    the index, which is `at` along the others.
+    """Loops over some axes of an operand, in the order in which it lies: the index.
+
+    That is `at` along the others.
     """
     order = x.layout.order if x.shape == x.layout.shape else range(len(x.shape))
     chosen = [axis for axis in order if axis in axes]

@@ -17,8 +17,9 @@ MOST_TAPS = 1 << 15  # elements on the stack: all that one pixel of a DeformConv
 
 
 def deform_conv(nest: Nest) -> None:
-    """Pixel by pixel: its taps, interpolated once for all channels of the result;
-    then their products with the weights of each group.
+    """Pixel by pixel: its taps, then their products with the weights of each group.
+
+    Taps are interpolated once for all channels of the result.
     """
     call, out, (x, offset, y) = nest.call, nest.out, (nest.operand(0), nest.operand(2), nest.results[0])
     if len(x.shape) != 4 or prod(call.shape(1)[1:]) * call.attribute("group", 1) > MOST_TAPS:
@@ -76,8 +77,9 @@ def deform_conv(nest: Nest) -> None:
 
 
 def _weights(nest: Nest) -> Callable[[str, str, str], str]:
-    """The weight of a tap of a group for one of its channels:
-    where it is known, those of all channels lie side by side.
+    """The weight of a tap of a group for one of its channels.
+
+    Constant weights are packed so that those of all channels lie side by side.
     """
     value, groups = nest.call.values[1], nest.call.attribute("group", 1)
     (m, _, kh, kw), taps = nest.call.shape(1), prod(nest.call.shape(1)[1:])

@@ -40,8 +40,9 @@ class Scalar:
 
     @property
     def around(self) -> str:
-        """The unsigned C type that integers are computed in, so that they wrap around;
-        short ones would become int.
+        """The unsigned C type that integers are computed in, so that they wrap around.
+
+        Short types would become int.
         """
         return "uint64_t" if self.bits == 64 else "uint32_t"
 

@@ -16,8 +16,9 @@ Element = Callable[[Sequence[str]], str]  # index -> C expression
 
 
 def entry(nest: Nest, values: np.ndarray, at: Sequence[str]) -> str:
-    """C expression: the entry of a constant that meets the element at an index;
-    a number where all entries are equal.
+    """C expression: the entry of a constant that meets the element at an index.
+
+    `values`: of any shape that broadcasts to the result. A number where all entries are equal.
     """
     if values.size and (values == values.flat[0]).all():
         return str(values.flat[0])
@@ -84,7 +85,7 @@ def scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> s
 
 
 def looked_up(nest: Nest, values: np.ndarray, byte: str) -> str:
-    """C expression: the entry of a table of 256 for a byte."""
+    """C expression: the entry of a table, `values`: (256,), for a byte."""
     return f"{nest.constant(values)}[(uint8_t){byte}]"
 
 

@@ -1,5 +1,6 @@
-"""How sums are held while they grow, and what becomes of them: floats in double, integers in 64 bits that
-wrap around as their own type would.
+"""How sums are held while they grow, and what becomes of them.
+
+Floats are held in double, integers in 64 bits that wrap around as their own type would.
 """
 
 from __future__ import annotations
