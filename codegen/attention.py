@@ -276,7 +276,7 @@ def kept_step(call: Call, step: Compute) -> Compute:
     (box,) = step.boxes
     kept = state_box(call, box)
     shape, by = call.result, list[tuple[int, ...]]()
-    # how far it moves with the result along each axis
+    # how far what is kept moves with the result along each axis
     for axis, ((start, stop), extent) in enumerate(zip(box, shape, strict=True)):
         size = stop - start
         there = start + size if stop + size <= extent else start - size

@@ -114,8 +114,7 @@ class CountingCode:
         hardware = self.plan.hardware
         sizes = {
             "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1),
-            "ROWS": max(self.rows, 1),
-            "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes,
+            "ROWS": max(self.rows, 1), "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes,
             "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
             "PARAMETERS": self.store, "FLIGHT": self.flight, "L2": max(self.l2_bytes, 1),
         }  # fmt: skip
@@ -162,7 +161,7 @@ class CountingCode:
             if name in self.graph.tensors
         ]
         hardware = self.plan.hardware
-        # bits
+        # bits of the smallest element that the plan reckons with
         least = min(
             8 * hardware.element_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True))
         )
@@ -339,7 +338,7 @@ class CountingCode:
         times = Counter(name for name, _ in pieces)
         for (name, place), first in pieces.items():
             if name in self.graph.constants or times[name] > 1:  # else it is where its rows came last
-                # of a constant the newest place first: another may have been written over
+                # of a constant the newest place comes first: an older one may have been overwritten
                 here = self.candidates.setdefault(name, [])
                 here.insert(
                     0 if name in self.graph.constants else len(here), (first, group.places[place].slots)
@@ -359,7 +358,7 @@ class CountingCode:
                 packed = np.concatenate(blocks)
                 sizes[operator] = packed.size
                 self.parameters[operator] = len(self.tensors)
-                # a byte more: else a kernel's table might be these very bytes
+                # one byte more, so that no kernel's table is held as these bytes
                 place = self.blob.place(np.append(packed, packed[-1:]), "uint8")
                 self.tensors.append(f"{{1, -1, -1, {{{packed.size}}}, 1, 8, 1, 0, 1, {place}}}")
         return sizes

@@ -68,7 +68,7 @@ class MemoryPlan:
 
     planned: PlannedFlow
     target: Target
-    # float32 maps that stay floats where the target stores others as another element
+    # float32 maps that are stored as floats whatever the target's element is
     floats: AbstractSet[int]
     attentions: Mapping[int, FusedAttention]  # by their products with the values
     aliases: AliasMap

@@ -285,8 +285,8 @@ def _loaded(ffi: Any, library: Path) -> Any:
     try:
         with os.fdopen(copy, "wb", closefd=False) as file:
             file.write(library.read_bytes())
-        # A path that was never used before: for a path that it knows, dlopen gives the library that it has
-        # loaded, though this is another file.
+        # a path that was never used before: dlopen gives the library that it has loaded for a path that it
+        # knows, though this is another file
         unique = "".join("/." if digit == "1" else "/" for digit in f"{next(LOADS):b}")
         return ffi.dlopen(f"/proc/self/fd{unique}/{copy}")
     except OSError:  # nothing may be executed in memory here, or /proc is not there; or it is no library

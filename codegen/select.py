@@ -161,8 +161,7 @@ class _GroupKernels:
     memory: MemoryPlan
     tiled: int = 0  # mask of convolutions on integers by Winograd's algorithm
     in_parts: Mapping[int, str] = field(default_factory=dict[int, str])
-    # whether operators make whole maps, one after the other: not where rows pass through rings from one to
-    # the next
+    # whether operators make whole maps, one after the other; if not, rows pass through rings
     whole: bool = True
     alone: Alone | None = None  # what each thread makes, where they do not share every row
     rings: Mapping[str, Place] = field(default_factory=dict[str, Place])

@@ -81,8 +81,7 @@ def check(plan: Plan, graph: Graph) -> None:
     lanes = hardware.mac_columns
     wanted = {
         "element_bytes": 1, "weight_bytes": 1, "bias_bytes": 4, "accumulator_bytes": 4,
-        "dram_row_align": BEAT_BYTES, "channel_align": lanes,
-        "constant_align": lanes, "mac_rows": lanes,
+        "dram_row_align": BEAT_BYTES, "channel_align": lanes, "constant_align": lanes, "mac_rows": lanes,
     }  # fmt: skip
     given = {name: getattr(hardware, name) for name in wanted}
     given |= {name: hardware.element_bytes for name, value in given.items() if value is None}
@@ -279,8 +278,7 @@ class _Encoder:
         data = b"".join(block.tobytes() for block in arrays)
         values = {
             "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1,
-            "tail": self.lanes,
-            "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
+            "tail": self.lanes, "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, (step.tensor, "parameters"), 0, data)
         run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(arrays))]
@@ -306,8 +304,7 @@ class _Encoder:
             )
         values = {
             "class_": Class.WEIGHT, "space": Space.BUFFER, "columns": words, "blocks": 1, "tail": self.lanes,
-            "base": base // self.lanes,
-            "slots": place.slots, "slot_words": place.slot_bytes // self.lanes,
+            "base": base // self.lanes, "slots": place.slots, "slot_words": place.slot_bytes // self.lanes,
             "row_beats": round_up(len(data), BEAT_BYTES) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, step.tensor, (step.box, data), data, step.slot)
@@ -394,12 +391,10 @@ class _Encoder:
             column = part.columns[0] * (last if apart else self.lanes)
             values = {
                 "class_": Class.OUTPUT if step.store else Class.INPUT, "space": Space.BUFFER,
-                "dram": stored.address + column,
-                "row_beats": stored.row_bytes // BEAT_BYTES, "block_beats": width * self.lanes // BEAT_BYTES,
-                "columns": part.width,
+                "dram": stored.address + column, "row_beats": stored.row_bytes // BEAT_BYTES,
+                "block_beats": width * self.lanes // BEAT_BYTES, "columns": part.width,
                 "blocks": stop - first, "tail": last, "base": ring.base + ring.column, "slots": ring.slots,
-                "slot_words": ring.slot_words,
-                "block_words": ring.block_words,
+                "slot_words": ring.slot_words, "block_words": ring.block_words,
             }  # fmt: skip
             ends = (ring.block + first, in_dram + first)
             moving = dict(zip(("from_block", "to_block"), ends if step.store else ends[::-1], strict=True))

@@ -41,11 +41,11 @@ class Site:
     tensors: Mapping[str, Tensor]  # maps and views by name
     behind: Mapping[str, str]  # the map behind a view
     parameters: Mapping[str, RequantParameters]  # by operator
-    # of some output channels, of a phase, with bias if sums are finished
+    # (call, step, output channels, phase) -> their weights, and their bias if sums are finished
     weights: Callable[[Call, Compute, Span, int], WeightLocation]
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
-    # the map that the step at hand makes: what is made in flight lies in its place meanwhile
+    # the map that the current step makes; what is in flight lies in its place meanwhile
     written: str = ""
     lying: str = ""  # which map lies there by now
 
@@ -106,7 +106,7 @@ class BoxOperation:
     weights: WeightLocation | None = None
     reads: list[Words] = field(default_factory=list[Words])
     spread: Spread | None = None
-    # the command counts rows from here on: of a result of one row, whose operand's rows move
+    # row from which commands count, for a result of one row, whose operand's rows move
     from_row: int = 0
 
     def runs(self) -> Iterator[IssuedCommand]:

@@ -29,10 +29,10 @@ class Waits:
             STORE: np.full(words, -1, np.int64),
             EXEC: np.full(words, -1, np.int64),
         }
-        # map in DRAM -> the last that loaded or stored it
+        # map in DRAM -> index of the last command that loaded it, or stored it
         self._moved: dict[Opcode, dict[str, int]] = {LOAD: {}, STORE: {}}
         self.dispatched: dict[Opcode, int] = dict.fromkeys(QUEUES, 0)
-        # by the commands of each queue
+        # queue -> index of the last command of each queue that its commands have waited for
         self._awaited: dict[Opcode, dict[Opcode, int]] = {
             queue: dict.fromkeys(QUEUES, -1) for queue in QUEUES
         }

@@ -25,8 +25,7 @@ class HeadMatrix:
 
     pointer: str  # C expression for the first; of a constant ""
     ctype: str
-    # of every axis before the last two, of one head after the other: extent, elements from one index to the
-    # next
+    # (extent, elements from one index to the next) of every axis before the last two
     heads: tuple[tuple[int, int], ...]
     down: int  # elements from one row to the next
     across: int  # and from one column
@@ -56,8 +55,8 @@ class ScoreOperand:
 
     name: str
     matrix: HeadMatrix
-    # whether, turned, it has a place beside the scores: elsewhere it is (keys, queries) already, or all
-    # queries have it in common
+    # whether it is transposed beside the scores; if not, it is (keys, queries) already, or the same for all
+    # queries
     turned: bool
 
     @property

@@ -30,7 +30,7 @@ class Kernel:
     """A way to make an operator."""
 
     name: str
-    # looks at what is known before anything is printed; raises Unsupported
+    # from what is known before anything is printed; raises Unsupported
     select: Callable[[FusedKernel], Write]
     whole_maps: bool = False  # whether each call makes the whole map, whatever a row is
 

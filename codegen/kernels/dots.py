@@ -114,7 +114,7 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
         row = f"(r * {window.strides[0]} + k * {window.dilations[0]})" if not fused.flat else "r"
         out(f"for (int k = 0; k < {count}; k++) x[k] = (const uint8_t *){fused.address(window.map, row)};")
         return
-    # pixels
+    # pixels that a row of the result reads, padding included
     reach = (output.pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1
     left = window.pads[1]
     inside = max(min(source.pixels, reach - left), 0)

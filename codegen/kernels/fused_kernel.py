@@ -41,16 +41,15 @@ class FusedKernel:
     dense: Callable[[int], bool]  # whether all rows of a map are there, one after the other
     target: Target
     source: int  # map that an elementwise anchor begins with; of others, that they make
-    # whether operators make whole maps, one after the other: not where rows pass through rings from one to
-    # the next
+    # whether operators make whole maps, one after the other; if not, rows pass through rings
     whole: bool
     flat: bool = False  # whether all rows are made in one go, as one long row
     once: bool = False  # whether one call makes the whole map
     alone: bool = False  # whether each thread makes rows of its own
-    # parts of a Concat, or results of a Split, that are where they belong
+    # maps: parts of a Concat, or results of a Split, that need no copy
     aliased: AbstractSet[int] = frozenset()
     tiled: bool = False  # whether a convolution on integers had better be by Winograd's algorithm
-    # 256 bytes that those of the anchor's result go through: what follows it, on integers
+    # (256,): what follows the anchor, on integers, by the byte that it makes
     table: np.ndarray | None = None
 
     @property

@@ -38,9 +38,13 @@ def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
 
 
 def layer_normalization(
-    out: CModule, fused: FusedKernel, source: int, vectors: Sequence[np.ndarray | str],
-    held: Sequence[Element], epsilon: float
-) -> None:  # fmt: skip
+    out: CModule,
+    fused: FusedKernel,
+    source: int,
+    vectors: Sequence[np.ndarray | str],
+    held: Sequence[Element],
+    epsilon: float,
+) -> None:
     """The kernel of a LayerNormalization over channels.
 
     `vectors`: (channels,) float32 each, scale and, if there is one, bias: constants, or C expressions for

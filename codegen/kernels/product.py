@@ -22,7 +22,7 @@ class _Stack:
     Steps are elements from one index to the next.
     """
 
-    # of every axis before the last two: extent, and steps of a, b, y (in pixels)
+    # (extent, steps of a, b and, in pixels, y) of every axis before the last two
     heads: tuple[tuple[int, int, int, int], ...]
     rows: int  # m
     depth: int  # k

@@ -18,7 +18,7 @@ def elementwise(fused: FusedKernel) -> Write:
     plain = not (written.alias_strides or read.alias_strides) and all(
         extra.reach in ("element", "one") and not extra.pitch for extra in fused.epilogue.extras
     )
-    # run of elements, not pixel by pixel
+    # whether elements lie as one run; else they are reached pixel by pixel
     as_one = plain or (image.pixels == 1 and not (read.alias_strides or written.alias_strides))
     places = [
         _place(fused, layout, image) if layout.alias_strides and not as_one else ""
@@ -71,9 +71,16 @@ def _place(fused: FusedKernel, layout: MapLayout, image: Image) -> str:
 
 
 def _over(
-    out: Writer, fused: FusedKernel, source: int, count: int, pixel: str, channels: int, *, split: bool,
-    ends: tuple[str, str] = ("", "")
-) -> None:  # fmt: skip
+    out: Writer,
+    fused: FusedKernel,
+    source: int,
+    count: int,
+    pixel: str,
+    channels: int,
+    *,
+    split: bool,
+    ends: tuple[str, str] = ("", ""),
+) -> None:
     """Loops over so many elements from a pixel on.
 
     `ends`: where that begins in the map and in the result, if not with their first.

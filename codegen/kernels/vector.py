@@ -97,7 +97,7 @@ def _tile(fused: FusedKernel, source: int, channels: Channels, inputs: int, name
     Sums of sums lose less: what some input channels add up to is added to the rest.
     """
     out, lanes, in_pairs = Writer(), channels.lanes, not fused.stored(source).floats
-    # that weights are stored for, that are whole
+    # input channels (or pairs of them) that weights are stored for, and those of whole pairs
     steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)
     streams, offsets = range(len(lanes)), [sum(lanes[:k]) for k in range(len(lanes))]
     together = max(1, min(-(-LATENCY // len(lanes)), inputs))  # input channels that are summed apart

@@ -277,7 +277,7 @@ class _Kernel:
     ) -> None:
         self.out, self.fused, self.window, self.size, self.blocking = out, fused, window, size, blocking
         self.read, self.output = fused.images(window.map), fused.images(fused.result)
-        # of functions: without that of the fused kernel -> as they are called
+        # names of functions: without the fused kernel's as prefix -> in full
         self.names: dict[str, str] = {}
         self.side = size + 2  # of a tile that is read
         self.points = self.side**2

@@ -101,7 +101,7 @@ def _gains(call: Call, read: MapLayout, written: MapLayout, target: Target) -> b
     if channels % PAIRS or image.channels % LANES or tiles < FEWEST:
         return False
     vectors = image.channels // LANES
-    # in products and other instructions of a vector
+    # times, in instructions on a vector
     direct = image.rows * image.pixels * vectors * (9 * channels / 4 + 10)
     apart = tiles * (POINTS * vectors * channels / 2 + 200 * vectors + 170 * channels / PAIRS)
     return apart < GAIN * direct and requantization(call).largest < LARGEST
@@ -126,7 +126,7 @@ class _Kernel:
         threads = fused.target.threads if fused.shared else 1
         self.batches = -(-self.tiles // (MOST * threads)) * threads
         self.batch = -(-self.tiles // self.batches)
-        # int16 from one tile to the next; a line of the cache more than a power of two
+        # int16 from one tile to the next: one cache line more than a power of two
         self.pitch = self.read.channels + PAIRS
         self.vectors = self.output.channels // LANES
         # vectors that are summed at a time

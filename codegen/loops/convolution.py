@@ -42,7 +42,7 @@ class _Convolution:
         self.transposed = call.operator.kind == "ConvTranspose"
         self.sliding = windows(call)
         self.groups = call.attribute("group", 1)
-        # channels of a group
+        # channels of the result and of the operand in a group
         self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups
 
     # -- element by element ----------------------------------------------------------------------------------

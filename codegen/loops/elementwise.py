@@ -64,7 +64,7 @@ def _gelu(s: Scalar, call: Call) -> str:
     if call.attribute("approximate", "none") == "tanh":
         inner = f"{s.number(0.7978845608028654)} * (x + {s.number(0.044715)} * x * x * x)"  # sqrt(2 / pi)
         return f"{s.number(0.5)} * x * (1 + {s.function('tanh', inner)})"
-    # The number is the root of a half.
+    # the number is the square root of a half
     return f"{s.number(0.5)} * x * (1 + {s.function('erf', f'x * {s.number(0.7071067811865476)}')})"
 
 
@@ -86,10 +86,8 @@ def _swish(s: Scalar, call: Call) -> str:
 
 FUNCTIONS = {
     "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
-    "Ceil": "ceil", "Cos": "cos",
-    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log", "Round": "rint", "Sin": "sin",
-    "Sinh": "sinh", "Sqrt": "sqrt",
-    "Tan": "tan", "Tanh": "tanh",
+    "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
+    "Round": "rint", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
 }  # fmt: skip
 REAL: dict[str, Expression] = {
     "Celu": _celu,

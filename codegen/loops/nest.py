@@ -116,9 +116,18 @@ class Nest:
     """
 
     def __init__(
-        self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, *,
-        whole: bool, threads: int, lanes: int = 0, aliased: AbstractSet[int] = frozenset(),
-    ) -> None:  # fmt: skip
+        self,
+        out: Writer,
+        call: Call,
+        operands: Mapping[int, Array],
+        results: Sequence[Array],
+        blob: Blob,
+        *,
+        whole: bool,
+        threads: int,
+        lanes: int = 0,
+        aliased: AbstractSet[int] = frozenset(),
+    ) -> None:
         self.out, self.call, self.blob, self.whole = out, call, blob, whole
         self.aliased = aliased  # inputs of a Concat, or results of a Split, that are where they belong
         self.lanes = lanes  # floats of a vector; 0: elements are reached one by one, by `Array.at`
