@@ -23,7 +23,7 @@ Runs = Sequence[Sequence[RowComputation]]
 
 
 class Alias(NamedTuple):
-    """Where a map lies."""
+    """Location of a map within another."""
 
     map: int  # that holds it, and lies by itself
     offset: int = 0  # elements
@@ -40,7 +40,7 @@ class AliasMap:
     aliases: Mapping[int, Alias]
 
     def holder(self, m: int) -> Alias:
-        """Where a map lies."""
+        """The alias of a map; of one that lies by itself, itself."""
         return self.aliases.get(m, Alias(m))
 
     def is_idle(self, i: int) -> bool:
@@ -117,7 +117,7 @@ class _Search:
     # -- parts of a Concat -----------------------------------------------------------------------------------
 
     def join(self, i: int) -> None:
-        """Let what a Concat reads, and nobody else does, lie in what it makes."""
+        """Alias what a Concat reads, and no other operator does, to its place in the result."""
         flow, call, (joined,) = self.flow, self.flow.calls[i], self.flow.results[i]
         layout, base, start = self.layouts[joined], self.holder(joined), 0
         axis, maps = call.attribute("axis", 0) % len(call.result), {o.input: o.map for o in flow.operands[i]}
@@ -147,7 +147,7 @@ class _Search:
         return alone and m not in self.aliases and flow.producer[m] >= 0 and flow.maps[m].elements > 0
 
     def _usual(self, m: int, place: MapLayout) -> MapLayout:
-        """The same place, with axes of one element where the map has them."""
+        """The same location, with axes of one element ordered as the map has them."""
         return (
             MapLayout(place.tensor, self.layouts[m].order, place.alias_strides)
             if place.sequence == self.layouts[m].sequence
@@ -162,7 +162,7 @@ class _Search:
         )
 
     def _turn(self, m: int) -> None:
-        """Where a Transpose makes a part, let what it reads lie there already, as it wants it."""
+        """Where a Transpose makes a part, alias what it reads there too, permuted."""
         flow, i, base = self.flow, self.flow.producer[m], self.aliases[m]
         if flow.operators[i].kind != "Transpose" or base.map not in self.in_memory:
             return

@@ -17,7 +17,7 @@ Inputs = Mapping[str, Array] | Sequence[Array] | Array
 
 
 def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, object]:
-    """What is given for each input of a model: see `Inputs`.
+    """Arrays given for each input of a model, by name: see `Inputs`.
 
     `wanted`: what each takes. Raises InvalidConfig for other containers, names, lengths.
     """

@@ -27,7 +27,7 @@ from lfopt.ops.parameters import permutation
 
 @dataclass(frozen=True, slots=True)
 class Called(Array):
-    """What a function gives, element by element: `pointer` is its name."""
+    """The results of a C function, element by element; `pointer` is its name."""
 
     def at(self, index: Sequence[str]) -> str:
         """The element at an index, as a C expression."""
@@ -39,7 +39,7 @@ class One(Array):
     """The one element that is made: `pointer` is its name."""
 
     def at(self, index: Sequence[str]) -> str:
-        """It."""
+        """Its name, whatever the index."""
         return self.pointer
 
 
@@ -299,6 +299,6 @@ def kept_step(call: Call, step: Compute) -> Compute:
 
 
 def kept_tensor(call: Call) -> Tensor:
-    """What is kept of every query, as a tensor of its own."""
+    """A tensor for what is kept of every query between two blocks."""
     dtype = form_of(call).softmax.result_tensors[0].dtype
     return Tensor(call.operator.outputs[0], state_shape(call), "float64" if dtype == "float64" else "float32")

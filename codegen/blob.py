@@ -38,12 +38,12 @@ class Blob:
         return alike[-1][1]
 
     def bytes(self) -> bytes:
-        """All of it."""
+        """All constants, as they lie in the file of weights."""
         return b"".join(part.data for part in self._parts)
 
 
 def digest(data: bytes) -> int:
-    """What `hash_of` in prelude.h gives: the words of 8 bytes as digits to a base, modulo 2**64.
+    """The hash of weights, as `hash_of` in prelude.h: words of 8 bytes as digits to a base, modulo 2**64.
 
     `data` is a multiple of 8 bytes.
 

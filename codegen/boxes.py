@@ -66,12 +66,12 @@ class OnBoxes(Nest):
         return self.over(extents, name, (along, "from", f"smaller(to, {extents[along]})"))
 
     def begin(self, at: Sequence[str], start: str) -> str:
-        """What the sum of an element begins with."""
+        """C expression: what the sum of an element begins with."""
         return f"(first ? {start} : {self.sums.at(at)})" if self.sums else start
 
     @contextmanager
     def end(self, at: Sequence[str], value: str) -> Iterator[None]:
-        """What is done with a sum that is complete."""
+        """A block for what is done with a sum that is complete."""
         if self.sums is None:
             yield
             return

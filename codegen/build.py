@@ -31,7 +31,7 @@ class CannotBuild(LfoptError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where the binaries are."""
+    """Paths of the binaries."""
 
     library: Path
     program: Path

@@ -110,7 +110,7 @@ class CountingCode:
     # -- text ------------------------------------------------------------------------------------------------
 
     def code(self) -> tuple[str, str]:
-        """What comes before chip.h, and what comes after it, up to the function that runs the network."""
+        """(C before chip.h, C after it up to the function that runs the network)."""
         hardware = self.plan.hardware
         sizes = {
             "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1),
@@ -570,7 +570,7 @@ class CountingCode:
         return name
 
     def _flying(self, operators: Sequence[str], elements: int) -> dict[str, Array]:
-        """What operators make that others take in flight, each in memory of its own.
+        """Arrays of results in flight, each in memory of its own.
 
         `elements`: of the largest box.
         """
@@ -589,7 +589,7 @@ class CountingCode:
         return in_flight
 
     def _operands(self, operator: str, flying: Mapping[str, Array]) -> dict[int, Array]:
-        """What an operator reads: maps and weights, by input."""
+        """Arrays of an operator's operands by input: maps and weights."""
         i, call = self.calls[operator]
         operands: dict[int, Array] = {}
         for operand in self.flow.operands[i]:
@@ -602,7 +602,7 @@ class CountingCode:
         return operands
 
     def _arrays(self, operator: str, flying: Mapping[str, Array]) -> list[Array]:
-        """What an operator makes."""
+        """Arrays of an operator's results."""
         return [
             flying.get(name) or self._array(name, self.graph.shape(name)) for name in self._results(operator)
         ]

@@ -205,7 +205,7 @@ class _Printer:
         )
 
     def source(self, selected: Sequence[Selected]) -> CSource:
-        """Everything, printed. Raises Unsupported."""
+        """All files of the model. Raises Unsupported."""
         for function in selected:
             function.print(self.functions)
         root = {name: self.flow.map_index[behind] for name, behind in self.flow.behind.items()}
@@ -251,7 +251,7 @@ class _Printer:
         )
 
     def _comment(self, group: int, operators: Sequence[Operator]) -> None:
-        """Where the exporter says that a group is from."""
+        """A comment with the module and source line that the exporter says a group is from."""
         if scope := scope_of(operators):
             source = source_of(operators)
             self.functions.comment(f"group {group}: {scope}{f' ({source})' if source else ''}")
@@ -459,7 +459,7 @@ class _Printer:
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Of all images."""
+        """The shape of a graph input or output of all images."""
         return (self.schedule.images * shape[0], *shape[1:]) if self.schedule.images > 1 else shape
 
     @property
@@ -476,7 +476,7 @@ class _Printer:
 
     @property
     def _arena_lines(self) -> int:
-        """Of one thread."""
+        """Cache lines of the arena of one thread."""
         return (
             -(-max(self.arena, self.counted.arena) * self.counted.scale // LINE)
             if self.counted
@@ -485,7 +485,7 @@ class _Printer:
 
     @property
     def _scratch_lines(self) -> int:
-        """Of one thread."""
+        """Cache lines of the scratch memory of one thread."""
         return -(-(self.counted.chip_bytes if self.counted else 4 * self.functions.scratch_floats) // LINE)
 
     @property
@@ -576,7 +576,7 @@ def _template(name: str) -> str:
 
 
 def _embedded(name: str, weights: bytes) -> bytes:
-    """Weights as a C array."""
+    """A C file with the weights as an array of words of 8 bytes."""
     words = np.frombuffer(weights, "<u8").tolist()
     lines = (", ".join(f"0x{word:x}" for word in words[k : k + 8]) for k in range(0, len(words), 8))
     text = ",\n    ".join(lines) or "0"

@@ -100,7 +100,7 @@ class Epilogue:
 
 
 def number(value: float) -> str:
-    """A float in C.
+    """A constant of type float in C.
 
     >>> number(0.1), number(6), number(-np.inf)
     ('0.1f', '6.0f', '-INFINITY')
@@ -206,7 +206,7 @@ def _exponent(call: Call) -> float:
 
 
 def expression(call: Call, terms: Sequence[str]) -> str:
-    """What an elementwise operator makes of its operands."""
+    """C expression: the result of an elementwise operator, of `terms` for its operands."""
     kind = call.operator.kind
     if kind == "Pow":
         return POWERS[_exponent(call)](terms[0])

@@ -1,4 +1,4 @@
-"""How feature maps lie in memory, in a buffer as between groups: row by row.
+"""Layouts of feature maps in memory: row by row, in a buffer as between groups.
 
 Within a row the other axes come in order, or, where convolutions work on a map, rows are made of pixels and
 the channels of a pixel lie side by side. Only where a graph's inputs and outputs cross the border are
@@ -7,9 +7,8 @@ elements moved into ONNX's order and out of it.
 DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator wants, and converts maps
 between blocks. Here the dominant operator of a map is whichever works on [n, c, ...], or, where none does,
 products, softmax and normalisations, which want the last axis innermost. Its choice spreads along elementwise
-operators, and those that cut or join maps, through the whole graph, not just a block,
-so that nothing is left to convert between groups.
-Operators that only move elements follow: see `codegen.aliasing`.
+operators, and those that cut or join maps, through the whole graph, not just a block, so that nothing is left
+to convert between groups. Operators that only move elements follow: see `codegen.aliasing`.
 """
 
 from __future__ import annotations
@@ -61,12 +60,12 @@ class Image(NamedTuple):
 
     @property
     def row(self) -> int:
-        """Elements of a row."""
+        """Number of elements in a row."""
         return self.pixels * self.channels
 
     @property
     def elements(self) -> int:
-        """Elements of the map."""
+        """Number of elements in the map."""
         return self.rows * self.row
 
     @property
@@ -86,7 +85,7 @@ class MapLayout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor."""
         return self.tensor.shape
 
     @property
@@ -107,7 +106,7 @@ class MapLayout:
 
     @property
     def packed(self) -> MapLayout:
-        """The same order, side by side."""
+        """The layout of the same order, with elements side by side."""
         return MapLayout(self.tensor, self.order)
 
     @property
@@ -198,7 +197,7 @@ class MapLayout:
         return MapLayout(tensor, tuple(order), tuple(steps))
 
     def permuted(self, axes: Sequence[int], tensor: Tensor) -> MapLayout:
-        """The same elements as the result of a Transpose: its axis k is our axis axes[k]."""
+        """The layout of a Transpose's result within this one: its axis k is our axis axes[k]."""
         if self.alias_strides:
             return MapLayout(
                 tensor,
@@ -453,7 +452,7 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
 
 
 def split_starts(call: Call) -> list[int]:
-    """Of each part of a Split that somebody asks for: its first index along the axis."""
+    """First index along the axis of each part of a Split that somebody asks for."""
     sizes = split_sizes(call)
     assert sizes is not None, "shapes are static"
     starts = zip(call.operator.outputs, accumulate((0, *sizes)), strict=False)

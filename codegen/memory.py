@@ -1,4 +1,4 @@
-"""Where the maps of a plan lie, decided before anything is printed.
+"""Locations of a plan's maps, decided before anything is printed.
 
 In memory between groups or in rings, by themselves or within others.
 """
@@ -29,7 +29,7 @@ LINE = 64  # bytes of a cache line
 
 
 def item_bytes(tensor: Tensor, stored: Element) -> int:
-    """Of an element in memory, where those of float32 maps are stored as said."""
+    """Bytes of an element in memory, where those of float32 maps are stored as said."""
     return stored.bytes if tensor.dtype == "float32" else np.dtype(tensor.dtype).itemsize
 
 
@@ -64,7 +64,7 @@ class FusedAttention:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where maps lie, and as what."""
+    """Locations of maps, and the elements that they are stored as."""
 
     planned: PlannedFlow
     target: Target
@@ -77,20 +77,20 @@ class MemoryPlan:
 
     @property
     def flow(self) -> Dataflow:
-        """Of the graph."""
+        """Dataflow of the graph."""
         return self.planned.flow
 
     @property
     def layouts(self) -> Sequence[MapLayout]:
-        """Of all maps."""
+        """Layouts of all maps."""
         return self.aliases.layouts
 
     def lines(self, m: int) -> int:
-        """Cache lines of a map."""
+        """Number of cache lines of a map."""
         return -(-self.flow.maps[m].elements * self.item_bytes(m) // LINE)
 
     def stored(self, m: int) -> Element:
-        """How elements of a float32 map lie in memory: as those of the map that it lies within."""
+        """Element that a float32 map is stored as: that of the map that it lies within."""
         return FLOAT32 if self.aliases.holder(m).map in self.floats else self.target.element
 
     def ctype(self, m: int) -> str:
@@ -98,7 +98,7 @@ class MemoryPlan:
         return self.stored(m).ctype if self.flow.maps[m].dtype == "float32" else self.layouts[m].ctype
 
     def item_bytes(self, m: int) -> int:
-        """Of an element in memory."""
+        """Bytes of an element in memory."""
         return item_bytes(self.flow.maps[m], self.stored(m))
 
     def stored_otherwise(self, m: int) -> bool:
@@ -155,7 +155,7 @@ class MemoryPlan:
 
     @property
     def listed(self) -> tuple[CpuMap, ...]:
-        """Where maps lie, those of rings by the rings that the plan has for them."""
+        """Locations of maps, as a schedule lists them; those in rings by the plan's rings."""
         flow, plan, listed = self.flow, self.planned.plan, list[CpuMap]()
         rings = {
             place.name for group in plan.groups if group.id in self.planned.ringed for place in group.places

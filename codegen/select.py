@@ -53,7 +53,7 @@ class Selected:
 def select(
     planned: PlannedFlow, target: Target, floats: AbstractSet[int]
 ) -> tuple[MemoryPlan, CpuSchedule, Sequence[Selected]]:
-    """Where maps lie, what threads run, and its functions in order.
+    """Locations of maps, the schedule of threads, and its functions in order.
 
     `floats`: float32 maps that are stored as floats whatever the target says.
 
@@ -103,7 +103,7 @@ class Selection:
 
     @property
     def maps(self) -> tuple[CpuMap, ...]:
-        """Where maps lie."""
+        """Locations of maps, as a schedule lists them."""
         return self.memory.listed
 
     def in_order(self, mask: int) -> Sequence[int]:
@@ -156,7 +156,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class _GroupKernels:
-    """What kernels of a group are chosen by."""
+    """Chooses the kernels of a group."""
 
     memory: MemoryPlan
     tiled: int = 0  # mask of convolutions on integers by Winograd's algorithm
@@ -407,7 +407,7 @@ class _GroupKernels:
     # -- addresses -------------------------------------------------------------------------------------------
 
     def _address(self, layouts: Callable[[int], MapLayout], *, flat: bool) -> Callable[[int, str], str]:
-        """Where a row of a map lies; if `flat`, the whole map is the row."""
+        """(map, row in C) -> C expression: address of the row; if `flat`, the whole map is the row."""
         memory = self.memory
 
         def address(m: int, row: str) -> str:

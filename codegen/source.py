@@ -1,4 +1,4 @@
-"""What code generation hands on: C text with its weights, and how to compile it."""
+"""The result of code generation: C text with its weights, and how to compile it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Writer:
         self("")
 
     def text(self) -> str:
-        """All of it."""
+        """All lines, as one text."""
         return "\n".join(self._lines) + "\n"
 
 

@@ -55,7 +55,7 @@ Row = tuple[str, int, bool]  # map, row, and whether it is partial sums of the m
 
 
 class BufferContents:
-    """What lies where.
+    """Contents of the on-chip buffer: maps, partial sums and constants, by place and slot.
 
     Places come from the plan, and so does the rule by which parts of a row share a slot (see
     `simulator.interpreter.buffer`).
@@ -130,7 +130,10 @@ class BufferContents:
         return any(known == name and not sums for known, _, sums in self._rows)
 
     def read(self, name: str, part: Extent, *, sums: bool = False) -> RowRing:
-        """Where rows lie that are all here. Raises Unsupported if they do not lie in one ring."""
+        """The ring in which rows lie, all of which are on chip.
+
+        Raises Unsupported if they do not lie in one ring, or begin within a block of lanes.
+        """
         pieces = [self._piece((name, row, sums), part) for row in range(*part.rows)]
         first = pieces[0]
         for k, piece in enumerate(pieces):

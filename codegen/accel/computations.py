@@ -95,7 +95,10 @@ def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
 
 
 def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
-    """Zero point and type of an operand."""
+    """Fields of a descriptor: zero point and type of an operand.
+
+    Raises Unsupported for several zero points.
+    """
     by = quantization(tensor)
     if len(set(by.zero_point)) > 1:
         raise Unsupported(f"tensor {tensor.name!r}: found several zero points; the accelerator accepts one")
@@ -103,18 +106,18 @@ def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
 
 
 def _made(tensor: Tensor) -> dict[str, int]:
-    """Zero point and bounds of a result."""
+    """Fields of a descriptor: zero point and bounds of a result."""
     low, high = limits(tensor.dtype)
     return {"o_zero": zero_of(tensor), "low": low, "high": high}
 
 
 def _scaled(multiplier: np.ndarray | int, shift: np.ndarray | int) -> dict[str, int]:
-    """A scalar factor."""
+    """Fields of a descriptor: one factor for all channels."""
     return {"scale": Scale.SCALAR, "multiplier": int(multiplier), "shift": int(shift)}
 
 
 def _untouched(tensor: Tensor) -> dict[str, int]:
-    """Bytes as they are."""
+    """Fields of a descriptor: bytes as they are."""
     low, high = limits(tensor.dtype)
     return {"scale": Scale.NONE, "low": low, "high": high, "a_unsigned": int(tensor.dtype == "uint8")}
 
@@ -378,7 +381,7 @@ def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Itera
 
 
 def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """Concat of channels."""
+    """Concat along channels."""
     call = stage.call
     tables = iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     recoded = [

@@ -66,7 +66,7 @@ def encode(plan: Plan, graph: Graph) -> CommandStream:
 
 
 def origins(plan: Plan, graph: Graph) -> Iterator[tuple[PlannedGroup, list[tuple[Step, int, Opcode]]]]:
-    """Where the commands of `encode` come from.
+    """The steps from which the commands of `encode` come.
 
     Per group, in the order of each queue: the step, its number among those that run, and the opcode.
     """
@@ -147,7 +147,7 @@ class _Constants:
         return stream.number, stream.rows[key]
 
     def lay_out(self, address: int) -> tuple[dict[int, int], bytes]:
-        """Where every stream begins, from `address` on; and the bytes of all of them."""
+        """(address of every stream from `address` on, bytes of all of them)."""
         addresses: dict[int, int] = {}
         image: list[bytes] = []
         for stream in self._streams.values():
@@ -173,7 +173,7 @@ class _Encoder:
         self.commands = 0
 
     def stream(self) -> CommandStream:
-        """All of it."""
+        """The command stream of the whole plan."""
         entries = [
             entry
             for group in self.plan.groups
@@ -520,7 +520,7 @@ def _described(entries: Sequence[Entry]) -> Iterator[Command]:
 
 
 def _placed(command: Command, addresses: Mapping[int, int]) -> Command:
-    """A command with addresses in DRAM in place of distances from where its stream begins."""
+    """A command with addresses in DRAM in place of offsets from where its stream begins."""
     if command.kind is not Kind.TRANSFER:
         return command
     values = dict(command.values)

@@ -19,7 +19,7 @@ STEP_LIMITS = {name: field for name, field in RUN.by_name.items() if "_step" in 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A command, and how far its numbers move with each turn of the loops around it, outermost first."""
+    """A command, and how far its numbers move with each iteration of the loops around it, outermost first."""
 
     opcode: Opcode
     payload: Payload
@@ -31,7 +31,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """A loop."""
+    """A loop of commands: how many iterations, and its body."""
 
     count: int
     body: tuple[Entry, ...]

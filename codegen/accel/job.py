@@ -17,7 +17,7 @@ from lfopt.planning.commands import SpatialWindow, bands, blocks, operation
 
 @dataclass(frozen=True, slots=True)
 class RequantParameters:
-    """Where the parameters of an operator lie on chip."""
+    """Locations on chip of an operator's parameters."""
 
     factors: int = 0  # first row
     tables: tuple[int, ...] = ()  # numbers, in the order of `lfopt.ops.parameter_data`
@@ -25,7 +25,7 @@ class RequantParameters:
 
 @dataclass(slots=True)
 class WeightLocation:
-    """Where the weights of a computation lie."""
+    """Location on chip of the weights of a computation."""
 
     values: dict[str, int]  # fields of the descriptor
     number: int  # of the weights: the `slot` of the command
@@ -34,7 +34,7 @@ class WeightLocation:
 
 @dataclass(slots=True)
 class Site:
-    """What surrounds the computations of a group."""
+    """The surroundings of a group's computations: what is on chip, and where parameters lie."""
 
     chip: BufferContents
     lanes: int
@@ -50,7 +50,10 @@ class Site:
     lying: str = ""  # which map lies there by now
 
     def operand(self, call: Call, index: int, box: Box) -> tuple[RowRing, Extent, Tensor]:
-        """Where the box of an operand lies."""
+        """(ring, extent, tensor) of the box of an operand.
+
+        Raises Unsupported for a view of a map in another shape.
+        """
         name = call.operator.inputs[index]
         seen = self.tensors[name]
         part = extent(seen, box)
@@ -81,7 +84,7 @@ class Spread:
     column: int
 
     def where(self, box: Extent) -> Extent:
-        """What of the result they lie in."""
+        """The extent of the result that they lie in."""
         (top, bottom), (left, right) = box.rows, box.columns
         rows = top * self.down + self.row, (bottom - 1) * self.down + self.row + 1
         return Extent(

@@ -18,7 +18,7 @@ ADDRESSED_BYTES = 1 << 32  # of DRAM
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """Where the maps of a plan lie in DRAM: inputs, then everything that is stored."""
+    """Addresses of a plan's maps in DRAM: inputs, then everything that is stored."""
 
     maps: Mapping[str, StoredMap]
     inputs: tuple[StoredMap, ...]
@@ -36,17 +36,17 @@ class Extent:
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return self.columns[1] - self.columns[0]
 
     @property
     def height(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.rows[1] - self.rows[0]
 
     @property
     def depth(self) -> int:
-        """Channels."""
+        """Number of channels."""
         return self.channels[1] - self.channels[0]
 
 

@@ -27,7 +27,7 @@ class IssuedCommand:
 
     @property
     def kind(self) -> Kind:
-        """What its descriptor describes."""
+        """Kind of its descriptor."""
         return Kind.COMPUTATION if self.opcode is Opcode.EXEC else Kind.TRANSFER
 
 

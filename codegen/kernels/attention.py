@@ -149,7 +149,7 @@ class AttentionKernel:
 
     @cached_property
     def block(self) -> int:
-        """Keys in a block."""
+        """Number of keys in a block."""
         step = max(run.tile.keys for run in self.runs)
         return -(-min(self.form.keys, KEYS) // step) * step
 
@@ -271,11 +271,11 @@ class AttentionKernel:
                 )
 
     def _queries(self, tile: QueryTile) -> str:
-        """How many are there, of a tile that begins at query `at`."""
+        """C expression: queries that are there, of a tile that begins at query `at`."""
         return f"smaller({tile.queries}, {self.queries} - at)"
 
     def _operands(self, tile: QueryTile) -> str:
-        """What a block of keys is to a tile that begins at query `at`."""
+        """Arguments of the function that takes a tile, from query `at` on, through a block of keys."""
         k, v = ("k", "v") if self.copied else ("b", "c")
         operands = [
             f"{k} + {self.k.first} + from * {self.k.across}",

@@ -1,4 +1,4 @@
-"""What the kernel of an attention reads and makes.
+"""Operands and result of the kernel of an attention.
 
 Matrices of every head, and the operators on scores as statements on vectors of queries.
 """
@@ -51,7 +51,7 @@ class HeadMatrix:
 
 @dataclass(frozen=True)
 class ScoreOperand:
-    """What an operator on scores reads beside them. Rows are queries, columns are keys."""
+    """An operand of an operator on scores. Rows are queries, columns are keys."""
 
     name: str
     matrix: HeadMatrix
@@ -69,7 +69,7 @@ class ScoreOperand:
 
     @property
     def beside(self) -> str:
-        """As a function finds it that runs through a block of keys."""
+        """Parameter of the functions that run through a block of keys."""
         return f"const {'float' if self.turned else self.matrix.ctype} *{self.name}"
 
     def step(self, pitch: int) -> int:
@@ -97,7 +97,7 @@ class Scores:
 
     @property
     def turned(self) -> list[ScoreOperand]:
-        """What is turned as it is read."""
+        """Operands that are transposed as they are read."""
         return [operand for operand in self.operands if operand.turned]
 
     @property

@@ -37,7 +37,7 @@ class QueryTile:
 
     @property
     def queries(self) -> int:
-        """That it holds."""
+        """Number of queries."""
         return sum(self.lanes)
 
     @property
@@ -111,7 +111,7 @@ class TileFunctions:
         return tile.pitch * max((1 + len(self.scores.turned)) * self.block, self.operands.width)
 
     def begin(self, tile: QueryTile) -> str:
-        """The function that begins a tile: it turns the queries."""
+        """The function that begins a tile: it transposes the queries."""
         body, pitch, a, depth = Writer(1), tile.pitch, self.operands.a, self.operands.depth
         factor = self.scores.scale * log2(exp(1)) if self.scores.binary else self.scores.scale
         body(self._places(tile), f"static const float factor = {number(factor)};")
@@ -154,7 +154,7 @@ class TileFunctions:
         return self._function(f"{head}{beside})", body)
 
     def end(self, tile: QueryTile) -> str:
-        """The function that ends a tile: divides by the sums of the weights, and turns the result back.
+        """The function that ends a tile: divides by the sums of the weights, and transposes the result.
 
         What lay at `s` is lost.
         """

@@ -22,7 +22,7 @@ UNROLLED = 1024
 
 @dataclass(frozen=True)
 class Fold:
-    """How the taps of a channel become one value."""
+    """A reduction of the taps of a channel to one value."""
 
     start: str  # of the sum; with weights, that is the bias
     tap: str  # C statement: {sum}, {value}, {column}, {lanes}

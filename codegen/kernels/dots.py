@@ -40,7 +40,7 @@ class Products:
 
     @cached_property
     def scaling(self) -> Scaling:
-        """What sums are scaled by."""
+        """Fixed-point factors of the sums."""
         return Scaling(Multipliers(self.multiplier, self.shift), self.zero_out)
 
     @cached_property
@@ -60,7 +60,7 @@ class Products:
         ).astype(np.int8)
 
     def start(self, signed: bool) -> np.ndarray:  # (output channels,) int64
-        """What sums of weights times bytes (0 to 255) begin with."""
+        """(output channels,) int64: what sums of weights times bytes (0 to 255) begin with."""
         return self.bias - (self.zero_in + 128 * signed) * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
 
     def constants(self, signed: bool) -> np.ndarray:
@@ -74,7 +74,7 @@ class Products:
 
     @property
     def rows(self) -> int:
-        """Of the constants of a vector."""
+        """Rows of 16 int32 of the constants of a vector."""
         return 1 + self.scaling.rows.shape[1] + (self.shifted is not None)
 
 
@@ -197,7 +197,7 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products
 
 
 def _runs(window: KernelWindow, channels: int) -> list[tuple[int, list[int]]]:
-    """Of the bytes of a row that one pixel reads: runs side by side, (first byte, columns of the kernel)."""
+    """Runs of bytes side by side that one pixel reads of a row: (first byte, columns of the kernel)."""
     if window.dilations[1] == 1:
         return [(0, [*range(window.kernel[1])])]
     return [(k * window.dilations[1] * channels, [k]) for k in range(window.kernel[1])]

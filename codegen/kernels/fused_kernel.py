@@ -54,12 +54,12 @@ class FusedKernel:
 
     @property
     def call(self) -> Call:
-        """The anchor."""
+        """The anchor's operator."""
         return self.flow.calls[self.anchor]
 
     @property
     def shared(self) -> bool:
-        """Whether all threads make together what one call makes; else who calls makes all of it."""
+        """Whether all threads make together what one call makes; if not, the caller makes all of it."""
         return not self.alone and (self.once or not self.whole)
 
     def operand(self, index: int) -> int:
@@ -142,7 +142,7 @@ class FusedKernel:
                 self.address(extra.map, "r")
 
     def element(self, extra: EpilogueOperand) -> Element:
-        """How an operand of the epilogue lies in memory."""
+        """The element that an operand of the epilogue is stored as."""
         return FLOAT32 if extra.map < 0 else self.stored(extra.map)
 
     def _by_row(self, extra: EpilogueOperand) -> bool:

@@ -40,7 +40,7 @@ class Bytes:
         return "" if self.table is None else ", table"
 
     def declaration(self, out: CModule) -> list[str]:
-        """C statement: the table, for those who call such functions."""
+        """C statement: the table, for callers of such functions."""
         return (
             []
             if self.table is None
@@ -85,7 +85,7 @@ class Scaling:
     """
 
     def __init__(self, by: Multipliers, zero: int) -> None:
-        """`by`: (channels,)."""
+        """`by`: (channels,) multipliers and shifts; `zero`: zero point of the result."""
         times, less = (np.pad(f, (0, -len(f) % LANES)) for f in by)
         if high := all(s in HIGH for s in by.shift.tolist()):
             up = np.where(

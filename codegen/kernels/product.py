@@ -33,7 +33,7 @@ class _Stack:
 
     @property
     def count(self) -> int:
-        """Of products."""
+        """Number of matrix products."""
         products = 1
         for extent, *_ in self.heads:
             products *= extent
@@ -70,7 +70,7 @@ def product(fused: FusedKernel) -> Write:
 
 
 def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
-    """Raises Unsupported."""
+    """The matrices of a product of two maps. Raises Unsupported for orders of axes that it cannot read."""
     written = fused.layouts(fused.result).packed
     rank = len(written.shape)
     if min(len(a.shape), len(b.shape)) < 2 or written.order[-1] != rank - 1:
@@ -234,7 +234,7 @@ def _pack(out: Writer, stack: _Stack, channels: Channels, start: int, held: Elem
 
 
 def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> None:
-    """The same in bfloat16 as (tiles, pairs along the depth, channels of a tile)."""
+    """Columns of the second matrix in bfloat16: (tiles, pairs along the depth, channels of a tile)."""
     down, across = stack.b
     width, present, steps = channels.width, _present(stack, channels), -(-stack.depth // 2)
 
@@ -353,7 +353,7 @@ def _tile_of_pairs(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Ch
 
 
 def _store(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels) -> None:
-    """The stores of a tile."""
+    """The stores of a tile, as far as it has columns."""
     present = _present(stack, channels)
     if present == channels.width:
         fused.store(out, size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)

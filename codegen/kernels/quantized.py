@@ -70,7 +70,7 @@ def _weights(fused: FusedKernel) -> np.ndarray:
 
 
 def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
-    """What makes products of weights of so many channels: with bias and factors of every channel.
+    """Weights -> products, for so many output channels, with their biases and factors.
 
     Raises Unsupported.
     """
@@ -169,7 +169,7 @@ def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: b
 
 
 class _Operand(NamedTuple):
-    """Of an elementwise operator."""
+    """An operand of an elementwise operator."""
 
     map: int
     by_channel: bool  # whether it has a value for every channel, not for every element
@@ -177,7 +177,7 @@ class _Operand(NamedTuple):
 
 
 def _operands(fused: FusedKernel) -> list[_Operand]:
-    """Of an operator on maps. Raises Unsupported, too where the result is no rows of pixels."""
+    """The operands of an elementwise operator. Raises Unsupported for constants, and for other layouts."""
     written, operands = fused.layouts(fused.result), list[_Operand]()
     extents(fused, fused.result)
     for index in range(len(fused.call.operator.inputs)):

@@ -103,7 +103,7 @@ def largest(out: CModule, fused: FusedKernel, source: int) -> None:
 
 
 def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str, factor: str) -> None:
-    """All pixels of a channel as one; of a row first, since sums of sums lose less.
+    """A reduction over all pixels of a channel: row by row first, since sums of sums lose less.
 
     `fold`: C expression of {s} and {v}, `factor`: of the result.
     """

@@ -86,7 +86,7 @@ def is_column(call: Call) -> bool:
 
 
 def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Target) -> int | str:
-    """Results along a side of Winograd's tiles of a convolution; or why it had better be direct.
+    """Results along a side of Winograd's tiles of a convolution; or why a direct one is better.
 
     Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4
     are for those that lose more anyway, and for maps in bfloat16, which lose a thousand times that.
@@ -133,7 +133,7 @@ class _Dense:
 
 
 def _dense(fused: FusedKernel) -> _Dense:
-    """Raises Unsupported."""
+    """An operator as a dense sum. Raises Unsupported for operands that have no such form."""
     call = fused.call
     if call.operator.kind != "Conv":
         return _matrix(fused)

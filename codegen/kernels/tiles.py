@@ -21,12 +21,12 @@ class Channels(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Channels of a tile."""
+        """Number of channels in a tile."""
         return sum(self.lanes)
 
     @property
     def cost(self) -> int:
-        """Of a tile: its vectors."""
+        """Cost of a tile: its vectors."""
         return len(self.lanes)
 
 
@@ -40,12 +40,12 @@ class Pixels(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """Of a tile: its pixels."""
+        """Cost of a tile: its pixels."""
         return self.size
 
 
 def tile_costs(runs: Iterable[Channels | Pixels]) -> list[int]:
-    """Of every tile of some runs, in their order."""
+    """Cost of every tile of some runs, in their order."""
     return [run.cost for run in runs for _ in range(run.tiles)]
 
 

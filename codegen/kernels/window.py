@@ -20,7 +20,7 @@ class KernelWindow:
 
     @property
     def reach(self) -> list[int]:
-        """Where each column reads, from stride x pixel on."""
+        """Pixel that each column reads, less stride x pixel of the result."""
         return [k * self.dilations[1] - self.pads[1] for k in range(self.kernel[1])]
 
 

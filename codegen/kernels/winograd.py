@@ -97,10 +97,7 @@ def steps(channels: int, pixels: int, target: Target) -> int:
 
 
 class TileBlocking(NamedTuple):
-    """How tiles are dealt with: in runs, which are summed at a time, and in blocks of runs.
-
-    A block is what is transformed at a time.
-    """
+    """Tiles in runs, each summed at a time, and runs in blocks, each transformed at a time."""
 
     tiles: int
     runs: int  # that the tiles are cut into evenly
@@ -109,7 +106,7 @@ class TileBlocking(NamedTuple):
 
     @property
     def slices(self) -> int:
-        """Tiles of channels."""
+        """Number of tiles of channels."""
         return sum(channels.tiles for channels in self.across)
 
     @property
@@ -545,7 +542,7 @@ class _Kernel:
         return out
 
     def _operand(self, extra: EpilogueOperand) -> str:
-        """Where an operand of the epilogue lies for row h + i and pixel p."""
+        """C expression: address of an operand of the epilogue for row h + i and pixel p."""
         step = {"element": extra.pitch or self.output.channels, "pixel": 1}.get(extra.reach, 0)
         if extra.map >= 0:
             start = self.fused.address(extra.map, "(h + i)" if step else "0")

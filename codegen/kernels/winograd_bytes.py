@@ -51,7 +51,7 @@ _Operation = Callable[[str, str | int], str]
 
 
 def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> int:
-    """The mask of convolutions on integers that had better make the whole map by this algorithm.
+    """The mask of convolutions on integers that are faster as whole maps by this algorithm.
 
     Smallest first, while the weights of the network have room.
     """
@@ -205,7 +205,7 @@ class _Kernel:
         return np.ascontiguousarray(transforms, np.int16)
 
     def _sums(self, count: int, wide: int, name: str) -> Writer:
-        """Of so many tiles and vectors of channels."""
+        """The function of sums of so many tiles and vectors of channels."""
         out = Writer()
         with out.block(
             f"static void {name}(const int16_t *restrict v, const int16_t *restrict w, int32_t *restrict s)"

@@ -33,7 +33,7 @@ class Factor:
         ]
 
     def element(self, at: Mapping[str, str]) -> str:
-        """C expression."""
+        """C expression: the element where the labels have these indices."""
         return self.array.at(self.index(at))
 
     def step(self, label: str) -> int | None:
@@ -163,7 +163,7 @@ def _last(nest: Nest, free: Sequence[str]) -> str:
 
 
 def gemm(nest: Nest) -> None:
-    """alpha A' B' + beta C."""
+    """The loops of Gemm: alpha A' B' + beta C."""
     call, y = nest.call, nest.results[0]
     alpha, beta, sums = call.attribute("alpha", 1.0), call.attribute("beta", 1.0), Sums.of(y.dtype)
     c = nest.operand(2) if nest.call.has(2) and beta != 0.0 else None

@@ -42,7 +42,7 @@ def _softplus(s: Scalar) -> str:
 
 
 def _between(s: Scalar, x: str) -> str:
-    """Cut to 0 .. 1."""
+    """C expression: x clipped to 0 .. 1."""
     return f"({x} < 0 ? 0 : {x} > 1 ? 1 : {x})"
 
 
@@ -152,7 +152,7 @@ def _modulo(s: Scalar, call: Call) -> str:
 
 
 def _power(s: Scalar, call: Call) -> str:
-    """Of integers, modulo 2^bits; as real numbers where the exponent is real or negative."""
+    """C expression of a power: of integers modulo 2^bits, real where the exponent is real or negative."""
     exponent = Scalar(tensor_of(call, 1).dtype)
     if s.floating:
         return s.function("pow", "a", exponent.cast("b", s.dtype))
@@ -164,7 +164,7 @@ def _power(s: Scalar, call: Call) -> str:
 
 
 def _shifted(s: Scalar, call: Call) -> str:
-    """All bits out, where the count is as large as that, or negative."""
+    """C expression of a shift: all bits out where the count is as large as that, or negative."""
     inside = f"({s.around})b < {s.bits}"
     if call.attribute("direction", "") == "LEFT":
         return f"{inside} ? ({s.ctype})(({s.around})a << b) : 0"

@@ -23,7 +23,7 @@ Index = Sequence[str]
 
 
 def plus(index: str, offset: int) -> str:
-    """An index moved."""
+    """C expression: an index plus an offset."""
     if index.lstrip("-").isdigit():
         return str(int(index) + offset)
     return index if offset == 0 else f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
@@ -55,7 +55,7 @@ def concat(nest: Nest) -> None:
 
 
 def split(nest: Nest) -> None:
-    """Parts of the operand along an axis; those that nobody asked for are passed over."""
+    """Parts of the operand along an axis; those that are not asked for are passed over."""
     x = nest.operand(0)
     axis = nest.call.attribute("axis", 0) % len(x.shape)
     for k, start in enumerate(split_starts(nest.call)):
@@ -134,7 +134,7 @@ def tile(nest: Nest) -> None:
 
 
 def transpose(nest: Nest) -> None:
-    """Axes permuted."""
+    """The loops of a Transpose: axes permuted."""
     order = permutation(nest.call)
     copied(nest, lambda at: [at[order.index(axis)] for axis in range(len(order))])
 

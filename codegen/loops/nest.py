@@ -102,7 +102,7 @@ def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
 
 
 def _sum(terms: Iterator[tuple[str, int]]) -> str:
-    """Sum of products in C."""
+    """C expression: a sum of products."""
     products = [f"({i}) * {step}" if step != 1 else f"({i})" for i, step in terms if i != "0" and step]
     return " + ".join(products) or "0"
 
@@ -137,7 +137,7 @@ class Nest:
         self._sharing = threads > 1  # whether the next loop is shared out
 
     def reading(self, call: Call, maps: Mapping[int, Array]) -> Nest:
-        """The same loops for another operator, on operands that are reached one by one."""
+        """The same loops for another operator, on operands that are reached element by element."""
         nest = copy(self)
         nest.call, nest.maps, nest.lanes = call, maps, 0
         return nest
@@ -266,7 +266,10 @@ class Nest:
         return start
 
     def end(self, at: Sequence[str], value: str) -> AbstractContextManager[None]:
-        """What is done with a sum that is complete; one that goes on is put aside."""
+        """A block for what is done with a sum that is complete.
+
+        Where it comes in parts, a sum that goes on is stored instead.
+        """
         return nullcontext()
 
     @contextmanager
@@ -285,7 +288,7 @@ class Nest:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """What one thread does while the others wait for the end of the operator."""
+        """A block for what one thread does while the others wait for the end of the operator."""
         before, self._sharing = self._sharing, False
         with self.out.nested(["if (m->me == 0)"] if before else []):
             yield

@@ -114,7 +114,7 @@ def group_normalization(nest: Nest) -> None:
 
 
 def mean_variance_normalization(nest: Nest) -> None:
-    """Over given axes."""
+    """MeanVarianceNormalization over given axes."""
     x, y, out = nest.operand(0), nest.results[0], nest.out
     axes = [axis % len(x.shape) for axis in nest.call.attribute("axes", (0, 2, 3))]
     with fibres(nest, axes) as at:

@@ -39,7 +39,7 @@ def along(
 
 
 class ReductionLoop(NamedTuple):
-    """What is done with each element `v`, and with what they add up to.
+    """A reduction: the term of each element `v`, and what is made of their sum.
 
     Both in the type of sums, or in double if `real`.
     """
@@ -130,7 +130,7 @@ def extreme(nest: Nest) -> None:
 
 
 def _neutral(dtype: str, *, least: bool) -> str:
-    """What is at least as large as any element (`least`), or at most."""
+    """C expression: the neutral element of a minimum (`least`) or maximum."""
     if dtype == "bool":
         return str(int(least))
     if dtype.startswith("float"):

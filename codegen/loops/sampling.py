@@ -93,7 +93,7 @@ def _weights(nest: Nest) -> Callable[[str, str, str], str]:
 
 
 def _share(row: str, column: str) -> str:
-    """Of one of the four elements around a place."""
+    """C expression: the weight of one of the four elements around a place."""
     return " * ".join(f"f{name}" if k == "1" else f"(1 - f{name})" for name, k in (("y", row), ("x", column)))
 
 

@@ -122,7 +122,7 @@ def _before(nest: Nest, a: str, b: str) -> str:
 
 
 def _asked(nest: Nest) -> dict[int, Array]:
-    """Values (0) and indices (1), as far as somebody asked for them."""
+    """Values (0) and indices (1), as far as they are asked for."""
     return dict(
         zip([k for k, name in enumerate(nest.call.operator.outputs) if name], nest.results, strict=True)
     )
