@@ -48,7 +48,7 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
 
 
 def array(given: object, name: str, wanted: str = "") -> np.ndarray:
-    """An input that is an array, without a copy; scalars of NumPy are arrays without axes.
+    """An input as a NumPy array, of any shape and dtype, without a copy; scalars of NumPy have no axes.
 
     Raises InvalidConfig, also for one some of whose elements are masked, and for one that is not in host
     memory.

@@ -66,7 +66,9 @@ ELEMENTS: dict[str, Element] = {element.name: element for element in (FLOAT32, B
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """The bits, uint16, of float32 values rounded to bfloat16: to the nearest, to even where two are as near.
+    """Bits, uint16 of the same shape, of float32 values rounded to bfloat16, to the nearest.
+
+    To even where two are as near.
 
     >>> [hex(bits) for bits in rounded(np.array([1.0, 1.00390625, 1.01171875, np.inf, np.nan], np.float32))]
     ['0x3f80', '0x3f80', '0x3f82', '0x7f80', '0x7fc0']

@@ -213,7 +213,7 @@ class Compiled:
         ]
 
     def _ran(self, inputs: Inputs, after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
-        """Outputs, and what `after` says of the context that they were made in."""
+        """Outputs by name, and what `after` makes of the context that they were made in."""
         given = self._arrays(inputs)
         outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
         try:

@@ -34,7 +34,7 @@ def packed(weights: np.ndarray, columns: int) -> np.ndarray:
 
 
 def ordered(bias: np.ndarray) -> np.ndarray:
-    """Starts of the sums: (channels / 32, halves, 16)."""
+    """(channels / 32, halves, 16) float32: what the sums begin with, of a bias, (channels,)."""
     return bias.reshape(-1, WIDTH)[:, ORDER.reshape(2, -1)]
 
 

@@ -73,7 +73,7 @@ def convolution(
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
-    """(tiles, kernel rows, kernel columns, input channels, channels of a tile)."""
+    """(tiles, kernel rows, kernel columns, input channels, channels of a tile) float32 weights."""
     part = weights[channels.first : channels.first + channels.width * channels.tiles]
     return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
 

@@ -34,7 +34,10 @@ class Fold:
 def depthwise(
     out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray
 ) -> None:
-    """The kernel of a depthwise convolution; `weights`: (channels, 1, kernel rows, kernel columns)."""
+    """The kernel of a depthwise convolution.
+
+    `weights`: (channels, 1, kernel rows, kernel columns) float32, `bias`: (channels,) float32.
+    """
     _kernel(
         out,
         fused,
@@ -60,7 +63,7 @@ def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: b
 
 
 def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisors: np.ndarray) -> None:
-    """The kernel of an average pool; `divisors`: (rows, pixels), elements that each result averages."""
+    """The kernel of an average pool; `divisors`: (rows, pixels) float32, elements that a result averages."""
     _kernel(out, fused, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
 
 

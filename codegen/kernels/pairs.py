@@ -23,10 +23,10 @@ def is_flat(fused: FusedKernel, window: KernelWindow) -> bool:
 
 
 def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray:
-    """Weights of tiles: (tiles, kernel rows, runs, pairs of a run, channels of a tile).
+    """(tiles, kernel rows, runs, pairs of a run, channels of a tile) uint32 pairs of weights of tiles.
 
-    `weights`: (output channels, input channels, kernel rows, kernel columns). A run is a column of the
-    kernel, or, if `flat`, a row.
+    `weights`: (output channels, input channels, kernel rows, kernel columns) float32. A run is a column of
+    the kernel, or, if `flat`, a row.
     """
     part = weights[channels.first : channels.first + channels.width * channels.tiles]
     runs = part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)

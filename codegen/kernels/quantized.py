@@ -64,7 +64,7 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
 
 
 def _weights(fused: FusedKernel) -> np.ndarray:
-    """Constant weights less their zero points, as int16. Raises Unsupported."""
+    """int16 of the weights' shape: constant weights less their zero points. Raises Unsupported."""
     value = fused.constant(1)
     return minus_zero(Part(value, whole(value.shape)), quantization(tensor_of(fused.call, 1)), "int16")
 

@@ -20,7 +20,7 @@ def interpolation(
 ) -> None:
     """The kernel of a Resize: every element is a weighted sum.
 
-    `rows`, `columns`: (results, taps) indices int64 and weights float64.
+    `rows`, `columns`: (results, taps) indices, and (results, taps) float64 weights.
     """
     output, read = fused.images(fused.result), fused.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]

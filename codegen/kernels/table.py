@@ -145,7 +145,7 @@ def _dense(fused: FusedKernel) -> _Dense:
 
 
 def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and bias of a convolution; of one along a column, as one along a row. Raises Unsupported."""
+    """(weights, bias) of a convolution; of one along a column, as one along a row. Raises Unsupported."""
     weights = fused.constant(1)
     return weights.swapaxes(2, 3) if fused.flat and is_column(fused.call) else weights, _bias(fused)
 
@@ -405,7 +405,7 @@ def _resize(fused: FusedKernel) -> Write:
 
 
 def _taps(taps: AxisTaps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and weights; every element its own where the axis stays as it is."""
+    """(results, taps) indices and weights; every element its own where the axis stays as it is."""
     return (np.arange(size)[:, None], np.ones((size, 1))) if taps is None else (taps.indices, taps.weights)
 
 

@@ -35,7 +35,7 @@ def vector_product(
 ) -> None:
     """The kernel of rows that are one pixel; `source`: the map that it reads.
 
-    `weights`: (output channels, input channels), `bias`: (output channels,).
+    `weights`: (output channels, input channels) float32, `bias`: (output channels,) float32.
     """
     output, inputs = fused.images(fused.result), weights.shape[1]
     across = channels_in(vectors(output.channels, fused.target), STREAMS)

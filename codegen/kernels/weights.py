@@ -50,9 +50,10 @@ def on_rows(fused: FusedKernel) -> FusedKernel:
 
 
 def in_order(fused: FusedKernel, weights: np.ndarray) -> np.ndarray:
-    """Weights, (columns, depth), with the depth in the order of the pixels of `on_rows`.
+    """(columns, depth) weights, the depth in the order of the pixels of `on_rows`.
 
-    A map that is flattened lies in another order than its view.
+    `weights`: (columns, depth), as the operator has them. A map that is flattened lies in another order than
+    its view.
     """
     behind = fused.layouts(fused.operand(0))
     if behind.shape == fused.call.shape(0):

@@ -177,7 +177,7 @@ def matrices(size: int) -> Matrices:
 
 
 def transformed(weights: np.ndarray, channels: Channels, size: int) -> np.ndarray:
-    """G g G': (slices, points, input channels, channels of a slice)."""
+    """(slices, points, input channels, channels of a slice) float32: transformed weights, G g G'."""
     transform = matrices(size).weights
     part = weights[channels.first : channels.first + channels.width * channels.tiles].astype(np.float64)
     # (points, output channels x input channels)

@@ -59,7 +59,7 @@ def _store_real(nest: Nest, at: Sequence[str], value: str, real: str = "float64"
 
 
 def _number(nest: Nest, values: np.ndarray, at: Sequence[str], dtype: str) -> str:
-    """`entry`, of the type that it says."""
+    """C expression: `entry` of values cast to a dtype."""
     constant = entry(nest, values.astype(dtype), at)
     return f"{constant}f" if dtype == "float32" and "[" not in constant else constant
 
