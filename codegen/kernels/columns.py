@@ -22,7 +22,7 @@ ORDER = np.arange(WIDTH).reshape(4, 2, 4).transpose(1, 0, 2)
 
 
 def packed(weights: np.ndarray, columns: int) -> np.ndarray:
-    """Weights (channels, taps) as (channels / 32, pairs of rows, columns, halves, 16)."""
+    """(channels / 32, pairs of rows, columns, halves, 16) uint32: pairs of weights, (channels, taps)."""
     # of axes tiles, halves, 16, rows and columns
     taps = weights.reshape(-1, WIDTH, weights.shape[1] // columns, columns)[:, ORDER.reshape(2, -1)]
     if taps.shape[3] % 2:
