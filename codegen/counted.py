@@ -397,13 +397,22 @@ class CountingCode:
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
 
     def _claim(
-        self, name: str, where: int, box: str, number: str, first_place: int, base: Callable[[str, int], int]
+        self,
+        name: str,
+        where: int,
+        node: Compute,
+        box: Box,
+        used: int,
+        first_place: int,
+        base: Callable[[str, int], int],
     ) -> None:
-        """Make room for a box of a tensor in a place; -1: it takes no space."""
+        """Make room for a box of a tensor, whose starts come after `used` others, in a place; -1: nowhere."""
+        axis = row_axis(self._tensor(name).shape)
+        number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
         if where >= 0:
             self.groups(
-                f"claim(m, {self._number(name)}, {box}, &places[{first_place + where}], {number}, "
-                f"{base(name, where)});"
+                f"claim(m, {self._number(name)}, {_box(node, box, used)}, &places[{first_place + where}], "
+                f"{number}, {base(name, where)});"
             )
         else:
             self.groups(f"unwanted(m, {self._number(name)});")
@@ -422,22 +431,13 @@ class CountingCode:
         kept, held = kept_step(call, node), f"{SUMS}{result}"
         state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
         complete = self._results(then[-1])[0] if then else result
-        target, where, source, box = (
-            (complete, node.places[0], node, text) if node.last else (held, node.accumulator, kept, state)
+        target, where, source = (
+            (complete, node.places[0], node) if node.last else (held, node.accumulator, kept)
         )
-        shape = self._tensor(target).shape
-        axis = row_axis(shape)
-        number = "0" if axis is None else _moved(source, axis, source.boxes[0][axis][0])
-        self._claim(target, where, box, number, first_place, base)
-        first, stop = node.inputs or (0, form_of(call).keys)
-        used = len(node.boxes[0])
-        span = (
-            (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
-        )
+        self._claim(target, where, source, source.boxes[0], 0, first_place, base)
+        part = _part(node, len(node.boxes[0]), form_of(call).keys)
         name = self._attention(group, call, then)
-        self.groups(
-            f"{name}({', '.join(('m', text, state, *span, str(int(node.first)), str(int(node.last))))});"
-        )
+        self.groups(f"{name}({', '.join(('m', text, state, *part))});")
 
     def _attention(self, group: PlannedGroup, call: Call, then: tuple[str, ...]) -> str:
         """The C function of an attention in a group, and of what follows it in flight."""
@@ -504,26 +504,15 @@ class CountingCode:
         boxes: list[str] = []
         used = 0
         for name, box, place in zip(names, node.boxes, node.places, strict=True):
-            text = _box(node, box, used)
-            boxes.append(text)
-            axis = row_axis(self.graph.shape(name))
-            number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
+            boxes.append(_box(node, box, used))
             held, where = (
                 (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.accumulator)
             )
-            self._claim(held, where, text, number, first_place, base)
+            self._claim(held, where, node, box, used, first_place, base)
             used += len(box)
-        part: tuple[str, ...] = ()
         for operator in (node.operator, *node.then):
             self._need(operator)
-        if node.operator in self.summing:
-            first, stop = node.inputs or (0, 1 << 30)
-            span = (
-                (_moved(node, used, first), _moved(node, used, stop))
-                if node.inputs
-                else (str(first), str(stop))
-            )
-            part = (*span, str(int(node.first)), str(int(node.last)))
+        part = _part(node, used, 1 << 30) if node.operator in self.summing else ()
         self.groups(f"{self._function(group, node.operator, node.then)}({', '.join(('m', *boxes, *part))});")
 
     def _results(self, operator: str) -> list[str]:
@@ -627,6 +616,12 @@ def _moved(node: Step, axis: int, start: int) -> str:
     """C expression for one of the starts of a step, inside its loops."""
     moves = [f"l{k} * {by[axis]}" for k, by in enumerate(node.strides) if by[axis]]
     return " + ".join((str(start), *moves))
+
+
+def _part(node: Compute, used: int, most: int) -> tuple[str, str, str, str]:
+    """C expressions `from`, `to`, `first` and `last`: the part, of at most so many, that a step folds."""
+    start, stop = (_moved(node, used, end) for end in node.inputs) if node.inputs else ("0", str(most))
+    return start, stop, str(int(node.first)), str(int(node.last))
 
 
 def _box(node: Step, box: Box, used: int) -> str:
