@@ -24,7 +24,7 @@ class Element:
 
     name: ElementName
     ctype: str
-    bytes: int
+    bytes: int  # of an element
 
     @property
     def floats(self) -> bool:

@@ -15,7 +15,7 @@ from lfopt.isa.tables import WINDOW
 class RowPart:
     """A row of a map, or a part of one, in a slot."""
 
-    place: int
+    place: int  # its index in the group
     number: int  # of the row: it lies in the slot of that number modulo slots
     channels: Span  # what the slot holds
     columns: Span
@@ -46,8 +46,8 @@ class ConstantBlock:
     """A part of a constant in a slot."""
 
     box: Box
-    place: int
-    number: int
+    place: int  # its index in the group
+    number: int  # of the block: it lies in the slot of that number modulo slots
     offset: int  # bytes from the start of the slot
 
 

@@ -23,17 +23,17 @@ class Item:
 
     opcode: Opcode
     payload: Payload
-    count: int
-    numbers: tuple[int, ...]
+    count: int  # rows
+    numbers: tuple[int, ...]  # as MOVING has them
     waits: tuple[int, ...]  # distances: loads, stores, computations
-    steps: tuple[tuple[int, ...], ...] = ()
+    steps: tuple[tuple[int, ...], ...] = ()  # by loop: how far each number moves
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """A loop of commands: how many iterations, and its body."""
+    """A loop of commands."""
 
-    count: int
+    count: int  # iterations
     body: tuple[Entry, ...]
 
 

@@ -78,10 +78,10 @@ def refused(call: Call, why: str) -> Unsupported:
 class Spread:
     """Every n-th row and column of a result, computed side by side: of a Resize or a ConvTranspose."""
 
-    down: int  # from one row to the next
-    right: int
+    down: int  # rows from one to the next
+    right: int  # columns from one to the next
     row: int  # the first
-    column: int
+    column: int  # the first
 
     def where(self, box: Extent) -> Extent:
         """The extent of the result that they lie in."""

@@ -17,9 +17,9 @@ class IssuedCommand:
 
     opcode: Opcode
     payload: Payload
-    count: int
+    count: int  # rows; 1 for a block of constants
     numbers: tuple[int, ...]  # as MOVING has them
-    # words of the buffer; factors and tables come after it
+    # (first, number) of words of the buffer, behind which are rows of factors, then tables
     reads: list[Words] = field(default_factory=list[Words])
     writes: list[Words] = field(default_factory=list[Words])
     map: str = ""  # the map in DRAM that is loaded or stored; its rows follow from the numbers

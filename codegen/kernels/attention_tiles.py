@@ -70,7 +70,7 @@ class TileRun:
 
     tile: QueryTile
     first: int  # query
-    count: int
+    count: int  # tiles
 
 
 class TileFunctions:

@@ -15,7 +15,7 @@ WIDEST = 8  # vectors of channels in a tile, at most
 class Channels(NamedTuple):
     """Equal tiles of channels, side by side."""
 
-    first: int
+    first: int  # channel
     lanes: tuple[int, ...]  # of the vectors of a tile
     tiles: int
 
@@ -33,8 +33,8 @@ class Channels(NamedTuple):
 class Pixels(NamedTuple):
     """Equal tiles of pixels, side by side, of which none or the same taps fall off the row."""
 
-    first: int
-    size: int
+    first: int  # pixel
+    size: int  # pixels of a tile
     tiles: int
     missing: frozenset[tuple[int, int]]  # (pixel of the tile, column of the kernel) beside the row
 
