@@ -322,7 +322,9 @@ def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
 
 
 def in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
-    """Whether rows of a part and the same rows of the map that shall hold it are always made in turn.
+    """Whether rows of a part and of the map that shall hold it are always made one after the other.
+
+    No consumer reads others in between.
 
     No consumer reads others in between.
     """

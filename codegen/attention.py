@@ -1,7 +1,7 @@
 """Attention in counting C: every query runs through a block of keys, with what it keeps of those before.
 
 Its parts are functions of the index of one element: what a product of attention reads is looked for in the
-buffer, and goes through whatever scales it, masks it or lays it out on the way.
+buffer, and goes through whatever scales it, masks it or permutes its axes.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class CountingCode:
         self.run = ["memset(m->chip, 0, sizeof *m->chip);", "HIDE(m->maps, MAPS);"]  # what runs the groups
         self.spare = 0
         self.flight = 1  # bytes of what any step has in flight at once
-        self.needy: set[str] = set()  # operators of the group at hand that have parameters
-        self.loaded: set[str] = set()  # what the group at hand loads, as it calls it: maps, or views of them
+        self.needy: set[str] = set()  # operators of the current group that have parameters
+        self.loaded: set[str] = set()  # names of what the current group loads: maps, or views of them
         for group in plan.groups:
             self._group(group)
         self.run.append("SHOW(m->maps, MAPS);")
@@ -619,7 +619,7 @@ def _moved(node: Step, axis: int, start: int) -> str:
 
 
 def _part(node: Compute, used: int, most: int) -> tuple[str, str, str, str]:
-    """C expressions `from`, `to`, `first` and `last`: the part, of at most so many, that a step folds."""
+    """C expressions `from`, `to`, `first` and `last`: the part, of `most`, that a step folds."""
     start, stop = (_moved(node, used, end) for end in node.inputs) if node.inputs else ("0", str(most))
     return start, stop, str(int(node.first)), str(int(node.last))
 

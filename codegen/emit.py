@@ -112,7 +112,7 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
 
 
 def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
-    """The mask of operators that had better make whole maps than rows that pass through rings.
+    """The mask of operators that are better as whole maps than as rows that pass through rings.
 
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels
     (tokens): they want many at a time. Raises Unsupported for types that generated code does not hold.
@@ -503,7 +503,7 @@ class _Printer:
         return -(-8 * len(self.plan.groups) // LINE) if self.profile else 0
 
     def _start(self, weights: bytes) -> str:
-        """The functions that say how much memory there has to be, and the one that prepares it."""
+        """C functions that say how much memory there has to be, and the one that prepares it."""
         name, out = self.name, Writer()
         before = HEAD + self._maps_bytes
         after = before + (1 + self._arena_lines) * self.schedule.arenas * LINE

@@ -355,7 +355,7 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         joins = call.operator.kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
         if spec.channel_axis == 1 or folds or joins:
             pixels.update(near)
-        # results had better lie as operands do
+        # results are best laid out as operands are
         if spec.elementwise or (spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE):
             for m in near[1:]:
                 same[first(m)] = first(near[0])
@@ -452,7 +452,7 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
 
 
 def split_starts(call: Call) -> list[int]:
-    """First index along the axis of each part of a Split that somebody asks for."""
+    """First index along the axis of each part of a Split that is asked for."""
     sizes = split_sizes(call)
     assert sizes is not None, "shapes are static"
     starts = zip(call.operator.outputs, accumulate((0, *sizes)), strict=False)

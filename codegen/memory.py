@@ -29,7 +29,7 @@ LINE = 64  # bytes of a cache line
 
 
 def item_bytes(tensor: Tensor, stored: Element) -> int:
-    """Bytes of an element in memory, where those of float32 maps are stored as said."""
+    """Bytes of an element in memory; those of float32 maps are `stored`."""
     return stored.bytes if tensor.dtype == "float32" else np.dtype(tensor.dtype).itemsize
 
 

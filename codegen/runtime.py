@@ -122,7 +122,7 @@ class Compiled:
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
         self._weights_file = weights
         self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
-        # contexts that nobody runs in; made now, so that wrong weights are found now
+        # contexts without a run; the first is made now, so that wrong weights are found now
         self._idle = [self._new_context()]
         weakref.finalize(self, _end_all, self._idle, self._end, self._library)
 

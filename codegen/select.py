@@ -30,7 +30,7 @@ from lfopt.ir.cpu import CpuFunction, CpuMap, CpuSchedule, Makes
 from lfopt.ops import bits
 from lfopt.planning.cpu import Alone, Members, RowComputation, lower_for_cpu
 
-# the ring of a map that nobody makes, as all windows over it hold nothing but padding
+# the ring of a map that no step makes, as all windows over it hold nothing but padding
 UNREAD = Place("", "map", 0, 1, 0)
 NO_EPILOGUE = Epilogue((), (), ())
 ATTENTION = "attention"  # what refusals call its kernel

@@ -115,7 +115,7 @@ class CModule(Writer):
         return self.blob.add(values, dtype)
 
     def scratch(self, floats: int) -> str:
-        """C expression: so many floats of the thread that runs the kernel, aligned to a cache line.
+        """C expression: scratch memory of `floats` of the thread that runs the kernel, on a cache line.
 
         Whatever lay there is lost.
         """

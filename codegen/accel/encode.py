@@ -323,7 +323,7 @@ class _Encoder:
         arrangements: dict[bytes, list[Chunk]] = {}
         for call in readers:
             if arithmetic(call) is MOVE and refusal(call) is None:
-                arrangements[_indices(call)] = []  # that nobody looks at: they are in the commands
+                arrangements[_indices(call)] = []  # no chunks: indices are in the commands
                 continue
             if arithmetic(call) is not SUMS:
                 raise refused(

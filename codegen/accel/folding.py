@@ -94,7 +94,7 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
 def _best(
     items: Sequence[Item], keys: Sequence[int], at: int, longest: int
 ) -> tuple[int, int, list[tuple[int, ...]] | None]:
-    """(commands of one turn, turns, shift of every command) of the loop that saves the most here."""
+    """(commands of an iteration, iterations, shift of every command) of the loop that saves the most here."""
     best: tuple[int, int, list[tuple[int, ...]] | None] = (0, 1, None)
     saved = 1  # LOOP and END take as many words as one command
     described: set[Payload] = set()  # by the commands of a turn: a loop has all of its descriptors at once

@@ -63,6 +63,8 @@ class ScoreOperand:
     def parameter(self) -> str:
         """Parameter of the functions of a tile: where the operand begins for the head.
 
+        For the tile, where it was transposed at compile time.
+
         Where it was turned at compile time, where it begins for the tile.
         """
         return f"const {self.matrix.ctype} *{self.name}"

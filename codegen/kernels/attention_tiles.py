@@ -106,6 +106,8 @@ class TileFunctions:
     def shared(self, tile: QueryTile) -> int:
         """Floats of a block, which tiles share.
 
+        Scores, and what is transposed beside them; or a result that is still to be rounded.
+
         Scores, and what is turned beside them; or a result that is still to be rounded.
         """
         return tile.pitch * max((1 + len(self.scores.turned)) * self.block, self.operands.width)
@@ -403,7 +405,7 @@ class TileFunctions:
         return self._function("static void NAME(const float *scale, float *restrict o)", body)
 
     def _mix(self, tile: QueryTile, count: int) -> str:
-        """The function that adds values times weights, so many elements of each value."""
+        """The function that adds values times weights, `count` elements of each value."""
         body, sums = Writer(1), [(e, w, lanes) for e in range(count) for w, lanes in enumerate(tile.lanes)]
         at = [first for _, first in tile.vectors]
         body.all(

@@ -21,7 +21,7 @@ from codegen.kernels.window import KernelWindow
 from codegen.writer import CModule, Writer
 
 PIXELS = 8  # of a tile
-# channels of 64, as four vectors hold them: of every lane of 16 bytes, four in turn
+# channels of 64, as four vectors hold them: four of every lane of 16 bytes each
 IN_LANES = np.arange(BLOCK).reshape(4, 4, 4).transpose(1, 0, 2).reshape(-1)
 
 
@@ -73,7 +73,7 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
 
 
 def _in_lanes(products: Products, full: int) -> Products:
-    """With the channels of so many blocks of 64 as vectors hold them."""
+    """Products with the channels of `full` blocks of 64 in the order in which vectors hold them."""
     order = np.arange(len(products.weights))
     order[: full * BLOCK] = (np.arange(full)[:, None] * BLOCK + IN_LANES).reshape(-1)
     fields = {name: getattr(products, name)[order] for name in ("weights", "bias", "multiplier", "shift")}

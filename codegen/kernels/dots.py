@@ -265,7 +265,7 @@ def _tile(
 
 
 def _products(out: Writer, size: int, wide: int, step: int, *, flip: bool, ones: int) -> None:
-    """Four bytes of every pixel times weights; so many of them times one."""
+    """C statements: four bytes of every pixel times weights; the first `ones` of them times one."""
     out.all(f"const __m512i w{k} = _mm512_loadu_si512(w + {k * 4 * LANES});" for k in range(wide))
     for p in range(size):
         value = f"four(a + {p * step})"
@@ -276,7 +276,7 @@ def _products(out: Writer, size: int, wide: int, step: int, *, flip: bool, ones:
 
 
 def ones_of(bytes_: int) -> str:
-    """C expression: so many of the four bytes of every lane are one, the first ones."""
+    """C expression: the first `bytes_` of the four bytes of every lane are one."""
     return f"_mm512_set1_epi32({0x01010101 >> 8 * (4 - bytes_):#x})"
 
 

@@ -48,7 +48,7 @@ class FusedKernel:
     alone: bool = False  # whether each thread makes rows of its own
     # maps: parts of a Concat, or results of a Split, that need no copy
     aliased: AbstractSet[int] = frozenset()
-    tiled: bool = False  # whether a convolution on integers had better be by Winograd's algorithm
+    tiled: bool = False  # whether a convolution on integers is faster by Winograd's algorithm
     # (256,): what follows the anchor, on integers, by the byte that it makes
     table: np.ndarray | None = None
 
@@ -232,7 +232,7 @@ class FusedKernel:
             before += run.tiles
 
     def over(self, out: Writer, count: int, *, split: bool = False) -> Iterator[int]:
-        """Loops over so many elements by vectors, from element c on.
+        """Loops over `count` elements by vectors, from element c on.
 
         One loop for every width, whose body is written before the next is asked for.
         """
@@ -241,11 +241,11 @@ class FusedKernel:
             yield part.width
 
     def each(self, out: Writer, index: str, count: int, *, split: bool) -> AbstractContextManager[None]:
-        """A loop over so many equal pieces of work. `split`: threads share them out."""
+        """A loop over `count` equal pieces of work. `split`: threads share them out."""
         shared = split and self.shared and self.target.threads > 1
         first, stop = (f"FIRST({count})", f"STOP({count})") if shared else ("0", str(count))
         return out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)")
 
     def each_pixel(self, out: Writer, count: int) -> AbstractContextManager[None]:
-        """A loop over so many pixels p, which threads share out."""
+        """A loop over `count` pixels p, which threads share out."""
         return self.each(out, "p", count, split=True)

@@ -80,7 +80,7 @@ def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str])
 
 
 def first(pairs: str, widest: int, lanes: int) -> str:
-    """C expression: so many lanes of a vector of pairs."""
+    """C expression: the first `lanes` of a vector of `widest` pairs."""
     return pairs if lanes == widest else f"FIRST_{widest}_{lanes}({pairs})"
 
 

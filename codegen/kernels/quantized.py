@@ -70,7 +70,7 @@ def _weights(fused: FusedKernel) -> np.ndarray:
 
 
 def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
-    """Weights -> products, for so many output channels, with their biases and factors.
+    """Weights -> products, for `count` output channels, with their biases and factors.
 
     Raises Unsupported.
     """
@@ -156,7 +156,7 @@ def _require(fused: FusedKernel, *maps: int) -> None:
 
 @contextmanager
 def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: bool) -> Iterator[None]:
-    """A loop over so many elements: `c` is the first of a vector, `some` are the lanes that there are."""
+    """A loop over `count` elements: `c` is the first of a vector, `some` are the lanes that there are."""
     turns, rest = -(-count // lanes), count % lanes
     everything = f"UINT64_C({(1 << lanes) - 1:#x})"
     with fused.each(out, "t", turns, split=split):

@@ -81,7 +81,7 @@ def _over(
     split: bool,
     ends: tuple[str, str] = ("", ""),
 ) -> None:
-    """Loops over so many elements from a pixel on.
+    """Loops over `count` elements from a pixel on.
 
     `ends`: where that begins in the map and in the result, if not with their first.
     """

@@ -50,7 +50,7 @@ def tile_costs(runs: Iterable[Channels | Pixels]) -> list[int]:
 
 
 def vectors(channels: int, target: Target) -> list[int]:
-    """Lanes of the vectors that cover so many channels exactly, widest first.
+    """Lanes of the vectors that cover `channels` exactly, widest first.
 
     >>> from codegen.target import TARGETS
     >>> vectors(27, TARGETS["avx512"])
@@ -89,7 +89,7 @@ def channels_in(lanes: Sequence[int], wide: int) -> list[Channels]:
 
 
 def pixels(count: int, size: int, stride: int, reach: Sequence[int], width: int) -> list[Pixels]:
-    """A row of so many results, in tiles of at most `size`.
+    """A row of `count` results, in tiles of at most `size`.
 
     Column k of the kernel reads, in a row of `width`, from stride x pixel + reach[k].
     """

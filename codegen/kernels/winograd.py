@@ -56,7 +56,7 @@ def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int
 
 
 def loss(read: Image, output: Image, target: Target, most: int) -> str:
-    """Why no tiles of at most so many results along each axis are worthwhile."""
+    """Why no tiles of at most `most` results along each axis are worthwhile."""
     times = [
         time(size, read, output, target) / time(0, read, output, target) for size in POINTS if size <= most
     ]
@@ -89,7 +89,7 @@ def time(size: int, read: Image, output: Image, target: Target) -> float:
 
 
 def steps(channels: int, pixels: int, target: Target) -> int:
-    """Time for one input channel and tap of so many pixels."""
+    """Time for one input channel and tap of `pixels`, in multiplications of vectors."""
     across, size = tile(channels, pixels, target)
     return -(-pixels // size) * sum(
         each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across
@@ -506,7 +506,7 @@ class _Kernel:
             done += lanes * count
 
     def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:
-        """The function of so many columns of a tile, whose first result in row i is at `to[i]`.
+        """The function of `columns` of a tile, whose first result in row i is at `to[i]`.
 
         `count` in C: vectors from channel c on.
         """

@@ -40,7 +40,7 @@ SHIFTS = (3, 2, 1, 1)  # results along an axis are 3 x 2^shift too large
 NINTH = pow(9, -1, 1 << 32)
 LARGEST = 1 << 25  # of a sum
 PAIRS = 32  # int16 in a vector
-FEWEST, MOST = 12, 24  # tiles that a weight meets while it is at hand
+FEWEST, MOST = 12, 24  # tiles of a map, at least, and of a batch, at most
 # bytes of all weights of a network, transformed ones among them, so that a third-level cache holds them with
 # its maps
 ROOM = 24 << 20
@@ -205,7 +205,7 @@ class _Kernel:
         return np.ascontiguousarray(transforms, np.int16)
 
     def _sums(self, count: int, wide: int, name: str) -> Writer:
-        """The function of sums of so many tiles and vectors of channels."""
+        """The function of sums of `count` tiles and `wide` vectors of channels."""
         out = Writer()
         with out.block(
             f"static void {name}(const int16_t *restrict v, const int16_t *restrict w, int32_t *restrict s)"
@@ -301,7 +301,7 @@ class _Kernel:
 
 
 def _integers(bits: int) -> tuple[_Operation, _Operation, _Operation]:
-    """C expressions of vectors of integers of so many bits: a - b, a + b, a times two to the power of b."""
+    """C expressions of vectors of integers of `bits`: a - b, a + b, a times two to the power of b."""
 
     def operation(name: str) -> _Operation:
         return lambda a, b: f"_mm512_{name}_epi{bits}({a}, {b})"

@@ -151,7 +151,7 @@ class _Convolution:
         ), blocks
 
     def _tile(self, at: Sequence[str], elements: int, block: str) -> None:
-        """A block of channels of so many elements from an index (without that of the channel) on."""
+        """A block of channels of `elements` results from an index (without that of the channel) on."""
         out, x, lanes = self.nest.out, self.x, self.nest.lanes
         sums = [(p, j) for p in range(elements) for j in range(self.count)]
         out(f"v{lanes} {', '.join(f's{p}_{j} = SPLAT_{lanes}(0.0f)' for p, j in sums)};")

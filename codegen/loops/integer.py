@@ -228,7 +228,7 @@ def _read(nest: Nest, at: Sequence[str], *, pool: bool) -> Iterator[list[str]]:
 def _split(nest: Nest) -> None:
     """Parts of the operand along an axis, each with a scale of its own.
 
-    Parts that nobody asked for are passed over.
+    Parts that are not asked for are passed over.
     """
     call, x = nest.call, nest.operand(0)
     axis = call.attribute("axis", 0) % len(x.shape)

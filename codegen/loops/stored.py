@@ -46,7 +46,7 @@ def less(value: str, zero: int) -> str:
 def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Element:
     """Elements of an operand less their zero points.
 
-    `order`: of the axes, in which a constant had better lie.
+    `order`: of the axes, in which a constant is packed.
     """
     value, parameters = nest.call.values[index], quantization(tensor_of(nest.call, index))
     if value is None:
