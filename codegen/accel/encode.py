@@ -111,9 +111,9 @@ def check(plan: Plan, graph: Graph) -> None:
             "loads factors and tables: plan with the size of its stores",
         ),
     )
-    for name, found, met, accepted in demands:
+    for name, value, met, accepted in demands:
         if not met:
-            raise Unsupported(f"hardware.{name}: found {found}; the accelerator {accepted}")
+            raise Unsupported(f"hardware.{name}: found {value}; the accelerator {accepted}")
     if not graph.quantized:
         raise Unsupported(
             "the network is not quantised; the accelerator computes in int8: see `lfopt quantize`"
