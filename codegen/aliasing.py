@@ -1,8 +1,7 @@
-"""Maps that lie within others, so that nobody copies them: what Transpose, Slice, Split and Gather by one
-index make of a map, and parts of a Concat.
+"""Maps that lie within others, as strided aliases, so that nothing copies them.
 
-The first are there already: who reads them reads the map they come from, through strides. The others are
-written where the Concat wants them.
+What Transpose, Slice, Split and Gather by one index make of a map is there already: consumers read through
+strides. Parts of a Concat are written where it wants them.
 """
 
 from __future__ import annotations
@@ -10,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 from codegen.kernels.table import KERNELS, ON_IMAGES
-from codegen.layout import MapLayout, tensor_of
+from codegen.layout import MapLayout, split_starts, tensor_of
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, bits
-from lfopt.ops.parameters import permutation, slice_steps, split_sizes
+from lfopt.ops.parameters import permutation, slice_steps
 from lfopt.planning.cpu import RowComputation
 
 Runs = Sequence[Sequence[RowComputation]]
 
 
 class Alias(NamedTuple):
-    """Where a map lies."""
+    """Location of a map within another."""
 
     map: int  # that holds it, and lies by itself
     offset: int = 0  # elements
@@ -42,7 +40,7 @@ class AliasMap:
     aliases: Mapping[int, Alias]
 
     def holder(self, m: int) -> Alias:
-        """Where a map lies."""
+        """The alias of a map; of one that lies by itself, itself."""
         return self.aliases.get(m, Alias(m))
 
     def is_idle(self, i: int) -> bool:
@@ -119,7 +117,7 @@ class _Search:
     # -- parts of a Concat -----------------------------------------------------------------------------------
 
     def join(self, i: int) -> None:
-        """Let what a Concat reads, and nobody else does, lie in what it makes."""
+        """Alias what a Concat reads, and no other operator does, to its place in the result."""
         flow, call, (joined,) = self.flow, self.flow.calls[i], self.flow.results[i]
         layout, base, start = self.layouts[joined], self.holder(joined), 0
         axis, maps = call.attribute("axis", 0) % len(call.result), {o.input: o.map for o in flow.operands[i]}
@@ -149,7 +147,7 @@ class _Search:
         return alone and m not in self.aliases and flow.producer[m] >= 0 and flow.maps[m].elements > 0
 
     def _usual(self, m: int, place: MapLayout) -> MapLayout:
-        """The same place, with axes of one element where the map has them."""
+        """The same location, with axes of one element ordered as the map has them."""
         return (
             MapLayout(place.tensor, self.layouts[m].order, place.alias_strides)
             if place.sequence == self.layouts[m].sequence
@@ -164,7 +162,7 @@ class _Search:
         )
 
     def _turn(self, m: int) -> None:
-        """Where a Transpose makes a part, let what it reads lie there already, as it wants it."""
+        """Where a Transpose makes a part, alias what it reads there too, permuted."""
         flow, i, base = self.flow, self.flow.producer[m], self.aliases[m]
         if flow.operators[i].kind != "Transpose" or base.map not in self.in_memory:
             return
@@ -203,8 +201,9 @@ def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> MapLa
 
 
 def seen_through(flow: Dataflow, layouts: Sequence[MapLayout], i: int) -> list[tuple[int, MapLayout, int]]:
-    """The results of an operator that are a map in another order or a part of it: (map, how it lies in what
-    is read, elements before its first).
+    """Results of an operator that are an operand reordered, or a part of it.
+
+    Each as (map, its layout within the operand, elements before its first).
     """
     call, kind = flow.calls[i], flow.operators[i].kind
     if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
@@ -225,14 +224,10 @@ def _transposed(call: Call, whole: MapLayout) -> Seen:
 
 
 def _split(call: Call, whole: MapLayout) -> Seen:
-    axis, sizes = call.attribute("axis", 0) % len(whole.shape), split_sizes(call)
-    assert sizes is not None, "shapes are static"
-    firsts = [
-        first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name
-    ]
-    parts = zip(call.result_tensors, firsts, strict=True)
+    step = whole.strides[call.attribute("axis", 0) % len(whole.shape)]
     return [
-        (_spaced(tensor, whole.order, whole.strides), first * whole.strides[axis]) for tensor, first in parts
+        (_spaced(tensor, whole.order, whole.strides), start * step)
+        for tensor, start in zip(call.result_tensors, split_starts(call), strict=True)
     ]
 
 
@@ -276,9 +271,7 @@ THROUGH: dict[str, Callable[[Call, MapLayout], Seen]] = {
 
 
 def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
-    """Whether all who read a map can do so where its elements lie apart, as well as they could read a
-    copy.
-    """
+    """Whether all consumers of a map can read it through these strides, as well as they could read a copy."""
     for i in bits(flow.readers[m]):
         call, maps, elementwise = flow.calls[i], flow.operands[i], flow.specs[i].elementwise
         kind = call.operator.kind
@@ -303,8 +296,9 @@ def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
 
 
 def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
-    """Whether all that may be one kernel with the operator that makes a map, down to its anchor, has the
-    shape of the map, and can write it apart.
+    """Whether the producer of a map can write it at these strides.
+
+    That holds of the fused kernel that may end there, down to its anchor: all of it has the shape of the map.
     """
     i = flow.producer[m]
     kind, rank = flow.operators[i].kind, len(layout.shape)
@@ -328,8 +322,11 @@ def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
 
 
 def in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
-    """Whether, wherever rows of a part are made,
-    the same rows of the map that shall hold it are made next, before anybody reads others.
+    """Whether rows of a part and of the map that shall hold it are always made one after the other.
+
+    No consumer reads others in between.
+
+    No consumer reads others in between.
     """
     maker, joins, read = flow.producer[part], flow.producer[ring], flow.readers[ring]
     for run in runs:

@@ -1,6 +1,4 @@
-"""Arrays that callers bring and take: NumPy's,
-and those of libraries that share memory with it by DLPack, such as PyTorch's on the CPU.
-"""
+"""Arrays that callers bring and take: NumPy's, and those of libraries that share memory by DLPack."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ Inputs = Mapping[str, Array] | Sequence[Array] | Array
 
 
 def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, object]:
-    """What is given for each input of a model: see `Inputs`.
+    """Arrays given for each input of a model, by name: see `Inputs`.
 
     `wanted`: what each takes. Raises InvalidConfig for other containers, names, lengths.
     """
@@ -50,7 +48,7 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
 
 
 def array(given: object, name: str, wanted: str = "") -> np.ndarray:
-    """An input that is an array, without a copy; scalars of NumPy are arrays without axes.
+    """An input as a NumPy array, of any shape and dtype, without a copy; scalars of NumPy have no axes.
 
     Raises InvalidConfig, also for one some of whose elements are masked, and for one that is not in host
     memory.
@@ -70,9 +68,9 @@ def array(given: object, name: str, wanted: str = "") -> np.ndarray:
 
 
 def readable(tensor: Tensor, given: object) -> np.ndarray:
-    """An input as generated code reads it: the array itself, if it is dense, in C order and aligned.
+    """An input as generated code reads it: of the tensor's shape and dtype, dense, in C order and aligned.
 
-    Raises InvalidConfig.
+    The array itself, if it is so. Raises InvalidConfig for another shape or dtype.
     """
     wanted = f"{tensor.dtype} {list(tensor.shape)}"
     values = array(given, tensor.name, f", {wanted}")
@@ -106,10 +104,10 @@ def arguments(
 
 
 def returned(outputs: Iterable[np.ndarray], given: Iterable[Array]) -> Any:
-    """Results of a call: one alone, several as a tuple, without copies.
+    """Results of a call, each of the shape and dtype of its output: one alone, several as a tuple.
 
-    Arrays of the library that the first foreign array of `given` is from, where that library has
-    `from_dlpack`; else NumPy's.
+    Without copies. Arrays of the library that the first foreign array of `given` is from, where that library
+    has `from_dlpack`; else NumPy's.
     """
     foreign = next((value for value in given if not isinstance(value, np.ndarray | np.generic)), None)
     library = None if foreign is None else sys.modules.get(type(foreign).__module__.partition(".")[0])

@@ -1,8 +1,7 @@
-"""Attention in counting C: every query runs through the keys of a block, one by one, with what it keeps of
-those before.
+"""Attention in counting C: every query runs through a block of keys, with what it keeps of those before.
 
 Its parts are functions of the index of one element: what a product of attention reads is looked for in the
-buffer, and goes through whatever scales it, masks it or lays it out on the way.
+buffer, and goes through whatever scales it, masks it or permutes its axes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lfopt.ops.parameters import permutation
 
 @dataclass(frozen=True, slots=True)
 class Called(Array):
-    """What a function gives, element by element: `pointer` is its name."""
+    """The results of a C function, element by element; `pointer` is its name."""
 
     def at(self, index: Sequence[str]) -> str:
         """The element at an index, as a C expression."""
@@ -40,7 +39,7 @@ class One(Array):
     """The one element that is made: `pointer` is its name."""
 
     def at(self, index: Sequence[str]) -> str:
-        """It."""
+        """Its name, whatever the index."""
         return self.pointer
 
 
@@ -88,9 +87,7 @@ class CountedAttention:
         outside: Callable[[int], Array],
         kept: Array,
     ) -> None:
-        """`outside`: an operand as it lies in the buffer, by its number; `kept`:
-        what is kept of every query between two blocks.
-        """
+        """`outside`: an operand in the buffer, by its number; `kept`: of every query, between two blocks."""
         self.out, self.call, self.form, self.graph, self.blob, self.name = (
             out,
             call,
@@ -103,8 +100,9 @@ class CountedAttention:
         self.functions: dict[Use, Called] = {}
 
     def write(self, result: Array) -> None:
-        """`name(m, b0, s, from, to, first, last)`: the box of the result is `b0`, that of what is kept
-        `s`.
+        """C function `name(m, b0, s, from, to, first, last)` on box `b0` of the result, `s` of what is kept.
+
+        Raises Unsupported for scores that are no floats.
         """
         form, out = self.form, self.out
         *stack, width = form.mixing.result
@@ -118,6 +116,7 @@ class CountedAttention:
             )
         window = self._window()
         exp, at = Scalar(scores.dtype).function, [f"i{k}" for k in range(len(stack))]
+        value = [*self._stacked(at[:-1], form.mixing.shape(1)), "k", "e"]
         with out.block(
             f"static void {self.name}(const context *m, const box *b0, const box *s, int from, int to, int "
             "first, int last)"
@@ -150,10 +149,7 @@ class CountedAttention:
                         f"{exp('exp', 'score - most')};",
                         "total += weight;",
                     )
-                    out(
-                        f"for (int e = 0; e < {width}; e++) sum[e] += weight * "
-                        f"({kind}){values.at(self._of_values(at, 'k'))};"
-                    )
+                    out(f"for (int e = 0; e < {width}; e++) sum[e] += weight * ({kind}){values.at(value)};")
                 with out.block("if (!last)"):
                     out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*at, 'e'])} = sum[e];")
                     out(
@@ -188,9 +184,6 @@ class CountedAttention:
         """The index of a score, from that of the weight in the product with the values."""
         shape = self.form.mixing.shape(0)
         return self._behind([*self._stacked(at[:-2], shape), *at[-2:]], shape, self.form.softmax.result)
-
-    def _of_values(self, at: list[str], key: str) -> list[str]:
-        return [*self._stacked(at[:-1], self.form.mixing.shape(1)), key, "e"]
 
     def _laid_out(self, at: list[str]) -> list[str]:
         """The index of an element of the result, from that in the product with the values."""
@@ -283,7 +276,7 @@ def kept_step(call: Call, step: Compute) -> Compute:
     (box,) = step.boxes
     kept = state_box(call, box)
     shape, by = call.result, list[tuple[int, ...]]()
-    # how far it moves with the result along each axis
+    # how far what is kept moves with the result along each axis
     for axis, ((start, stop), extent) in enumerate(zip(box, shape, strict=True)):
         size = stop - start
         there = start + size if stop + size <= extent else start - size
@@ -306,6 +299,6 @@ def kept_step(call: Call, step: Compute) -> Compute:
 
 
 def kept_tensor(call: Call) -> Tensor:
-    """What is kept of every query, as a tensor of its own."""
+    """A tensor for what is kept of every query between two blocks."""
     dtype = form_of(call).softmax.result_tensors[0].dtype
     return Tensor(call.operator.outputs[0], state_shape(call), "float64" if dtype == "float64" else "float32")

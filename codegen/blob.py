@@ -19,14 +19,13 @@ class Blob:
         self._size = 0
 
     def add(self, values: np.ndarray, dtype: str = "float32") -> str:
-        """C expression for the address of these values, in C order: a `const float *`, whatever their
-        type.
-        """
+        """C expression, a `const float *` whatever the dtype: address of values of any shape, in C order."""
         return f"(m->weights + {self.place(values, dtype) // 4})"
 
     def place(self, values: np.ndarray, dtype: str) -> int:
-        """Bytes from the start to these values, which nobody may change from then on:
-        only `bytes` copies them.
+        """Bytes from the start to values of any shape, in C order.
+
+        Nobody may change these from then on: only `bytes` copies them.
         """
         data = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
         alike = self._known.setdefault((data.size, data[:ALIGN].tobytes()), [])
@@ -39,12 +38,12 @@ class Blob:
         return alike[-1][1]
 
     def bytes(self) -> bytes:
-        """All of it."""
+        """All constants, as they lie in the file of weights."""
         return b"".join(part.data for part in self._parts)
 
 
 def digest(data: bytes) -> int:
-    """What `hash_of` in prelude.h gives: the words of 8 bytes as digits to a base, modulo 2**64.
+    """The hash of weights, as `hash_of` in prelude.h: words of 8 bytes as digits to a base, modulo 2**64.
 
     `data` is a multiple of 8 bytes.
 

@@ -1,16 +1,16 @@
-"""Arrays of code that counts, and the loops of an operator on a box of its results:
-elements lie in pieces of the buffer, or nowhere.
+"""Arrays of counting code, and the loops of an operator on a box of its results.
+
+Elements lie in pieces of the buffer, or, in flight, in registers as far as the chip is concerned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from codegen.blob import Blob
 from codegen.loops.nest import Array, Nest
-from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import Span
 from lfopt.ops import Call
@@ -25,22 +25,10 @@ class OnChip(Array):
         indices = self.behind(index) if self.shape != self.layout.shape else index
         return f"(*{self.pointer}({', '.join(('m', *indices))}))"
 
-    def step(self, axis: int) -> int | None:
-        """None: elements are apart."""
-
-    def offset(self, index: Sequence[str]) -> str:
-        """Raises Unsupported: elements are apart."""
-        raise Unsupported(
-            f"tensor {self.layout.tensor.name!r} {list(index)}: its elements are not side by side in the "
-            "buffer"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class InFlight(Array):
-    """A result that another operator takes element by element as it is made:
-    one box of it, in registers as far as the chip is concerned.
-    """
+    """One box of a result in flight: another operator takes it element by element as it is made."""
 
     def at(self, index: Sequence[str]) -> str:
         """The element at an index of the box `b0`; `pointer` is its first byte."""
@@ -48,15 +36,6 @@ class InFlight(Array):
         for axis, i in enumerate(index):
             where = f"({where}) * (b0->stop[{axis}] - b0->first[{axis}]) + ({i}) - b0->first[{axis}]"
         return f"(({self.ctype} *)(void *){self.pointer})[{where}]"
-
-    def step(self, axis: int) -> int | None:
-        """None: it depends on the box."""
-
-    def offset(self, index: Sequence[str]) -> str:
-        """Raises Unsupported: it depends on the box."""
-        raise Unsupported(
-            f"tensor {self.layout.tensor.name!r} {list(index)}: it is made in flight, and lies nowhere"
-        )
 
 
 class OnBoxes(Nest):
@@ -78,34 +57,21 @@ class OnBoxes(Nest):
         super().__init__(out, call, operands, results, blob, whole=True, threads=1)
         self.sums = sums
 
-    @contextmanager
-    def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
+    def folded(
+        self, extents: Sequence[int | str], name: str, along: int | None
+    ) -> AbstractContextManager[list[str]]:
         """Loops over a part of what is folded."""
         if self.sums is None or along is None:
-            with super().folded(extents, name, along) as indices:
-                yield indices
-            return
-        indices = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
-        spans = [
-            ("from", f"smaller(to, {extent})") if k == along else ("0", str(extent))
-            for k, extent in enumerate(extents)
-        ]
-        with self.out.nested(
-            [
-                f"for (int {i} = {first}; {i} < {stop}; {i}++)"
-                for i, (first, stop) in zip(indices, spans, strict=True)
-                if i != "0"
-            ]
-        ):
-            yield indices
+            return self.over(extents, name)
+        return self.over(extents, name, (along, "from", f"smaller(to, {extents[along]})"))
 
     def begin(self, at: Sequence[str], start: str) -> str:
-        """What the sum of an element begins with."""
+        """C expression: what the sum of an element begins with."""
         return f"(first ? {start} : {self.sums.at(at)})" if self.sums else start
 
     @contextmanager
     def end(self, at: Sequence[str], value: str) -> Iterator[None]:
-        """What is done with a sum that is complete."""
+        """A block for what is done with a sum that is complete."""
         if self.sums is None:
             yield
             return

@@ -31,7 +31,7 @@ class CannotBuild(LfoptError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where the binaries are."""
+    """Paths of the binaries."""
 
     library: Path
     program: Path
@@ -103,8 +103,9 @@ def _model_sources(source: CSource) -> list[str]:
 
 
 def find_compiler(wanted: str | None = None) -> tuple[str, ...]:
-    """The command of a C compiler: the one wanted ($CC, with options if need be),
-    else the first that is installed.
+    """The command of a C compiler: the one wanted ($CC, with options), else the first that is installed.
+
+    Raises CannotBuild if there is none.
     """
     for candidate in [wanted] if wanted else COMPILERS:
         command = _split(candidate)
@@ -125,8 +126,7 @@ def _split(command: str) -> tuple[str, ...]:
 
 def compiler_version(compiler: Sequence[str]) -> str:
     """First line of what `cc --version` says."""
-    done = _call([*compiler, "--version"])
-    return done.stdout.partition("\n")[0]
+    return _call([*compiler, "--version"]).stdout.partition("\n")[0]
 
 
 def build(source: CSource, folder: Path, compiler: Sequence[str], jobs: int = 2) -> Built:

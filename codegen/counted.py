@@ -1,5 +1,4 @@
-"""A plan as C that counts: it follows the steps of every group, whatever its mode, through a buffer of the
-plan's size.
+"""A plan as counting C: it follows the steps of every group through a buffer of the plan's size.
 
 Nothing is read from DRAM, or from a second level of memory, or written there but by the loads and stores of
 `chip.h`, which count the elements that they move; operators work on what lies in the buffer, as plain loops,
@@ -102,8 +101,8 @@ class CountingCode:
         self.run = ["memset(m->chip, 0, sizeof *m->chip);", "HIDE(m->maps, MAPS);"]  # what runs the groups
         self.spare = 0
         self.flight = 1  # bytes of what any step has in flight at once
-        self.needy: set[str] = set()  # operators of the group at hand that have parameters
-        self.loaded: set[str] = set()  # what the group at hand loads, as it calls it: maps, or views of them
+        self.needy: set[str] = set()  # operators of the current group that have parameters
+        self.loaded: set[str] = set()  # names of what the current group loads: maps, or views of them
         for group in plan.groups:
             self._group(group)
         self.run.append("SHOW(m->maps, MAPS);")
@@ -111,12 +110,11 @@ class CountingCode:
     # -- text ------------------------------------------------------------------------------------------------
 
     def code(self) -> tuple[str, str]:
-        """What comes before chip.h, and what comes after it, up to the function that runs the network."""
+        """(C before chip.h, C after it up to the function that runs the network)."""
         hardware = self.plan.hardware
         sizes = {
             "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1),
-            "ROWS": max(self.rows, 1),
-            "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes,
+            "ROWS": max(self.rows, 1), "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes,
             "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
             "PARAMETERS": self.store, "FLIGHT": self.flight, "L2": max(self.l2_bytes, 1),
         }  # fmt: skip
@@ -153,8 +151,9 @@ class CountingCode:
 
     @property
     def scale(self) -> int:
-        """Bytes of the buffer here for each that the plan has:
-        the largest elements are larger than those that the plan reckons with.
+        """Bytes of the buffer here for each that the plan has.
+
+        More than one where elements are larger here than those that the plan reckons with.
         """
         sizes = [
             np.dtype(self.graph.tensors[name].dtype).itemsize
@@ -162,7 +161,7 @@ class CountingCode:
             if name in self.graph.tensors
         ]
         hardware = self.plan.hardware
-        # bits
+        # bits of the smallest element that the plan reckons with
         least = min(
             8 * hardware.element_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True))
         )
@@ -339,7 +338,7 @@ class CountingCode:
         times = Counter(name for name, _ in pieces)
         for (name, place), first in pieces.items():
             if name in self.graph.constants or times[name] > 1:  # else it is where its rows came last
-                # of a constant the newest place first: another may have been written over
+                # of a constant the newest place comes first: an older one may have been overwritten
                 here = self.candidates.setdefault(name, [])
                 here.insert(
                     0 if name in self.graph.constants else len(here), (first, group.places[place].slots)
@@ -359,7 +358,7 @@ class CountingCode:
                 packed = np.concatenate(blocks)
                 sizes[operator] = packed.size
                 self.parameters[operator] = len(self.tensors)
-                # a byte more: else a kernel's table might be these very bytes
+                # one byte more, so that no kernel's table is held as these bytes
                 place = self.blob.place(np.append(packed, packed[-1:]), "uint8")
                 self.tensors.append(f"{{1, -1, -1, {{{packed.size}}}, 1, 8, 1, 0, 1, {place}}}")
         return sizes
@@ -398,13 +397,22 @@ class CountingCode:
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
 
     def _claim(
-        self, name: str, where: int, box: str, number: str, first_place: int, base: Callable[[str, int], int]
+        self,
+        name: str,
+        where: int,
+        node: Compute,
+        box: Box,
+        used: int,
+        first_place: int,
+        base: Callable[[str, int], int],
     ) -> None:
-        """Make room for a box of a tensor in a place; -1: it takes no space."""
+        """Make room for a box of a tensor, whose starts come after `used` others, in a place; -1: nowhere."""
+        axis = row_axis(self._tensor(name).shape)
+        number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
         if where >= 0:
             self.groups(
-                f"claim(m, {self._number(name)}, {box}, &places[{first_place + where}], {number}, "
-                f"{base(name, where)});"
+                f"claim(m, {self._number(name)}, {_box(node, box, used)}, &places[{first_place + where}], "
+                f"{number}, {base(name, where)});"
             )
         else:
             self.groups(f"unwanted(m, {self._number(name)});")
@@ -423,22 +431,13 @@ class CountingCode:
         kept, held = kept_step(call, node), f"{SUMS}{result}"
         state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
         complete = self._results(then[-1])[0] if then else result
-        target, where, source, box = (
-            (complete, node.places[0], node, text) if node.last else (held, node.accumulator, kept, state)
+        target, where, source = (
+            (complete, node.places[0], node) if node.last else (held, node.accumulator, kept)
         )
-        shape = self._tensor(target).shape
-        axis = row_axis(shape)
-        number = "0" if axis is None else _moved(source, axis, source.boxes[0][axis][0])
-        self._claim(target, where, box, number, first_place, base)
-        first, stop = node.inputs or (0, form_of(call).keys)
-        used = len(node.boxes[0])
-        span = (
-            (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
-        )
+        self._claim(target, where, source, source.boxes[0], 0, first_place, base)
+        part = _part(node, len(node.boxes[0]), form_of(call).keys)
         name = self._attention(group, call, then)
-        self.groups(
-            f"{name}({', '.join(('m', text, state, *span, str(int(node.first)), str(int(node.last))))});"
-        )
+        self.groups(f"{name}({', '.join(('m', text, state, *part))});")
 
     def _attention(self, group: PlannedGroup, call: Call, then: tuple[str, ...]) -> str:
         """The C function of an attention in a group, and of what follows it in flight."""
@@ -505,26 +504,15 @@ class CountingCode:
         boxes: list[str] = []
         used = 0
         for name, box, place in zip(names, node.boxes, node.places, strict=True):
-            text = _box(node, box, used)
-            boxes.append(text)
-            axis = row_axis(self.graph.shape(name))
-            number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
+            boxes.append(_box(node, box, used))
             held, where = (
                 (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.accumulator)
             )
-            self._claim(held, where, text, number, first_place, base)
+            self._claim(held, where, node, box, used, first_place, base)
             used += len(box)
-        part: tuple[str, ...] = ()
         for operator in (node.operator, *node.then):
             self._need(operator)
-        if node.operator in self.summing:
-            first, stop = node.inputs or (0, 1 << 30)
-            span = (
-                (_moved(node, used, first), _moved(node, used, stop))
-                if node.inputs
-                else (str(first), str(stop))
-            )
-            part = (*span, str(int(node.first)), str(int(node.last)))
+        part = _part(node, used, 1 << 30) if node.operator in self.summing else ()
         self.groups(f"{self._function(group, node.operator, node.then)}({', '.join(('m', *boxes, *part))});")
 
     def _results(self, operator: str) -> list[str]:
@@ -571,7 +559,7 @@ class CountingCode:
         return name
 
     def _flying(self, operators: Sequence[str], elements: int) -> dict[str, Array]:
-        """What operators make that others take in flight, each in memory of its own.
+        """Arrays of results in flight, each in memory of its own.
 
         `elements`: of the largest box.
         """
@@ -590,7 +578,7 @@ class CountingCode:
         return in_flight
 
     def _operands(self, operator: str, flying: Mapping[str, Array]) -> dict[int, Array]:
-        """What an operator reads: maps and weights, by input."""
+        """Arrays of an operator's operands by input: maps and weights."""
         i, call = self.calls[operator]
         operands: dict[int, Array] = {}
         for operand in self.flow.operands[i]:
@@ -603,7 +591,7 @@ class CountingCode:
         return operands
 
     def _arrays(self, operator: str, flying: Mapping[str, Array]) -> list[Array]:
-        """What an operator makes."""
+        """Arrays of an operator's results."""
         return [
             flying.get(name) or self._array(name, self.graph.shape(name)) for name in self._results(operator)
         ]
@@ -628,6 +616,12 @@ def _moved(node: Step, axis: int, start: int) -> str:
     """C expression for one of the starts of a step, inside its loops."""
     moves = [f"l{k} * {by[axis]}" for k, by in enumerate(node.strides) if by[axis]]
     return " + ".join((str(start), *moves))
+
+
+def _part(node: Compute, used: int, most: int) -> tuple[str, str, str, str]:
+    """C expressions `from`, `to`, `first` and `last`: the part, of `most`, that a step folds."""
+    start, stop = (_moved(node, used, end) for end in node.inputs) if node.inputs else ("0", str(most))
+    return start, stop, str(int(node.first)), str(int(node.last))
 
 
 def _box(node: Step, box: Box, used: int) -> str:

@@ -24,7 +24,7 @@ class Element:
 
     name: ElementName
     ctype: str
-    bytes: int
+    bytes: int  # of an element
 
     @property
     def floats(self) -> bool:
@@ -44,7 +44,7 @@ class Element:
         )
 
     def constant(self, blob: Blob, values: np.ndarray) -> str:
-        """C expression: the address of constants stored so, in C order."""
+        """C expression: the address of float32 constants of any shape, stored so, in C order."""
         return (
             blob.add(values)
             if self.floats
@@ -66,7 +66,9 @@ ELEMENTS: dict[str, Element] = {element.name: element for element in (FLOAT32, B
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """The bits, uint16, of float32 values rounded to bfloat16: to the nearest, to even where two are as near.
+    """Bits, uint16 of the same shape, of float32 values rounded to bfloat16, to the nearest.
+
+    To even where two are as near.
 
     >>> [hex(bits) for bits in rounded(np.array([1.0, 1.00390625, 1.01171875, np.inf, np.nan], np.float32))]
     ['0x3f80', '0x3f80', '0x3f82', '0x7f80', '0x7fc0']
@@ -77,8 +79,9 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def paired(values: np.ndarray) -> np.ndarray:
-    """Bits, uint32, of pairs along the axis before the last: (..., n, k) -> (..., ceil(n / 2), k), the first
-    in the low half, 0 where none is left.
+    """(..., ceil(n / 2), k) uint32: bits of pairs of values, (..., n, k), along the axis before the last.
+
+    The first is in the low half; 0 where none is left.
 
     >>> [hex(bits) for bits in paired(np.array([[1.0], [2.0], [3.0]], np.float32)).ravel()]
     ['0x40003f80', '0x4040']

@@ -1,5 +1,6 @@
-"""A plan as C: one function per fusion group (see `codegen.select`), what runs them, and what holds their
-memory.
+"""A plan as C: one function per fusion group, what runs them, and what holds their memory.
+
+Kernels are chosen in `codegen.select`.
 
 With several threads, all of them run the same code, each makes its share of every row (or its share of the
 rows), and they wait for one another after every operator; or each makes rows of a whole group, in an arena of
@@ -95,8 +96,9 @@ def emit_c(
 
 
 def _unrounded(flow: Dataflow) -> frozenset[int]:
-    """Float32 maps that are not worth rounding: outputs that nothing else reads, and values for whole
-    channels that elementwise operators read.
+    """Float32 maps that are not worth rounding.
+
+    Those are outputs that nothing else reads, and values for whole channels that elementwise operators read.
     """
 
     def kept(m: int) -> bool:
@@ -110,7 +112,7 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
 
 
 def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
-    """The mask of operators that had better make whole maps than rows that pass through rings.
+    """The mask of operators that are better as whole maps than as rows that pass through rings.
 
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels
     (tokens): they want many at a time. Raises Unsupported for types that generated code does not hold.
@@ -203,7 +205,7 @@ class _Printer:
         )
 
     def source(self, selected: Sequence[Selected]) -> CSource:
-        """Everything, printed. Raises Unsupported."""
+        """All files of the model. Raises Unsupported."""
         for function in selected:
             function.print(self.functions)
         root = {name: self.flow.map_index[behind] for name, behind in self.flow.behind.items()}
@@ -249,7 +251,7 @@ class _Printer:
         )
 
     def _comment(self, group: int, operators: Sequence[Operator]) -> None:
-        """Where the exporter says that a group is from."""
+        """A comment with the module and source line that the exporter says a group is from."""
         if scope := scope_of(operators):
             source = source_of(operators)
             self.functions.comment(f"group {group}: {scope}{f' ({source})' if source else ''}")
@@ -370,18 +372,17 @@ class _Printer:
             f"#define IMAGES {self.schedule.images}",
         )
         before, after = self.counted.code() if self.counted else ("", "")
-        head.all(_template("prelude.h").splitlines())
-        if self._workers > 1:
-            head.all(_template("crew.h").splitlines())
-        if self.target.element is BF16:
-            head.all(_template("bf16.h").splitlines())
-        if any(tensor.dtype in HALVES for tensor in self.flow.maps):
-            head.all(_template("halves.h").splitlines())
-        if self.memory.attentions:
-            head.all(_template("turn.h").splitlines())
-        if self.graph.quantized:
-            head.all(_template("integer.h").splitlines())
-            head.all(_template("dots.h").splitlines() if self.target.dots else ())
+        parts = {
+            "prelude.h": True,
+            "crew.h": self._workers > 1,
+            "bf16.h": self.target.element is BF16,
+            "halves.h": any(tensor.dtype in HALVES for tensor in self.flow.maps),
+            "turn.h": bool(self.memory.attentions),
+            "integer.h": self.graph.quantized,
+            "dots.h": self.graph.quantized and self.target.dots,
+        }
+        for part in (part for part, needed in parts.items() if needed):
+            head.all(_template(part).splitlines())
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
         head(
             "",
@@ -458,7 +459,7 @@ class _Printer:
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Of all images."""
+        """The shape of a graph input or output of all images."""
         return (self.schedule.images * shape[0], *shape[1:]) if self.schedule.images > 1 else shape
 
     @property
@@ -475,7 +476,7 @@ class _Printer:
 
     @property
     def _arena_lines(self) -> int:
-        """Of one thread."""
+        """Cache lines of the arena of one thread."""
         return (
             -(-max(self.arena, self.counted.arena) * self.counted.scale // LINE)
             if self.counted
@@ -484,7 +485,7 @@ class _Printer:
 
     @property
     def _scratch_lines(self) -> int:
-        """Of one thread."""
+        """Cache lines of the scratch memory of one thread."""
         return -(-(self.counted.chip_bytes if self.counted else 4 * self.functions.scratch_floats) // LINE)
 
     @property
@@ -502,7 +503,7 @@ class _Printer:
         return -(-8 * len(self.plan.groups) // LINE) if self.profile else 0
 
     def _start(self, weights: bytes) -> str:
-        """The functions that say how much memory there has to be, and the one that prepares it."""
+        """C functions that say how much memory there has to be, and the one that prepares it."""
         name, out = self.name, Writer()
         before = HEAD + self._maps_bytes
         after = before + (1 + self._arena_lines) * self.schedule.arenas * LINE
@@ -575,7 +576,7 @@ def _template(name: str) -> str:
 
 
 def _embedded(name: str, weights: bytes) -> bytes:
-    """Weights as a C array."""
+    """A C file with the weights as an array of words of 8 bytes."""
     words = np.frombuffer(weights, "<u8").tolist()
     lines = (", ".join(f"0x{word:x}" for word in words[k : k + 8]) for k in range(0, len(words), 8))
     text = ",\n    ".join(lines) or "0"

@@ -77,8 +77,9 @@ class Epilogue:
     extras: tuple[EpilogueOperand, ...]
 
     def apply(self, value: str, lanes: int, vector: Callable[[EpilogueOperand], str]) -> list[str]:
-        """C statements for the vector in variable `value`;
-        `vector` is its part of an operand, as a C expression.
+        """C statements that apply the epilogue to the vector in variable `value`.
+
+        `vector`: C expression of its part of an operand.
         """
         if not self.lines:
             return []
@@ -99,7 +100,7 @@ class Epilogue:
 
 
 def number(value: float) -> str:
-    """A float in C.
+    """A constant of type float in C.
 
     >>> number(0.1), number(6), number(-np.inf)
     ('0.1f', '6.0f', '-INFINITY')
@@ -191,13 +192,8 @@ POWERS: dict[float, Callable[[str], str]] = {
 }
 
 
-def is_elementwise(flow: Dataflow, i: int) -> bool:
-    """Whether an operator can be part of an epilogue."""
-    return bool(arity(flow.calls[i]))
-
-
 def arity(call: Call) -> int:
-    """Operands that an expression has; 0: there is none."""
+    """Operands that an operator's expression has; 0: there is none, and it can be no part of an epilogue."""
     kind = call.operator.kind
     if kind in UNARY or (kind == "Pow" and _exponent(call) in POWERS):
         return 1
@@ -210,7 +206,7 @@ def _exponent(call: Call) -> float:
 
 
 def expression(call: Call, terms: Sequence[str]) -> str:
-    """What an elementwise operator makes of its operands."""
+    """C expression: the result of an elementwise operator, of `terms` for its operands."""
     kind = call.operator.kind
     if kind == "Pow":
         return POWERS[_exponent(call)](terms[0])
@@ -228,11 +224,10 @@ def epilogue(
     *,
     whole: bool,
 ) -> Epilogue:
-    """The epilogue of elementwise operators on map `start`, whose elements lie as `frame` says; `layouts`: of
-    all maps, `whole`: not row by row.
+    """The epilogue of elementwise operators on map `start`, whose elements lie as `frame` says.
 
-    Truth values are 1 and 0 on the way. Raises Unsupported for operands that do not follow the result as a
-    Reach says.
+    `layouts`: of all maps; `whole`: on whole maps, not row by row. Truth values are 1 and 0 on the way.
+    Raises Unsupported for operands that do not follow the result as a Reach says.
     """
     known = {start: "x"}
     lines: list[tuple[str, str]] = []
@@ -283,9 +278,7 @@ def _needed(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def in_step(call: Call, index: int, read: MapLayout, written: MapLayout) -> bool:
-    """Whether every element of an elementwise operator's result lies where the one that it is made from
-    lies.
-    """
+    """Whether every element of an elementwise operator's result lies where the one it is made from lies."""
     seen = read.seen(tensor_of(call, index))
     if seen is None:
         return False
@@ -346,8 +339,9 @@ def _extra(
 
 
 def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, int]:
-    """What an operand has, `every` and `pitch`; `axes`: (extent, elements of the operand from one index to
-    the next), outermost first. Raises ValueError.
+    """(what an operand has, `every`, `pitch`) of an operand with these axes.
+
+    `axes`: (extent, elements of the operand from one index to the next), outermost first. Raises ValueError.
 
     >>> _reach([(128, 26), (12, 0), (26, 1)], Image(1, 1536, 26))
     ('row', 12, 0)

@@ -1,6 +1,4 @@
-"""Which operators of a group become one kernel: an operator,
-and the elementwise operators that always follow it on the same rows.
-"""
+"""Which operators of a group become one kernel: an anchor, and the elementwise operators that follow it."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.epilogue import epilogue, in_step, is_elementwise
+from codegen.epilogue import arity, epilogue, in_step
 from codegen.kernels.table import WITH_EPILOGUE, takes_epilogue
 from codegen.layout import MapLayout
 from codegen.source import Unsupported
@@ -26,15 +24,16 @@ IN_BYTES = (Arithmetic.SUMS, Arithmetic.TERMS, Arithmetic.PRODUCT, Arithmetic.TA
 
 
 def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
-    """The operators of a set, each followed, where that may be,
-    by the elementwise operator that alone reads its result.
+    """The operators of a set, in topological order.
+
+    Each is followed, where that may be, by the elementwise operator that alone reads its result.
     """
     left, order = [*bits(mask)], list[int]()
     done = ~mask
     while left:
         after = flow.succs[order[-1]] if order else 0
         i = next(
-            (k for k in left if after == 1 << k and is_elementwise(flow, k) and not flow.preds[k] & ~done),
+            (k for k in left if after == 1 << k and arity(flow.calls[k]) and not flow.preds[k] & ~done),
             left[0],
         )
         left.remove(i)
@@ -46,34 +45,42 @@ def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
 def fused_kernels(
     flow: Dataflow, layouts: Layouts, mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool
 ) -> dict[int, tuple[int, ...]]:
-    """Anchor of each fused kernel -> its operators, in order:
-    in every run they follow one another, on the same rows or on `whole` maps.
+    """Anchor of each fused kernel -> its operators, in order.
+
+    In every run they follow one another, on the same rows or on `whole` maps.
     """
     apart: set[int] = set()  # operators that must begin a fused kernel of their own
     while True:
-        kernels: dict[int, tuple[int, ...]] = {}
-        again = False
-        for run in runs:
-            at = 0
-            while at < len(run):
-                anchor = run[at].operator
-                most = kernels.get(anchor)
-                here = _longest(flow, layouts, mask, run, at, apart, whole=whole)
-                # what follows differs from place to place: keep what they have in common
-                if most is not None and here != most:
-                    common = [a for a, b in zip(most, here, strict=False) if a == b]
-                    apart |= {*most[len(common) :], *here[len(common) :]} - {anchor}
-                    again = True
-                    break
-                kernels[anchor] = here
-                at += len(here)
-            if again:
-                break
-        if not again:
-            inside = {i for members in kernels.values() for i in members[1:]}
-            if not inside & kernels.keys():
-                return kernels
-            apart |= inside & kernels.keys()  # computed on its own somewhere
+        kernels, wrong = _longest_kernels(flow, layouts, mask, runs, apart, whole=whole)
+        if not wrong:
+            return kernels
+        apart |= wrong
+
+
+def _longest_kernels(
+    flow: Dataflow,
+    layouts: Layouts,
+    mask: int,
+    runs: Sequence[Sequence[RowComputation]],
+    apart: set[int],
+    *,
+    whole: bool,
+) -> tuple[dict[int, tuple[int, ...]], set[int]]:
+    """The longest fused kernels, by anchor, and operators that must not be inside one after all."""
+    kernels: dict[int, tuple[int, ...]] = {}
+    for run in runs:
+        at = 0
+        while at < len(run):
+            anchor = run[at].operator
+            here = _longest(flow, layouts, mask, run, at, apart, whole=whole)
+            most = kernels.setdefault(anchor, here)
+            # what follows differs from place to place: keep what they have in common
+            if here != most:
+                common = [a for a, b in zip(most, here, strict=False) if a == b]
+                return kernels, {*most[len(common) :], *here[len(common) :]} - {anchor}
+            at += len(here)
+    inside = {i for members in kernels.values() for i in members[1:]}
+    return kernels, inside & kernels.keys()  # computed on its own somewhere
 
 
 def _longest(
@@ -96,7 +103,7 @@ def _longest(
     )
     follows = _follows_in_bytes if in_bytes else _follows
     chain, best = [anchor.operator], 1
-    for step in run[at + 1 :] if takes or (not in_bytes and is_elementwise(flow, anchor.operator)) else ():
+    for step in run[at + 1 :] if takes or (not in_bytes and arity(flow.calls[anchor.operator])) else ():
         i = step.operator
         if (
             i in apart
@@ -115,9 +122,10 @@ def _flight(flow: Dataflow, chain: Sequence[int]) -> Call:
 
 
 def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
-    """The 256 bytes of what follows an operator on integers; None where nothing does, or nothing changes.
+    """(256,) uint8 or int8: the table of what follows an operator on integers, by the byte that it makes.
 
-    Raises Unsupported.
+    None where nothing does, or nothing changes. Raises Unsupported where what follows is no function of that
+    byte.
     """
     if len(operators) == 1:
         return None
@@ -151,9 +159,7 @@ def _follows_in_bytes(flow: Dataflow, layouts: Layouts, chain: list[int], i: int
 
 
 def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
-    """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise;
-    and whether an epilogue can do it.
-    """
+    """Whether an operator reads what the chain makes element by element, and an epilogue can do it."""
     written, own, first = (
         {flow.results[k][0] for k in chain},
         layouts[flow.results[i][0]],
@@ -161,7 +167,7 @@ def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whol
     )
     read = [o for o in flow.operands[i] if o.map in written]
     if (
-        not is_elementwise(flow, i)
+        not arity(flow.calls[i])
         or not read
         or first.tensor.dtype != "float32"
         or own.tensor.dtype not in ("float32", "bool")

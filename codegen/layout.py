@@ -1,4 +1,4 @@
-"""How feature maps lie in memory, in a buffer as between groups: row by row.
+"""Layouts of feature maps in memory: row by row, in a buffer as between groups.
 
 Within a row the other axes come in order, or, where convolutions work on a map, rows are made of pixels and
 the channels of a pixel lie side by side. Only where a graph's inputs and outputs cross the border are
@@ -7,9 +7,8 @@ elements moved into ONNX's order and out of it.
 DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator wants, and converts maps
 between blocks. Here the dominant operator of a map is whichever works on [n, c, ...], or, where none does,
 products, softmax and normalisations, which want the last axis innermost. Its choice spreads along elementwise
-operators, and those that cut or join maps, through the whole graph, not just a block,
-so that nothing is left to convert between groups.
-Operators that only move elements follow: see `codegen.aliasing`.
+operators, and those that cut or join maps, through the whole graph, not just a block, so that nothing is left
+to convert between groups. Operators that only move elements follow: see `codegen.aliasing`.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
 
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, Mapping, bits
-from lfopt.ops.parameters import permutation, reduced_axes
+from lfopt.ops.parameters import permutation, reduced_axes, split_sizes
 from lfopt.ops.traits import Arithmetic
 
 PIXELS = (2, 0, 3, 1)  # axes of [N, C, H, W], outermost first
@@ -61,12 +60,12 @@ class Image(NamedTuple):
 
     @property
     def row(self) -> int:
-        """Elements of a row."""
+        """Number of elements in a row."""
         return self.pixels * self.channels
 
     @property
     def elements(self) -> int:
-        """Elements of the map."""
+        """Number of elements in the map."""
         return self.rows * self.row
 
     @property
@@ -86,7 +85,7 @@ class MapLayout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor."""
         return self.tensor.shape
 
     @property
@@ -107,7 +106,7 @@ class MapLayout:
 
     @property
     def packed(self) -> MapLayout:
-        """The same order, side by side."""
+        """The layout of the same order, with elements side by side."""
         return MapLayout(self.tensor, self.order)
 
     @property
@@ -162,9 +161,7 @@ class MapLayout:
         )
 
     def seen(self, tensor: Tensor) -> MapLayout | None:
-        """The same elements as a view of them has them;
-        None where no order of the view's axes says how they lie.
-        """
+        """The layout of a view of the same elements; None where no order of its axes says how they lie."""
         if tensor.shape == self.shape:
             return MapLayout(tensor, self.order, self.alias_strides)
         if self.alias_strides:
@@ -200,7 +197,7 @@ class MapLayout:
         return MapLayout(tensor, tuple(order), tuple(steps))
 
     def permuted(self, axes: Sequence[int], tensor: Tensor) -> MapLayout:
-        """The same elements as the result of a Transpose: its axis k is our axis axes[k]."""
+        """The layout of a Transpose's result within this one: its axis k is our axis axes[k]."""
         if self.alias_strides:
             return MapLayout(
                 tensor,
@@ -262,10 +259,9 @@ class MapLayout:
         return runs[0][1] - self.shape[channels] if runs else 0
 
     def place(self, pixel: str, channels: int) -> str:
-        """C expression: elements from the first to where the pixel begins, in the order in which they lie;
-        pixels are of so many elements.
+        """C expression: elements from the first to where a pixel begins, in the order in which they lie.
 
-        Raises Unsupported where the elements of a pixel do not lie side by side.
+        `channels`: elements of a pixel. Raises Unsupported where they do not lie side by side.
         """
         left, count, step = channels, 1, 1
         runs: list[tuple[int, int]] = []  # (pixels, elements from one to the next), innermost first
@@ -317,12 +313,13 @@ def natural(tensor: Tensor, *, pixels: bool = False) -> MapLayout:
 
 
 def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 0) -> list[MapLayout]:
-    """The layout of every map: channels last where convolutions and their like read or make it, or
-    elementwise operators lead there.
+    """The layout of every map.
 
-    Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is,
-    if all who read it can read it so. Those of the mask `ringed` go by rows: they accept what to them lies as
-    usual.
+    Channels are last where convolutions and their like read or make a map, and where elementwise operators
+    lead there. Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything
+    where it is, if all consumers can read it so. Operators of the mask `ringed` go by rows: they accept only
+    what lies as usual to them.
+
     Raises Unsupported for types and sizes that generated code does not hold.
     """
     for tensor in flow.maps:
@@ -358,7 +355,7 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         joins = call.operator.kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
         if spec.channel_axis == 1 or folds or joins:
             pixels.update(near)
-        # results had better lie as operands do
+        # results are best laid out as operands are
         if spec.elementwise or (spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE):
             for m in near[1:]:
                 same[first(m)] = first(near[0])
@@ -392,8 +389,9 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
 
 
 def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
-    """The layout of a graph input that is read as images of another rank alone, such as a sound: their
-    pixels. Its elements are moved anyway.
+    """The layout of a graph input that is read as images of another rank alone, such as a sound: pixels.
+
+    Its elements are moved at the border anyway.
     """
     calls = [(flow.calls[i], o.input) for i in bits(flow.readers[m]) for o in flow.operands[i] if o.map == m]
     shapes = {call.shape(index) for call, index in calls}
@@ -423,8 +421,9 @@ def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
 
 
 def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
-    """Whether all who read a map can read it so: where it does not lie as usual, that is products of maps,
-    Transposes and elementwise operators.
+    """Whether all consumers of a map can read it so.
+
+    Where it does not lie as usual, those are products of maps, Transposes and elementwise operators.
     """
     for i in bits(flow.readers[m]):
         call = flow.calls[i]
@@ -450,6 +449,14 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
             ):
                 return False
     return True
+
+
+def split_starts(call: Call) -> list[int]:
+    """First index along the axis of each part of a Split that is asked for."""
+    sizes = split_sizes(call)
+    assert sizes is not None, "shapes are static"
+    starts = zip(call.operator.outputs, accumulate((0, *sizes)), strict=False)
+    return [start for name, start in starts if name]
 
 
 def tensor_of(call: Call, index: int) -> Tensor:

@@ -1,5 +1,6 @@
-"""Where the maps of a plan lie, decided before anything is printed:
-in memory between groups or in rings, by themselves or within others.
+"""Locations of a plan's maps, decided before anything is printed.
+
+In memory between groups or in rings, by themselves or within others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LINE = 64  # bytes of a cache line
 
 
 def item_bytes(tensor: Tensor, stored: Element) -> int:
-    """Of an element in memory, where those of float32 maps are stored as said."""
+    """Bytes of an element in memory; those of float32 maps are `stored`."""
     return stored.bytes if tensor.dtype == "float32" else np.dtype(tensor.dtype).itemsize
 
 
@@ -63,11 +64,11 @@ class FusedAttention:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where maps lie, and as what."""
+    """Locations of maps, and the elements that they are stored as."""
 
     planned: PlannedFlow
     target: Target
-    # float32 maps that stay floats where the target stores others as another element
+    # float32 maps that are stored as floats whatever the target's element is
     floats: AbstractSet[int]
     attentions: Mapping[int, FusedAttention]  # by their products with the values
     aliases: AliasMap
@@ -76,20 +77,20 @@ class MemoryPlan:
 
     @property
     def flow(self) -> Dataflow:
-        """Of the graph."""
+        """Dataflow of the graph."""
         return self.planned.flow
 
     @property
     def layouts(self) -> Sequence[MapLayout]:
-        """Of all maps."""
+        """Layouts of all maps."""
         return self.aliases.layouts
 
     def lines(self, m: int) -> int:
-        """Cache lines of a map."""
+        """Number of cache lines of a map."""
         return -(-self.flow.maps[m].elements * self.item_bytes(m) // LINE)
 
     def stored(self, m: int) -> Element:
-        """How elements of a float32 map lie in memory: as those of the map that it lies within."""
+        """Element that a float32 map is stored as: that of the map that it lies within."""
         return FLOAT32 if self.aliases.holder(m).map in self.floats else self.target.element
 
     def ctype(self, m: int) -> str:
@@ -97,7 +98,7 @@ class MemoryPlan:
         return self.stored(m).ctype if self.flow.maps[m].dtype == "float32" else self.layouts[m].ctype
 
     def item_bytes(self, m: int) -> int:
-        """Of an element in memory."""
+        """Bytes of an element in memory."""
         return item_bytes(self.flow.maps[m], self.stored(m))
 
     def stored_otherwise(self, m: int) -> bool:
@@ -154,7 +155,7 @@ class MemoryPlan:
 
     @property
     def listed(self) -> tuple[CpuMap, ...]:
-        """Where maps lie, those of rings by the rings that the plan has for them."""
+        """Locations of maps, as a schedule lists them; those in rings by the plan's rings."""
         flow, plan, listed = self.flow, self.planned.plan, list[CpuMap]()
         rings = {
             place.name for group in plan.groups if group.id in self.planned.ringed for place in group.places
@@ -175,9 +176,7 @@ class MemoryPlan:
         return tuple(listed)
 
     def wrongly_rounded(self, looped: Iterable[str]) -> set[int]:
-        """Maps not stored as floats although the loops of these operators work on what lies there,
-        or the kernels of attentions read it.
-        """
+        """Maps not stored as floats that loops of these operators, or kernels of attentions, work on."""
         flow, wrong = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.planned.index.__getitem__, looped):
             maps = {
@@ -266,9 +265,10 @@ def fused_attentions(
 def _in_memory(
     planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]
 ) -> frozenset[int]:
-    """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in
-    groups without rings but what an attention makes on its way, and maps whose elements are larger than those
-    that the plan's rings are for.
+    """Maps that lie in memory as a whole.
+
+    Inputs, outputs, what one group leaves to another, everything in groups without rings but what an
+    attention makes on its way, and maps whose elements are larger than those that the plan's rings are for.
     """
     flow, plan = planned.flow, planned.plan
     whole = {m for m, producer in enumerate(flow.producer) if producer < 0}

@@ -1,6 +1,4 @@
-"""How many operations a core of this machine does in a second, at most:
-the roof under which generated code runs.
-"""
+"""Most operations that a core of this machine does in a second: the roof of generated code."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ RUNS = 20  # of which the fastest counts
 
 
 def peak_operations(name: str, compiler: Sequence[str], *, integers: bool = False) -> float:
-    """Operations a second, two for a multiply-add, of a loop of nothing else on registers, compiled as models
-    are.
+    """Operations a second, two for a multiply-add, of a loop on registers, compiled as models are.
 
     `integers`: of products of bytes, which a target without such instructions has not: raises Unsupported.
     Raises CannotBuild.

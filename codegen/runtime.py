@@ -1,5 +1,6 @@
-"""Run a compiled model from Python: arrays in, arrays out,
-without copies where they lie as the code wants them.
+"""Run a compiled model from Python: arrays in, arrays out.
+
+Without copies where they lie as the code wants them.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Compiled:
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
         self._weights_file = weights
         self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
-        # contexts that nobody runs in; made now, so that wrong weights are found now
+        # contexts without a run; the first is made now, so that wrong weights are found now
         self._idle = [self._new_context()]
         weakref.finalize(self, _end_all, self._idle, self._end, self._library)
 
@@ -158,8 +159,10 @@ class Compiled:
         return self._ffi.from_buffer(array)
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Outputs by name, for arrays by name, for a list or tuple of them in the model's order, or for one
-        array if there is one input.
+        """Outputs by name, each of its tensor's shape and dtype.
+
+        `inputs`: arrays by name, a list or tuple of them in the model's order, or one array if there is one
+        input; each of its tensor's shape and dtype.
 
         Arrays in C order and this machine's byte order are read where they are; others are copied. Raises
         InvalidConfig if an input is absent, unknown, no array, or of another type or shape.
@@ -180,8 +183,9 @@ class Compiled:
         )
 
     def count(self, inputs: Inputs) -> tuple[dict[str, np.ndarray], DramBytes, L2Bytes]:
-        """Outputs, and the bytes that were counted between DRAM and the buffer, and between a second level
-        and the buffer.
+        """Outputs by name, of their tensors' shapes, and counted bytes: of DRAM, and of a second level.
+
+        Each is what was moved between there and the buffer.
 
         Raises CannotRun for code that does not count.
         """
@@ -209,7 +213,7 @@ class Compiled:
         ]
 
     def _ran(self, inputs: Inputs, after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
-        """Outputs, and what `after` says of the context that they were made in."""
+        """Outputs by name, and what `after` makes of the context that they were made in."""
         given = self._arrays(inputs)
         outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
         try:
@@ -236,8 +240,9 @@ class Compiled:
         return {tensor.name: array for tensor, array in zip(self.outputs, outputs, strict=True)}, said
 
     def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
-        """Inputs in order, as the code reads them:
-        the arrays themselves where they are dense, in C order and aligned.
+        """Inputs in order, as the code reads them: dense, in C order and aligned.
+
+        The arrays themselves where they are so.
         """
         alone = len(self.inputs) == 1 and isinstance(inputs, np.ndarray)
         if alone:
@@ -280,8 +285,8 @@ def _loaded(ffi: Any, library: Path) -> Any:
     try:
         with os.fdopen(copy, "wb", closefd=False) as file:
             file.write(library.read_bytes())
-        # A path that was never used before: for a path that it knows, dlopen gives the library that it has
-        # loaded, though this is another file.
+        # a path that was never used before: dlopen gives the library that it has loaded for a path that it
+        # knows, though this is another file
         unique = "".join("/." if digit == "1" else "/" for digit in f"{next(LOADS):b}")
         return ffi.dlopen(f"/proc/self/fd{unique}/{copy}")
     except OSError:  # nothing may be executed in memory here, or /proc is not there; or it is no library

@@ -1,5 +1,6 @@
-"""Which kernels make a plan: decided operator by operator before anything is printed, and what
-`lfopt.planning.cpu` asks for to make a schedule.
+"""Which kernels make a plan, decided operator by operator before anything is printed.
+
+It is what `lfopt.planning.cpu` asks for to make a schedule.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from lfopt.ir.cpu import CpuFunction, CpuMap, CpuSchedule, Makes
 from lfopt.ops import bits
 from lfopt.planning.cpu import Alone, Members, RowComputation, lower_for_cpu
 
-# the ring of a map that nobody makes, as all windows over it hold nothing but padding
+# the ring of a map that no step makes, as all windows over it hold nothing but padding
 UNREAD = Place("", "map", 0, 1, 0)
 NO_EPILOGUE = Epilogue((), (), ())
 ATTENTION = "attention"  # what refusals call its kernel
@@ -52,8 +53,9 @@ class Selected:
 def select(
     planned: PlannedFlow, target: Target, floats: AbstractSet[int]
 ) -> tuple[MemoryPlan, CpuSchedule, Sequence[Selected]]:
-    """Where maps lie, what threads run, and its functions in order; `floats`: float32 maps that are stored as
-    floats whatever the target says.
+    """Locations of maps, the schedule of threads, and its functions in order.
+
+    `floats`: float32 maps that are stored as floats whatever the target says.
 
     Which maps loops and attentions read is known when kernels are chosen, and where maps lie decides who can
     be chosen: what they need is added until nothing changes. Raises Unsupported for types and sizes that
@@ -101,7 +103,7 @@ class Selection:
 
     @property
     def maps(self) -> tuple[CpuMap, ...]:
-        """Where maps lie."""
+        """Locations of maps, as a schedule lists them."""
         return self.memory.listed
 
     def in_order(self, mask: int) -> Sequence[int]:
@@ -154,20 +156,20 @@ class Selection:
 
 @dataclass(frozen=True)
 class _GroupKernels:
-    """What kernels of a group are chosen by."""
+    """Chooses the kernels of a group."""
 
     memory: MemoryPlan
     tiled: int = 0  # mask of convolutions on integers by Winograd's algorithm
     in_parts: Mapping[int, str] = field(default_factory=dict[int, str])
-    # whether operators make whole maps, one after the other: not where rows pass through rings from one to
-    # the next
+    # whether operators make whole maps, one after the other; if not, rows pass through rings
     whole: bool = True
     alone: Alone | None = None  # what each thread makes, where they do not share every row
     rings: Mapping[str, Place] = field(default_factory=dict[str, Place])
 
     def select(self, operators: Sequence[int]) -> list[Selected]:
-        """The functions of a fused kernel: one, or, where no kernel takes its anchor,
-        loops for that and what can be done for the rest.
+        """The functions of a fused kernel.
+
+        One; or, where no kernel takes its anchor, loops for that and what can be done for the rest.
         """
         memory, (anchor, *rest) = self.memory, operators
         if all(memory.aliases.is_idle(i) for i in operators):
@@ -390,8 +392,9 @@ class _GroupKernels:
         )
 
     def _even(self, anchor: int, written: MapLayout) -> bool:
-        """Whether what an operator makes, and what it reads if that matters, are pixels at even distances,
-        so that all rows are one.
+        """Whether what an operator makes, and reads if that matters, are pixels at even distances.
+
+        Then all rows are one.
         """
         flow = self.memory.flow
         read = (
@@ -404,7 +407,7 @@ class _GroupKernels:
     # -- addresses -------------------------------------------------------------------------------------------
 
     def _address(self, layouts: Callable[[int], MapLayout], *, flat: bool) -> Callable[[int, str], str]:
-        """Where a row of a map lies; if `flat`, the whole map is the row."""
+        """(map, row in C) -> C expression: address of the row; if `flat`, the whole map is the row."""
         memory = self.memory
 
         def address(m: int, row: str) -> str:

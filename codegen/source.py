@@ -1,4 +1,4 @@
-"""What code generation hands on: C text with its weights, and how to compile it."""
+"""The result of code generation: C text with its weights, and how to compile it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CSource:
     arena_bytes: int  # the buffer that fusion groups run in, as large as the plan says, or one of each thread
     context_bytes: int  # memory of one caller, the arena included
     weights_bytes: int  # of weights.bin, or of what is linked in
-    # what its threads run; without groups where the C counts: it follows the plan's steps
+    # what its threads run; without groups where the C counts, as that follows the plan's steps
     schedule: CpuSchedule
     decisions: tuple[Decision, ...] = ()  # for every function of the schedule, in order
 

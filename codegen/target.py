@@ -1,4 +1,4 @@
-"""What C is generated for: vector widths and compiler flags."""
+"""Targets of C: vector widths and compiler flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codegen.source import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An instruction set."""
+    """An instruction set, and how C is generated for it."""
 
     name: str
     lanes: tuple[int, ...]  # floats in a vector: the widths that there are, widest first; 1 is always one
@@ -101,7 +101,7 @@ def native() -> str:
 
 
 def _features() -> set[str]:
-    """What a processor can do, as Linux calls it."""
+    """Features of this machine's processor, as Linux calls them."""
     info = Path("/proc/cpuinfo")
     return (
         set(info.read_text().split())

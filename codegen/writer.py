@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 import numpy as np
 
 from codegen.blob import Blob
 
+K = TypeVar("K")
 ENDLESS = re.compile(r"[ -)+->@-[\]-~]*")  # text that ends no comment, nor splices lines or spells a trigraph
 
 
@@ -53,8 +55,9 @@ class Writer:
 
     @contextmanager
     def nested(self, heads: Sequence[str]) -> Iterator[None]:
-        """Lines inside one block in another; inside braces where there is none, so that variables stay
-        there.
+        """Lines inside one block in another.
+
+        Inside braces where there is none, so that variables stay there.
         """
         with ExitStack() as blocks:
             for head in heads or [""]:
@@ -73,13 +76,14 @@ class Writer:
         self("")
 
     def text(self) -> str:
-        """All of it."""
+        """All lines, as one text."""
         return "\n".join(self._lines) + "\n"
 
 
 class CModule(Writer):
-    """The functions of a model under construction, and what they need:
-    packed constants, and scratch memory of every thread.
+    """The functions of a model under construction, with packed constants and scratch memory.
+
+    Scratch memory is that of every thread.
     """
 
     def __init__(self) -> None:
@@ -89,8 +93,9 @@ class CModule(Writer):
         self._functions: dict[str, str] = {}  # text without the name -> the name
 
     def function(self, name: str, body: Writer) -> str:
-        """Add a function, written in `body` under a name, and give its name:
-        where an earlier one is the same but for that, of the earlier one.
+        """Add a function, written in `body` under a name, and give its name.
+
+        That of an earlier function, where one is the same but for its name.
         """
         text = body.text().replace(name, "", 1)
         if text not in self._functions:
@@ -98,13 +103,21 @@ class CModule(Writer):
             self(*body.text().splitlines(), "")
         return self._functions[text]
 
+    def functions(self, name: str, bodies: Mapping[K, Callable[[str], Writer]]) -> dict[K, str]:
+        """Add functions `name`_0, `name`_1, ..., each written under its name, and give their names."""
+        return {
+            key: self.function(f"{name}_{k}", write(f"{name}_{k}"))
+            for k, (key, write) in enumerate(bodies.items())
+        }
+
     def constant(self, values: np.ndarray, dtype: str = "float32") -> str:
-        """C expression: address of packed constants, see `Blob.add`."""
+        """C expression: address of packed constants of any shape, see `Blob.add`."""
         return self.blob.add(values, dtype)
 
     def scratch(self, floats: int) -> str:
-        """C expression: so many floats, aligned to a line of the cache,
-        of the thread that runs the kernel; whatever lay there is lost.
+        """C expression: scratch memory of `floats` of the thread that runs the kernel, on a cache line.
+
+        Whatever lay there is lost.
         """
         self.scratch_floats = max(self.scratch_floats, floats)
         return "m->scratch"

@@ -15,7 +15,7 @@ from lfopt.isa.tables import WINDOW
 class RowPart:
     """A row of a map, or a part of one, in a slot."""
 
-    place: int
+    place: int  # its index in the group
     number: int  # of the row: it lies in the slot of that number modulo slots
     channels: Span  # what the slot holds
     columns: Span
@@ -46,8 +46,8 @@ class ConstantBlock:
     """A part of a constant in a slot."""
 
     box: Box
-    place: int
-    number: int
+    place: int  # its index in the group
+    number: int  # of the block: it lies in the slot of that number modulo slots
     offset: int  # bytes from the start of the slot
 
 
@@ -55,7 +55,7 @@ Row = tuple[str, int, bool]  # map, row, and whether it is partial sums of the m
 
 
 class BufferContents:
-    """What lies where.
+    """Contents of the on-chip buffer: maps, partial sums and constants, by place and slot.
 
     Places come from the plan, and so does the rule by which parts of a row share a slot (see
     `simulator.interpreter.buffer`).
@@ -102,8 +102,10 @@ class BufferContents:
         return self._ring(frame, part, sums=sums)
 
     def _joined(self, name: str, before: RowPart, part: RowPart, slot_bytes: int) -> RowPart:
-        """A part that has room beside what the slot holds of the row joins it;
-        one that has not takes its place.
+        """The part that a slot holds after a part of the same row came to it.
+
+        They are joined if both fit the slot; else the new part takes the place of the old one. Raises
+        Unsupported for parts that do not follow each other by channels.
         """
         channels = (min(before.channels[0], part.channels[0]), max(before.channels[1], part.channels[1]))
         columns = (min(before.columns[0], part.columns[0]), max(before.columns[1], part.columns[1]))
@@ -128,7 +130,10 @@ class BufferContents:
         return any(known == name and not sums for known, _, sums in self._rows)
 
     def read(self, name: str, part: Extent, *, sums: bool = False) -> RowRing:
-        """Where rows lie that are all here. Raises Unsupported if they do not lie in one ring."""
+        """The ring in which rows lie, all of which are on chip.
+
+        Raises Unsupported if they do not lie in one ring, or begin within a block of lanes.
+        """
         pieces = [self._piece((name, row, sums), part) for row in range(*part.rows)]
         first = pieces[0]
         for k, piece in enumerate(pieces):
@@ -180,7 +185,7 @@ class BufferContents:
         )
 
     def constant(self, name: str, box: Box) -> ConstantBlock:
-        """The block that holds a part of a constant."""
+        """The block that holds a part of a constant. Raises Unsupported if none holds all of it."""
         for block in reversed(self._constants.get(name, [])):
             if within(box, block.box):
                 return block

@@ -13,6 +13,7 @@ from codegen.accel.constants import pieces_of_groups
 from codegen.accel.job import BoxOperation, RequantParameters, Site, Spread, refused, still
 from codegen.accel.maps import Extent, dimensions, extent
 from codegen.accel.runs import IssuedCommand, Words
+from codegen.layout import tensor_of
 from codegen.source import Unsupported
 from lfopt.ir import Compute, Span, Tensor
 from lfopt.isa.tables import WINDOW, Scale
@@ -23,6 +24,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.reducing import folded_elements
 from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, window_counts
 from lfopt.ops.stages import TableStage, stage_steps, stages
+from lfopt.ops.stored import quantization, zero_of
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning.commands import (
     SpatialWindow,
@@ -78,8 +80,9 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Issu
 
 
 def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
-    """Why a stage cannot be computed in the place of the result; None if it can:
-    of what is in flight, it reads what lies there.
+    """Why a stage cannot be computed in the place of the result; None if it can.
+
+    A stage reads an operand in flight only while that lies there.
     """
     flying = {part.operator.outputs[0] for part in call.parts} - {site.lying}
     gone = next((name for name in stage.call.operator.inputs if name in flying), None)
@@ -92,28 +95,29 @@ def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
 
 
 def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
-    """Zero point and type of an operand."""
-    by = tensor.quantization
-    assert by is not None
+    """Fields of a descriptor: zero point and type of an operand.
+
+    Raises Unsupported for several zero points.
+    """
+    by = quantization(tensor)
     if len(set(by.zero_point)) > 1:
         raise Unsupported(f"tensor {tensor.name!r}: found several zero points; the accelerator accepts one")
     return {f"{letter}_zero": by.zero_point[0], f"{letter}_unsigned": int(tensor.dtype == "uint8")}
 
 
 def _made(tensor: Tensor) -> dict[str, int]:
-    """Zero point and bounds of a result."""
+    """Fields of a descriptor: zero point and bounds of a result."""
     low, high = limits(tensor.dtype)
-    assert tensor.quantization is not None
-    return {"o_zero": tensor.quantization.zero_point[0], "low": low, "high": high}
+    return {"o_zero": zero_of(tensor), "low": low, "high": high}
 
 
 def _scaled(multiplier: np.ndarray | int, shift: np.ndarray | int) -> dict[str, int]:
-    """A scalar factor."""
+    """Fields of a descriptor: one factor for all channels."""
     return {"scale": Scale.SCALAR, "multiplier": int(multiplier), "shift": int(shift)}
 
 
 def _untouched(tensor: Tensor) -> dict[str, int]:
-    """Bytes as they are."""
+    """Fields of a descriptor: bytes as they are."""
     low, high = limits(tensor.dtype)
     return {"scale": Scale.NONE, "low": low, "high": high, "a_unsigned": int(tensor.dtype == "uint8")}
 
@@ -171,12 +175,10 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
 
 def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
     """Fields of what sums products of an operand with constants."""
-    second = call.tensors[1]
-    assert second is not None
     factors = site.parameters.get(call.operator.name, RequantParameters()).factors
     return {
         **_read(seen),
-        **_read(second, "b"),
+        **_read(tensor_of(call, 1), "b"),
         **_made(call.result_tensors[0]),
         "scale": Scale.CHANNEL,
         "factors": factors,
@@ -191,9 +193,7 @@ def _factor_rows(site: Site, values: dict[str, int], box: Extent) -> Words:
 
 
 def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """ConvTranspose: a convolution for each of its phases,
-    whose results lie as far apart as its strides are long.
-    """
+    """ConvTranspose: a convolution for each of its phases, whose results lie its strides apart."""
     call, lanes = stage.call, site.lanes
     if not (step.first and step.last):
         raise refused(call, "its steps fold parts of its input channels; accepted: all of them")
@@ -225,8 +225,9 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
 
 
 def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
-    """(output channels, input channels) of the commands of a convolution in groups:
-    whole blocks of lanes of a group together, others apart.
+    """(output channels, input channels) of the commands of a grouped convolution.
+
+    Whole blocks of lanes of a group are one command, others are commands of their own.
     """
     group = call.attribute("group", 1)
     outputs, read = call.result[1] // group, call.shape(0)[1] // group
@@ -345,8 +346,9 @@ def _folded(
     part: Extent,
     seen: Tensor,
 ) -> BoxOperation:
-    """A reduction over rows and columns, or over some rows of them:
-    commands count rows as the operand does, so those of all bands are alike.
+    """A reduction over rows and columns, or over a band of the rows.
+
+    Commands count rows as the operand does, so that those of all bands are alike.
     """
     window = SpatialWindow(part.height, part.width, pad_columns=-part.columns[0])
     reads = _behind(site, values, stage) if step.last else []
@@ -379,7 +381,7 @@ def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Itera
 
 
 def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """Concat of channels."""
+    """Concat along channels."""
     call = stage.call
     tables = iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     recoded = [
@@ -396,9 +398,7 @@ def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterat
 
 
 def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
-    """Split, Slice and Gather of channels, and Resize that makes every row so many rows,
-    and every column so many columns.
-    """
+    """Split, Slice and Gather along channels, and Resize to the nearest element by whole factors."""
     call = stage.call
     if call.operator.kind != "Resize":
         yield from _copied(
@@ -438,8 +438,10 @@ def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
 
 def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
     """Send one of several results through its table, if it has one; what that reads."""
-    first, tables = call.tensors[0], iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
-    assert first is not None
+    first, tables = (
+        tensor_of(call, 0),
+        iter(site.parameters.get(call.operator.name, RequantParameters()).tables),
+    )
     numbers = {
         result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None
     }

@@ -26,8 +26,9 @@ class Chunk:
 
 
 def matrix(call: Call) -> np.ndarray:
-    """Weights of a contraction as [output channel, input channel, kernel row, kernel column],
-    stored integers. Raises MissingValues.
+    """(output channels, input channels, kernel rows, columns) stored integers: weights of a contraction.
+
+    Raises MissingValues for a model without weights.
     """
     values = call.values[1]
     if values is None:
@@ -51,10 +52,10 @@ def spans_of(call: Call, box: Box) -> tuple[Span, Span]:
 
 
 def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple[bytes, list[Chunk]]:
-    """A loaded block of weights in the order in which the MAC array takes it; and where the weights of each
-    span of input channels are in it.
+    """A loaded block of weights in the order in which the MAC array takes it, and the chunks that it has.
 
-    `spans`: what single computations fold; all of the box if they fold everything.
+    `box`: of the constant; `spans`: of input channels that single computations fold, all of the box if they
+    fold everything. Each chunk has the weights of one span. Raises Unsupported for spans that overlap.
     """
     (first, stop), (low, high) = spans_of(call, box)
     weights = matrix(call)[first:stop].view(np.uint8)
@@ -99,9 +100,7 @@ def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple
 
 
 def pieces_of_groups(call: Call, channels: Span, lanes: int) -> list[Span]:
-    """Some output channels of a convolution in groups, cut where a group begins,
-    and where a block of lanes does.
-    """
+    """Output channels of a grouped convolution, cut where groups and blocks of lanes begin."""
     per_group = call.result[1] // call.attribute("group", 1)
     cuts = {*range(0, channels[1], lanes), *range(0, channels[1], per_group)}
     return list(pairwise([channels[0], *sorted(cut for cut in cuts if channels[0] < cut), channels[1]]))

@@ -1,5 +1,6 @@
-"""From a plan to a command stream: every step becomes commands,
-which wait for each other where they must, folded into loops.
+"""From a plan to a command stream.
+
+Every step becomes commands, which wait for each other where they must, folded into loops.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def encode(plan: Plan, graph: Graph) -> CommandStream:
 
 
 def origins(plan: Plan, graph: Graph) -> Iterator[tuple[PlannedGroup, list[tuple[Step, int, Opcode]]]]:
-    """Where the commands of `encode` come from.
+    """The steps from which the commands of `encode` come.
 
     Per group, in the order of each queue: the step, its number among those that run, and the opcode.
     """
@@ -75,45 +76,44 @@ def origins(plan: Plan, graph: Graph) -> Iterator[tuple[PlannedGroup, list[tuple
 
 
 def check(plan: Plan, graph: Graph) -> None:
-    """Raise Unsupported for a plan whose chip, network or groups are not for the accelerator;
-    operators apart.
-    """
+    """Raise Unsupported for a chip, network or plan that the accelerator is not made for, operators apart."""
     hardware = plan.hardware
     lanes = hardware.mac_columns
     wanted = {
         "element_bytes": 1, "weight_bytes": 1, "bias_bytes": 4, "accumulator_bytes": 4,
-        "dram_row_align": BEAT_BYTES, "channel_align": lanes,
-        "constant_align": lanes, "mac_rows": lanes,
+        "dram_row_align": BEAT_BYTES, "channel_align": lanes, "constant_align": lanes, "mac_rows": lanes,
     }  # fmt: skip
-    if hardware.weight_buffer_bytes:
-        raise Unsupported(
-            f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: "
-            "weights share its buffer"
-        )
-    if hardware.l2_bytes:
-        raise Unsupported(
-            f"hardware.l2_bytes: found {hardware.l2_bytes}; the accelerator has no second level of memory: "
-            "plan with 0"
-        )
-    for name, value in wanted.items():
-        given = getattr(hardware, name)
-        given = hardware.element_bytes if given is None else given
-        if given != value:
-            raise Unsupported(f"hardware.{name}: found {given}; the accelerator has {value}")
-    if (bits := hardware.constant_bits(bias=False)) != 8:
-        raise Unsupported(f"hardware.weight_bits: found {bits}; the accelerator has 8")
-    if lanes not in LANES:
-        raise Unsupported(
-            f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}"
-        )
-    if (given := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):
-        said = "unlimited" if given == UNLIMITED else f"{given}"
-        raise Unsupported(f"hardware.buffer_bytes: found {said}; the accelerator addresses {most}")
-    if not hardware.parameter_store_bytes:
-        raise Unsupported(
-            "hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with "
-            "the size of its stores"
-        )
+    given = {name: getattr(hardware, name) for name in wanted}
+    given |= {name: hardware.element_bytes for name, value in given.items() if value is None}
+    bits, most = hardware.constant_bits(bias=False), lanes * BUFFER_WORDS
+    size = "unlimited" if hardware.buffer_bytes == UNLIMITED else f"{hardware.buffer_bytes}"
+    demands = (  # (field, what it is, whether that will do, what the accelerator does)
+        (
+            "weight_buffer_bytes",
+            hardware.weight_buffer_bytes,
+            not hardware.weight_buffer_bytes,
+            "has 0: weights share its buffer",
+        ),
+        (
+            "l2_bytes",
+            hardware.l2_bytes,
+            not hardware.l2_bytes,
+            "has no second level of memory: plan with 0",
+        ),
+        *((name, given[name], given[name] == value, f"has {value}") for name, value in wanted.items()),
+        ("weight_bits", bits, bits == 8, "has 8"),
+        ("mac_columns", lanes, lanes in LANES, f"has {', '.join(map(str, LANES))}"),
+        ("buffer_bytes", size, hardware.buffer_bytes <= most, f"addresses {most}"),
+        (
+            "parameter_store_bytes",
+            0,
+            bool(hardware.parameter_store_bytes),
+            "loads factors and tables: plan with the size of its stores",
+        ),
+    )
+    for name, value, met, accepted in demands:
+        if not met:
+            raise Unsupported(f"hardware.{name}: found {value}; the accelerator {accepted}")
     if not graph.quantized:
         raise Unsupported(
             "the network is not quantised; the accelerator computes in int8: see `lfopt quantize`"
@@ -147,7 +147,7 @@ class _Constants:
         return stream.number, stream.rows[key]
 
     def lay_out(self, address: int) -> tuple[dict[int, int], bytes]:
-        """Where every stream begins, from `address` on; and the bytes of all of them."""
+        """(address of every stream from `address` on, bytes of all of them)."""
         addresses: dict[int, int] = {}
         image: list[bytes] = []
         for stream in self._streams.values():
@@ -173,7 +173,7 @@ class _Encoder:
         self.commands = 0
 
     def stream(self) -> CommandStream:
-        """All of it."""
+        """The command stream of the whole plan."""
         entries = [
             entry
             for group in self.plan.groups
@@ -205,7 +205,8 @@ class _Encoder:
 
     def runs(self, group: PlannedGroup) -> Iterator[tuple[Step, int, IssuedCommand]]:
         """Commands of a group, each with its step and the number of that."""
-        chip, calls = BufferContents(group.places, self.lanes), calls_of(group.nodes, group.steps, self.calls)
+        self.chip = BufferContents(group.places, self.lanes)
+        calls = calls_of(group.nodes, group.steps, self.calls)
         self.spans = _folded_spans(group)
         self.chunks: dict[tuple[str, object], list[Chunk]] = {}
         self.readers: dict[str, list[Call]] = {}  # of constants
@@ -218,9 +219,8 @@ class _Encoder:
             name: blocks for call in calls.values() for name, blocks in parameters(call, self.lanes).items()
         }
         loads = {id(run[0]): [node.tensor for node in run] for run in parameter_runs(group.steps)}
-        self.chip = chip
         site = Site(
-            chip,
+            self.chip,
             self.lanes,
             self.graph.tensors,
             self.flow.behind,
@@ -278,8 +278,7 @@ class _Encoder:
         data = b"".join(block.tobytes() for block in arrays)
         values = {
             "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1,
-            "tail": self.lanes,
-            "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
+            "tail": self.lanes, "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, (step.tensor, "parameters"), 0, data)
         run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(arrays))]
@@ -305,8 +304,7 @@ class _Encoder:
             )
         values = {
             "class_": Class.WEIGHT, "space": Space.BUFFER, "columns": words, "blocks": 1, "tail": self.lanes,
-            "base": base // self.lanes,
-            "slots": place.slots, "slot_words": place.slot_bytes // self.lanes,
+            "base": base // self.lanes, "slots": place.slots, "slot_words": place.slot_bytes // self.lanes,
             "row_beats": round_up(len(data), BEAT_BYTES) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, step.tensor, (step.box, data), data, step.slot)
@@ -316,15 +314,16 @@ class _Encoder:
         return run
 
     def _arranged(self, step: Transfer) -> tuple[bytes, list[Chunk]]:
-        """A block of a constant as all of its readers take it;
-        of weights, where what is folded at a time lies in it.
+        """A block of a constant as all of its readers take it, and the chunks of weights in it.
+
+        Raises Unsupported for readers that take it in different orders, or not at all.
         """
         readers = self.readers[step.tensor]
         spans = {span for call in readers for span in self.spans.get(call.operator.name, ())}
         arrangements: dict[bytes, list[Chunk]] = {}
         for call in readers:
             if arithmetic(call) is MOVE and refusal(call) is None:
-                arrangements[_indices(call)] = []  # that nobody looks at: they are in the commands
+                arrangements[_indices(call)] = []  # no chunks: indices are in the commands
                 continue
             if arithmetic(call) is not SUMS:
                 raise refused(
@@ -392,12 +391,10 @@ class _Encoder:
             column = part.columns[0] * (last if apart else self.lanes)
             values = {
                 "class_": Class.OUTPUT if step.store else Class.INPUT, "space": Space.BUFFER,
-                "dram": stored.address + column,
-                "row_beats": stored.row_bytes // BEAT_BYTES, "block_beats": width * self.lanes // BEAT_BYTES,
-                "columns": part.width,
+                "dram": stored.address + column, "row_beats": stored.row_bytes // BEAT_BYTES,
+                "block_beats": width * self.lanes // BEAT_BYTES, "columns": part.width,
                 "blocks": stop - first, "tail": last, "base": ring.base + ring.column, "slots": ring.slots,
-                "slot_words": ring.slot_words,
-                "block_words": ring.block_words,
+                "slot_words": ring.slot_words, "block_words": ring.block_words,
             }  # fmt: skip
             ends = (ring.block + first, in_dram + first)
             moving = dict(zip(("from_block", "to_block"), ends if step.store else ends[::-1], strict=True))
@@ -415,9 +412,7 @@ class _Encoder:
     # -- weights ---------------------------------------------------------------------------------------------
 
     def _weights(self, call: Call, step: Compute, span: Span, phase: int) -> WeightLocation:
-        """Where the weights of some output channels of a computation, or of one of its phases, lie,
-        and their bias.
-        """
+        """Where weights and bias of output channels of a computation, or of one of its phases, lie."""
         chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
         box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
         block = chip.constant(name, box)
@@ -482,8 +477,9 @@ def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:
 
 
 def _indices(call: Call) -> bytes:
-    """The indices of a Gather of channels, as bytes of an element each: what a plan says is loaded is
-    loaded.
+    """Indices of a Gather along channels, one byte each.
+
+    They are in the commands, but what a plan says is loaded is loaded.
     """
     values = call.values[1]
     assert values is not None
@@ -494,8 +490,10 @@ def _indices(call: Call) -> bytes:
 
 
 def _described(entries: Sequence[Entry]) -> Iterator[Command]:
-    """Commands, with every descriptor described before its first use, outside of loops;
-    the one not used for longest makes room.
+    """Commands, each descriptor described before its first use, outside of loops.
+
+    The least recently used descriptor makes room. Raises Unsupported for a loop that needs more than there
+    are.
     """
     table: dict[Payload, int] = {}  # in order of last use
     free = list(range(DESCRIPTORS))
@@ -522,7 +520,7 @@ def _described(entries: Sequence[Entry]) -> Iterator[Command]:
 
 
 def _placed(command: Command, addresses: Mapping[int, int]) -> Command:
-    """A command with addresses in DRAM in place of distances from where its stream begins."""
+    """A command with addresses in DRAM in place of offsets from where its stream begins."""
     if command.kind is not Kind.TRANSFER:
         return command
     values = dict(command.values)

@@ -1,5 +1,6 @@
-"""Commands folded into loops: runs of commands that repeat, moving on by the same amounts each time,
-are written once.
+"""Commands folded into loops.
+
+Runs of commands that repeat, with numbers that move by the same amounts each time, are written once.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ STEP_LIMITS = {name: field for name, field in RUN.by_name.items() if "_step" in 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A command, and how far its numbers move with each turn of the loops around it, outermost first."""
+    """A command, and how far its numbers move with each iteration of the loops around it, outermost first."""
 
     opcode: Opcode
     payload: Payload
-    count: int
-    numbers: tuple[int, ...]
+    count: int  # rows
+    numbers: tuple[int, ...]  # as MOVING has them
     waits: tuple[int, ...]  # distances: loads, stores, computations
-    steps: tuple[tuple[int, ...], ...] = ()
+    steps: tuple[tuple[int, ...], ...] = ()  # by loop: how far each number moves
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """A loop."""
+    """A loop of commands."""
 
-    count: int
+    count: int  # iterations
     body: tuple[Entry, ...]
 
 
@@ -93,7 +94,7 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
 def _best(
     items: Sequence[Item], keys: Sequence[int], at: int, longest: int
 ) -> tuple[int, int, list[tuple[int, ...]] | None]:
-    """(commands of one turn, turns, shift of every command) of the loop that saves the most here."""
+    """(commands of an iteration, iterations, shift of every command) of the loop that saves the most here."""
     best: tuple[int, int, list[tuple[int, ...]] | None] = (0, 1, None)
     saved = 1  # LOOP and END take as many words as one command
     described: set[Payload] = set()  # by the commands of a turn: a loop has all of its descriptors at once
@@ -119,7 +120,8 @@ def _best(
 
 
 def _shift(items: Sequence[Item], a: int, b: int, period: int) -> list[tuple[int, ...]] | None:
-    """How far every command moves from one turn to the next;
+    """How far the numbers of every command move from one iteration to the next.
+
     None if the steps of inner loops differ, or a step is too large for its field.
     """
     moves: list[tuple[int, ...]] = []

@@ -1,6 +1,4 @@
-"""What a network that the accelerator refuses could leave to the host:
-operators that nothing needs but outputs of the network.
-"""
+"""Operators at the end of a network that the host could compute in the accelerator's place."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ MOST_NAMES = 32  # of tensors that a line says
 
 
 def advice(graph: Graph) -> str:
-    """How the network could end earlier, so that nothing in it is refused by itself; nothing if what is
-    refused leads to more than outputs.
+    """The line that says where the network could end, so that no operator left is refused.
+
+    "" if refused operators lead to more than outputs.
     """
     flow = Dataflow.of(graph)
     tail = 0

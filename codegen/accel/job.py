@@ -1,6 +1,4 @@
-"""One operation of the accelerator on a box of a map, as EXEC commands: on which rings, which rows at a
-time.
-"""
+"""One operation of the accelerator on a box of a map, as EXEC commands: which rings, which rows at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from lfopt.planning.commands import SpatialWindow, bands, blocks, operation
 
 @dataclass(frozen=True, slots=True)
 class RequantParameters:
-    """Where the parameters of an operator lie on chip."""
+    """Locations on chip of an operator's parameters."""
 
     factors: int = 0  # first row
     tables: tuple[int, ...] = ()  # numbers, in the order of `lfopt.ops.parameter_data`
@@ -27,7 +25,7 @@ class RequantParameters:
 
 @dataclass(slots=True)
 class WeightLocation:
-    """Where the weights of a computation lie."""
+    """Location on chip of the weights of a computation."""
 
     values: dict[str, int]  # fields of the descriptor
     number: int  # of the weights: the `slot` of the command
@@ -36,23 +34,26 @@ class WeightLocation:
 
 @dataclass(slots=True)
 class Site:
-    """What surrounds the computations of a group."""
+    """The surroundings of a group's computations: what is on chip, and where parameters lie."""
 
     chip: BufferContents
     lanes: int
     tensors: Mapping[str, Tensor]  # maps and views by name
     behind: Mapping[str, str]  # the map behind a view
     parameters: Mapping[str, RequantParameters]  # by operator
-    # of some output channels, of a phase, with bias if sums are finished
+    # (call, step, output channels, phase) -> their weights, and their bias if sums are finished
     weights: Callable[[Call, Compute, Span, int], WeightLocation]
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
-    # the map that the step at hand makes: what is made in flight lies in its place meanwhile
+    # the map that the current step makes; what is in flight lies in its place meanwhile
     written: str = ""
     lying: str = ""  # which map lies there by now
 
     def operand(self, call: Call, index: int, box: Box) -> tuple[RowRing, Extent, Tensor]:
-        """Where the box of an operand lies."""
+        """(ring, extent, tensor) of the box of an operand.
+
+        Raises Unsupported for a view of a map in another shape.
+        """
         name = call.operator.inputs[index]
         seen = self.tensors[name]
         part = extent(seen, box)
@@ -75,17 +76,15 @@ def refused(call: Call, why: str) -> Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Every so manieth row and column of a result, as what is computed side by side: of a Resize to the
-    nearest element, of a ConvTranspose.
-    """
+    """Every n-th row and column of a result, computed side by side: of a Resize or a ConvTranspose."""
 
-    down: int  # from one row to the next
-    right: int
+    down: int  # rows from one to the next
+    right: int  # columns from one to the next
     row: int  # the first
-    column: int
+    column: int  # the first
 
     def where(self, box: Extent) -> Extent:
-        """What of the result they lie in."""
+        """The extent of the result that they lie in."""
         (top, bottom), (left, right) = box.rows, box.columns
         rows = top * self.down + self.row, (bottom - 1) * self.down + self.row + 1
         return Extent(
@@ -110,7 +109,7 @@ class BoxOperation:
     weights: WeightLocation | None = None
     reads: list[Words] = field(default_factory=list[Words])
     spread: Spread | None = None
-    # the command counts rows from here on: of a result of one row, whose operand's rows move
+    # row from which commands count, for a result of one row, whose operand's rows move
     from_row: int = 0
 
     def runs(self) -> Iterator[IssuedCommand]:

@@ -1,4 +1,4 @@
-"""What a driver must know of a command stream, in a form that it reads without a library."""
+"""The manifest of a command stream: what a driver must know, readable without a library."""
 
 from __future__ import annotations
 

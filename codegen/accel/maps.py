@@ -18,7 +18,7 @@ ADDRESSED_BYTES = 1 << 32  # of DRAM
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """Where the maps of a plan lie in DRAM: inputs, then everything that is stored."""
+    """Addresses of a plan's maps in DRAM: inputs, then everything that is stored."""
 
     maps: Mapping[str, StoredMap]
     inputs: tuple[StoredMap, ...]
@@ -36,17 +36,17 @@ class Extent:
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return self.columns[1] - self.columns[0]
 
     @property
     def height(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.rows[1] - self.rows[0]
 
     @property
     def depth(self) -> int:
-        """Channels."""
+        """Number of channels."""
         return self.channels[1] - self.channels[0]
 
 
@@ -72,7 +72,10 @@ def dimensions(tensor: Tensor | StoredMap) -> tuple[int, int, int]:
 
 
 def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
-    """A map, as it lies in DRAM."""
+    """(rows * stored.row_bytes,) bytes: a map, (1, c, h, w) or (1, c) one-byte integers, as it lies in DRAM.
+
+    `lanes`: channels of a block.
+    """
     rows = values.reshape(dimensions(stored)).view(np.uint8).transpose(1, 0, 2)  # [h, c, w]
     pieces = [
         rows[:, c : c + lanes].transpose(0, 2, 1).reshape(len(rows), -1)
@@ -83,7 +86,10 @@ def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
 
 
 def unpacked(memory: np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
-    """A map that lies in the accelerator's memory, uint8."""
+    """(1, c, h, w) or (1, c) of the map's type, from `memory`, (memory_bytes,) uint8.
+
+    `lanes`: channels of a block.
+    """
     c, h, w = dimensions(stored)
     rows = memory[stored.address : stored.address + h * stored.row_bytes].reshape(h, stored.row_bytes)
     values = np.empty((c, h, w), np.uint8)
@@ -93,12 +99,6 @@ def unpacked(memory: np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
         values[first : first + n] = rows[:, at : at + w * n].reshape(h, w, n).transpose(2, 0, 1)
         at += w * n
     return values.view(stored.dtype).reshape(stored.shape)
-
-
-def row_bytes(tensor: Tensor, align: int) -> int:
-    """Bytes of a row of a map in DRAM."""
-    channels, _, columns = dimensions(tensor)
-    return round_up(channels * columns, align)
 
 
 def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
@@ -112,9 +112,10 @@ def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
         if name not in graph.tensors:
             raise InvalidPlan(f"groups: found output {name!r}; accepted: a map of the network")
         tensor = graph.tensors[name]
-        size = row_bytes(tensor, BEAT_BYTES)
+        channels, rows, columns = dimensions(tensor)
+        size = round_up(channels * columns, BEAT_BYTES)
         maps[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
-        address = round_up(address + size * dimensions(tensor)[1], ALIGN)
+        address = round_up(address + size * rows, ALIGN)
     if address > ADDRESSED_BYTES:
         raise Unsupported(
             f"the network's maps: found {address} bytes; the accelerator addresses {ADDRESSED_BYTES}"

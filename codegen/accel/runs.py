@@ -1,6 +1,4 @@
-"""Commands as they run, one by one: what they work on, their moving numbers,
-and what they read and write on chip.
-"""
+"""Commands in the order in which they run, with what they read and write on chip."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ class IssuedCommand:
 
     opcode: Opcode
     payload: Payload
-    count: int
+    count: int  # rows; 1 for a block of constants
     numbers: tuple[int, ...]  # as MOVING has them
-    # words of the buffer; factors and tables come after it
+    # (first, number) of words of the buffer, behind which are rows of factors, then tables
     reads: list[Words] = field(default_factory=list[Words])
     writes: list[Words] = field(default_factory=list[Words])
     map: str = ""  # the map in DRAM that is loaded or stored; its rows follow from the numbers
@@ -29,7 +27,7 @@ class IssuedCommand:
 
     @property
     def kind(self) -> Kind:
-        """What its descriptor describes."""
+        """Kind of its descriptor."""
         return Kind.COMPUTATION if self.opcode is Opcode.EXEC else Kind.TRANSFER
 
 

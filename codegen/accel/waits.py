@@ -1,6 +1,4 @@
-"""What every command must wait for: found from the words on chip, and the maps in DRAM,
-that commands read and write.
-"""
+"""What every command must wait for: hazards on words on chip, and on maps in DRAM."""
 
 from __future__ import annotations
 
@@ -31,10 +29,10 @@ class Waits:
             STORE: np.full(words, -1, np.int64),
             EXEC: np.full(words, -1, np.int64),
         }
-        self._stored: dict[str, int] = {}  # map in DRAM -> last store to it
-        self._loaded: dict[str, int] = {}
+        # map in DRAM -> index of the last command that loaded it, or stored it
+        self._moved: dict[Opcode, dict[str, int]] = {LOAD: {}, STORE: {}}
         self.dispatched: dict[Opcode, int] = dict.fromkeys(QUEUES, 0)
-        # by the commands of each queue
+        # queue -> index of the last command of each queue that its commands have waited for
         self._awaited: dict[Opcode, dict[Opcode, int]] = {
             queue: dict.fromkeys(QUEUES, -1) for queue in QUEUES
         }
@@ -48,20 +46,14 @@ class Waits:
             for first, size in touched:
                 needed[queue] = max(needed[queue], int(last[first : first + size].max()))
 
-        if run.opcode is LOAD:
-            after(EXEC, self._read[EXEC], run.writes)
-            after(EXEC, self._wrote[EXEC], run.writes)
-            after(STORE, self._read[STORE], run.writes)
-            needed[STORE] = max(needed[STORE], self._stored.get(run.map, -1)) if run.map else needed[STORE]
-        elif run.opcode is STORE:
-            after(EXEC, self._wrote[EXEC], run.reads)
-            after(LOAD, self._wrote[LOAD], run.reads)
-            needed[LOAD] = max(needed[LOAD], self._loaded.get(run.map, -1))
-        else:
-            after(LOAD, self._wrote[LOAD], run.reads)
-            after(EXEC, self._wrote[EXEC], run.reads)
-            after(LOAD, self._wrote[LOAD], run.writes)
-            after(STORE, self._read[STORE], run.writes)
+        for queue, last in self._wrote.items():
+            after(queue, last, run.reads)
+        for queue, last in (*self._read.items(), *self._wrote.items()):
+            if queue is not run.opcode:  # a queue's own commands write in order
+                after(queue, last, run.writes)
+        for queue, moved in self._moved.items():
+            if queue is not run.opcode:
+                needed[queue] = max(needed[queue], moved.get(run.map, -1))
         awaited = self._awaited[run.opcode]
         run.waits = dict.fromkeys(QUEUES, NO_WAIT)
         for queue, index in needed.items():
@@ -80,5 +72,5 @@ class Waits:
             for first, size in run.reads:
                 self._read[run.opcode][first : first + size] = index
         if run.map:
-            (self._loaded if run.opcode is LOAD else self._stored)[run.map] = index
+            self._moved[run.opcode][run.map] = index
         self.dispatched[run.opcode] = index + 1

@@ -1,5 +1,4 @@
-"""Attention as one kernel: a tile of queries runs through blocks of keys, whose scores exist for one block at
-a time.
+"""Attention as one kernel: a tile of queries runs through blocks of keys, a block of scores at a time.
 
     for each head, for each tile of queries, which threads share out:
         begin the tile
@@ -117,10 +116,10 @@ class AttentionKernel:
 
     @cached_property
     def _seen(self) -> np.ndarray | None:
-        """(tiles, 4) keys: the first that some query sees, and behind the last, in whole steps; then those
-        between which all queries see every key.
+        """(tiles, 4) int32 keys that the queries of a tile see; None: all see all.
 
-        None: all see all keys.
+        The first that some query sees, and behind the last, in whole steps; then those between which all
+        queries see every key.
         """
         if self.form.window is None:
             return None
@@ -138,8 +137,9 @@ class AttentionKernel:
         return np.array(spans, np.int32)
 
     def _hidden(self, window: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """(2, queries) of each: the first key that it sees, and how many;
-        what lies behind the last query sees all.
+        """(2, queries) int32: the first key that each query sees, and how many.
+
+        Queries that pad the last vector see all.
         """
         first, stop = window
         spans = np.zeros((2, self.operands.padded), np.int32)
@@ -149,7 +149,7 @@ class AttentionKernel:
 
     @cached_property
     def block(self) -> int:
-        """Keys in a block."""
+        """Number of keys in a block."""
         step = max(run.tile.keys for run in self.runs)
         return -(-min(self.form.keys, KEYS) // step) * step
 
@@ -257,8 +257,9 @@ class AttentionKernel:
     def _copy(
         self, out: Writer, source: str, to: str, first: str, row: int, element: int, width: int
     ) -> None:
-        """Copy the rows of a head, one for each key:
-        `row` and `element` are how far apart they and their elements lie.
+        """Copy the rows of a head, one for each key.
+
+        `row`, `element`: elements from one row to the next, and from one element of a row to the next.
         """
         with out.block(f"for (int j = 0; j < {self.operands.keys}; j++)"):
             if element == 1:
@@ -270,11 +271,11 @@ class AttentionKernel:
                 )
 
     def _queries(self, tile: QueryTile) -> str:
-        """How many are there, of a tile that begins at query `at`."""
+        """C expression: queries that are there, of a tile that begins at query `at`."""
         return f"smaller({tile.queries}, {self.queries} - at)"
 
     def _operands(self, tile: QueryTile) -> str:
-        """What a block of keys is to a tile that begins at query `at`."""
+        """Arguments of the function that takes a tile, from query `at` on, through a block of keys."""
         k, v = ("k", "v") if self.copied else ("b", "c")
         operands = [
             f"{k} + {self.k.first} + from * {self.k.across}",

@@ -1,5 +1,6 @@
-"""What the kernel of an attention reads and makes:
-matrices of every head, and the operators on scores as statements on vectors of queries.
+"""Operands and result of the kernel of an attention.
+
+Matrices of every head, and the operators on scores as statements on vectors of queries.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ class HeadMatrix:
 
     pointer: str  # C expression for the first; of a constant ""
     ctype: str
-    # of every axis before the last two, of one head after the other: extent, elements from one index to the
-    # next
+    # (extent, elements from one index to the next) of every axis before the last two
     heads: tuple[tuple[int, int], ...]
     down: int  # elements from one row to the next
     across: int  # and from one column
@@ -51,24 +51,27 @@ class HeadMatrix:
 
 @dataclass(frozen=True)
 class ScoreOperand:
-    """What an operator on scores reads beside them. Rows are queries, columns are keys."""
+    """An operand of an operator on scores. Rows are queries, columns are keys."""
 
     name: str
     matrix: HeadMatrix
-    # whether, turned, it has a place beside the scores: elsewhere it is (keys, queries) already, or all
-    # queries have it in common
+    # whether it is transposed beside the scores; if not, it is (keys, queries) already, or the same for all
+    # queries
     turned: bool
 
     @property
     def parameter(self) -> str:
-        """Of the functions of a tile: where it begins for the head, and,
-        where it is turned at compile time, for the tile.
+        """Parameter of the functions of a tile: where the operand begins for the head.
+
+        For the tile, where it was transposed at compile time.
+
+        Where it was turned at compile time, where it begins for the tile.
         """
         return f"const {self.matrix.ctype} *{self.name}"
 
     @property
     def beside(self) -> str:
-        """As a function finds it that runs through a block of keys."""
+        """Parameter of the functions that run through a block of keys."""
         return f"const {'float' if self.turned else self.matrix.ctype} *{self.name}"
 
     def step(self, pitch: int) -> int:
@@ -96,13 +99,14 @@ class Scores:
 
     @property
     def turned(self) -> list[ScoreOperand]:
-        """What is turned as it is read."""
+        """Operands that are transposed as they are read."""
         return [operand for operand in self.operands if operand.turned]
 
     @property
     def binary(self) -> bool:
-        """Whether tiles hold scores times log2 e, which costs nothing where they are products alone,
-        so that weights are powers of two.
+        """Whether tiles hold scores times log2 e, so that weights are powers of two.
+
+        That costs nothing where scores are products alone.
         """
         return not self.lines
 
@@ -112,17 +116,13 @@ class Scores:
         return self.lines[-1][0] if self.lines else "x"
 
     def statements(self, pitch: int, offset: int, key: str) -> list[str]:
-        """C statements that make a score, at a key, of the product `x`; @ stands for the lanes of a
-        vector.
-        """
+        """C statements that make a score, at a key, of the product `x`; @: lanes of a vector."""
         given = [f"v@ {operand.name}v = {operand.vector(pitch, offset, key)};" for operand in self.operands]
         return given + [f"v@ {name} = {value};" for name, value in self.lines]
 
 
 class AttentionOperands:
-    """Where the operands of an attention and its result lie, (heads, queries or keys, elements),
-    and what becomes of its scores.
-    """
+    """Operands and result of an attention, (heads, queries or keys, elements), and its scores."""
 
     def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
         """`fused`: of the product with the values; `layouts`: of all maps.
@@ -216,9 +216,7 @@ class AttentionOperands:
         return f"{name}v"
 
     def _turned(self, call: Call, value: np.ndarray) -> HeadMatrix:
-        """A constant, in the order in which tiles read it:
-        (..., keys, queries), and zeros behind the queries.
-        """
+        """A constant, (..., queries, keys), as tiles read it: (..., keys, queries), padded with zeros."""
         full = (
             value.reshape((1,) * (len(call.result) - value.ndim) + value.shape)
             .astype(np.float32)
@@ -242,8 +240,9 @@ def _matrix(call: Call, seen: MapLayout, pointer: str, ctype: str) -> HeadMatrix
 
 
 def _stack(seen: MapLayout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The axes of a result before its last two, and how far apart an operand lies along them:
-    0 where it is broadcast.
+    """(extent, elements from one index to the next) of every axis of a result before its last two.
+
+    0 elements where an operand is broadcast.
     """
     rank, axes = len(result), list[tuple[int, int]]()
     for axis, extent in enumerate(result[:-2]):

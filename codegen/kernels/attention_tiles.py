@@ -37,7 +37,7 @@ class QueryTile:
 
     @property
     def queries(self) -> int:
-        """That it holds."""
+        """Number of queries."""
         return sum(self.lanes)
 
     @property
@@ -57,8 +57,9 @@ class QueryTile:
 
     @property
     def keys(self) -> int:
-        """Whose scores are made at a time: a power of two,
-        so that steps of one kind of tile are whole steps of another.
+        """Keys whose scores are made at a time.
+
+        A power of two, so that steps of one kind of tile are whole steps of another.
         """
         return 1 << self.most.bit_length() - 1
 
@@ -69,12 +70,13 @@ class TileRun:
 
     tile: QueryTile
     first: int  # query
-    count: int
+    count: int  # tiles
 
 
 class TileFunctions:
-    """Prints the functions of tiles, and says what they are called:
-    of those that another attention has, as they are called there.
+    """Prints the functions of tiles, and gives their names.
+
+    Functions that another attention has already go by its name for them.
     """
 
     def __init__(
@@ -86,27 +88,32 @@ class TileFunctions:
         k: HeadMatrix,
         v: HeadMatrix,
     ) -> None:
-        """`block`: keys in a block, at most; `k`, (elements, keys), and `v`, (keys, elements):
-        as tiles read them.
+        """`block`: keys of a block, at most; `k`, `v`: as tiles read them.
+
+        `k`: (elements, keys), `v`: (keys, elements).
         """
         self.out, self.fused, self.operands, self.block, self.k, self.v = out, fused, operands, block, k, v
         self.scores, self.windows = operands.scores, operands.form.window is not None
         self.functions = 0  # that were asked for
 
     def state(self, tile: QueryTile) -> int:
-        """Floats that are kept of a tile from block to block:
-        its queries, the sums, and three numbers for each query.
+        """Floats that are kept of a tile from block to block.
+
+        Its queries, the sums, and three numbers for each query.
         """
         return tile.pitch * (self.operands.depth + self.operands.width + 3)
 
     def shared(self, tile: QueryTile) -> int:
-        """Floats of a block: scores, and what is turned beside them; or a result that is still to be
-        rounded.
+        """Floats of a block, which tiles share.
+
+        Scores, and what is transposed beside them; or a result that is still to be rounded.
+
+        Scores, and what is turned beside them; or a result that is still to be rounded.
         """
         return tile.pitch * max((1 + len(self.scores.turned)) * self.block, self.operands.width)
 
     def begin(self, tile: QueryTile) -> str:
-        """The function that begins a tile: it turns the queries."""
+        """The function that begins a tile: it transposes the queries."""
         body, pitch, a, depth = Writer(1), tile.pitch, self.operands.a, self.operands.depth
         factor = self.scores.scale * log2(exp(1)) if self.scores.binary else self.scores.scale
         body(self._places(tile), f"static const float factor = {number(factor)};")
@@ -149,8 +156,9 @@ class TileFunctions:
         return self._function(f"{head}{beside})", body)
 
     def end(self, tile: QueryTile) -> str:
-        """The function that ends a tile: it divides by the sums of the weights, and turns the result back;
-        it may leave something at `s`.
+        """The function that ends a tile: divides by the sums of the weights, and transposes the result.
+
+        What lay at `s` is lost.
         """
         body, guard, y, width = (
             Writer(1),
@@ -183,8 +191,9 @@ class TileFunctions:
     # -- a block of keys -------------------------------------------------------------------------------------
 
     def _own_maximum(self, tile: QueryTile, given: list[str]) -> list[str]:
-        """C statements that make the weights of a block by the largest score so far, of this block too,
-        and scale what was added up before.
+        """C statements that make the weights of a block by the largest score so far, the block's included.
+
+        What was added up before is scaled.
         """
         hiding = ["key", "hidden"] if self.windows else []
         largest, weights, scaled = self._largest(tile), self._weights(tile), self._scaled(tile)
@@ -196,8 +205,9 @@ class TileFunctions:
         ]
 
     def _known_maximum(self, tile: QueryTile, given: list[str]) -> list[str]:
-        """C statements that make the weights of a block by the largest score of those before it,
-        if that will do: `known` says so.
+        """C statements that make the weights of a block by the largest score of the blocks before.
+
+        `known` says whether that would do.
         """
         moved = [
             f", {name} + AT * {x.step(tile.pitch)}"
@@ -220,8 +230,9 @@ class TileFunctions:
         return [tile.keys, *([rest] if rest else [])]
 
     def _each_step(self, tile: QueryTile, products: dict[int, str], more: str = "") -> list[str]:
-        """C statements that call `products`, by their keys, for the keys of a block;
-        `more` arguments, where AT is the first key.
+        """C statements that call a function for every step of keys of a block.
+
+        `products`: keys of a step -> its function; `more` arguments, where AT is the first key.
         """
         step, *rest = products
 
@@ -233,8 +244,9 @@ class TileFunctions:
         return statements + [f"if (keys % {step}) {call(keys, f'(keys - {keys})')}" for keys in rest]
 
     def _products(self, tile: QueryTile, keys: int, *, weights: bool = False) -> str:
-        """The function that makes scores of some keys, or their weights by the maximum that is known,
-        added to `sums`.
+        """The function that makes the scores of some keys.
+
+        With `weights`: their weights by the maximum that is known, added to `sums`.
         """
         body, sums = Writer(1), [(k, w, lanes) for k in range(keys) for w, lanes in enumerate(tile.lanes)]
         body.all(f"v{lanes} s{k}_{w} = SPLAT_{lanes}(0.0f);" for k, w, lanes in sums)
@@ -282,8 +294,9 @@ class TileFunctions:
         )
 
     def _added(self, tile: QueryTile) -> str:
-        """The function that adds the weights of a block to those before it, if the sums are below BOUND:
-        it says whether they are.
+        """The function that adds the weights of a block to those before it, if the sums are below BOUND.
+
+        It returns whether they are.
         """
         body = Writer(1)
         for w, (lanes, at) in enumerate(tile.vectors):
@@ -298,8 +311,9 @@ class TileFunctions:
         return self._function("static int NAME(const float *sums, float *restrict total)", body)
 
     def _largest(self, tile: QueryTile) -> str:
-        """The function that finishes a block of scores and finds the largest: it leaves that, and e^(m -
-        m').
+        """The function that finishes a block of scores and finds the largest.
+
+        It leaves that, and e^(m - m').
         """
         body, scores = Writer(1), self.scores
         for w, (lanes, at) in enumerate(tile.vectors):
@@ -391,7 +405,7 @@ class TileFunctions:
         return self._function("static void NAME(const float *scale, float *restrict o)", body)
 
     def _mix(self, tile: QueryTile, count: int) -> str:
-        """The function that adds values times weights, so many elements of each value."""
+        """The function that adds values times weights, `count` elements of each value."""
         body, sums = Writer(1), [(e, w, lanes) for e in range(count) for w, lanes in enumerate(tile.lanes)]
         at = [first for _, first in tile.vectors]
         body.all(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from codegen.kernels.window import KernelWindow
 from codegen.writer import CModule, Writer
 
 PIXELS = 8  # of a tile
-# channels of 64, as four vectors hold them: of every lane of 16 bytes, four in turn
+# channels of 64, as four vectors hold them: four of every lane of 16 bytes each
 IN_LANES = np.arange(BLOCK).reshape(4, 4, 4).transpose(1, 0, 2).reshape(-1)
 
 
@@ -34,10 +35,14 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
         output.channels % BLOCK > 0
     )
     along = pixels(output.pixels, min(PIXELS, output.pixels), window.strides[1], (), source.pixels)
-    names: dict[tuple[int, int], str] = {}
-    for size, wide in dict.fromkeys((part.size, len(c.lanes)) for c in across for part in along):
-        name = f"{fused.name}_{len(names)}"
-        names[size, wide] = out.function(name, _tile(fused, window, size, wide, products, name))
+    names = out.functions(
+        fused.name,
+        {
+            (size, wide): partial(_tile, fused, window, size, wide, products)
+            for wide in (len(channels.lanes) for channels in across)
+            for size in (part.size for part in along)
+        },
+    )
     taps, begin, ends = (
         _taps(products.held[:, 0]),
         products.constants(is_signed(fused, window.map)),
@@ -68,7 +73,7 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
 
 
 def _in_lanes(products: Products, full: int) -> Products:
-    """With the channels of so many blocks of 64 as vectors hold them."""
+    """Products with the channels of `full` blocks of 64 in the order in which vectors hold them."""
     order = np.arange(len(products.weights))
     order[: full * BLOCK] = (np.arange(full)[:, None] * BLOCK + IN_LANES).reshape(-1)
     fields = {name: getattr(products, name)[order] for name in ("weights", "bias", "multiplier", "shift")}
@@ -84,8 +89,9 @@ def _taps(weights: np.ndarray) -> np.ndarray:
 def _tile(
     fused: FusedKernel, window: KernelWindow, size: int, wide: int, products: Products, name: str
 ) -> Writer:
-    """Pixel by pixel of the row that is read: what it adds to the pixels of the result,
-    and the result that is finished with it.
+    """The function of a tile, pixel by pixel of the row that is read.
+
+    Each is added to the pixels of the result that read it; those that are complete are stored.
     """
     out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
     (height, width), flip, ends = window.kernel, is_signed(fused, window.map), Bytes.of(fused)
@@ -139,9 +145,7 @@ def _tile(
 def _schedule(
     size: int, window: KernelWindow
 ) -> Iterator[tuple[int, list[tuple[int, int]], list[int], list[int]]]:
-    """For every pixel that is read: (pixel, [(pixel of the result, column of the window)], results that begin
-    there, and that end there).
-    """
+    """For every pixel that is read: (pixel, [(result, column of the window)], results begun, and ended)."""
     reads: dict[int, list[tuple[int, int]]] = {}
     for p in range(size):
         for k in range(window.kernel[1]):

@@ -1,5 +1,6 @@
-"""A kernel is asked whether it takes an operator: it answers with a choice, which has all that printing
-needs, or with a refusal, which says why.
+"""A kernel is asked whether it takes an operator: it answers with a choice, or a refusal and its reason.
+
+A choice has all that printing needs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Kernel:
     """A way to make an operator."""
 
     name: str
-    # looks at what is known before anything is printed; raises Unsupported
+    # from what is known before anything is printed; raises Unsupported
     select: Callable[[FusedKernel], Write]
     whole_maps: bool = False  # whether each call makes the whole map, whatever a row is
 

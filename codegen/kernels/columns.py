@@ -1,5 +1,4 @@
-"""Depthwise convolutions of maps in bfloat16: products of two rows of the kernel are added at a time, for 32
-channels.
+"""Depthwise convolutions of maps in bfloat16, two rows of the kernel at a time, for 32 channels.
 
 Elements of two rows that lie above one another make pairs, those of four channels in either half of a vector
 by turns; a pair serves all columns of the kernel. Where the last row is alone, it stands twice in its pairs,
@@ -23,8 +22,8 @@ ORDER = np.arange(WIDTH).reshape(4, 2, 4).transpose(1, 0, 2)
 
 
 def packed(weights: np.ndarray, columns: int) -> np.ndarray:
-    """Weights (channels, taps) as (channels / 32, pairs of rows, columns, halves, 16)."""
-    # tiles, halves, 16, rows, columns
+    """(channels / 32, pairs of rows, columns, halves, 16) uint32: pairs of weights, (channels, taps)."""
+    # of axes tiles, halves, 16, rows and columns
     taps = weights.reshape(-1, WIDTH, weights.shape[1] // columns, columns)[:, ORDER.reshape(2, -1)]
     if taps.shape[3] % 2:
         last = taps[..., -1:, :]
@@ -35,7 +34,7 @@ def packed(weights: np.ndarray, columns: int) -> np.ndarray:
 
 
 def ordered(bias: np.ndarray) -> np.ndarray:
-    """Starts of the sums: (channels / 32, halves, 16)."""
+    """(channels / 32, halves, 16) float32: what the sums begin with, of a bias, (channels,)."""
     return bias.reshape(-1, WIDTH)[:, ORDER.reshape(2, -1)]
 
 

@@ -1,10 +1,12 @@
-"""Convolutions without groups, and products with constant matrices: register tiles of pixels x channels,
-summed over all taps and input channels.
+"""Convolutions without groups, and products with constant matrices, in register tiles.
+
+Tiles are pixels x channels, summed over all taps and input channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,27 +21,29 @@ FEW = 32  # channels: so many taps of a row of the kernel are summed together
 
 
 def convolution(
-    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None
+    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray
 ) -> None:
-    """The kernel; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`:
-    (output channels,).
+    """The kernel of a convolution without groups.
+
+    `weights`: (output channels, input channels, kernel rows, kernel columns) float32, `bias`: (output
+    channels,) float32.
     """
     source, output = fused.images(window.map), fused.images(fused.result)
-    shift = np.zeros(output.channels, np.float32) if bias is None else bias
     across, size = tile(output.channels, output.pixels, fused.target)
     along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
     rows, in_pairs = weights.shape[2], not fused.stored(window.map).floats
-    variants: dict[tuple[int, frozenset[tuple[int, int]], tuple[int, ...]], str] = {}
-    for channels in across:
-        for part in along:
-            key = part.size, part.missing, channels.lanes
-            if key not in variants:
-                write, name = pairs.tile if in_pairs else _tile, f"{fused.name}_{len(variants)}"
-                variants[key] = out.function(name, write(fused, window, part, channels, name))
+    write = pairs.tile if in_pairs else _tile
+    variants = out.functions(
+        fused.name,
+        {
+            (part.size, part.missing, channels.lanes): partial(write, fused, window, part, channels)
+            for channels in across
+            for part in along
+        },
+    )
     with out.kernel(fused.name):
         out.all(declare_rows(fused, window, rows))
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
         for channels in fused.tiles(out, across, "t", split=not by_pixels):
             packed = (
@@ -48,7 +52,7 @@ def convolution(
                 else _packed(weights, channels)
             )
             place = out.constant(packed, "uint32" if in_pairs else "float32")
-            start = out.constant(shift[channels.first : channels.first + channels.width * channels.tiles])
+            start = out.constant(bias[channels.first : channels.first + channels.width * channels.tiles])
             step = packed[0].size
             if in_pairs:
                 out(
@@ -69,7 +73,7 @@ def convolution(
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
-    """(tiles, kernel rows, kernel columns, input channels, channels of a tile)."""
+    """(tiles, kernel rows, kernel columns, input channels, channels of a tile) float32 weights."""
     part = weights[channels.first : channels.first + channels.width * channels.tiles]
     return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,7 @@ UNROLLED = 1024
 
 @dataclass(frozen=True)
 class Fold:
-    """How the taps of a channel become one value."""
+    """A reduction of the taps of a channel to one value."""
 
     start: str  # of the sum; with weights, that is the bias
     tap: str  # C statement: {sum}, {value}, {column}, {lanes}
@@ -31,15 +32,17 @@ class Fold:
 
 
 def depthwise(
-    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None
+    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray
 ) -> None:
-    """The kernel of a depthwise convolution; `weights`: (channels, 1, kernel rows, kernel columns)."""
-    shift = np.zeros(len(weights), np.float32) if bias is None else bias
+    """The kernel of a depthwise convolution.
+
+    `weights`: (channels, 1, kernel rows, kernel columns) float32, `bias`: (channels,) float32.
+    """
     _kernel(
         out,
         fused,
         window,
-        Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift),
+        Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), bias),
     )
 
 
@@ -60,9 +63,7 @@ def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: b
 
 
 def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisors: np.ndarray) -> None:
-    """The kernel of a pool that takes the mean; `divisors`:
-    (rows, pixels), the elements that each result is the mean of.
-    """
+    """The kernel of an average pool; `divisors`: (rows, pixels) float32, elements that a result averages."""
     _kernel(out, fused, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
 
 
@@ -71,21 +72,19 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
     size = max(1, min(MOST, output.pixels, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
     along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
     across = _across(fused, window, fold, output.channels)
-    variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
-    for channels in across:
-        for part in along:
-            if (key := (part.size, part.missing, channels.width)) not in variants:
-                name, paired = f"{fused.name}_{len(variants)}", channels.width == columns.WIDTH
-                body = (
-                    columns.tile(fused, window, part, name)
-                    if paired
-                    else _tile(fused, window, fold, part, channels.width, name)
-                )
-                variants[key] = out.function(name, body)
+    variants = out.functions(
+        fused.name,
+        {
+            (part.size, part.missing, channels.width): partial(columns.tile, fused, window, part)
+            if channels.width == columns.WIDTH
+            else partial(_tile, fused, window, fold, part, channels.width)
+            for channels in across
+            for part in along
+        },
+    )
     with out.kernel(fused.name):
         out.all(declare_rows(fused, window, window.kernel[0]))
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         if fold.divisors is not None:
             out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {output.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
@@ -102,8 +101,9 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
 
 
 def _across(fused: FusedKernel, window: KernelWindow, fold: Fold, count: int) -> list[Channels]:
-    """Tiles of channels: of one vector, or of `columns.WIDTH` channels where products of pairs can be
-    added.
+    """Tiles of channels: of one vector each.
+
+    Of `columns.WIDTH` channels, where products of pairs can be added.
     """
     wide = 0
     if (

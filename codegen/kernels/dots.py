@@ -1,5 +1,4 @@
-"""Sums of products of bytes, by instructions that add four products to an int32 at once: convolutions,
-products with constant matrices.
+"""Sums of products of bytes, four at once: convolutions, and products with constant matrices.
 
 Of the bytes that such an instruction multiplies, those of the map count as 0 to 255: int8 maps are taken 128
 higher. What that and the map's zero point add to a sum depends on the weights alone and is taken off the
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -41,13 +40,12 @@ class Products:
 
     @cached_property
     def scaling(self) -> Scaling:
-        """What sums are scaled by."""
+        """Fixed-point factors of the sums."""
         return Scaling(Multipliers(self.multiplier, self.shift), self.zero_out)
 
     @cached_property
     def shifted(self) -> np.ndarray | None:
-        """(output channels,) int64: how much higher weights are than those that bytes hold; None if all
-        weights are bytes.
+        """(output channels,) int64: how much higher weights are than bytes hold; None if all are bytes.
 
         Sums of the map's bytes times that are added to those of products.
         """
@@ -56,15 +54,13 @@ class Products:
 
     @cached_property
     def held(self) -> np.ndarray:
-        """(output channels, input channels, kernel rows, kernel columns) int8:
-        weights as instructions take them.
-        """
+        """(output channels, input channels, kernel rows, kernel columns) int8: weights for instructions."""
         return (
             self.weights if self.shifted is None else self.weights - self.shifted[:, None, None, None]
         ).astype(np.int8)
 
     def start(self, signed: bool) -> np.ndarray:  # (output channels,) int64
-        """What sums of weights times bytes (0 to 255) begin with."""
+        """(output channels,) int64: what sums of weights times bytes (0 to 255) begin with."""
         return self.bias - (self.zero_in + 128 * signed) * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
 
     def constants(self, signed: bool) -> np.ndarray:
@@ -78,7 +74,7 @@ class Products:
 
     @property
     def rows(self) -> int:
-        """Of the constants of a vector."""
+        """Rows of 16 int32 of the constants of a vector."""
         return 1 + self.scaling.rows.shape[1] + (self.shifted is not None)
 
 
@@ -88,20 +84,13 @@ def extents(fused: FusedKernel, m: int) -> Image:
     return image.flat if fused.flat else image
 
 
-def ctype(fused: FusedKernel, m: int) -> str:
-    """C type of a map's elements."""
-    return fused.layouts(m).ctype
-
-
 def is_signed(fused: FusedKernel, m: int) -> bool:
     """Whether a map is of int8."""
     return fused.layouts(m).tensor.dtype == "int8"
 
 
 def full(channels: int, first: int, vectors: int) -> str:
-    """C expression: which of the bytes of so many vectors, the first of channels `c` + `first`, there are;
-    "" if all.
-    """
+    """C expression: mask of the bytes that are there, of vectors from channel `c` + `first` on; "": all."""
     rest = channels % LANES
     if not rest:
         return ""
@@ -113,10 +102,10 @@ def full(channels: int, first: int, vectors: int) -> str:
 
 
 def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, block: int) -> None:
-    """C statements: addresses `x` of what each row of the window reads, as bytes: pixel 0 of the result at
-    the beginning, with all padding.
+    """C statements: addresses `x` of what each row of the window reads, as bytes.
 
-    `block`: bytes that are read at once; there are so many behind the row.
+    Pixel 0 of the result is at the beginning, with all padding. `fill`: byte of the padding, `block`: bytes
+    that are read at once; so many lie behind the row.
     """
     source, output = extents(fused, window.map), extents(fused, fused.result)
     count, channels = window.kernel[0], source.channels
@@ -125,7 +114,7 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
         row = f"(r * {window.strides[0]} + k * {window.dilations[0]})" if not fused.flat else "r"
         out(f"for (int k = 0; k < {count}; k++) x[k] = (const uint8_t *){fused.address(window.map, row)};")
         return
-    # pixels
+    # pixels that a row of the result reads, padding included
     reach = (output.pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1
     left = window.pads[1]
     inside = max(min(source.pixels, reach - left), 0)
@@ -173,12 +162,14 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products
     across, size = tile(-(-output.channels // LANES) * LANES, output.pixels, target)
     along = pixels(output.pixels, size, window.strides[1], (), source.pixels)
     runs = _runs(window, source.channels)
-    variants: dict[tuple[int, int], str] = {}
-    for channels in across:
-        for part in along:
-            if (key := (part.size, len(channels.lanes))) not in variants:
-                name = f"{fused.name}_{len(variants)}"
-                variants[key] = out.function(name, _tile(fused, window, *key, runs, products, name))
+    variants = out.functions(
+        fused.name,
+        {
+            (size, wide): partial(_tile, fused, window, size, wide, runs, products)
+            for wide in (len(channels.lanes) for channels in across)
+            for size in (part.size for part in along)
+        },
+    )
     signed, ends = is_signed(fused, window.map), Bytes.of(fused)
     packed, begin = _packed(products.held, runs), products.constants(signed)
     with out.kernel(fused.name):
@@ -206,7 +197,7 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products
 
 
 def _runs(window: KernelWindow, channels: int) -> list[tuple[int, list[int]]]:
-    """Of the bytes of a row that one pixel reads: runs side by side, (first byte, columns of the kernel)."""
+    """Runs of bytes side by side that one pixel reads of a row: (first byte, columns of the kernel)."""
     if window.dilations[1] == 1:
         return [(0, [*range(window.kernel[1])])]
     return [(k * window.dilations[1] * channels, [k]) for k in range(window.kernel[1])]
@@ -274,7 +265,7 @@ def _tile(
 
 
 def _products(out: Writer, size: int, wide: int, step: int, *, flip: bool, ones: int) -> None:
-    """Four bytes of every pixel times weights; so many of them times one."""
+    """C statements: four bytes of every pixel times weights; the first `ones` of them times one."""
     out.all(f"const __m512i w{k} = _mm512_loadu_si512(w + {k * 4 * LANES});" for k in range(wide))
     for p in range(size):
         value = f"four(a + {p * step})"
@@ -285,7 +276,7 @@ def _products(out: Writer, size: int, wide: int, step: int, *, flip: bool, ones:
 
 
 def ones_of(bytes_: int) -> str:
-    """C expression: so many of the four bytes of every lane are one, the first ones."""
+    """C expression: the first `bytes_` of the four bytes of every lane are one."""
     return f"_mm512_set1_epi32({0x01010101 >> 8 * (4 - bytes_):#x})"
 
 

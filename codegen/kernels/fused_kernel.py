@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TypeVar
@@ -41,26 +41,25 @@ class FusedKernel:
     dense: Callable[[int], bool]  # whether all rows of a map are there, one after the other
     target: Target
     source: int  # map that an elementwise anchor begins with; of others, that they make
-    # whether operators make whole maps, one after the other: not where rows pass through rings from one to
-    # the next
+    # whether operators make whole maps, one after the other; if not, rows pass through rings
     whole: bool
     flat: bool = False  # whether all rows are made in one go, as one long row
     once: bool = False  # whether one call makes the whole map
     alone: bool = False  # whether each thread makes rows of its own
-    # parts of a Concat, or results of a Split, that are where they belong
+    # maps: parts of a Concat, or results of a Split, that need no copy
     aliased: AbstractSet[int] = frozenset()
-    tiled: bool = False  # whether a convolution on integers had better be by Winograd's algorithm
-    # 256 bytes that those of the anchor's result go through: what follows it, on integers
+    tiled: bool = False  # whether a convolution on integers is faster by Winograd's algorithm
+    # (256,): what follows the anchor, on integers, by the byte that it makes
     table: np.ndarray | None = None
 
     @property
     def call(self) -> Call:
-        """The anchor."""
+        """The anchor's operator."""
         return self.flow.calls[self.anchor]
 
     @property
     def shared(self) -> bool:
-        """Whether all threads make together what one call makes; else who calls makes all of it."""
+        """Whether all threads make together what one call makes; if not, the caller makes all of it."""
         return not self.alone and (self.once or not self.whole)
 
     def operand(self, index: int) -> int:
@@ -83,10 +82,6 @@ class FusedKernel:
         """C expression: the vector of floats at an address in a map."""
         return self.stored(m).load(lanes, address)
 
-    def put(self, lanes: int, address: str, value: str) -> str:
-        """C statement: a vector goes to an address in the result."""
-        return self.stored(self.result).store(lanes, address, value)
-
     def copy(self, out: Writer, to: tuple[int, str], source: tuple[int, str], count: int) -> None:
         """So many elements, side by side, from an address in a map to one in another: (map, C expression)."""
         (there, y), (here, x) = to, source
@@ -102,7 +97,7 @@ class FusedKernel:
             raise self.unsupported(f"an input of shape {list(self.call.shape(0))}", "[1, C, H, W]")
 
     def constant(self, index: int) -> np.ndarray:
-        """Values of a constant input of the anchor. Raises Unsupported."""
+        """A constant input of the anchor, of its tensor's shape and dtype. Raises Unsupported."""
         value = self.call.values[index]
         if value is None:
             raise self.unsupported(
@@ -132,12 +127,13 @@ class FusedKernel:
             f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.epilogue.extras
         )
 
-    def declarations(self, out: CModule) -> list[str]:
-        """The operands of the epilogue for row r."""
-        return [
+    def begin(self, out: CModule, row: str = "r") -> None:
+        """C statements: the operands of the epilogue for row r, and `y`, where a row of the result lies."""
+        out.all(
             f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra)};"
             for extra in self.epilogue.extras
-        ]
+        )
+        out(f"{self.pointer(self.result)}y = {self.address(self.result, row)};")
 
     def require_extras(self) -> None:
         """Raises Unsupported where rows of an operand of the epilogue lie in no order that kernels know."""
@@ -146,7 +142,7 @@ class FusedKernel:
                 self.address(extra.map, "r")
 
     def element(self, extra: EpilogueOperand) -> Element:
-        """How an operand of the epilogue lies in memory."""
+        """The element that an operand of the epilogue is stored as."""
         return FLOAT32 if extra.map < 0 else self.stored(extra.map)
 
     def _by_row(self, extra: EpilogueOperand) -> bool:
@@ -166,15 +162,30 @@ class FusedKernel:
     def store(
         self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1
     ) -> None:
-        """The epilogue on a tile of sums, and the stores; `name`: C variable of those of a pixel and a
-        vector, `step`: from one pixel to the next.
+        """The epilogue on a tile of sums, and the stores.
+
+        `name`: C variable of the sums of a pixel and a vector, `step`: from one pixel to the next, in pixels.
         """
         offsets, pitch = [sum(lanes[:k]) for k in range(len(lanes))], self.images(self.result).pitch
         for p in range(pixels):
             for k, width in enumerate(lanes):
                 value = name.format(p=p, k=k)
-                out.all(self.finish(value, width, p * step, offsets[k], channels))
-                out(self.put(width, f"y + {p * step * pitch + offsets[k]}", value))
+                place = f"y + {p * step * pitch + offsets[k]}"
+                self.put(out, value, width, place, p * step, offsets[k], channels)
+
+    def put(
+        self,
+        out: Writer,
+        value: str,
+        lanes: int,
+        address: str,
+        pixel: int | str,
+        channel: int | str,
+        channels: int,
+    ) -> None:
+        """The epilogue on one vector, which then goes to an address in the result."""
+        out.all(self.finish(value, lanes, pixel, channel, channels))
+        out(self.stored(self.result).store(lanes, address, value))
 
     def finish(
         self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int
@@ -191,8 +202,9 @@ class FusedKernel:
     # -- loops -----------------------------------------------------------------------------------------------
 
     def partitions_better(self, one: Sequence[int], other: Sequence[int]) -> bool:
-        """Whether pieces of so much work, shared out in their order, keep the threads busier than,
-        or nearly as busy as, others do.
+        """Whether pieces of such costs keep the threads as busy as other pieces do, nearly or more.
+
+        Each list is shared out in its order.
         """
         return self._utilization(one) >= self._utilization(other) - NEARLY
 
@@ -220,23 +232,20 @@ class FusedKernel:
             before += run.tiles
 
     def over(self, out: Writer, count: int, *, split: bool = False) -> Iterator[int]:
-        """Loops over so many elements, c being the first of a vector: one for every width, whose body is
-        written before the next is asked for.
+        """Loops over `count` elements by vectors, from element c on.
+
+        One loop for every width, whose body is written before the next is asked for.
         """
         for part in self.tiles(out, channels_in(vectors(count, self.target), 1), "t", split=split):
             out(f"const int c = {part.first} + t * {part.width};")
             yield part.width
 
-    @contextmanager
-    def each(self, out: Writer, index: str, count: int, *, split: bool) -> Iterator[None]:
-        """A loop over so many equal pieces of work. `split`: threads share them out."""
+    def each(self, out: Writer, index: str, count: int, *, split: bool) -> AbstractContextManager[None]:
+        """A loop over `count` equal pieces of work. `split`: threads share them out."""
         shared = split and self.shared and self.target.threads > 1
         first, stop = (f"FIRST({count})", f"STOP({count})") if shared else ("0", str(count))
-        with out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)"):
-            yield
+        return out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)")
 
-    @contextmanager
-    def each_pixel(self, out: Writer, count: int) -> Iterator[None]:
-        """A loop over so many pixels p, which threads share out."""
-        with self.each(out, "p", count, split=True):
-            yield
+    def each_pixel(self, out: Writer, count: int) -> AbstractContextManager[None]:
+        """A loop over `count` pixels p, which threads share out."""
+        return self.each(out, "p", count, split=True)

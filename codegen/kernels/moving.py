@@ -10,8 +10,10 @@ from codegen.writer import Writer
 
 
 def gather(out: Writer, fused: FusedKernel, table: str, rows: int, indices: MapLayout, where: str) -> None:
-    """The kernel of a Gather of whole rows of a table, by indices that lie as said;
-    indices beside the table are clamped.
+    """The kernel of a Gather of whole rows of a table.
+
+    `rows`: of the table, `indices`: how they lie, `where`: their address in C. Indices outside the table are
+    clamped.
     """
     output = fused.images(fused.result)
     with out.kernel(fused.name):
@@ -43,9 +45,7 @@ def _index(fused: FusedKernel, indices: MapLayout) -> str:
 
 
 def separation(out: Writer, fused: FusedKernel, source: int, results: Sequence[tuple[int, int]]) -> None:
-    """The kernel of a Split of channels; `results`:
-    the maps that are made, and the channel that each begins with.
-    """
+    """The kernel of a Split of channels; `results`: (map, its first channel) of those that are made."""
     read = fused.images(source)
     with out.kernel(fused.name):
         out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")

@@ -34,16 +34,21 @@ def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
         out(f"const float share = 1.0f / ({_sum(fused, output.channels)});")
         for lanes in fused.over(out, output.channels):
             out(f"v{lanes} s = *(const u{lanes} *)({powers} + c) * SPLAT_{lanes}(share);")
-            out.all(fused.finish("s", lanes, "p", "c", output.channels))
-            out(fused.put(lanes, "to + c", "s"))
+            fused.put(out, "s", lanes, "to + c", "p", "c", output.channels)
 
 
 def layer_normalization(
-    out: CModule, fused: FusedKernel, source: int, vectors: Sequence[np.ndarray | str],
-    held: Sequence[Element], epsilon: float
-) -> None:  # fmt: skip
-    """The kernel of a LayerNormalization over channels; `vectors`: scale and, if there is one, bias, as
-    constants or by C expressions for their addresses, of elements `held`.
+    out: CModule,
+    fused: FusedKernel,
+    source: int,
+    vectors: Sequence[np.ndarray | str],
+    held: Sequence[Element],
+    epsilon: float,
+) -> None:
+    """The kernel of a LayerNormalization over channels.
+
+    `vectors`: (channels,) float32 each, scale and, if there is one, bias: constants, or C expressions for
+    their addresses, of elements `held`.
     """
     output, names = fused.images(fused.result), ("scale", "bias")[: len(vectors)]
     addresses = [value if isinstance(value, str) else out.constant(value) for value in vectors]
@@ -75,8 +80,7 @@ def layer_normalization(
                     element.load(lanes, f"{name} + c") for element, name in zip(held, names, strict=True)
                 ]
                 out(f"s = s * {' + '.join(loads)};")
-                out.all(fused.finish("s", lanes, "p", "c", output.channels))
-                out(fused.put(lanes, "to + c", "s"))
+                fused.put(out, "s", lanes, "to + c", "p", "c", output.channels)
 
 
 def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
@@ -99,13 +103,13 @@ def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
 
 @contextmanager
 def _each_pixel(out: CModule, fused: FusedKernel, source: int) -> Iterator[None]:
-    """A loop over the pixels p of row r: `from` is where a pixel of the map lies,
-    `y` where the row of the result does.
+    """A loop over the pixels p of row r.
+
+    `from`: address of a pixel of the map, `y`: of the row of the result.
     """
     read = fused.images(source)
     out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
-    out.all(fused.declarations(out))
-    out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+    fused.begin(out)
     with fused.each_pixel(out, read.pixels):
         out(f"const {fused.pointer(source)}from = a + p * {read.pitch};")
         yield
@@ -116,8 +120,9 @@ def _widths(fused: FusedKernel, count: int) -> Sequence[int]:
 
 
 def _fold(out: Writer, fused: FusedKernel, name: str, count: int, start: str) -> Iterator[int]:
-    """Loops over channels c from c = 0 on, as `Unit.over`,
-    after the declaration of a vector for every width: `name` and its lanes.
+    """Loops over channels c from 0 on, as `FusedKernel.over`.
+
+    Before them, a vector for every width is declared: `name` and its lanes.
     """
     out.all(f"v{lanes} {name}{lanes} = SPLAT_{lanes}({start});" for lanes in _widths(fused, count))
     yield from fused.over(out, count)

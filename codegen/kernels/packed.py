@@ -1,6 +1,4 @@
-"""Results in int32 as bytes: scaled, saturated, through the table of what follows the operator,
-and up to four vectors of them side by side.
-"""
+"""Sums in int32 stored as bytes: scaled, saturated, through the table of what follows the operator."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ HIGH = range(32, 55)
 
 @dataclass(frozen=True)
 class Bytes:
-    """How a kernel stores: the type of the bytes that its operator makes,
-    and the table of 256 bytes through which they go, if there is one.
-    """
+    """How a kernel stores bytes: their type, and the table of 256 bytes that they go through, if any."""
 
     kind: str
     table: np.ndarray | None
@@ -44,7 +40,7 @@ class Bytes:
         return "" if self.table is None else ", table"
 
     def declaration(self, out: CModule) -> list[str]:
-        """C statement: the table, for those who call such functions."""
+        """C statement: the table, for callers of such functions."""
         return (
             []
             if self.table is None
@@ -59,10 +55,10 @@ class Bytes:
     def put(
         self, out: Writer, address: str, vectors: Sequence[str], some: str = "", *, in_lanes: bool = False
     ) -> None:
-        """C statement: up to four vectors of int32 go to an address as bytes, side by side; `some`: which of
-        them, if not all.
+        """C statement: up to four vectors of int32 go to an address as bytes, side by side.
 
-        `in_lanes`: of each vector in turn, four go to every 16 bytes.
+        `some`: mask of those that are there, if not all. `in_lanes`: of each vector in turn, four go to every
+        16 bytes.
         """
         parts = [*vectors, *["_mm512_setzero_si512()"] * (4 - len(vectors))]
         value = f"packed_{self.kind}({', '.join(parts)})"
@@ -77,18 +73,19 @@ class Bytes:
 
 
 def constants(out: CModule, values: np.ndarray) -> str:
-    """C expression: address of integers."""
+    """C expression: address of integers of any shape, in C order; int8, uint8, int16 or int32."""
     kind = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}[values.dtype.name]
     return f"(const {kind} *){out.constant(values, values.dtype.name)}"
 
 
 class Scaling:
-    """Fixed-point factors of channels and a zero point, as the C function `name` of dots.h takes them:
-    rows of 16 int32.
+    """Fixed-point factors of channels and a zero point, as rows of 16 int32.
+
+    The C function `name` of dots.h takes them.
     """
 
     def __init__(self, by: Multipliers, zero: int) -> None:
-        """`by`: (channels,)."""
+        """`by`: (channels,) multipliers and shifts; `zero`: zero point of the result."""
         times, less = (np.pad(f, (0, -len(f) % LANES)) for f in by)
         if high := all(s in HIGH for s in by.shift.tolist()):
             up = np.where(

@@ -1,6 +1,4 @@
-"""Convolutions of maps in bfloat16: products are added two by two, of pairs of input channels,
-to sums in float.
-"""
+"""Convolutions of maps in bfloat16: products of pairs of input channels, added to sums in float."""
 
 from __future__ import annotations
 
@@ -25,10 +23,10 @@ def is_flat(fused: FusedKernel, window: KernelWindow) -> bool:
 
 
 def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray:
-    """Weights of tiles: (tiles, kernel rows, runs, pairs of a run, channels of a tile).
+    """(tiles, kernel rows, runs, pairs of a run, channels of a tile) uint32 pairs of weights of tiles.
 
-    `weights`: (output channels, input channels, kernel rows, kernel columns). A run is a column of the
-    kernel, or, if `flat`, a row.
+    `weights`: (output channels, input channels, kernel rows, kernel columns) float32. A run is a column of
+    the kernel, or, if `flat`, a row.
     """
     part = weights[channels.first : channels.first + channels.width * channels.tiles]
     runs = part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
@@ -64,8 +62,9 @@ def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chann
 
 
 def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str]) -> None:
-    """C statements: pairs of weights, from an address on, times a pair of each pixel,
-    are added to the sums `s{pixel}_{vector}`.
+    """C statements: pairs of weights times a pair of each pixel, added to the sums `s{pixel}_{vector}`.
+
+    `where`: address of the weights; `values`: pixel -> its pair, as C expressions.
     """
     at = 0
     for k, lanes in enumerate(channels.lanes):
@@ -81,7 +80,7 @@ def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str])
 
 
 def first(pairs: str, widest: int, lanes: int) -> str:
-    """C expression: so many lanes of a vector of pairs."""
+    """C expression: the first `lanes` of a vector of `widest` pairs."""
     return pairs if lanes == widest else f"FIRST_{widest}_{lanes}({pairs})"
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from codegen.elements import FLOAT32, Element
 from codegen.kernels.choice import Write
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.pairs import weighed
-from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, tile_costs, vectors
+from codegen.kernels.tiles import Channels, Pixels, pixels, tile, tile_costs, vectors
 from codegen.layout import MapLayout
 from codegen.writer import CModule, Writer
 from lfopt.ir import row_axis
@@ -22,7 +22,7 @@ class _Stack:
     Steps are elements from one index to the next.
     """
 
-    # of every axis before the last two: extent, and steps of a, b, y (in pixels)
+    # (extent, steps of a, b and, in pixels, y) of every axis before the last two
     heads: tuple[tuple[int, int, int, int], ...]
     rows: int  # m
     depth: int  # k
@@ -33,7 +33,7 @@ class _Stack:
 
     @property
     def count(self) -> int:
-        """Of products."""
+        """Number of matrix products."""
         products = 1
         for extent, *_ in self.heads:
             products *= extent
@@ -70,7 +70,7 @@ def product(fused: FusedKernel) -> Write:
 
 
 def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
-    """Raises Unsupported."""
+    """The matrices of a product of two maps. Raises Unsupported for orders of axes that it cannot read."""
     written = fused.layouts(fused.result).packed
     rank = len(written.shape)
     if min(len(a.shape), len(b.shape)) < 2 or written.order[-1] != rank - 1:
@@ -96,24 +96,24 @@ def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
 
 
 def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
-    """Whole maps: the second matrix is packed in the order in which tiles read it,
-    so that its own order does not matter.
-    """
+    """Whole maps: the second matrix is packed as tiles read it, so that its own order does not matter."""
     across, size = _tiles(fused, stack)
     along = pixels(stack.rows, size, 1, [0], stack.rows)
     in_pairs = not any(fused.stored(m).floats for m in sources)
     steps = -(-stack.depth // 2) if in_pairs else stack.depth
-    names: dict[tuple[int, tuple[int, ...], int], str] = {}
-    for channels in across:
-        for part in along:
-            key = part.size, channels.lanes, _present(stack, channels)
-            if key not in names:
-                name, held = f"{fused.name}_{len(names)}", (fused.stored(sources[0]), FLOAT32)
-                if in_pairs:
-                    body = _tile_of_pairs(fused, stack, part, channels, name)
-                else:
-                    body = _tile(fused, stack, part, channels, channels.width, held, name)
-                names[key] = out.function(name, body)
+    held = fused.stored(sources[0]), FLOAT32
+    names = out.functions(
+        fused.name,
+        {
+            (part.size, channels.lanes, _present(stack, channels)): partial(
+                _tile_of_pairs, fused, stack, part, channels
+            )
+            if in_pairs
+            else partial(_tile, fused, stack, part, channels, channels.width, held)
+            for channels in across
+            for part in along
+        },
+    )
     scratch = out.scratch(steps * sum(channels.width * channels.tiles for channels in across))
     with out.kernel(fused.name):
         _matrices(out, fused, sources, "0")
@@ -152,8 +152,9 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
 
 
 def _tiles(fused: FusedKernel, stack: _Stack) -> tuple[list[Channels], int]:
-    """Register tiles, where the last vector may hold columns that are not there:
-    zeros cost less than narrow vectors.
+    """Register tiles; the last vector may hold columns that are not there.
+
+    Zeros cost less than narrow vectors.
     """
     rest = stack.columns % fused.target.lanes[0]
     filled = (
@@ -173,15 +174,12 @@ def _present(stack: _Stack, channels: Channels) -> int:
 
 
 def _matrices(out: CModule, fused: FusedKernel, sources: tuple[int, int], row: str) -> None:
-    """C statements: `a`, `b` and `y`, from which the matrices of each product are reached,
-    and the operands of the epilogue.
-    """
+    """C statements: `a`, `b` and `y`, from which matrices are reached, and the epilogue's operands."""
     out.all(
         f"const {fused.pointer(m)}{name} = {fused.address(m, at)};"
         for m, name, at in zip(sources, "ab", (row, "0"), strict=True)
     )
-    out.all(fused.declarations(out))
-    out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, row)};")
+    fused.begin(out, row)
 
 
 def _locate(out: Writer, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
@@ -236,7 +234,7 @@ def _pack(out: Writer, stack: _Stack, channels: Channels, start: int, held: Elem
 
 
 def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> None:
-    """The same in bfloat16 as (tiles, pairs along the depth, channels of a tile)."""
+    """Columns of the second matrix in bfloat16: (tiles, pairs along the depth, channels of a tile)."""
     down, across = stack.b
     width, present, steps = channels.width, _present(stack, channels), -(-stack.depth // 2)
 
@@ -275,13 +273,14 @@ def _by_rows(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int
     """One row at a time: the second matrix is read where it lies."""
     across, _ = tile(stack.columns, 1, fused.target)
     part = Pixels(0, 1, 1, frozenset())
-    names: dict[tuple[int, ...], str] = {}
-    for channels in across:
-        if channels.lanes not in names:
-            name, held = f"{fused.name}_{len(names)}", (fused.stored(sources[0]), fused.stored(sources[1]))
-            names[channels.lanes] = out.function(
-                name, _tile(fused, stack, part, channels, stack.b[0], held, name)
-            )
+    held = fused.stored(sources[0]), fused.stored(sources[1])
+    names = out.functions(
+        fused.name,
+        {
+            channels.lanes: partial(_tile, fused, stack, part, channels, stack.b[0], held)
+            for channels in across
+        },
+    )
     with out.kernel(fused.name):
         _matrices(out, fused, sources, "r")
         with fused.each(out, "s", stack.count, split=True):
@@ -304,8 +303,10 @@ def _tile(
     held: tuple[Element, Element],
     name: str,
 ) -> Writer:
-    """The function of a tile; `step`: from one row of the second matrix to the next, `held`:
-    how the elements of both matrices lie.
+    """The function of a tile.
+
+    `step`: elements from one row of the second matrix to the next, `held`: how the elements of both matrices
+    lie.
     """
     out, offsets = Writer(), [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     a, w, y = held[0].ctype, held[1].ctype, fused.pointer(fused.result)
@@ -352,7 +353,7 @@ def _tile_of_pairs(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Ch
 
 
 def _store(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels) -> None:
-    """The stores of a tile."""
+    """The stores of a tile, as far as it has columns."""
     present = _present(stack, channels)
     if present == channels.width:
         fused.store(out, size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)
@@ -363,29 +364,17 @@ def _store(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: 
 def _store_present(
     out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels, present: int
 ) -> None:
-    """The stores of a tile whose last vector has columns that are not there: that goes in narrower
-    vectors.
-    """
+    """The stores of a tile whose last vector has columns that are not there, in narrower vectors."""
     whole = [lanes for k, lanes in enumerate(channels.lanes) if sum(channels.lanes[: k + 1]) <= present]
-    at, last = sum(whole), len(whole)
+    at, last, pitch = sum(whole), len(whole), fused.images(fused.result).pitch
     fused.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)
     for p in range(size):
         with out.block(""):
             out(f"float rest[{channels.lanes[last]}];", f"*(u{channels.lanes[last]} *)rest = s{p}_{last};")
             offset = 0
-            for lanes in _narrow(fused, present - at):
+            for lanes in vectors(present - at, fused.target):
                 with out.block(""):
                     out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
-                    out.all(fused.finish("s", lanes, p * stack.y, at + offset, stack.columns))
-                    out(
-                        fused.put(
-                            lanes, f"y + {p * stack.y * fused.images(fused.result).pitch + at + offset}", "s"
-                        )
-                    )
+                    place = f"y + {p * stack.y * pitch + at + offset}"
+                    fused.put(out, "s", lanes, place, p * stack.y, at + offset, stack.columns)
                 offset += lanes
-
-
-def _narrow(fused: FusedKernel, count: int) -> Sequence[int]:
-    return [
-        lanes for part in channels_in(vectors(count, fused.target), 1) for lanes in part.lanes * part.tiles
-    ]

@@ -1,5 +1,6 @@
-"""Which kernel makes which operator on quantised maps:
-bytes in, bytes out, in the integer arithmetic of `lfopt.ops.integer`.
+"""Which kernel makes which operator on quantised maps, in the arithmetic of `lfopt.ops.integer`.
+
+Bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from codegen.kernels.channelwise import depthwise
 from codegen.kernels.choice import Kernel, Write
-from codegen.kernels.dots import LARGEST, Products, convolution, ctype, extents, is_signed, rows
+from codegen.kernels.dots import LARGEST, Products, convolution, extents, is_signed, rows
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import BLOCK, LANES, Bytes, Scaling, constants
 from codegen.kernels.weights import in_order, on_rows, without_groups
@@ -21,11 +22,13 @@ from codegen.kernels.window import KernelWindow, window_of
 from codegen.kernels.winograd_bytes import winograd
 from codegen.layout import tensor_of
 from codegen.writer import CModule, Writer
-from lfopt.ir import Quantization, Tensor, whole
+from lfopt.ir import whole
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import Multipliers
 from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.part import Part
+from lfopt.ops.stored import minus_zero, quantization, zero_of
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
@@ -61,19 +64,13 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
 
 
 def _weights(fused: FusedKernel) -> np.ndarray:
-    """Constant weights less their zero points, as int16. Raises Unsupported."""
-    value, tensor = fused.constant(1), fused.call.tensors[1]
-    quantization = _quantization(tensor)
-    axis = -1 if quantization.axis is None else quantization.axis
-    zeros = np.reshape(
-        quantization.zero_point,
-        [-1 if k == axis else 1 for k in range(value.ndim)] if quantization.axis is not None else (),
-    )
-    return value.astype(np.int16) - zeros.astype(np.int16)
+    """int16 of the weights' shape: constant weights less their zero points. Raises Unsupported."""
+    value = fused.constant(1)
+    return minus_zero(Part(value, whole(value.shape)), quantization(tensor_of(fused.call, 1)), "int16")
 
 
 def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
-    """What makes products of weights of so many channels: with bias and factors of every channel.
+    """Weights -> products, for `count` output channels, with their biases and factors.
 
     Raises Unsupported.
     """
@@ -86,18 +83,14 @@ def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
     bias = by.bias(call)
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise fused.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
-    bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), _quantization(call.tensors[0]).zero_point[0]
-    return lambda weights: Products(weights, bias, multiplier, shift, zero_in, _zero_out(fused))
-
-
-def _quantization(tensor: Tensor | None) -> Quantization:
-    assert tensor is not None
-    assert tensor.quantization is not None
-    return tensor.quantization
+    bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), zero_of(tensor_of(call, 0))
+    return lambda weights: Products(
+        weights, bias, multiplier, shift, zero_in, zero_of(call.result_tensors[0])
+    )
 
 
 def _zero_out(fused: FusedKernel) -> int:
-    return _quantization(fused.call.result_tensors[0]).zero_point[0]
+    return zero_of(fused.call.result_tensors[0])
 
 
 def _winograd(fused: FusedKernel) -> Write:
@@ -163,12 +156,10 @@ def _require(fused: FusedKernel, *maps: int) -> None:
 
 @contextmanager
 def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: bool) -> Iterator[None]:
-    """A loop over so many elements: `c` is the first of a vector, `some` are the lanes that there are."""
+    """A loop over `count` elements: `c` is the first of a vector, `some` are the lanes that there are."""
     turns, rest = -(-count // lanes), count % lanes
-    shared = split and fused.shared and fused.target.threads > 1
-    first, stop = (f"FIRST({turns})", f"STOP({turns})") if shared else ("0", str(turns))
     everything = f"UINT64_C({(1 << lanes) - 1:#x})"
-    with out.block(f"for (int t = {first}; t < {stop}; t++)"):
+    with fused.each(out, "t", turns, split=split):
         out(f"const int c = t * {lanes};")
         there = (
             f"c + {lanes} <= {count} ? {everything} : UINT64_C({(1 << rest) - 1:#x})" if rest else everything
@@ -178,7 +169,7 @@ def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: b
 
 
 class _Operand(NamedTuple):
-    """Of an elementwise operator."""
+    """An operand of an elementwise operator."""
 
     map: int
     by_channel: bool  # whether it has a value for every channel, not for every element
@@ -186,7 +177,7 @@ class _Operand(NamedTuple):
 
 
 def _operands(fused: FusedKernel) -> list[_Operand]:
-    """Of an operator on maps. Raises Unsupported, too where the result is no rows of pixels."""
+    """The operands of an elementwise operator. Raises Unsupported for constants, and for other layouts."""
     written, operands = fused.layouts(fused.result), list[_Operand]()
     extents(fused, fused.result)
     for index in range(len(fused.call.operator.inputs)):
@@ -217,7 +208,7 @@ def _elementwise(
     by_pixel = any(operand.by_channel for operand in operands)
     with out.kernel(fused.name):
         out.all(
-            f"const {ctype(fused, operand.map)} *x{k} = {operand.address};"
+            f"const {fused.layouts(operand.map).ctype} *x{k} = {operand.address};"
             for k, operand in enumerate(operands)
         )
         out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
@@ -262,7 +253,7 @@ def _read(fused: FusedKernel, m: int, address: str, j: int) -> str:
 
 
 def _short(fused: FusedKernel, m: int) -> str:
-    return ctype(fused, m).removesuffix("_t")
+    return fused.layouts(m).ctype.removesuffix("_t")
 
 
 def _all(value: int) -> str:
@@ -274,7 +265,7 @@ def _all(value: int) -> str:
 
 def _terms(fused: FusedKernel) -> Write:
     terms, operands = by.sum_terms(fused.call), _operands(fused)
-    zeros = [_quantization(tensor).zero_point[0] for tensor in fused.call.tensors]
+    zeros = [zero_of(tensor_of(fused.call, k)) for k in range(len(operands))]
     start = (1 << terms.shift - 1) - sum(m * z for m, z in zip(terms.multipliers, zeros, strict=True))
     adds = [
         f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));"
@@ -295,16 +286,14 @@ def _scaling(fused: FusedKernel, factors: Multipliers, largest: int) -> Scaling:
             "one factor, and results that fit int32",
         )
     return Scaling(
-        Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)), _zero_out(fused)
+        Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)),
+        _zero_out(fused),
     )
 
 
 def _mul(fused: FusedKernel) -> Write:
     scaling, operands = _scaling(fused, by.product_factors(fused.call), 1 << 16), _operands(fused)
-    a, b = (
-        f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})"
-        for k, tensor in enumerate(fused.call.tensors)
-    )
+    a, b = (f"_mm512_sub_epi32(v{k}, {_all(zero_of(tensor_of(fused.call, k)))})" for k in (0, 1))
     product = f"_mm512_mullo_epi32({a}, {b})"
     return lambda out: _elementwise(
         out, fused, operands, scaling.value(product, constants(out, scaling.rows)), []
@@ -351,7 +340,7 @@ def _mean(fused: FusedKernel) -> Write:
     extents(fused, fused.result)
     counted = by.window_counts(call, whole(call.result)) if pool else np.array(count)
     scaling = _scaling(fused, by.mean_factors(call, counted), count * 255)
-    start = -count * _quantization(call.tensors[0]).zero_point[0]
+    start = -count * zero_of(tensor_of(call, 0))
 
     def write(out: CModule) -> None:
         rows_, ends = constants(out, scaling.rows), Bytes.of(fused)
@@ -362,7 +351,7 @@ def _mean(fused: FusedKernel) -> Write:
             with _blocks(out, fused, image.channels, LANES, split=True):
                 out(f"__m512i sum = {_all(start)};")
                 with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
-                    out(f"const {ctype(fused, source)} *x = {fused.address(source, 'h')};")
+                    out(f"const {fused.layouts(source).ctype} *x = {fused.address(source, 'h')};")
                     added = f"from_{_short(fused, source)}(x + p * {image.channels} + c, some)"
                     out(f"for (int p = 0; p < {image.pixels}; p++) sum = _mm512_add_epi32(sum, {added});")
                 ends.put(out, "y + c", [scaling.value("sum", rows_)], "some")
@@ -372,11 +361,7 @@ def _mean(fused: FusedKernel) -> Write:
 
 def _max_pool(fused: FusedKernel) -> Write:
     call = fused.call
-    if (
-        call.operator.kind != "MaxPool"
-        or call.tensors[0] is None
-        or by.recoding(call.tensors[0], call.result_tensors[0]) is not None
-    ):
+    if call.operator.kind != "MaxPool" or by.recoding(tensor_of(call, 0), call.result_tensors[0]) is not None:
         raise fused.unsupported("another operator, or a scale that changes", "MaxPool")
     fused.require_pixels()
     window = window_of(fused)
@@ -452,13 +437,12 @@ def _concat(fused: FusedKernel) -> Write:
     return write
 
 
-DOTS = Kernel("direct convolution of bytes", _convolution)
 MATRIX = (Kernel("matrix product of bytes", _product),)
 SUMS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order in which they are asked
     "Conv": (
         Kernel("Winograd convolution of bytes", _winograd, whole_maps=True),
         Kernel("depthwise convolution of bytes", _depthwise),
-        DOTS,
+        Kernel("direct convolution of bytes", _convolution),
     ),
     "Gemm": MATRIX,
     "MatMul": MATRIX,

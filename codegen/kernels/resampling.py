@@ -1,6 +1,4 @@
-"""Kernels that change the number of rows and pixels:
-interpolation, channels spread over pixels, transposed convolution.
-"""
+"""Kernels that change the number of rows and pixels: Resize, DepthToSpace, ConvTranspose."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ def interpolation(
     rows: tuple[np.ndarray, np.ndarray],
     columns: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """The kernel of a Resize: every element a weighted sum; `rows`, `columns`:
-    (results, taps) indices and weights.
+    """The kernel of a Resize: every element is a weighted sum.
+
+    `rows`, `columns`: (results, taps) indices, and (results, taps) float64 weights.
     """
     output, read = fused.images(fused.result), fused.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]
@@ -34,8 +33,7 @@ def interpolation(
         out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
         out(f"const {fused.pointer(source)}x[{down}];")
         out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         with fused.each_pixel(out, output.pixels):
             for lanes in fused.over(out, output.channels):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
@@ -46,8 +44,7 @@ def interpolation(
                     f"        s += {weight} * "
                     f"{fused.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};"
                 )
-                out.all(fused.finish("s", lanes, "p", "c", output.channels))
-                out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
+                fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", output.channels)
 
 
 def depth_to_space(
@@ -56,11 +53,8 @@ def depth_to_space(
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
     output, read = fused.images(fused.result), fused.images(source)
     with out.kernel(fused.name):
-        out(
-            f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};",
-            *fused.declarations(out),
-        )
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        out(f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};")
+        fused.begin(out)
         with fused.each_pixel(out, output.pixels):
             part = f"(r % {block} * {block} + p % {block})"
             step, first = (block * block, part) if channels_outermost else (1, f"{part} * {output.channels}")
@@ -68,8 +62,7 @@ def depth_to_space(
             if step == 1:
                 for lanes in fused.over(out, output.channels):
                     out(f"v{lanes} s = {fused.load(source, lanes, 'from + c')};")
-                    out.all(fused.finish("s", lanes, "p", "c", output.channels))
-                    out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
+                    fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", output.channels)
                 return
             with out.block(f"for (int c = 0; c < {output.channels}; c++)"):
                 out(f"float s = {fused.stored(source).read(f'from[c * {step}]')};")
@@ -82,11 +75,13 @@ def transposed(
     fused: FusedKernel,
     source: int,
     weights: np.ndarray,
-    bias: np.ndarray | None,
+    bias: np.ndarray,
     axes: tuple[tuple[int, int, int], ...],
 ) -> None:
-    """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows,
-    kernel columns).
+    """The kernel of a ConvTranspose without groups.
+
+    `weights`: (input channels, output channels, kernel rows, kernel columns) float32, `bias`: (output
+    channels,) float32.
 
     `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where
     that holds no floats in a row beside it.
@@ -94,12 +89,11 @@ def transposed(
     output, read = fused.images(fused.result), fused.images(source)
     inputs, outputs, tall, wide = weights.shape
     packed = out.constant(weights.transpose(2, 3, 0, 1))
-    start = out.constant(np.zeros(outputs, np.float32) if bias is None else bias)
+    start = out.constant(bias)
     (down, fall, above), (across, spread, left) = axes
     sums, pitch = ("y", output.pitch) if fused.stored(fused.result).floats else ("sums", outputs)
     with out.kernel(fused.name):
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         if sums != "y":
             out(f"float *sums = {out.scratch(output.pixels * outputs)};")
         with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
@@ -125,8 +119,7 @@ def transposed(
         with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
             for lanes in fused.over(out, outputs, split=True):
                 out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
-                out.all(fused.finish("s", lanes, "p", "c", outputs))
-                out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
+                fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", outputs)
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:

@@ -1,6 +1,4 @@
-"""Kernels without a window: elementwise operators on their own, means over all pixels,
-concatenation of channels.
-"""
+"""Kernels without a window: elementwise operators alone, means over pixels, concatenations."""
 
 from __future__ import annotations
 
@@ -20,20 +18,19 @@ def elementwise(fused: FusedKernel) -> Write:
     plain = not (written.alias_strides or read.alias_strides) and all(
         extra.reach in ("element", "one") and not extra.pitch for extra in fused.epilogue.extras
     )
-    # run of elements, not pixel by pixel
+    # whether elements lie as one run; else they are reached pixel by pixel
     as_one = plain or (image.pixels == 1 and not (read.alias_strides or written.alias_strides))
     places = [
         _place(fused, layout, image) if layout.alias_strides and not as_one else ""
         for layout in (read, written)
     ]
-    a, y = (fused.address(m, "r") for m in (source, fused.result))
+    a = fused.address(source, "r")
     fused.require_extras()
 
     def write(out: CModule) -> None:
         with out.kernel(fused.name):
             out(f"const {fused.pointer(source)}a = {a};")
-            out.all(fused.declarations(out))
-            out(f"{fused.pointer(fused.result)}y = {y};")
+            fused.begin(out)
             if as_one:
                 count = image.row if plain else image.channels
                 _over(out, fused, source, count, "0", count, split=True)
@@ -74,18 +71,24 @@ def _place(fused: FusedKernel, layout: MapLayout, image: Image) -> str:
 
 
 def _over(
-    out: Writer, fused: FusedKernel, source: int, count: int, pixel: str, channels: int, *, split: bool,
-    ends: tuple[str, str] = ("", "")
-) -> None:  # fmt: skip
-    """Loops over so many elements from a pixel on.
+    out: Writer,
+    fused: FusedKernel,
+    source: int,
+    count: int,
+    pixel: str,
+    channels: int,
+    *,
+    split: bool,
+    ends: tuple[str, str] = ("", ""),
+) -> None:
+    """Loops over `count` elements from a pixel on.
 
     `ends`: where that begins in the map and in the result, if not with their first.
     """
     read, write = (f"{end} + c" if end else "c" for end in ends)
     for lanes in fused.over(out, count, split=split):
         out(f"v{lanes} s = {fused.load(source, lanes, f'a + {read}')};")
-        out.all(fused.finish("s", lanes, pixel, "c", channels))
-        out(fused.put(lanes, f"y + {write}", "s"))
+        fused.put(out, "s", lanes, f"y + {write}", pixel, "c", channels)
 
 
 def mean(out: CModule, fused: FusedKernel, source: int) -> None:
@@ -100,7 +103,7 @@ def largest(out: CModule, fused: FusedKernel, source: int) -> None:
 
 
 def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str, factor: str) -> None:
-    """All pixels of a channel as one; of a row first, since sums of sums lose less.
+    """A reduction over all pixels of a channel: row by row first, since sums of sums lose less.
 
     `fold`: C expression of {s} and {v}, `factor`: of the result.
     """
@@ -111,8 +114,7 @@ def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str
         return fold.format(s=s, v=v).replace("@", str(lanes))
 
     with out.kernel(fused.name):
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         if sums != "y":
             out(f"float *sums = {out.scratch(image.channels)};")
         for lanes in fused.over(out, image.channels, split=True):
@@ -135,14 +137,11 @@ def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str
                 f"v{lanes} s = *(const u{lanes} *)({sums} + "
                 f"c){f' * SPLAT_{lanes}({factor})' if factor else ''};"
             )
-            out.all(fused.finish("s", lanes, 0, "c", image.channels))
-            out(fused.put(lanes, "y + c", "s"))
+            fused.put(out, "s", lanes, "y + c", 0, "c", image.channels)
 
 
 def concatenation(out: Writer, fused: FusedKernel, sources: Sequence[tuple[int, int]]) -> None:
-    """The kernel of a concatenation of channels; `sources`:
-    the maps that are copied, and the channel that each goes to.
-    """
+    """The kernel of a concatenation of channels; `sources`: (map, its first channel) of what is copied."""
     output = fused.images(fused.result)
     with out.kernel(fused.name):
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")

@@ -23,12 +23,12 @@ from codegen.kernels.vector import is_vector_product, vector_product
 from codegen.kernels.weights import in_order, on_rows, without_groups
 from codegen.kernels.window import KernelWindow, window_of
 from codegen.kernels.winograd import loss, winograd, worthwhile
-from codegen.layout import MapLayout
+from codegen.layout import MapLayout, split_starts
 from codegen.source import Unsupported
 from codegen.target import Target
 from lfopt.ops import Call
 from lfopt.ops.interpolation import AxisTaps
-from lfopt.ops.parameters import reduced_axes, split_sizes
+from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.resizing import axis_taps
 from lfopt.ops.windows import windows
 
@@ -75,8 +75,9 @@ def is_pointwise(call: Call) -> bool:
 
 
 def is_column(call: Call) -> bool:
-    """Whether it is a convolution of maps one pixel wide:
-    the whole map can be taken as one long row, along which the window slides.
+    """Whether it is a convolution of maps one pixel wide.
+
+    The whole map can be taken as one long row, along which the window slides.
     """
     if call.operator.kind != "Conv" or len(call.result) != 4 or call.result[3] != 1 or call.shape(0)[3] != 1:
         return False
@@ -85,8 +86,7 @@ def is_column(call: Call) -> bool:
 
 
 def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Target) -> int | str:
-    """Results along a side of the tiles of a convolution by Winograd's algorithm; or why it had better be
-    direct.
+    """Results along a side of Winograd's tiles of a convolution; or why a direct one is better.
 
     Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4
     are for those that lose more anyway, and for maps in bfloat16, which lose a thousand times that.
@@ -121,18 +121,19 @@ def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Targe
 
 @dataclass(frozen=True)
 class _Dense:
-    """What is summed over all input channels: a convolution without groups,
-    or a product with a constant matrix as one of one tap.
+    """A sum over all input channels: a convolution without groups, or a product with a constant matrix.
+
+    The product is a convolution of one tap.
     """
 
     fused: FusedKernel  # that sees what it reads as rows of pixels
     window: KernelWindow
     weights: Callable[[], np.ndarray]  # (output channels, input channels, kernel rows, kernel columns)
-    bias: np.ndarray | None  # (output channels,)
+    bias: np.ndarray  # (output channels,)
 
 
 def _dense(fused: FusedKernel) -> _Dense:
-    """Raises Unsupported."""
+    """An operator as a dense sum. Raises Unsupported for operands that have no such form."""
     call = fused.call
     if call.operator.kind != "Conv":
         return _matrix(fused)
@@ -143,10 +144,15 @@ def _dense(fused: FusedKernel) -> _Dense:
     )
 
 
-def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray | None]:
-    """Weights and bias of a convolution; of one along a column, as one along a row. Raises Unsupported."""
-    weights, bias = fused.constant(1), fused.constant(2) if fused.call.has(2) else None
-    return weights.swapaxes(2, 3) if fused.flat and is_column(fused.call) else weights, bias
+def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray]:
+    """(weights, bias) of a convolution; of one along a column, as one along a row. Raises Unsupported."""
+    weights = fused.constant(1)
+    return weights.swapaxes(2, 3) if fused.flat and is_column(fused.call) else weights, _bias(fused)
+
+
+def _bias(fused: FusedKernel) -> np.ndarray:
+    """(output channels,) of a convolution; zeros where it has none. Raises Unsupported."""
+    return fused.constant(2) if fused.call.has(2) else np.zeros(fused.call.result[1], np.float32)
 
 
 def _matrix(fused: FusedKernel) -> _Dense:
@@ -156,7 +162,7 @@ def _matrix(fused: FusedKernel) -> _Dense:
         raise fused.unsupported(
             "operands that are both computed, or a stack of matrices", "a feature map times a constant matrix"
         )
-    weights, bias, alpha = fused.constant(1).T, None, np.float32(1)
+    weights, bias, alpha = fused.constant(1).T, np.zeros(call.result[-1], np.float32), np.float32(1)
     if call.operator.kind == "Gemm":
         if call.attribute("transA", 0):
             raise fused.unsupported("transA", "transA 0")
@@ -213,10 +219,9 @@ def _vector_product(fused: FusedKernel) -> Write:
     if not is_vector_product(dense.fused, dense.window):
         raise fused.unsupported("several pixels or taps", "one pixel, as a matrix times a vector")
     _require(dense.fused, dense.window.map)
-    shift = (
-        np.zeros(dense.fused.images(fused.result).channels, np.float32) if dense.bias is None else dense.bias
+    return lambda out: vector_product(
+        out, dense.fused, dense.window.map, dense.weights()[:, :, 0, 0], dense.bias
     )
-    return lambda out: vector_product(out, dense.fused, dense.window.map, dense.weights()[:, :, 0, 0], shift)
 
 
 def _convolution(fused: FusedKernel) -> Write:
@@ -373,12 +378,9 @@ def _split(fused: FusedKernel) -> Write:
         raise fused.unsupported(
             "results whose pixels lie in another order than those of the operand", "the same order"
         )
-    sizes = split_sizes(call)
-    assert sizes is not None, "shapes are static"
-    asked = [
-        first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name
+    parts = [
+        (m, first) for m, first in zip(results, split_starts(call), strict=True) if m not in fused.aliased
     ]
-    parts = [(m, first) for m, first in zip(results, asked, strict=True) if m not in fused.aliased]
     for m in (fused.operand(0), *(m for m, _ in parts)):
         fused.images(m)
     return lambda out: separation(out, fused, fused.operand(0), parts)
@@ -403,7 +405,7 @@ def _resize(fused: FusedKernel) -> Write:
 
 
 def _taps(taps: AxisTaps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and weights; every element its own where the axis stays as it is."""
+    """(results, taps) indices and weights; every element its own where the axis stays as it is."""
     return (np.arange(size)[:, None], np.ones((size, 1))) if taps is None else (taps.indices, taps.weights)
 
 
@@ -420,21 +422,23 @@ def _transposed(fused: FusedKernel) -> Write:
     if call.attribute("group", 1) != 1:
         raise fused.unsupported(f"{call.attribute('group', 1)} groups", "one")
     axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
-    weights, bias = fused.constant(1), fused.constant(2) if call.has(2) else None
-    return lambda out: transposed(out, fused, fused.operand(0), weights, bias, axes)
+    weights = fused.constant(1)
+    return lambda out: transposed(out, fused, fused.operand(0), weights, _bias(fused), axes)
 
 
 ELEMENTWISE = Kernel("elementwise", elementwise)
-WINOGRAD = Kernel("Winograd convolution", _winograd, whole_maps=True)
-DEPTHWISE = Kernel("depthwise convolution", _depthwise)
 VECTOR = Kernel("matrix-vector product", _vector_product)
-CONVOLUTION = Kernel("direct convolution", _convolution)
 MATRIX = Kernel("matrix product", _convolution)  # with constant weights: a convolution of one tap
 PRODUCT = Kernel("product of two maps", product)
 SUMS = Kernel("reduction of channels", _sums)
 MEAN, LARGEST = Kernel("mean over pixels", _mean), Kernel("maximum over pixels", _largest)
 KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order in which they are asked
-    "Conv": (WINOGRAD, DEPTHWISE, VECTOR, CONVOLUTION),
+    "Conv": (
+        Kernel("Winograd convolution", _winograd, whole_maps=True),
+        Kernel("depthwise convolution", _depthwise),
+        VECTOR,
+        Kernel("direct convolution", _convolution),
+    ),
     "Gemm": (VECTOR, MATRIX),
     "MatMul": (VECTOR, MATRIX),
     "MaxPool": (Kernel("max pool", _max_pool),),

@@ -15,42 +15,42 @@ WIDEST = 8  # vectors of channels in a tile, at most
 class Channels(NamedTuple):
     """Equal tiles of channels, side by side."""
 
-    first: int
+    first: int  # channel
     lanes: tuple[int, ...]  # of the vectors of a tile
     tiles: int
 
     @property
     def width(self) -> int:
-        """Channels of a tile."""
+        """Number of channels in a tile."""
         return sum(self.lanes)
 
     @property
     def cost(self) -> int:
-        """Of a tile: its vectors."""
+        """Cost of a tile: its vectors."""
         return len(self.lanes)
 
 
 class Pixels(NamedTuple):
     """Equal tiles of pixels, side by side, of which none or the same taps fall off the row."""
 
-    first: int
-    size: int
+    first: int  # pixel
+    size: int  # pixels of a tile
     tiles: int
     missing: frozenset[tuple[int, int]]  # (pixel of the tile, column of the kernel) beside the row
 
     @property
     def cost(self) -> int:
-        """Of a tile: its pixels."""
+        """Cost of a tile: its pixels."""
         return self.size
 
 
 def tile_costs(runs: Iterable[Channels | Pixels]) -> list[int]:
-    """Of every tile of some runs, in their order."""
+    """Cost of every tile of some runs, in their order."""
     return [run.cost for run in runs for _ in range(run.tiles)]
 
 
 def vectors(channels: int, target: Target) -> list[int]:
-    """Lanes of the vectors that cover so many channels exactly, widest first.
+    """Lanes of the vectors that cover `channels` exactly, widest first.
 
     >>> from codegen.target import TARGETS
     >>> vectors(27, TARGETS["avx512"])
@@ -89,7 +89,7 @@ def channels_in(lanes: Sequence[int], wide: int) -> list[Channels]:
 
 
 def pixels(count: int, size: int, stride: int, reach: Sequence[int], width: int) -> list[Pixels]:
-    """A row of so many results, in tiles of at most `size`.
+    """A row of `count` results, in tiles of at most `size`.
 
     Column k of the kernel reads, in a row of `width`, from stride x pixel + reach[k].
     """

@@ -35,7 +35,7 @@ def vector_product(
 ) -> None:
     """The kernel of rows that are one pixel; `source`: the map that it reads.
 
-    `weights`: (output channels, input channels), `bias`: (output channels,).
+    `weights`: (output channels, input channels) float32, `bias`: (output channels,) float32.
     """
     output, inputs = fused.images(fused.result), weights.shape[1]
     across = channels_in(vectors(output.channels, fused.target), STREAMS)
@@ -48,8 +48,7 @@ def vector_product(
     steps = -(-inputs // 2) if in_pairs else inputs
     with out.kernel(fused.name):
         out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
-        out.all(fused.declarations(out))
-        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        fused.begin(out)
         for channels, name in zip(fused.tiles(out, across, "t", split=True), tiles, strict=True):
             first, width = channels.first, channels.width
             packed = _packed(weights, channels, in_pairs=in_pairs)
@@ -70,8 +69,9 @@ def _address(place: str, *, in_pairs: bool) -> str:
 
 
 def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.ndarray:
-    """The streams of a run of tiles, (vectors of a tile, tiles, input channels or pairs of them, lanes) as
-    one row. Of several tiles, all vectors are equal.
+    """The streams of a run of tiles as one row: (vectors of a tile, tiles, input channels or pairs, lanes).
+
+    Of several tiles, all vectors are equal.
     """
     width, streams = channels.width, list[np.ndarray]()
     part = weights[channels.first : channels.first + width * channels.tiles].reshape(
@@ -97,7 +97,7 @@ def _tile(fused: FusedKernel, source: int, channels: Channels, inputs: int, name
     Sums of sums lose less: what some input channels add up to is added to the rest.
     """
     out, lanes, in_pairs = Writer(), channels.lanes, not fused.stored(source).floats
-    # that weights are stored for, that are whole
+    # input channels (or pairs of them) that weights are stored for, and those of whole pairs
     steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)
     streams, offsets = range(len(lanes)), [sum(lanes[:k]) for k in range(len(lanes))]
     together = max(1, min(-(-LATENCY // len(lanes)), inputs))  # input channels that are summed apart

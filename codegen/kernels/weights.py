@@ -1,6 +1,4 @@
-"""Weights in the form in which kernels without groups, and products with the channels of pixels, take
-them.
-"""
+"""Weights as kernels without groups, and products with the channels of pixels, take them."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from codegen.layout import MapLayout
 
 
 def without_groups(weights: np.ndarray, groups: int) -> np.ndarray:
-    """Weights of a convolution in groups, (output channels, input channels of a group, ...),
-    as those of one without: zeros between groups.
+    """(output channels, input channels, ...) weights of a grouped convolution as of one without groups.
+
+    `weights`: (output channels, input channels of a group, ...). Zeros stand between groups.
     """
     outputs, read = weights.shape[0] // groups, weights.shape[1]
     dense = np.zeros((len(weights), groups * read, *weights.shape[2:]), weights.dtype)
@@ -26,8 +25,9 @@ def without_groups(weights: np.ndarray, groups: int) -> np.ndarray:
 
 
 def on_rows(fused: FusedKernel) -> FusedKernel:
-    """The fused kernel of a product with a constant matrix, as one that sees what it reads as rows of pixels:
-    see `in_order`.
+    """The fused kernel of a product with a constant matrix, with its operand as rows of pixels.
+
+    See `in_order`.
 
     Raises Unsupported for operands that have no such order.
     """
@@ -50,8 +50,10 @@ def on_rows(fused: FusedKernel) -> FusedKernel:
 
 
 def in_order(fused: FusedKernel, weights: np.ndarray) -> np.ndarray:
-    """Weights, (columns, depth), in the order of the pixels of `on_rows`:
-    a map that is flattened lies in another order than its view.
+    """(columns, depth) weights, the depth in the order of the pixels of `on_rows`.
+
+    `weights`: (columns, depth), as the operator has them. A map that is flattened lies in another order than
+    its view.
     """
     behind = fused.layouts(fused.operand(0))
     if behind.shape == fused.call.shape(0):

@@ -20,7 +20,7 @@ class KernelWindow:
 
     @property
     def reach(self) -> list[int]:
-        """Where each column reads, from stride x pixel on."""
+        """Pixel that each column reads, less stride x pixel of the result."""
         return [k * self.dilations[1] - self.pads[1] for k in range(self.kernel[1])]
 
 
@@ -42,9 +42,7 @@ def window_of(fused: FusedKernel, *, trimmed: bool = False) -> KernelWindow:
 
 
 def declare_rows(fused: FusedKernel, window: KernelWindow, rows: int) -> list[str]:
-    """C statements: addresses of the rows that row r reads, and which of them, `from` up to `to`,
-    are in the map.
-    """
+    """C statements: addresses `x` of the rows that row r reads; `from` up to `to` are in the map."""
     height = fused.images(window.map).rows
     if rows == 1 and window.strides[0] == 1 and not window.pads[0]:
         return [

@@ -1,5 +1,6 @@
-"""Convolutions 3 x 3 by Winograd's algorithm: tiles of the map are transformed, multiplied point by point
-with transformed weights, transformed back.
+"""Convolutions 3 x 3 by Winograd's algorithm.
+
+Tiles of the map are transformed, multiplied point by point with transformed weights, transformed back.
 
 Y = A ((G g G') * (B d B')) A' for tiles of T x T results from (T + 2) x (T + 2) pixels; the product is summed
 over the input channels before A. Lavin and Gray, arXiv:1509.09308, section 4.
@@ -46,9 +47,7 @@ GAIN = 0.9  # a larger tile has larger weights, and rounds more: it has to take 
 
 
 def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int:
-    """Results of a tile along each axis, at most so many, with which the convolution takes least time; 0:
-    it is direct.
-    """
+    """Results of a tile along each axis, at most `most`, that take least time; 0: a direct convolution."""
     best = 0
     for size in POINTS:
         if size <= most and time(size, read, output, target) < GAIN * time(best, read, output, target):
@@ -57,7 +56,7 @@ def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int
 
 
 def loss(read: Image, output: Image, target: Target, most: int) -> str:
-    """Why no tiles of at most so many results along each axis are worthwhile."""
+    """Why no tiles of at most `most` results along each axis are worthwhile."""
     times = [
         time(size, read, output, target) / time(0, read, output, target) for size in POINTS if size <= most
     ]
@@ -73,8 +72,9 @@ def loss(read: Image, output: Image, target: Target, most: int) -> str:
 
 
 def time(size: int, read: Image, output: Image, target: Target) -> float:
-    """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights,
-    which come from memory.
+    """An estimate of time, in multiplications of vectors; `size` 0: of a direct convolution.
+
+    Of the products, of both transforms, and of the weights, which come from memory.
 
     In bfloat16 direct convolutions multiply two input channels at once; transforms and their products are of
     floats.
@@ -89,7 +89,7 @@ def time(size: int, read: Image, output: Image, target: Target) -> float:
 
 
 def steps(channels: int, pixels: int, target: Target) -> int:
-    """Time for one input channel and tap of so many pixels."""
+    """Time for one input channel and tap of `pixels`, in multiplications of vectors."""
     across, size = tile(channels, pixels, target)
     return -(-pixels // size) * sum(
         each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across
@@ -97,9 +97,7 @@ def steps(channels: int, pixels: int, target: Target) -> int:
 
 
 class TileBlocking(NamedTuple):
-    """How tiles are dealt with: in runs, as many as are summed at a time, and in blocks of runs,
-    as many as are transformed at a time.
-    """
+    """Tiles in runs, each summed at a time, and runs in blocks, each transformed at a time."""
 
     tiles: int
     runs: int  # that the tiles are cut into evenly
@@ -108,7 +106,7 @@ class TileBlocking(NamedTuple):
 
     @property
     def slices(self) -> int:
-        """Tiles of channels."""
+        """Number of tiles of channels."""
         return sum(channels.tiles for channels in self.across)
 
     @property
@@ -130,8 +128,9 @@ class TileBlocking(NamedTuple):
 
 
 def blocking(size: int, read: Image, output: Image, rows: int, target: Target) -> TileBlocking:
-    """Blocks whose transforms stay in the L2 cache while the weights pass by;
-    or few blocks, where those are large.
+    """Blocks whose transforms stay in the L2 cache while the weights pass by.
+
+    Few blocks, where the weights are large.
     """
     tiles = -(-rows // size) * -(-output.pixels // size)
     across, run = tile(output.channels, tiles, target)
@@ -153,8 +152,9 @@ class Matrices(NamedTuple):
 
 
 def matrices(size: int) -> Matrices:
-    """The transforms for tiles of `size` results: polynomials by their values at 0, at p and -p for every p
-    in POINTS, and at infinity.
+    """The transforms for tiles of `size` results.
+
+    Polynomials stand for their values at 0, at p and -p for every p in POINTS, and at infinity.
 
     >>> inward, weights, outward = matrices(2)
     >>> outward @ ((weights @ [1, 2, 3]) * (inward @ [3, 1, 4, 1]))  # [3 + 2 + 12, 1 + 8 + 3]
@@ -177,7 +177,7 @@ def matrices(size: int) -> Matrices:
 
 
 def transformed(weights: np.ndarray, channels: Channels, size: int) -> np.ndarray:
-    """G g G': (slices, points, input channels, channels of a slice)."""
+    """(slices, points, input channels, channels of a slice) float32: transformed weights, G g G'."""
     transform = matrices(size).weights
     part = weights[channels.first : channels.first + channels.width * channels.tiles].astype(np.float64)
     # (points, output channels x input channels)
@@ -208,8 +208,9 @@ def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
 
 
 def outward(m: list[str], y: list[str], lanes: int) -> list[str]:
-    """C statements: y = A m, one row or column of a tile; y[k] is still to be multiplied by the first point
-    to the power of k.
+    """C statements: y = A m, one row or column of a tile.
+
+    y[k] is still to be multiplied by the first point to the power of k.
 
     No sum is of two products: compilers could contract such a sum in two ways, and bits would depend on it.
     """
@@ -242,29 +243,30 @@ def winograd(
     fused: FusedKernel,
     window: KernelWindow,
     weights: np.ndarray,
-    bias: np.ndarray | None,
+    bias: np.ndarray,
     size: int,
     rows: int = 0,
 ) -> None:
-    """The kernel: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`,
-    which divides `rows`.
+    """The kernel of a convolution 3 x 3, in tiles of `size`: `rows` rows (0: all) from row r on.
+
+    It makes what there is of them; `size` divides `rows`.
 
     Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
     """
     output = fused.images(fused.result)
-    shift = np.zeros(output.channels, np.float32) if bias is None else bias
     _Kernel(
         out,
         fused,
         window,
         size,
         blocking(size, fused.images(window.map), output, rows or output.rows, fused.target),
-    ).write(weights, shift)
+    ).write(weights, bias)
 
 
 class _Kernel:
-    """Scratch memory holds v, (points, tiles of a block, input channels), and s,
-    (points, tiles of a block, channels of a slice).
+    """Scratch memory holds v, (points, tiles, input channels), and s, (points, tiles, channels of a slice).
+
+    The tiles are those of a block.
     """
 
     def __init__(
@@ -272,7 +274,7 @@ class _Kernel:
     ) -> None:
         self.out, self.fused, self.window, self.size, self.blocking = out, fused, window, size, blocking
         self.read, self.output = fused.images(window.map), fused.images(fused.result)
-        # of functions: without that of the fused kernel -> as they are called
+        # names of functions: without the fused kernel's as prefix -> in full
         self.names: dict[str, str] = {}
         self.side = size + 2  # of a tile that is read
         self.points = self.side**2
@@ -364,9 +366,7 @@ class _Kernel:
     # -- B d B' ----------------------------------------------------------------------------------------------
 
     def _edges(self) -> list[tuple[int, int, int]]:
-        """Of the tiles in a row: (where those stop that are alike, columns of a tile before the map, its
-        column where the map ends).
-        """
+        """Runs of alike tiles in a row: (where they stop, columns before the map, column where it ends)."""
         runs: list[tuple[int, int, int]] = []
         for p in range(self.in_row):
             start = p * self.size - self.window.pads[1]
@@ -400,8 +400,9 @@ class _Kernel:
         )
 
     def _inward_function(self, left: int, right: int, name: str) -> Writer:
-        """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each
-        row.
+        """The function of a tile whose columns from `left` up to `right` are in the map.
+
+        x: where these begin, for each row.
         """
         out, axis, channels, source = Writer(), range(self.side), self.read.channels, self.window.map
         with out.block(f"static void {name}(const {self.fused.pointer(source)}const *x, float *restrict v)"):
@@ -505,8 +506,9 @@ class _Kernel:
             done += lanes * count
 
     def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:
-        """So many columns of a tile, whose first result in row i is at `to[i]`;
-        `count` vectors from channel c on.
+        """The function of `columns` of a tile, whose first result in row i is at `to[i]`.
+
+        `count` in C: vectors from channel c on.
         """
         out, fused, size, channels = Writer(), self.fused, self.size, self.output.channels
         axis, extras = range(self.side), fused.epilogue.extras
@@ -534,13 +536,13 @@ class _Kernel:
                     out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
                     for j in range(columns):
                         out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
-                        out.all(fused.finish(f"r{i}{j}", lanes, j, "c", channels))
-                        out(fused.put(lanes, f"to_{i} + {j * self.output.pitch}", f"r{i}{j}"))
+                        place = f"to_{i} + {j * self.output.pitch}"
+                        fused.put(out, f"r{i}{j}", lanes, place, j, "c", channels)
                     out.all(f"(void)r{i}{j};" for j in range(columns, size))
         return out
 
     def _operand(self, extra: EpilogueOperand) -> str:
-        """Where an operand of the epilogue lies for row h + i and pixel p."""
+        """C expression: address of an operand of the epilogue for row h + i and pixel p."""
         step = {"element": extra.pitch or self.output.channels, "pixel": 1}.get(extra.reach, 0)
         if extra.map >= 0:
             start = self.fused.address(extra.map, "(h + i)" if step else "0")

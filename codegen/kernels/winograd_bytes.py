@@ -1,5 +1,6 @@
-"""Convolutions 3 x 3 of maps of bytes by Winograd's algorithm, exact: tiles of 4 x 4 results take 36 products
-of 16 bits, not 144 of 8.
+"""Convolutions 3 x 3 of maps of bytes by Winograd's algorithm, exact.
+
+Tiles of 4 x 4 results take 36 products of 16 bits, not 144 of 8.
 
 The transforms are F(4 x 4, 3 x 3) of Lavin and Gray (arXiv 1509.09308), with the fractions taken out of that
 of the weights. Theirs then are integers of at most 49 times a weight, and those of the map, less its zero
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 
 import numpy as np
 
-from codegen.kernels.dots import SUMS, Products, ctype, extents
+from codegen.kernels.dots import SUMS, Products, extents
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import LANES, Bytes, constants
 from codegen.kernels.tiles import pixels
@@ -38,7 +40,7 @@ SHIFTS = (3, 2, 1, 1)  # results along an axis are 3 x 2^shift too large
 NINTH = pow(9, -1, 1 << 32)
 LARGEST = 1 << 25  # of a sum
 PAIRS = 32  # int16 in a vector
-FEWEST, MOST = 12, 24  # tiles that a weight meets while it is at hand
+FEWEST, MOST = 12, 24  # tiles of a map, at least, and of a batch, at most
 # bytes of all weights of a network, transformed ones among them, so that a third-level cache holds them with
 # its maps
 ROOM = 24 << 20
@@ -49,8 +51,9 @@ _Operation = Callable[[str, str | int], str]
 
 
 def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> int:
-    """The mask of convolutions on integers that had better make the whole map by this algorithm:
-    smallest first, while weights have room.
+    """The mask of convolutions on integers that are faster as whole maps by this algorithm.
+
+    Smallest first, while the weights of the network have room.
     """
     room = ROOM - sum(
         flow.graph.tensors[name].elements
@@ -98,7 +101,7 @@ def _gains(call: Call, read: MapLayout, written: MapLayout, target: Target) -> b
     if channels % PAIRS or image.channels % LANES or tiles < FEWEST:
         return False
     vectors = image.channels // LANES
-    # in products and other instructions of a vector
+    # times, in instructions on a vector
     direct = image.rows * image.pixels * vectors * (9 * channels / 4 + 10)
     apart = tiles * (POINTS * vectors * channels / 2 + 200 * vectors + 170 * channels / PAIRS)
     return apart < GAIN * direct and requantization(call).largest < LARGEST
@@ -110,8 +113,9 @@ def winograd(out: CModule, fused: FusedKernel, window: KernelWindow, products: P
 
 
 class _Kernel:
-    """Scratch holds v, transforms of a batch of tiles, (points, tiles, channels), and sums,
-    (tiles, vectors of channels, points).
+    """Scratch memory holds v, (points, tiles, channels) int16, and sums, (tiles, vectors, points) int32.
+
+    The tiles are those of a batch; a vector has 16 output channels.
     """
 
     def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
@@ -122,7 +126,7 @@ class _Kernel:
         threads = fused.target.threads if fused.shared else 1
         self.batches = -(-self.tiles // (MOST * threads)) * threads
         self.batch = -(-self.tiles // self.batches)
-        # int16 from one tile to the next; a line of the cache more than a power of two
+        # int16 from one tile to the next: one cache line more than a power of two
         self.pitch = self.read.channels + PAIRS
         self.vectors = self.output.channels // LANES
         # vectors that are summed at a time
@@ -133,10 +137,7 @@ class _Kernel:
         """The function of the fused kernel, after those that it calls."""
         out, fused, name = self.out, self.fused, self.fused.name
         along, wide = pixels(self.batch, SUMS // self.wide, 1, (), self.batch), self.wide
-        names: dict[int, str] = {}
-        for size in dict.fromkeys(part.size for part in along):
-            inner = f"{name}_{len(names)}"
-            names[size] = out.function(inner, self._sums(size, wide, inner))
+        names = out.functions(name, {part.size: partial(self._sums, part.size, wide) for part in along})
         inward = out.function(f"{name}_in", self._inward(f"{name}_in"))
         outward = out.function(f"{name}_out", self._outward(f"{name}_out"))
         ends, bias = Bytes.of(fused), self.products.bias.reshape(-1, 1, LANES)
@@ -193,8 +194,9 @@ class _Kernel:
             yield
 
     def _packed(self) -> np.ndarray:
-        """(runs of vectors, points, pairs of channels, vectors of a run, 16 x 2) int16:
-        the transform of the weights.
+        """(runs of vectors, points, pairs of channels, vectors of a run, 32) int16: transformed weights.
+
+        The last axis is 16 output channels x 2 of a pair.
         """
         transforms = np.kron(WEIGHTS, WEIGHTS) @ self.products.weights.astype(np.int64).reshape(-1, 9).T
         transforms = transforms.reshape(POINTS, -1, self.wide, LANES, self.read.channels // 2, 2).transpose(
@@ -203,7 +205,7 @@ class _Kernel:
         return np.ascontiguousarray(transforms, np.int16)
 
     def _sums(self, count: int, wide: int, name: str) -> Writer:
-        """Of so many tiles and vectors of channels."""
+        """The function of sums of `count` tiles and `wide` vectors of channels."""
         out = Writer()
         with out.block(
             f"static void {name}(const int16_t *restrict v, const int16_t *restrict w, int32_t *restrict s)"
@@ -228,7 +230,7 @@ class _Kernel:
         out, channels, source = (
             Writer(),
             self.read.channels,
-            ctype(self.fused, self.window.map).removesuffix("_t"),
+            self.fused.layouts(self.window.map).ctype.removesuffix("_t"),
         )
         with out.block(f"static void {name}(const uint8_t *x, int row, int pixel, int16_t *restrict v)"):
             for k in range(SIDE):
@@ -299,7 +301,7 @@ class _Kernel:
 
 
 def _integers(bits: int) -> tuple[_Operation, _Operation, _Operation]:
-    """C expressions of vectors of integers of so many bits: a - b, a + b, a times two to the power of b."""
+    """C expressions of vectors of integers of `bits`: a - b, a + b, a times two to the power of b."""
 
     def operation(name: str) -> _Operation:
         return lambda a, b: f"_mm512_{name}_epi{bits}({a}, {b})"

@@ -1,3 +1,1 @@
-"""Operators as plain loops over arrays of any rank and type:
-what every operator can be printed as, where no faster kernel knows it.
-"""
+"""Operators as plain loops over arrays of any rank and type, where no faster kernel takes them."""

@@ -33,7 +33,7 @@ class Factor:
         ]
 
     def element(self, at: Mapping[str, str]) -> str:
-        """C expression."""
+        """C expression: the element where the labels have these indices."""
         return self.array.at(self.index(at))
 
     def step(self, label: str) -> int | None:
@@ -48,9 +48,7 @@ Finish = Callable[[str, Sequence[str]], str]  # (sum, index of the result) -> el
 def products(
     nest: Nest, factors: Sequence[Factor], free: Sequence[str], finish: Finish | None = None
 ) -> None:
-    """Elements of the result, whose axes have the labels `free`:
-    products of all factors, summed over the other labels.
-    """
+    """Elements of the result, of axes `free`: products of all factors, summed over the other labels."""
     extents: dict[str, int] = {}
     for factor in factors:
         for label, extent in zip(factor.labels, factor.array.shape, strict=True):
@@ -74,9 +72,7 @@ def products(
 
 
 def _in_vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int) -> bool:
-    """Whether neighbours along an axis of the result come from neighbours, or from one element,
-    of every factor.
-    """
+    """Whether neighbours along an axis of the result come from neighbours, or one element, of each factor."""
     y = nest.results[0]
     if (
         not nest.lanes
@@ -167,10 +163,10 @@ def _last(nest: Nest, free: Sequence[str]) -> str:
 
 
 def gemm(nest: Nest) -> None:
-    """alpha A' B' + beta C."""
+    """The loops of Gemm: alpha A' B' + beta C."""
     call, y = nest.call, nest.results[0]
     alpha, beta, sums = call.attribute("alpha", 1.0), call.attribute("beta", 1.0), Sums.of(y.dtype)
-    c = nest.operand(2) if nest.has(2) and beta != 0.0 else None
+    c = nest.operand(2) if nest.call.has(2) and beta != 0.0 else None
 
     def finish(total: str, at: Sequence[str]) -> str:
         shift = c.at(c.broadcast(at, y.shape)) if c else ""

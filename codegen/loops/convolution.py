@@ -1,5 +1,6 @@
-"""Conv and ConvTranspose along any number of spatial axes:
-element by element in double, or channels of the result in vectors.
+"""Conv and ConvTranspose along any number of spatial axes.
+
+Element by element in double, or channels of the result in vectors.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class _Convolution:
     def __post_init__(self) -> None:
         call = self.nest.call
         self.x, self.y = self.nest.operand(0), self.nest.results[0]
-        self.bias = self.nest.operand(2) if self.nest.has(2) else None
+        self.bias = self.nest.operand(2) if self.nest.call.has(2) else None
         self.transposed = call.operator.kind == "ConvTranspose"
         self.sliding = windows(call)
         self.groups = call.attribute("group", 1)
-        # channels of a group
+        # channels of the result and of the operand in a group
         self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups
 
     # -- element by element ----------------------------------------------------------------------------------
@@ -117,8 +118,9 @@ class _Convolution:
 
     @contextmanager
     def _spread(self) -> Iterator[tuple[list[str], str]]:
-        """Loops over all axes but channels and the last, and over blocks of channels,
-        the outermost shared out: index, block.
+        """Loops over all axes but channels and the last, and over blocks of channels: index, block.
+
+        The outermost is shared out.
         """
         nest, y = self.nest, self.y
         axes = [0, *range(2, len(y.shape) - 1)]
@@ -149,7 +151,7 @@ class _Convolution:
         ), blocks
 
     def _tile(self, at: Sequence[str], elements: int, block: str) -> None:
-        """A block of channels of so many elements from an index (without that of the channel) on."""
+        """A block of channels of `elements` results from an index (without that of the channel) on."""
         out, x, lanes = self.nest.out, self.x, self.nest.lanes
         sums = [(p, j) for p in range(elements) for j in range(self.count)]
         out(f"v{lanes} {', '.join(f's{p}_{j} = SPLAT_{lanes}(0.0f)' for p, j in sums)};")

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from codegen.layout import tensor_of
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
 from lfopt.ops import Call
@@ -41,7 +42,7 @@ def _softplus(s: Scalar) -> str:
 
 
 def _between(s: Scalar, x: str) -> str:
-    """Cut to 0 .. 1."""
+    """C expression: x clipped to 0 .. 1."""
     return f"({x} < 0 ? 0 : {x} > 1 ? 1 : {x})"
 
 
@@ -63,7 +64,7 @@ def _gelu(s: Scalar, call: Call) -> str:
     if call.attribute("approximate", "none") == "tanh":
         inner = f"{s.number(0.7978845608028654)} * (x + {s.number(0.044715)} * x * x * x)"  # sqrt(2 / pi)
         return f"{s.number(0.5)} * x * (1 + {s.function('tanh', inner)})"
-    # The number is the root of a half.
+    # the number is the square root of a half
     return f"{s.number(0.5)} * x * (1 + {s.function('erf', f'x * {s.number(0.7071067811865476)}')})"
 
 
@@ -85,10 +86,8 @@ def _swish(s: Scalar, call: Call) -> str:
 
 FUNCTIONS = {
     "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
-    "Ceil": "ceil", "Cos": "cos",
-    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log", "Round": "rint", "Sin": "sin",
-    "Sinh": "sinh", "Sqrt": "sqrt",
-    "Tan": "tan", "Tanh": "tanh",
+    "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
+    "Round": "rint", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
 }  # fmt: skip
 REAL: dict[str, Expression] = {
     "Celu": _celu,
@@ -153,9 +152,8 @@ def _modulo(s: Scalar, call: Call) -> str:
 
 
 def _power(s: Scalar, call: Call) -> str:
-    """Of integers, modulo 2^bits; as real numbers where the exponent is real or negative."""
-    assert call.tensors[1] is not None
-    exponent = Scalar(call.tensors[1].dtype)
+    """C expression of a power: of integers modulo 2^bits, real where the exponent is real or negative."""
+    exponent = Scalar(tensor_of(call, 1).dtype)
     if s.floating:
         return s.function("pow", "a", exponent.cast("b", s.dtype))
     approximate = Scalar("float64").cast("pow((double)a, (double)b)", s.dtype)
@@ -166,7 +164,7 @@ def _power(s: Scalar, call: Call) -> str:
 
 
 def _shifted(s: Scalar, call: Call) -> str:
-    """All bits out, where the count is as large as that, or negative."""
+    """C expression of a shift: all bits out where the count is as large as that, or negative."""
     inside = f"({s.around})b < {s.bits}"
     if call.attribute("direction", "") == "LEFT":
         return f"{inside} ? ({s.ctype})(({s.around})a << b) : 0"
@@ -227,7 +225,7 @@ PLAIN: dict[str, Expression] = {
 def plain(nest: Nest) -> None:
     """The loops of a function on up to three operands, broadcast."""
     (y,), kind = nest.results, nest.call.operator.kind
-    operands = {name: nest.operand(i) for i, name in enumerate("abc") if nest.has(i)}
+    operands = {name: nest.operand(i) for i, name in enumerate("abc") if nest.call.has(i)}
     expression = PLAIN[kind](Scalar(operands["a"].dtype), nest.call)
     with nest.elements() as at:
         for name, operand in operands.items():

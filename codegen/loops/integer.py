@@ -1,6 +1,4 @@
-"""Operators on quantised maps, in the integer arithmetic of `lfopt.ops.integer`:
-the same bits as the reference.
-"""
+"""Operators on quantised maps, in the arithmetic of `lfopt.ops.integer`: the bits of the reference."""
 
 from __future__ import annotations
 
@@ -10,26 +8,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codegen.layout import CTYPES
+from codegen.layout import CTYPES, split_starts, tensor_of
 from codegen.loops.nest import Array, Loops, Nest
 from codegen.loops.reals import by_floats
 from codegen.loops.searching import top_k
 from codegen.loops.sliding import taps
-from codegen.loops.stored import centred, entry, looked_up, met, scaled, store, store_scaled
+from codegen.loops.stored import centred, entry, looked_up, met, scaled, store
 from lfopt.ir import Tensor, row_axis, whole
 from lfopt.ops import Call
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import Multipliers, limits
-from lfopt.ops.parameters import reduced_axes, split_sizes
+from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.reducing import folded_elements
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
 
 def integers(nest: Nest, plain: Loops) -> None:
-    """The loops of an operator whose first result is quantised; `plain`: those of the same operator on
-    numbers that stand for themselves.
+    """The loops of an operator whose first result is quantised.
+
+    `plain`: those of the same operator on numbers that stand for themselves.
 
     Raises Unsupported.
     """
@@ -59,12 +58,13 @@ def _sums(nest: Nest) -> None:
         nest.out(f"int32_t sum = {nest.begin(at, '0')};")
         PRODUCTS[call.operator.kind](nest, at)
         with nest.end(at, "sum"):
-            store_scaled(nest, at, f"(sum + {entry(nest, bias, at)})", factors)
+            store(nest, at, scaled(nest, at, f"(sum + {entry(nest, bias, at)})", factors))
 
 
 def _first_read(call: Call, channel: str) -> str:
-    """The start of a C sum: the first channel that the group of channel `channel` of a convolution's result
-    reads; empty if there is one group.
+    """The start of a C sum: the first channel that the group of a convolution's result channel reads.
+
+    "" if there is one group.
     """
     groups = call.attribute("group", 1)
     return f"{channel} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + " if groups > 1 else ""
@@ -151,7 +151,8 @@ def _terms(nest: Nest) -> None:
 
 def _product(nest: Nest) -> None:
     with nest.elements() as at:
-        store_scaled(nest, at, f"{met(nest, 0, at)} * {met(nest, 1, at)}", by.product_factors(nest.call))
+        product = f"{met(nest, 0, at)} * {met(nest, 1, at)}"
+        store(nest, at, scaled(nest, at, product, by.product_factors(nest.call)))
 
 
 def _slopes(nest: Nest) -> None:
@@ -180,17 +181,16 @@ def _mean(nest: Nest) -> None:
         with _read(nest, at, pool=pool) as index:
             nest.out(f"sum += {x(index)};")
         with nest.end(at, "sum"):
-            store_scaled(nest, at, "sum", factors)
+            store(nest, at, scaled(nest, at, "sum", factors))
 
 
 def _extreme(nest: Nest) -> None:
     call, (x, y) = nest.call, (nest.operand(0), nest.results[0])
     if len(call.results) > 1:
         raise nest.unsupported("the indices of a quantised map's largest elements", "their values alone")
-    assert call.tensors[0] is not None
     least, most = limits(x.dtype)
     lowest = call.operator.kind == "ReduceMin"
-    recoding = by.recoding(call.tensors[0], call.result_tensors[0])
+    recoding = by.recoding(tensor_of(call, 0), call.result_tensors[0])
     with nest.elements() as at:
         nest.out(f"int best = {nest.begin(at, str(most if lowest else least))};")
         with _read(nest, at, pool=call.operator.kind == "MaxPool") as index:
@@ -226,31 +226,22 @@ def _read(nest: Nest, at: Sequence[str], *, pool: bool) -> Iterator[list[str]]:
 
 
 def _split(nest: Nest) -> None:
-    """Parts of the operand along an axis, each with a scale of its own;
-    those that nobody asked for are passed over.
+    """Parts of the operand along an axis, each with a scale of its own.
+
+    Parts that are not asked for are passed over.
     """
-    call, x, sizes, start = nest.call, nest.operand(0), split_sizes(nest.call), 0
+    call, x = nest.call, nest.operand(0)
     axis = call.attribute("axis", 0) % len(x.shape)
-    assert call.tensors[0] is not None
-    assert sizes is not None, "shapes are static"
-    asked = iter(range(len(nest.results)))
-    for name, size in zip(call.operator.outputs, sizes, strict=True):
-        if name:
-            k = next(asked)
-            table = by.recoding(call.tensors[0], call.result_tensors[k])
-            with nest.elements(k) as at:
-                byte = x.at([f"{i} + {start}" if a == axis else i for a, i in enumerate(at)])
-                nest.out(
-                    f"{nest.results[k].at(at)} = {byte if table is None else looked_up(nest, table, byte)};"
-                )
-        start += size
+    for k, start in enumerate(split_starts(call)):
+        table = by.recoding(tensor_of(call, 0), call.result_tensors[k])
+        with nest.elements(k) as at:
+            byte = x.at([f"{i} + {start}" if a == axis else i for a, i in enumerate(at)])
+            nest.out(f"{nest.results[k].at(at)} = {byte if table is None else looked_up(nest, table, byte)};")
 
 
 def _top_k(nest: Nest) -> None:
     """The best bytes of the operand, then brought to the result's scale."""
-    source, result = nest.call.tensors[0], nest.call.result_tensors[0]
-    assert source is not None
-    table = by.recoding(source, result)
+    table = by.recoding(tensor_of(nest.call, 0), nest.call.result_tensors[0])
     top_k(nest, None if table is None else lambda byte: looked_up(nest, table, byte))
 
 
@@ -270,17 +261,15 @@ class _Recoded(Array):
     def ctype(self) -> str:
         return CTYPES[self.held]
 
-    def step(self, axis: int) -> int | None:
-        return None
-
     def at(self, index: Sequence[str]) -> str:
         assert self.source is not None
         return f"{self.table}[(uint8_t){self.source.at(index)}]"
 
 
 def _recoded(nest: Nest) -> Nest:
-    """The operator on bytes that stand for themselves: those of operands are brought to the result's type,
-    scale and zero point as they are read.
+    """The operator on bytes that stand for themselves.
+
+    Bytes of operands are brought to the result's type, scale and zero point as they are read.
     """
     call = nest.call
     moves = arithmetic(call) is Arithmetic.MOVE

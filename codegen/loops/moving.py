@@ -12,17 +12,18 @@ from math import prod
 
 import numpy as np
 
+from codegen.layout import split_starts
 from codegen.loops.elementwise import FOLDED, Fold, scalar
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
 from lfopt.ir import Span
-from lfopt.ops.parameters import pad_amounts, pad_sources, permutation, slice_steps, split_sizes
+from lfopt.ops.parameters import pad_amounts, pad_sources, permutation, slice_steps
 
 Index = Sequence[str]
 
 
 def plus(index: str, offset: int) -> str:
-    """An index moved."""
+    """C expression: an index plus an offset."""
     if index.lstrip("-").isdigit():
         return str(int(index) + offset)
     return index if offset == 0 else f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
@@ -33,11 +34,6 @@ def copied(nest: Nest, source: Callable[[Index], Index]) -> None:
     x, y = nest.operand(0), nest.results[0]
     with nest.elements() as at:
         nest.out(f"{y.at(at)} = {x.at(source(at))};")
-
-
-def _needed(nest: Nest, constant: object, index: int) -> None:
-    if constant is None:
-        raise nest.unsupported(f"input {index} that is computed", "a constant")
 
 
 # -- by place ------------------------------------------------------------------------------------------------
@@ -59,28 +55,24 @@ def concat(nest: Nest) -> None:
 
 
 def split(nest: Nest) -> None:
-    """Parts of the operand along an axis; those that nobody asked for are passed over."""
-    x, sizes, start = nest.operand(0), split_sizes(nest.call), 0
+    """Parts of the operand along an axis; those that are not asked for are passed over."""
+    x = nest.operand(0)
     axis = nest.call.attribute("axis", 0) % len(x.shape)
-    assert sizes is not None, "shapes are static"
-    asked = iter(range(len(nest.results)))
-    for name, size in zip(nest.call.operator.outputs, sizes, strict=True):
-        if name:
-            k = next(asked)
-            if k not in nest.aliased:
-                with nest.elements(k) as at:
-                    nest.out(
-                        f"{nest.results[k].at(at)} = "
-                        f"{x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};"
-                    )
-        start += size
+    for k, start in enumerate(split_starts(nest.call)):
+        if k not in nest.aliased:
+            with nest.elements(k) as at:
+                nest.out(
+                    f"{nest.results[k].at(at)} = "
+                    f"{x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};"
+                )
 
 
 def slice_(nest: Nest) -> None:
     """Every step-th element from a start, forwards or backwards."""
     steps = slice_steps(nest.call)
-    _needed(nest, steps, 1)
-    copied(nest, lambda at: [_stepped(i, *move) for i, move in zip(at, steps or (), strict=True)])
+    if steps is None:
+        raise nest.unsupported("input 1 that is computed", "a constant")
+    copied(nest, lambda at: [_stepped(i, *move) for i, move in zip(at, steps, strict=True)])
 
 
 def _stepped(index: str, start: int, step: int) -> str:
@@ -92,8 +84,8 @@ def _stepped(index: str, start: int, step: int) -> str:
 def pad(nest: Nest) -> None:
     """A constant, or elements of the map itself, around the map; negative amounts cut it."""
     amounts, mode, shape = pad_amounts(nest.call), nest.call.attribute("mode", "constant"), nest.call.shape(0)
-    _needed(nest, amounts, 1)
-    assert amounts is not None
+    if amounts is None:
+        raise nest.unsupported("input 1 that is computed", "a constant")
     if mode == "constant":
         _filled(nest, amounts)
         return
@@ -107,7 +99,7 @@ def pad(nest: Nest) -> None:
 def _filled(nest: Nest, amounts: Sequence[Span]) -> None:
     """The map, and slabs of a constant on either side of it, one axis after the other."""
     x, y = nest.operand(0), nest.results[0]
-    fill = scalar(nest.operand(2)) if nest.has(2) else "0"
+    fill = scalar(nest.operand(2)) if nest.call.has(2) else "0"
     inner: dict[int, Span] = {}
     for axis, (extent, size, (before, _)) in enumerate(zip(y.shape, x.shape, amounts, strict=True)):
         first, stop = (min(max(edge, 0), extent) for edge in (before, before + size))
@@ -142,7 +134,7 @@ def tile(nest: Nest) -> None:
 
 
 def transpose(nest: Nest) -> None:
-    """Axes permuted."""
+    """The loops of a Transpose: axes permuted."""
     order = permutation(nest.call)
     copied(nest, lambda at: [at[order.index(axis)] for axis in range(len(order))])
 
@@ -190,12 +182,10 @@ def trilu(nest: Nest) -> None:
     x, y = nest.operand(0), nest.results[0]
     sign = ">=" if nest.call.attribute("upper", 1) else "<="
     with nest.elements() as at:
-        if nest.has(1):
+        if nest.call.has(1):
             nest.out(f"const int64_t k = {scalar(nest.operand(1))};")
-        nest.out(
-            f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {'k' if nest.has(1) else '0'} ? {x.at(at)} "
-            ": 0);"
-        )
+        diagonal = "k" if nest.call.has(1) else "0"
+        nest.out(f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {diagonal} ? {x.at(at)} : 0);")
 
 
 # -- by index ------------------------------------------------------------------------------------------------

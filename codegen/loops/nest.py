@@ -1,12 +1,10 @@
-"""What the loops of one operator are made from:
-its operands and results as arrays, and loops over the elements that are to be made.
-"""
+"""What the loops of one operator are made from: operands and results as arrays, and loops over elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from math import prod
@@ -104,7 +102,7 @@ def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
 
 
 def _sum(terms: Iterator[tuple[str, int]]) -> str:
-    """Sum of products in C."""
+    """C expression: a sum of products."""
     products = [f"({i}) * {step}" if step != 1 else f"({i})" for i, step in terms if i != "0" and step]
     return " + ".join(products) or "0"
 
@@ -118,9 +116,18 @@ class Nest:
     """
 
     def __init__(
-        self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, *,
-        whole: bool, threads: int, lanes: int = 0, aliased: AbstractSet[int] = frozenset(),
-    ) -> None:  # fmt: skip
+        self,
+        out: Writer,
+        call: Call,
+        operands: Mapping[int, Array],
+        results: Sequence[Array],
+        blob: Blob,
+        *,
+        whole: bool,
+        threads: int,
+        lanes: int = 0,
+        aliased: AbstractSet[int] = frozenset(),
+    ) -> None:
         self.out, self.call, self.blob, self.whole = out, call, blob, whole
         self.aliased = aliased  # inputs of a Concat, or results of a Split, that are where they belong
         self.lanes = lanes  # floats of a vector; 0: elements are reached one by one, by `Array.at`
@@ -130,7 +137,7 @@ class Nest:
         self._sharing = threads > 1  # whether the next loop is shared out
 
     def reading(self, call: Call, maps: Mapping[int, Array]) -> Nest:
-        """The same loops for another operator, on operands that are reached one by one."""
+        """The same loops for another operator, on operands that are reached element by element."""
         nest = copy(self)
         nest.call, nest.maps, nest.lanes = call, maps, 0
         return nest
@@ -149,14 +156,10 @@ class Nest:
         return Array(MapLayout(tensor, tuple(range(value.ndim))), value.shape, self.constant(value))
 
     def constant(self, values: np.ndarray) -> str:
-        """C expression: address of values of any type, in C order."""
+        """C expression: address of values of any shape and dtype, in C order."""
         kind = CTYPES[values.dtype.name]
         pointer = self.blob.add(values, values.dtype.name)
         return pointer if kind == "float" else f"((const {kind} *){pointer})"
-
-    def has(self, index: int) -> bool:
-        """Whether an optional operand is there."""
-        return self.call.has(index)
 
     def unsupported(self, refused: str, accepted: str) -> Unsupported:
         """The error for what the loops do not do."""
@@ -170,8 +173,9 @@ class Nest:
         return None if self.whole else row_axis(self.results[result].shape)
 
     def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
-        """C conditions, all of which hold where elements of a result at these indices (axis -> index) are to
-        be made.
+        """C conditions that all hold where elements of a result are to be made.
+
+        `at`: axis -> index.
         """
         row = self.row(result)
         return [f"{at[row]} == r"] if row is not None and row in at else []
@@ -186,8 +190,7 @@ class Nest:
         name: str = "i",
         spans: Mapping[int, Span] | None = None,
     ) -> Iterator[dict[int, str]]:
-        """Loops over the elements of a result that are to be made, or over some of its axes alone: axis ->
-        index.
+        """Loops over the elements of a result that are to be made, or over some of its axes: axis -> index.
 
         Loops follow the order in which elements lie. `spans`: along these axes, only the indices (first,
         stop). With all axes, `[*indices.values()]` is not an index: see `elements`.
@@ -224,12 +227,21 @@ class Nest:
             yield [indices[k] for k in range(len(indices))]
 
     @contextmanager
-    def over(self, extents: Sequence[int | str], name: str) -> Iterator[list[str]]:
-        """Loops over anything else, by every thread that comes here: indices `name`0, `name`1, ..."""
+    def over(
+        self, extents: Sequence[int | str], name: str, part: tuple[int, str, str] | None = None
+    ) -> Iterator[list[str]]:
+        """Loops over anything else, by every thread that comes here: indices `name`0, `name`1, ...
+
+        `part`: (axis, first, stop in C), along which they are over a part alone.
+        """
         indices = ["0" if extent == 1 else f"{name}{k}" for k, extent in enumerate(extents)]
+        spans = [("0", str(extent)) for extent in extents]
+        if part:
+            axis, *span = part
+            indices[axis], spans[axis] = f"{name}{axis}", (span[0], span[1])
         heads = [
-            f"for (int {i} = 0; {i} < {extent}; {i}++)"
-            for i, extent in zip(indices, extents, strict=True)
+            f"for (int {i} = {first}; {i} < {stop}; {i}++)"
+            for i, (first, stop) in zip(indices, spans, strict=True)
             if i != "0"
         ]
         with self.out.nested(heads):
@@ -237,25 +249,28 @@ class Nest:
 
     # -- sums that may come in parts -------------------------------------------------------------------------
 
-    @contextmanager
-    def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
+    def folded(
+        self, extents: Sequence[int | str], name: str, along: int | None
+    ) -> AbstractContextManager[list[str]]:
         """Loops as those of `over`, over what is folded into one element.
 
         `along`: which of the extents a plan may take in parts.
         """
-        with self.over(extents, name) as indices:
-            yield indices
+        return self.over(extents, name)
 
     def begin(self, at: Sequence[str], start: str) -> str:
-        """C expression: what the sum (or extreme) of an element begins with,
-        `start` or what earlier parts came to.
+        """C expression: what the sum (or extreme) of an element begins with.
+
+        `start`, or what earlier parts came to.
         """
         return start
 
-    @contextmanager
-    def end(self, at: Sequence[str], value: str) -> Iterator[None]:
-        """What is done with a sum that is complete; one that goes on is put aside."""
-        yield
+    def end(self, at: Sequence[str], value: str) -> AbstractContextManager[None]:
+        """A block for what is done with a sum that is complete.
+
+        Where it comes in parts, a sum that goes on is stored instead.
+        """
+        return nullcontext()
 
     @contextmanager
     def share(self, extent: int, name: str) -> Iterator[str]:
@@ -273,7 +288,7 @@ class Nest:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """What one thread does while the others wait for the end of the operator."""
+        """A block for what one thread does while the others wait for the end of the operator."""
         before, self._sharing = self._sharing, False
         with self.out.nested(["if (m->me == 0)"] if before else []):
             yield

@@ -66,10 +66,8 @@ def rms_normalization(nest: Nest) -> None:
 def _scaled(
     nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], normal: str, result: int = 0
 ) -> None:
-    """The elements of a fibre times a scale, plus a bias if there is one:
-    operands 1 and 2, which are broadcast.
-    """
-    y, scale, bias = nest.results[result], nest.operand(1), nest.operand(2) if nest.has(2) else None
+    """The elements of a fibre times operand 1, plus operand 2 if there is one; both are broadcast."""
+    y, scale, bias = nest.results[result], nest.operand(1), nest.operand(2) if nest.call.has(2) else None
     with of_fibre(nest, axes, at, result) as i:
         shift = f" + (double){bias.at(bias.broadcast(i, y.shape))}" if bias else ""
         nest.out(
@@ -79,8 +77,9 @@ def _scaled(
 
 
 def group_normalization(nest: Nest) -> None:
-    """InstanceNormalization and GroupNormalization: channels alone or in groups, with the spatial axes;
-    scaled per channel.
+    """InstanceNormalization and GroupNormalization, scaled per channel.
+
+    Statistics are those of a channel, or of a group of them, over all spatial axes.
 
     The channels of a group come one after the other: its statistics are taken when its first channel comes.
     """
@@ -115,7 +114,7 @@ def group_normalization(nest: Nest) -> None:
 
 
 def mean_variance_normalization(nest: Nest) -> None:
-    """Over given axes."""
+    """MeanVarianceNormalization over given axes."""
     x, y, out = nest.operand(0), nest.results[0], nest.out
     axes = [axis % len(x.shape) for axis in nest.call.attribute("axes", (0, 2, 3))]
     with fibres(nest, axes) as at:

@@ -40,8 +40,9 @@ def max_pool(nest: Nest) -> None:
 
 
 def _lowest(scalar: Scalar, *, empty: bool) -> str:
-    """What every element is at least as large as;
-    what a window that covers nothing gives, if there are `empty` ones.
+    """C expression: the least value of a type.
+
+    `empty`: some windows cover nothing, and give the least finite one.
     """
     dtype = np.dtype(scalar.dtype)
     if not scalar.floating:
@@ -82,7 +83,10 @@ def average_pool(nest: Nest) -> None:
 
 
 def _counts(nest: Nest, counts: np.ndarray) -> Callable[[str], str]:
-    """How many elements the window at an index counts: one number if all count as many, else a table."""
+    """(index in C) -> C expression: elements that the window at that index counts.
+
+    One number if all count as many, else an entry of a table.
+    """
     if not counts.size or (counts == counts[0]).all():
         return lambda index: str(counts[0]) if counts.size else "1"
     table = nest.constant(counts.astype(np.int32))

@@ -1,5 +1,6 @@
-"""Loops where stored integers become real numbers: DequantizeLinear, and what is computed in float64 and
-quantised: the bits of the reference.
+"""Loops where stored integers become real numbers: the bits of the reference.
+
+DequantizeLinear, and what is computed in float64 and quantised.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from math import prod
 
 import numpy as np
 
-from codegen.layout import CTYPES
+from codegen.layout import CTYPES, tensor_of
 from codegen.loops.nest import Loops, Nest
-from codegen.loops.stored import entry, less, met, quantization
+from codegen.loops.stored import entry, less, met
 from lfopt.ops.fixed_point import BYTES, limits
 from lfopt.ops.interpolation import AxisTaps
 from lfopt.ops.resizing import axis_taps
+from lfopt.ops.stored import quantization
 
 REALS = ("float32", "float64")
 MOST_ADDED = 4096  # doubles on the stack
@@ -57,7 +59,7 @@ def _store_real(nest: Nest, at: Sequence[str], value: str, real: str = "float64"
 
 
 def _number(nest: Nest, values: np.ndarray, at: Sequence[str], dtype: str) -> str:
-    """`entry`, of the type that it says."""
+    """C expression: `entry` of values cast to a dtype."""
     constant = entry(nest, values.astype(dtype), at)
     return f"{constant}f" if dtype == "float32" and "[" not in constant else constant
 
@@ -71,11 +73,8 @@ def _quantize(nest: Nest) -> None:
 
 
 def _quotient(nest: Nest) -> None:
-    tensors = nest.call.tensors[:2]
-    if any(
-        tensor is None or tensor.quantization is None or tensor.quantization.axis is not None
-        for tensor in tensors
-    ):
+    tensors = [tensor_of(nest.call, k) for k in (0, 1)]
+    if any(tensor.quantization is None or tensor.quantization.axis is not None for tensor in tensors):
         raise nest.unsupported(
             "operands that are not quantised, or with several scales", "two quantised operands"
         )
@@ -85,11 +84,12 @@ def _quotient(nest: Nest) -> None:
 
 
 def _resize(nest: Nest) -> None:
-    """Axis by axis, every product and sum rounded as NumPy rounds it:
-    through a volatile variable, so that none are fused.
+    """Axis by axis, every product and sum rounded as NumPy rounds it.
+
+    Each goes through a volatile variable, so that none are fused.
     """
     call, x = nest.call, nest.operand(0)
-    parameters = quantization(call.tensors[0])
+    parameters = quantization(tensor_of(call, 0))
     if parameters.axis is not None or not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
         raise nest.unsupported("several scales, or sizes that are computed", "one scale, constant sizes")
     axes = {axis: t for axis in range(len(call.result)) if (t := axis_taps(call, axis)) is not None}
@@ -141,15 +141,15 @@ def _interpolated(
 
 
 def _softmax(nest: Nest) -> None:
-    """Along the last axis: powers are NumPy's, from a table (a difference of two operands is one of 256
-    numbers), and added in NumPy's order.
+    """Softmax along the last axis of bytes, added in NumPy's order.
+
+    Powers are NumPy's, from a table: a difference of two operands is one of 256 numbers.
     """
     call, x = nest.call, nest.operand(0)
-    shape, scale = call.result, quantization(call.tensors[0]).scale[0]
+    shape, by = call.result, quantization(tensor_of(call, 0))
+    scale = by.scale[0]
     axis = call.attribute("axis", -1) % len(shape)
-    exact = (
-        quantization(call.tensors[0]).axis is None and x.dtype in BYTES and float(np.float32(scale)) == scale
-    )
+    exact = by.axis is None and x.dtype in BYTES and float(np.float32(scale)) == scale
     if not exact or prod(shape[axis + 1 :]) != 1 or shape[axis] > MOST_ADDED:
         raise nest.unsupported(
             f"axis {axis} of {list(shape)}, {x.dtype}",

@@ -19,8 +19,9 @@ from lfopt.ops.parameters import reduced_axes
 def along(
     nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], name: str = "j"
 ) -> Iterator[list[str]]:
-    """Loops over some axes of an operand, in the order in which it lies:
-    the index, which is `at` along the others.
+    """Loops over some axes of an operand, in the order in which it lies: the index.
+
+    That is `at` along the others.
     """
     order = x.layout.order if x.shape == x.layout.shape else range(len(x.shape))
     chosen = [axis for axis in order if axis in axes]
@@ -38,7 +39,7 @@ def along(
 
 
 class ReductionLoop(NamedTuple):
-    """What is done with each element `v`, and with what they add up to.
+    """A reduction: the term of each element `v`, and what is made of their sum.
 
     Both in the type of sums, or in double if `real`.
     """
@@ -129,7 +130,7 @@ def extreme(nest: Nest) -> None:
 
 
 def _neutral(dtype: str, *, least: bool) -> str:
-    """What is at least as large as any element (`least`), or at most."""
+    """C expression: the neutral element of a minimum (`least`) or maximum."""
     if dtype == "bool":
         return str(int(least))
     if dtype.startswith("float"):

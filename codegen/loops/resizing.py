@@ -13,8 +13,9 @@ from lfopt.ops.resizing import axis_taps
 
 
 def resize(nest: Nest) -> None:
-    """Nearest, linear or cubic: an axis with one tap moves elements, others weigh them, each inside the
-    next.
+    """Nearest, linear or cubic interpolation.
+
+    An axis with one tap moves elements; others weigh them, each inside the next.
     """
     call, out = nest.call, nest.out
     if any(call.has(i) and call.values[i] is None for i in (1, 2, 3)):

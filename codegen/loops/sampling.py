@@ -17,8 +17,9 @@ MOST_TAPS = 1 << 15  # elements on the stack: all that one pixel of a DeformConv
 
 
 def deform_conv(nest: Nest) -> None:
-    """Pixel by pixel: its taps, interpolated once for all channels of the result;
-    then their products with the weights of each group.
+    """Pixel by pixel: its taps, then their products with the weights of each group.
+
+    Taps are interpolated once for all channels of the result.
     """
     call, out, (x, offset, y) = nest.call, nest.out, (nest.operand(0), nest.operand(2), nest.results[0])
     if len(x.shape) != 4 or prod(call.shape(1)[1:]) * call.attribute("group", 1) > MOST_TAPS:
@@ -57,7 +58,9 @@ def deform_conv(nest: Nest) -> None:
                         f"(double){x.at([at[0], channel, f'y{r}', f'x{s}'])};"
                     )
                 weighed = (
-                    f"v * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}" if nest.has(4) else "v"
+                    f"v * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}"
+                    if nest.call.has(4)
+                    else "v"
                 )
                 out(f"taps[({channel}) * {kh * kw} + ({row}) * {kw} + {column}] = ({y.ctype})({weighed});")
         with nest.over((groups,), "g") as (g,):
@@ -69,13 +72,14 @@ def deform_conv(nest: Nest) -> None:
                 out(f"for (int o = 0; o < {outputs}; o++) sums[o] += tap * (double){weight(g, t, 'o')};")
             with nest.over((outputs,), "o") as (o,):
                 channel = f"({g}) * {outputs} + {o}"
-                bias = f" + (double){nest.operand(3).at([channel])}" if nest.has(3) else ""
+                bias = f" + (double){nest.operand(3).at([channel])}" if nest.call.has(3) else ""
                 out(f"{y.at([at[0], channel, at[2], at[3]])} = ({y.ctype})(sums[{o}]{bias});")
 
 
 def _weights(nest: Nest) -> Callable[[str, str, str], str]:
-    """The weight of a tap of a group for one of its channels:
-    where it is known, those of all channels lie side by side.
+    """The weight of a tap of a group for one of its channels.
+
+    Constant weights are packed so that those of all channels lie side by side.
     """
     value, groups = nest.call.values[1], nest.call.attribute("group", 1)
     (m, _, kh, kw), taps = nest.call.shape(1), prod(nest.call.shape(1)[1:])
@@ -89,7 +93,7 @@ def _weights(nest: Nest) -> Callable[[str, str, str], str]:
 
 
 def _share(row: str, column: str) -> str:
-    """Of one of the four elements around a place."""
+    """C expression: the weight of one of the four elements around a place."""
     return " * ".join(f"f{name}" if k == "1" else f"(1 - f{name})" for name, k in (("y", row), ("x", column)))
 
 

@@ -14,13 +14,13 @@ from codegen.layout import CTYPES, HALVES
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An element type."""
+    """An element type, and C expressions on its elements."""
 
     dtype: str  # NumPy's name
 
     @property
     def ctype(self) -> str:
-        """C's name."""
+        """C's name of the type."""
         return CTYPES[self.dtype]
 
     @property
@@ -35,13 +35,14 @@ class Scalar:
 
     @property
     def bits(self) -> int:
-        """Of an element."""
+        """Bits of an element."""
         return 8 * np.dtype(self.dtype).itemsize
 
     @property
     def around(self) -> str:
-        """The unsigned C type that integers are computed in, so that they wrap around;
-        short ones would become int.
+        """The unsigned C type that integers are computed in, so that they wrap around.
+
+        Short types would become int.
         """
         return "uint64_t" if self.bits == 64 else "uint32_t"
 
@@ -57,11 +58,11 @@ class Scalar:
         return f"({literal})" if value < 0 else literal
 
     def function(self, name: str, *operands: str) -> str:
-        """A function of math.h."""
+        """C expression: a call of a function of math.h."""
         return f"{name}{'f' if self.dtype == 'float32' else ''}({', '.join(operands)})"
 
     def arithmetic(self, sign: str, a: str, b: str) -> str:
-        """a + b, a - b, a * b."""
+        """C expression: a + b, a - b or a * b."""
         return (
             f"({a} {sign} {b})"
             if self.floating
@@ -69,7 +70,7 @@ class Scalar:
         )
 
     def negative(self, a: str) -> str:
-        """-a."""
+        """C expression: -a."""
         return f"-{a}" if self.floating else self.arithmetic("-", "0", a)
 
     def larger(self, a: str, b: str) -> str:

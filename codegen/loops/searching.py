@@ -1,5 +1,4 @@
-"""Operators that go along one axis and find elements, or add them up: ArgMax, ArgMin, Hardmax, TopK, CumSum,
-CumProd.
+"""Operators that search or add up along one axis: ArgMax, ArgMin, Hardmax, TopK, CumSum, CumProd.
 
 Where the axis is that of rows and results are made row by row, the operand is there as a whole, and each row
 goes along all of it.
@@ -24,8 +23,9 @@ def _others(nest: Nest, axis: int) -> Iterator[Callable[[str], list[str]]]:
 
 
 def _find(nest: Nest, x: Array, at: Callable[[str], Sequence[str]], extent: int, better: str) -> None:
-    """Set `best` to the index of the first element that no other is better than;
-    one that is not a number is better than any.
+    """Set `best` to the index of the first element that no other is better than.
+
+    One that is not a number is better than any.
     """
     s = Scalar(x.dtype)
     condition = f"x {better} top" + (
@@ -65,8 +65,9 @@ def hardmax(nest: Nest) -> None:
 
 
 def cumulative(nest: Nest) -> None:
-    """Sums or products from the start of an axis, or (reverse) from its end; exclusive:
-    without the element itself.
+    """Sums or products from the start of an axis, or (reverse) from its end.
+
+    Exclusive: without the element itself. Raises Unsupported for an axis that is computed.
     """
     call, x, y = nest.call, nest.operand(0), nest.results[0]
     axes = call.ints(1)
@@ -95,8 +96,9 @@ Stored = Callable[[str], str]  # C expression of an element of the operand -> of
 
 
 def top_k(nest: Nest, stored: Stored | None = None) -> None:
-    """The k best elements along an axis, best first (even if not asked to be sorted), and their indices;
-    of equal ones, the lower index first.
+    """The k best elements along an axis, best first, and their indices; of equal ones, the lower first.
+
+    They come best first even if they are not asked to be sorted.
     """
     call, x = nest.call, nest.operand(0)
     axis = call.attribute("axis", -1) % len(x.shape)
@@ -120,16 +122,14 @@ def _before(nest: Nest, a: str, b: str) -> str:
 
 
 def _asked(nest: Nest) -> dict[int, Array]:
-    """Values (0) and indices (1), as far as somebody asked for them."""
+    """Values (0) and indices (1), as far as they are asked for."""
     return dict(
         zip([k for k, name in enumerate(nest.call.operator.outputs) if name], nest.results, strict=True)
     )
 
 
 def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
-    """Put every element among those that are best so far:
-    what stands behind it moves on, and the last falls out.
-    """
+    """Put every element among the best so far: those behind it move on, and the last falls out."""
     out, asked, count, extent = nest.out, _asked(nest), nest.call.result[axis], x.shape[axis]
     out("int found = 0;")
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
@@ -154,8 +154,9 @@ def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, sto
 
 
 def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
-    """Put those elements where they belong before which as many stand as are wanted:
-    some alone of the best can be made.
+    """Put elements where they belong by their rank: how many stand before them.
+
+    For rows of the result that are made one by one: some of the best alone.
     """
     out, extent, value = nest.out, x.shape[axis], stored("x") if stored else "x"
     with out.block(f"for (int i = 0; i < {extent}; i++)"):

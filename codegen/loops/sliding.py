@@ -11,7 +11,7 @@ from lfopt.ops.windows import Window
 
 
 class Taps(NamedTuple):
-    """Where the loops stand: C expressions of type int, one for each spatial axis."""
+    """Indices of loops over a window: C expressions of type int, one for each spatial axis."""
 
     kernel: list[str]  # index within the window
     source: list[str]  # index in the map

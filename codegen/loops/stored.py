@@ -7,16 +7,18 @@ from math import prod
 
 import numpy as np
 
+from codegen.layout import tensor_of
 from codegen.loops.nest import Nest
-from lfopt.ir import Quantization, Tensor
 from lfopt.ops.fixed_point import Multipliers, limits
+from lfopt.ops.stored import quantization, zero_of
 
 Element = Callable[[Sequence[str]], str]  # index -> C expression
 
 
 def entry(nest: Nest, values: np.ndarray, at: Sequence[str]) -> str:
-    """C expression: the entry of a constant that meets the element at an index;
-    a number where all entries are equal.
+    """C expression: the entry of a constant that meets the element at an index.
+
+    `values`: of any shape that broadcasts to the result. A number where all entries are equal.
     """
     if values.size and (values == values.flat[0]).all():
         return str(values.flat[0])
@@ -41,25 +43,12 @@ def less(value: str, zero: int) -> str:
     return f"({value} - {zero})" if zero > 0 else f"({value} + {-zero})" if zero < 0 else value
 
 
-def quantization(tensor: Tensor | None) -> Quantization:
-    """What the integers of a quantised operand stand for."""
-    assert tensor is not None
-    assert tensor.quantization is not None
-    return tensor.quantization
-
-
-def zero(tensor: Tensor | None) -> int:
-    """Zero point of a quantised operand that has one."""
-    return quantization(tensor).zero_point[0]
-
-
 def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Element:
     """Elements of an operand less their zero points.
 
-    `order`: of the axes, in which a constant had better lie.
+    `order`: of the axes, in which a constant is packed.
     """
-    call, tensor = nest.call, nest.call.tensors[index]
-    value, parameters = call.values[index], quantization(tensor)
+    value, parameters = nest.call.values[index], quantization(tensor_of(nest.call, index))
     if value is None:
         array = nest.operand(index)
         return lambda at: less(array.at(at), parameters.zero_point[0])
@@ -84,12 +73,7 @@ def store(nest: Nest, at: Sequence[str], value: str) -> None:
     result = nest.call.result_tensors[0]
     least, most = limits(result.dtype)
     y = nest.results[0]
-    nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero(result)}), {least}, {most});")
-
-
-def store_scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> None:
-    """An int32 sum, scaled by factors that broadcast against the result."""
-    store(nest, at, scaled(nest, at, value, factors))
+    nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero_of(result)}), {least}, {most});")
 
 
 def scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> str:
@@ -101,11 +85,11 @@ def scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> s
 
 
 def looked_up(nest: Nest, values: np.ndarray, byte: str) -> str:
-    """C expression: the entry of a table of 256 for a byte."""
+    """C expression: the entry of a table, `values`: (256,), for a byte."""
     return f"{nest.constant(values)}[(uint8_t){byte}]"
 
 
 def met(nest: Nest, index: int, at: Sequence[str]) -> str:
     """The element of a broadcast operand that meets the result's, less its zero point."""
     x = nest.operand(index)
-    return less(x.at(x.broadcast(at, nest.call.result)), zero(nest.call.tensors[index]))
+    return less(x.at(x.broadcast(at, nest.call.result)), zero_of(tensor_of(nest.call, index)))

@@ -1,5 +1,6 @@
-"""How sums are held while they grow, and what becomes of them: floats in double, integers in 64 bits that
-wrap around as their own type would.
+"""How sums are held while they grow, and what becomes of them.
+
+Floats are held in double, integers in 64 bits that wrap around as their own type would.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class Sums:
         return "double" if self.scalar.floating else "uint64_t"
 
     def wide(self, element: str) -> str:
-        """An element as a term."""
+        """C expression: an element as a term."""
         return f"({self.ctype}){element}"
 
     def narrow(self, total: str) -> str:
-        """A sum as an element."""
+        """C expression: a sum as an element."""
         return total if self.scalar.dtype == "float64" else f"({self.scalar.ctype}){total}"
 
     def real(self, total: str) -> str:

@@ -12,7 +12,7 @@ SOURCE, HEADER = "lf_device.c", "lf_device.h"
 
 
 def files() -> Mapping[str, str]:
-    """What firmware compiles, by file name."""
+    """The C files that firmware compiles, by file name."""
     return {
         **{name: (HERE / name).read_text(encoding="utf-8") for name in (SOURCE, HEADER)},
         **dict(generate()),
