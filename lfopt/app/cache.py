@@ -1,8 +1,7 @@
-"""Results kept between runs, in folders named by what they were made from: opened only when they are whole,
-and otherwise made again.
+"""Results kept between runs, in folders named by a digest of what they were made from.
 
-Damage and accidents are noticed: files that are cut, absent or changed, runs that were killed, two runs that
-want the same. A hostile writer is not.
+A folder is opened only when it is whole, and otherwise made again. Damage and accidents are noticed: files
+that are cut, absent or changed, runs that were killed, two runs that want the same. A hostile writer is not.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class CacheEntry:
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/lfopt, else ~/.cache/lfopt."""
+    """$XDG_CACHE_HOME/lfopt, else ~/.cache/lfopt. Raises InvalidConfig where the home folder is not known."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return (given if given.is_absolute() else Path.home() / ".cache") / "lfopt"
@@ -161,13 +160,12 @@ def kept(
     sampled: Collection[str] = (),
     verify: bool = False,
 ) -> tuple[T, bool]:
-    """What `opened` makes of the folder of `key` (24 to 32 hexadecimal digits), and whether the folder was
-    there already.
+    """(what `opened` makes of the folder of a key, whether the folder was there already).
 
-    If there is none, or it is damaged, or `opened` raises an LfoptError for what it finds in it, `make` fills
-    one aside, which is then renamed; where that replaces another, stderr says why. Of the files named in
-    `sampled`, opening reads samples, with `verify` everything. Others who want the same meanwhile wait for
-    it. Raises CannotWrite.
+    `key`: 24 to 32 hexadecimal digits. If there is no folder, or it is damaged, or `opened` raises an
+    LfoptError for what it finds in it, `make` fills one aside, which is then renamed; where that replaces
+    another, stderr says why. Of the files named in `sampled`, opening reads samples, with `verify`
+    everything. Others who want the same meanwhile wait for it. Raises CannotWrite.
     """
     folder = root / key
     with suppress(OSError):  # a cache that is read-only, for one
@@ -328,9 +326,7 @@ def _digest(file: BufferedReader) -> str:
 
 
 def _sample(file: BufferedReader, size: int) -> str:
-    """Digest of the first block, the last one and `BLOCKS` between them; of everything if there is not
-    more.
-    """
+    """Digest of the first block, the last one and `BLOCKS` between them; of shorter files the whole."""
     if size <= BLOCK * (BLOCKS + 2):
         return _digest(file)
     places = (k * (size - BLOCK) // (BLOCKS + 1) for k in range(BLOCKS + 2))

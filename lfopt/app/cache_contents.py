@@ -101,8 +101,7 @@ def drop(item: CacheItem) -> bool:
 
 
 def trim(root: Path, limit: int, spared: str) -> None:
-    """Remove the models of a folder that were not used for longest, until those that are left take no more
-    than `limit` bytes.
+    """Remove the least recently used models of a folder until those left take at most `limit` bytes.
 
     The one of key `spared` stays, and so does what somebody makes at this moment, or what cannot be removed.
     """

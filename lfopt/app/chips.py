@@ -1,6 +1,4 @@
-"""Chips as people look at them: the fields of a hardware description, the installed ones,
-what follows from one, what is odd about it.
-"""
+"""Hardware descriptions for people: fields, installed chips, derived figures, and a check of one file."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class MisfitAnswer:
     """Why a group does not fit."""
 
     needed: int  # bytes
-    available: int
+    available: int  # bytes
     store: str  # the buffer, or the store for parameters
 
 
@@ -139,8 +139,8 @@ class MovedAnswer:
 
     name: str
     role: str
-    before: int
-    after: int
+    before: int  # bytes, both directions
+    after: int  # bytes, both directions
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,7 @@ def _cell(value: Label) -> str:
 
 
 def _kind(name: str, values: Sequence[Label]) -> type[Any]:
-    """Of a column: as its field says, else the one type that all its values are of;
-    text where there are several.
-    """
+    """Type of a column: that of its field in JobResult, else the one of all its values; else text."""
     hints = get_type_hints(JobResult)
     if name in {column.name for column in fields(JobResult)}:
         kinds = {type(option) if isinstance(option, str) else option for option in _options(hints[name])} - {
