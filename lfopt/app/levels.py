@@ -1,6 +1,4 @@
-"""Groups for a chip with a second level of memory:
-other groups may move less than those of the search, once maps between them stay there.
-"""
+"""Fusion groups for a chip with a second level of memory, where maps between groups may stay."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ ROUNDS = 4  # searches with the maps that stay in the best plan so far, as long 
 def for_second_level(
     costs: GroupCosts, searched: Result, make: Callable[[Result], PlanDraft], time_limit: float | None
 ) -> Result:
-    """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps
-    that may stay cost little.
+    """The groups that move the fewest DRAM bytes once maps between them stay in the second level.
 
-    First maps of up to a share of the second level count as staying, then those that stay in the best plan so
+    Candidates are those of `searched`, and of searches in which maps that may stay cost little. First maps of
+    up to a share of the second level count as staying, then those that stay in the best plan so
     far. Of equal bytes, those groups are taken that move the fewest of the second level. The time limit and
     Ctrl-C leave the best so far.
     """
@@ -54,10 +52,9 @@ def for_second_level(
 def in_other_ways(
     costs: GroupCosts, searched: Result, draft: PlanDraft, make: Callable[[Result], PlanDraft]
 ) -> PlanDraft:
-    """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second
-    level: they may be loaded again for less.
+    """The plan with each group in the option of the fewest DRAM bytes, now that maps are in the second level.
 
-    The plan as it was where that moves no less. The costs learn of the ways that were taken.
+    They may be loaded again for less. `draft` where that moves no less. The costs learn of the options taken.
     """
     plan = draft.plan
     inside = {place.name for place in plan.memory if place.memory == "l2"}
@@ -81,7 +78,7 @@ def in_other_ways(
 
 
 def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
-    """DRAM bytes of a way of a group.
+    """DRAM bytes of an option of a group.
 
     Where only some of the maps that it loads, or stores, are in the second level, all count.
     """

@@ -1,6 +1,4 @@
-"""Modules of the exporter's network beside names of operators:
-one short text for a group, and tables that have it where there is room.
-"""
+"""Modules of the exported network beside names of operators: a short text per group, and in tables."""
 
 from __future__ import annotations
 

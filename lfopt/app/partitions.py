@@ -23,8 +23,7 @@ from search.result import Result
 
 HEADER = ("node", "group")  # of a CSV file with one operator a row
 ACCEPTED = (
-    "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or "
-    "columns "
+    "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or columns "
     "node,group"
 )
 
@@ -57,8 +56,9 @@ def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
 
 
 def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> PricedPartition:
-    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan:
-    of equal bytes in the fewest cycles.
+    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan.
+
+    The plan is that of the fewest cycles among those of equal bytes.
     """
     plain = Dataflow.of(graph)
     named = {name for names in groups for name in names}

@@ -18,8 +18,9 @@ INK, BLUE, GREY = "#1b1f24", "#0b62a4", "#8a9199"
 
 
 def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str, folder: Path) -> None:
-    """Write staircase.svg and staircase.png: buffer size (log) against DRAM MiB,
-    with the given levels as dashed lines.
+    """Write staircase.svg and staircase.png: DRAM MiB against buffer size on a log axis.
+
+    `sizes`, `ends`: bytes; the levels `ends` are dashed lines. Raises CannotWrite.
     """
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()

@@ -153,9 +153,7 @@ def exported(program: ExportedProgram, label: str) -> Exported:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without gradients, and without what exporters say of themselves:
-    what of them is deprecated, which packages are not there.
-    """
+    """Without gradients, and without exporters' warnings of deprecations and absent packages."""
     log = logging.getLogger("torch.onnx._internal.exporter")
     level = log.level
     log.setLevel(logging.ERROR)

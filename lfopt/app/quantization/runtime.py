@@ -47,7 +47,7 @@ def onnxruntime() -> Any:
 class Maps:
     """A network in ONNX Runtime, called with a sample: the maps that were asked for, by name.
 
-    One sample's are in memory at a time.
+    The maps of one sample are in memory at a time.
     """
 
     def __init__(self, runtime: Any, graph: Graph, names: Sequence[str], label: str) -> None:
@@ -79,9 +79,7 @@ class Maps:
 
 
 def quantised_kinds(runtime: Any, graph: Graph) -> list[str]:
-    """Operator types that become int8: what ONNX Runtime's quantiser knows,
-    and what lfopt computes in integers.
-    """
+    """Operator types that become int8: those of ONNX Runtime's quantiser, and those of lfopt's integers."""
     tools = runtime.quantization
     native = {
         op.kind

@@ -22,11 +22,11 @@ def random_samples(graph: Graph, count: int, seed: int) -> Samples:
 
 
 def read_samples(path: Path, graph: Graph, count: int | None) -> Samples:
-    """The first samples of a .npz (`count` None: all): an array [samples * n, ...] for each input [n, ...],
-    by its label.
+    """The first `count` samples of a .npz; None: all.
 
-    Raises InvalidConfig: arrays that are absent, of another shape, not real, not finite, of different numbers
-    of samples; fewer samples than `count`.
+    The file has an array [samples * n, ...] for each input [n, ...], by its label. Raises InvalidConfig for
+    arrays that are absent, of another shape, not real, not finite or of different numbers of samples, and for
+    fewer samples than `count`.
     """
     arrays = read_arrays(path)
     if not isinstance(arrays, dict):
