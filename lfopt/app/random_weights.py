@@ -53,8 +53,12 @@ def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
             if name in absent:
                 absent.remove(name)
                 constants[name] = _drawn(graph.tensors[name], Call.of(graph, operator), index, rng)
-    unread = {name: np.zeros(graph.shape(name), graph.tensors[name].dtype) for name in absent}
-    return replace(graph, constants=constants | unread)
+    # constants that nothing reads are zeros
+    return replace(
+        graph,
+        constants=constants
+        | {name: np.zeros(graph.shape(name), graph.tensors[name].dtype) for name in absent},
+    )
 
 
 def _drawn(tensor: Tensor, call: Call, index: int, rng: np.random.Generator) -> np.ndarray:

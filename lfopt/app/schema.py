@@ -1,5 +1,4 @@
-"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, and of what its commands answer, derived from
-their types.
+"""JSON Schemas (Draft 2020-12) of the files that lfopt reads and of commands' answers, from their types.
 
 Fields are described by the comments beside them in the source. What a schema cannot say (sums that must
 agree, places that must not overlap) is left to `lfopt check`.
@@ -84,9 +83,7 @@ class FieldText:
 
 
 def schema(document: str) -> Schema:
-    """The JSON Schema of plan.json, of a hardware description, of a configuration, of a batch file,
-    or of a command's answer.
-    """
+    """The JSON Schema of a file in FILES, or of a command's answer in ANSWERS."""
     if document in ANSWERS:
         return _answered(document)
     described, definitions = _described(TYPES[document])

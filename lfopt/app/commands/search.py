@@ -121,8 +121,8 @@ def search(
         strips, rows between bands of slices, slices for every part), over its own (2 if nothing else is
         said); 1: nothing is. For scheme all.
     rules
-        Graph simplification: default folds BatchNormalization, all also rewrites
-        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
+        Graph simplification: default folds BatchNormalization, all also rewrites (algebra, parts of GELU,
+        Softmax and the like, noise of exporters), none does nothing.
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     seed
@@ -298,9 +298,7 @@ def _share(text: str) -> float:
 
 
 def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
-    """What the bytes cost: multiply-accumulates where some are done again, modelled cycles and energy,
-    and how good these are.
-    """
+    """What the bytes cost: MACs where some are done again, modelled cycles and energy, and their proof."""
     out.print()
     if SCHEMES[plan.scheme].copies:
         network = sum(outcome.network.macs)

@@ -1,6 +1,4 @@
-"""What each operator of a plan is to blame for:
-DRAM bytes, cycles of the compute engine, bytes of buffer while it runs.
-"""
+"""DRAM bytes and cycles of the compute engine that each operator of a plan is to blame for."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
 
 
 def operator_cycles(flow: Dataflow, groups: Sequence[PlannedGroup], hardware: Hardware) -> list[int]:
-    """Cycles per operator that the compute engine works on it, by the model;
-    of groups without steps, on whole tensors.
+    """Cycles that the compute engine works on each operator, by the model.
+
+    In groups without steps, those on whole tensors.
     """
     accelerator = Accelerator(flow, hardware)
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
