@@ -165,7 +165,7 @@ def dataflow(source: str) -> Dataflow:
 
 
 def drawer(costs: GroupCosts) -> Draw:
-    """Groups as a random search draws them: of a random scheme, cut at random until they fit or are single."""
+    """Draws of a random search: groups of a random scheme, cut at random until each fits or is single."""
     partitions = Partitions(costs)
 
     def draw(seed: Seed, fits: Fits) -> Iterator[int]:
