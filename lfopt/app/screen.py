@@ -238,7 +238,7 @@ def folded(text: str, width: int) -> str:
 
     Broken behind blanks, dots and slashes where that goes.
 
-     print(folded("3 stage6.block2.expand .. stage6.block3.project", 28))
+    >>> print(folded("3 stage6.block2.expand .. stage6.block3.project", 28))
     3 stage6.block2.expand ..
       stage6.block3.project
     """

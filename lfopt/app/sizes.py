@@ -50,7 +50,7 @@ def size_option(text: str, option: str) -> int:
     Raises InvalidConfig for what is no size, and for a small number without a unit: it is more likely KiB
     than bytes, so it must say which.
 
-     size_option("256B", "--buffer"), size_option("4096", "--buffer")
+    >>> size_option("256B", "--buffer"), size_option("4096", "--buffer")
     (256, 4096)
     """
     size = parse_size(text, option)
@@ -156,7 +156,7 @@ def format_size(size: int) -> str:
 def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     """Input shapes given as name=1,3,224,224, and named dimensions as name=1. Raises InvalidConfig.
 
-     parse_shapes(("x=1,3,8,8", "batch=2"))
+    >>> parse_shapes(("x=1,3,8,8", "batch=2"))
     {'x': (1, 3, 8, 8), 'batch': (2,)}
     """
     shapes: dict[str, tuple[int, ...]] = {}

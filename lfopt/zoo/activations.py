@@ -98,7 +98,7 @@ _ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
 def pieces_of(kind: str, x: np.ndarray) -> dict[str, np.ndarray]:
     """The output of each piece of an activation, by name, each in the shape of x.
 
-     {name: round(float(y), 3) for name, y in pieces_of("mish", np.array(1.0)).items()}
+    >>> {name: round(float(y), 3) for name, y in pieces_of("mish", np.array(1.0)).items()}
     {'softplus': 1.313, 'tanh': 0.865, 'mish': 0.865}
     """
     outputs: dict[str | float, np.ndarray] = {"x": x}

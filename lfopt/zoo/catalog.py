@@ -229,7 +229,7 @@ def summary(name: str) -> NetworkSummary:
 
     NAME@TOKENS is a network for a text of another length, NAME@SEED one drawn at random (`lfopt.zoo.cells`).
 
-     summary("bert_base@512").input_shape
+    >>> summary("bert_base@512").input_shape
     (1, 512)
     """
     base, at, tokens = name.partition("@")

@@ -66,7 +66,7 @@ def activated(function: Callable[[np.ndarray], np.ndarray], x: Moments) -> Momen
 
     `function` is elementwise: it gives an array in the shape of its argument.
 
-     after = activated(lambda v: np.maximum(v, 0), IMAGE)
+    >>> after = activated(lambda v: np.maximum(v, 0), IMAGE)
     >>> round(after.mean, 1), after.static, round(after.varying, 2)
     (0.4, 0.0, 0.34)
     """
@@ -141,7 +141,7 @@ def attended(x: Moments, seen: Sequence[int], std: float = 1.0) -> Moments:
 def live_taps(size: int, out: int, kernel: int, stride: int, dilation: int, before: int) -> float:
     """Fraction of a kernel's taps that fall inside the input, not on zero padding, over outputs of one axis.
 
-     live_taps(size=7, out=7, kernel=3, stride=1, dilation=1, before=1) == 19 / 21
+    >>> live_taps(size=7, out=7, kernel=3, stride=1, dilation=1, before=1) == 19 / 21
     True
     """
     tap = np.arange(out)[:, None] * stride - before + np.arange(kernel)[None, :] * dilation

@@ -55,7 +55,7 @@ def draw(
     Edges lead from a lower to a higher number; `group` is the group of each node. `head`, in units of the
     page, is left free above every line.
 
-     draw([(0, 1)], [0, 0], [2.0])[0].nodes
+    >>> draw([(0, 1)], [0, 0], [2.0])[0].nodes
     ((21, 13), (55, 13))
     """
     layers = _layered(len(group), edges)

@@ -34,7 +34,7 @@ def stages(flow: Dataflow) -> list[str]:
 def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
     """Stage of each operator: the first components of its path that divide all into a few stages; else [].
 
-     blocks = (f"net.block.{k}.{part}" for k in range(7) for part in "ab")
+    >>> blocks = (f"net.block.{k}.{part}" for k in range(7) for part in "ab")
     >>> by_path([path.split(".") for path in ("net.stem", *blocks, "net.head")])[:5]
     ['stem', 'block.0', 'block.0', 'block.1', 'block.1']
     """
