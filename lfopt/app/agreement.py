@@ -278,7 +278,7 @@ def _rms(values: np.ndarray) -> float:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where two arrays are equal; no number equals no number."""
+    """(same shape) bool: elements that are equal, where NaN equals NaN."""
     return (one == other) | (np.not_equal(one, one) & np.not_equal(other, other))
 
 

@@ -77,13 +77,13 @@ class CompiledByShape:
             for name in self.inputs
         }
         self.model, self._make, self._given = proto, make, given
-        # by the shapes of inputs, the last used behind
+        # by the shapes of inputs, the least recently used first
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Compiled] = OrderedDict()
         self._lock = Lock()
 
     @property
     def programs(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Shapes of inputs that there are programs for, those used last behind."""
+        """Shapes of inputs that there are programs for, the least recently used first."""
         return tuple(self._programs)
 
     def program(self, inputs: Inputs) -> Compiled:
@@ -101,7 +101,7 @@ class CompiledByShape:
             return self._programs[shapes]
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """As `Compiled.run`, for arrays of any shape that the network takes.
+        """Outputs by name, as `Compiled.run` gives them, for arrays of any shape that the network takes.
 
         Raises as that, and as `lfopt.compile`.
         """

@@ -40,7 +40,7 @@ KEYS = "[0-9a-f]{24,32}"
 LEFT = re.compile(rf"({KEYS}|profiles)\.(lock|\w{{8}}\.part)")  # what a run holds while it makes something
 BLOCK, BLOCKS = 4096, 64  # bytes; between the first block and the last one
 Kind = Literal["model", "accelerator"]
-# fills a folder; facts, for whoever opens it and for `lfopt cache list`
+# fills a folder; gives facts, for `opened` and for `lfopt cache list`
 Make = Callable[[Path], Mapping[str, str]]
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def key_of(graph: Graph, *others: object) -> str:
 
 @functools.cache
 def _code() -> str:
-    """Digest of the code itself: whoever changes it never meets what it made before."""
+    """Digest of the code itself: changed code never meets what it made before."""
     digest = hashlib.sha256()
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
@@ -269,7 +269,7 @@ def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collect
 
 
 def _read_entry(path: Path) -> CacheEntry:
-    """Raises Damaged, OSError."""
+    """The entry in entry.json. Raises Damaged, OSError."""
     with _plain_file(path) as file:
         text = file.read(ENTRY_BYTES)
     try:
@@ -287,7 +287,7 @@ def _schema() -> TypeAdapter[CacheEntry]:
 
 
 def _look_at(folder: Path, file: File, *, verify: bool) -> None:
-    """Raises Damaged, OSError."""
+    """Compare a file with its entry. Raises Damaged, OSError."""
     with _plain_file(folder / file.name) as stream:
         status = os.fstat(stream.fileno())
         if status.st_size != file.size:
@@ -349,12 +349,12 @@ def own_folder(folder: Path) -> None:
 
 
 class Busy(Exception):
-    """Somebody else has the lock."""
+    """Another process or thread has the lock."""
 
 
 @contextmanager
 def locked(root: Path, key: str, *, wait: bool = True) -> Iterator[None]:
-    """Only one process, and one thread of it, is here for a key at a time; whoever dies lets go.
+    """A lock that one process, and one thread of it, holds for a key at a time; a process that dies lets go.
 
     Raises CannotWrite; Busy if it may not wait.
     """
@@ -389,7 +389,7 @@ def _lock(path: Path, *, wait: bool) -> int:
 
 
 def sweep(root: Path) -> None:
-    """Remove what killed runs have left: whatever nobody has the lock of. Raises OSError."""
+    """Remove what killed runs have left: all that no process has the lock of. Raises OSError."""
     try:
         names = os.listdir(root)  # noqa: PTH208  (at every opening; nearly always there is nothing to do)
     except FileNotFoundError:

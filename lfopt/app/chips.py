@@ -163,7 +163,7 @@ def judge(path: Path) -> ChipCheck:
 
 
 def _problems(data: Mapping[str, Any]) -> Iterator[str]:
-    """Of every field by itself."""
+    """Problems of every field by itself."""
     energy = data.get("energy")
     alone: list[Mapping[str, Any]] = [
         {name: value} for name, value in data.items() if name != "energy" or not isinstance(energy, dict)

@@ -157,7 +157,7 @@ def compile_graph(
         library = build(source, folder, compiler, os.cpu_count() or 1).library
         for path in folder.iterdir():
             if path.name not in (library.name, WEIGHTS):
-                path.unlink()  # `lfopt codegen` writes the C for whoever wants to see it
+                path.unlink()  # `lfopt codegen` writes the C for people
         how = ", ".join(
             [
                 target,
@@ -245,7 +245,7 @@ def _shown(value: object) -> str:
 
 
 def _check_values(graph: Graph, label: str) -> None:
-    """Raises MissingValues where a weight has none."""
+    """Check that every weight has values. Raises MissingValues."""
     if not graph.has_values:
         absent = next(name for name, value in graph.constants.items() if value is None)
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")

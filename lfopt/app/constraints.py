@@ -15,7 +15,7 @@ from search.result import Result
 
 
 def check_names(flow: Dataflow, constraints: Constraints) -> None:
-    """Raises InvalidConfig for names that no operator of the network has, and for contradictions.
+    """Check constraints. Raises InvalidConfig for names that no operator has, and for contradictions.
 
     `flow`: a whole network, with nothing in flight.
     """

@@ -221,7 +221,7 @@ class _PricedOutside(Adapted[Floor]):
         return self.model.simpler
 
     def price(self, group: int, /) -> Cost | None:
-        """That of the group in the network."""
+        """Cost of the group in the network."""
         return self.costs.price(self.outside(group))
 
 

@@ -47,7 +47,7 @@ class LinkCycles:
 
 @dataclass(frozen=True, slots=True)
 class GroupCycles:
-    """Where the cycles of a group go."""
+    """Cycles of a group by tensor, operator and link."""
 
     mode: Mode
     dram_bytes: int
@@ -128,7 +128,7 @@ def _key(step: Step) -> tuple[bool, str]:
 
 
 def _least(figures: GroupFigures, mask: int) -> int:
-    return min(way.cycles for way in figures(mask))
+    return min(option.cycles for option in figures(mask))
 
 
 def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[], bool]) -> list[LinkCycles]:

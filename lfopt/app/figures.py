@@ -26,7 +26,7 @@ MOST_STEPS = 50_000  # of an option that is worth timing, unless it is the only 
 HARDLY = 1.02
 
 
-class ScheduledWay(NamedTuple):
+class ScheduledOption(NamedTuple):
     """An option of a group, with its steps."""
 
     number: int  # among all options of the group
@@ -107,21 +107,23 @@ class GroupFigures:
 
     def fastest(self, group: int) -> tuple[Cost, PlacesAndSteps] | None:
         """Cost, places and steps of a legal group in its fastest option; None where that has no steps."""
-        number, _ = min(self._of(group), key=lambda way: way[1].cycles)
-        way = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
-        schedule = self._schedule(group, way, Limit())
-        return None if schedule is None else (way.cost, schedule)
+        number, _ = min(self._of(group), key=lambda option: option[1].cycles)
+        option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
+        schedule = self._schedule(group, option, Limit())
+        return None if schedule is None else (option.cost, schedule)
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the option at this position of what a call gives."""
         number, figures = self._of(group)[k]
-        price, way = (
+        price, option = (
             self._price(group),
             next(islice(self.costs.options(group, whole=self._whole(group)), number, None)),
         )
-        assert way.cost.dram_bytes == figures.dram_bytes, "groups of the same structure have the same options"
-        if self.rows or way.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
-            self.costs.take(group, way)
+        assert option.cost.dram_bytes == figures.dram_bytes, (
+            "groups of the same structure have the same options"
+        )
+        if self.rows or option.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
+            self.costs.take(group, option)
 
     def _of(self, group: int) -> list[tuple[int, Figures]]:
         key = self.key(group)
@@ -135,15 +137,15 @@ class GroupFigures:
         """(number among all its options, option) of those that are allowed."""
         price, modes = self._price(group), self.costs.modes
         heights: dict[str, int] = {}  # per mode: rows made at a time
-        for number, way in enumerate(self.costs.options(group, whole=self._whole(group))):
-            rows = way.terms.band_rows
+        for number, option in enumerate(self.costs.options(group, whole=self._whole(group))):
+            rows = option.terms.band_rows
             as_is = (
                 self.rows
-                or not modes[way.cost.mode].heights(group)
-                or heights.setdefault(way.cost.mode, rows) == rows
+                or not modes[option.cost.mode].heights(group)
+                or heights.setdefault(option.cost.mode, rows) == rows
             )
-            if as_is and (self.extra is None or way.cost.dram_bytes <= price.dram_bytes + self.extra):
-                yield number, way
+            if as_is and (self.extra is None or option.cost.dram_bytes <= price.dram_bytes + self.extra):
+                yield number, option
 
     def _price(self, group: int) -> Cost:
         price = self.costs.price(group)
@@ -158,48 +160,48 @@ class GroupFigures:
 
         What computes the least is timed first, which spares the timing of others.
         """
-        least, by_way = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
-        for way in sorted(self._written(group), key=lambda way: way.computing):
+        least, by_option = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
+        for option in sorted(self._written(group), key=lambda option: option.computing):
             fastest = min(
-                (f.cycles for f in by_way.values() if f.dram_bytes <= way.dram_bytes), default=NEVER
+                (f.cycles for f in by_option.values() if f.dram_bytes <= option.dram_bytes), default=NEVER
             )
-            if self.energy or (way.computing < fastest and fastest > HARDLY * least):
-                by_way[way.number] = way.figures()
+            if self.energy or (option.computing < fastest and fastest > HARDLY * least):
+                by_option[option.number] = option.figures()
         worth = list[tuple[int, Figures]]()
-        for number, figures in sorted(by_way.items()):
+        for number, figures in sorted(by_option.items()):
             if not any(all(a <= b for a, b in zip(other, figures, strict=True)) for _, other in worth):
                 worth.append((number, figures))
         return worth
 
-    def _written(self, group: int) -> Iterator[ScheduledWay]:
+    def _written(self, group: int) -> Iterator[ScheduledOption]:
         """The options with their steps.
 
         Of those after the first, none of very many steps, and none once the time is over.
         """
         limit = first = Limit()
-        for number, way in self._options(group):
-            dram, schedule = way.terms.dram, self._schedule(group, way, limit)
+        for number, option in self._options(group):
+            dram, schedule = option.terms.dram, self._schedule(group, option, limit)
             if schedule is not None:
-                yield ScheduledWay(
+                yield ScheduledOption(
                     number,
                     dram.total,
                     self.meter.computing(schedule[1]),
                     partial(self.meter.figures, *schedule),
                 )
-            elif limit is first or isinstance(way.scheduled.make, str):
-                yield ScheduledWay(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
+            elif limit is first or isinstance(option.scheduled.make, str):
+                yield ScheduledOption(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
             if self.late():
                 return
             limit = Limit(most=MOST_STEPS)
 
-    def _schedule(self, group: int, way: ModeOption, limit: Limit) -> PlacesAndSteps | None:
+    def _schedule(self, group: int, option: ModeOption, limit: Limit) -> PlacesAndSteps | None:
         """Places and steps of one option; None where it has none, or more than the limit allows."""
-        make = way.scheduled.make
+        make = option.scheduled.make
         try:
             schedule = None if isinstance(make, str) else make(limit)
         except Unwritten:
             return None
         return schedule and (
             schedule[0],
-            with_parameters(self.costs, self.layout, group, way.cost.mode, schedule[1]),
+            with_parameters(self.costs, self.layout, group, option.cost.mode, schedule[1]),
         )

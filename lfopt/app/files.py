@@ -159,7 +159,7 @@ def _renamed(part: Any, where: str, old: str, new: str, unsaid: str) -> None:
 
 
 def _check_modes(plan: Plan, path: Path) -> None:
-    """Raises InvalidPlan for a scheme or a mode that is in no table."""
+    """Check scheme and modes. Raises InvalidPlan for one that is in no table."""
     if plan.scheme not in SCHEMES:
         raise InvalidPlan(one_line(f"{path}: scheme: found {plan.scheme!r}; accepted: {', '.join(SCHEMES)}"))
     for k, group in enumerate(plan.groups):
@@ -170,7 +170,7 @@ def _check_modes(plan: Plan, path: Path) -> None:
 
 
 def _check_names(plan: Plan, path: Path) -> None:
-    """Raises InvalidPlan for a name that is not plain: no model has it."""
+    """Check names. Raises InvalidPlan for one that is not plain: no model has it."""
     named = {
         "memory": [entry.name for entry in plan.memory],
         "copies": [name for copy in plan.copies for name in (copy.name, copy.of)],

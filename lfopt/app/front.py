@@ -92,7 +92,7 @@ class Point:
         return "none" if self.gap is None else "bound" if self.gap > 0 else "optimal"
 
     def cost(self, name: CostName) -> int:
-        """In B, cycles, pJ, B, or LUT equivalents."""
+        """DRAM bytes, cycles, pJ, bytes of buffer, or LUT equivalents."""
         figures = {
             "bytes": self.dram_bytes,
             "cycles": self.cycles,
@@ -172,7 +172,7 @@ class Front:
 
 
 def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None = None) -> Front:
-    """The front. Ctrl-C and the time limit leave what there is."""
+    """The Pareto front of a network; Ctrl-C and the time limit leave what was found."""
     clock = time.perf_counter()
     end = None if question.time_limit is None else clock + question.time_limit
     points: list[Point] = []
@@ -242,7 +242,7 @@ class _Chip:
 
     @property
     def name(self) -> str:
-        """Its size."""
+        """Sizes of its buffer and MAC array, for messages."""
         hardware = self.costs.hardware
         return f"{format_size(hardware.buffer_bytes)}, {hardware.mac_rows} x {hardware.mac_columns}"
 
@@ -325,7 +325,7 @@ class _Chip:
         return None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.1)
 
     def points(self, question: FrontQuery) -> Iterator[Point]:
-        """Its plans; of equal ones, that of an exact search."""
+        """The plans found for it; of equal ones, that of an exact search."""
         every = [*self.exact, *(choice.figures for choice in self.sampled)]
         values: list[tuple[ObjectiveName, int]] = [
             (name, min((Objective(name).value(figures) for figures in every), default=0))

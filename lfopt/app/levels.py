@@ -61,28 +61,29 @@ def in_other_ways(
     before: dict[int, ModeOption | None] = {}
     for group, mask in zip(plan.groups, searched.groups, strict=True):
         if group.l2.read and group.mode != "chained":
-            way = min(
-                costs.options(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes)
+            option = min(
+                costs.options(mask),
+                key=lambda option: (_outside(option, group, inside), option.cost.dram_bytes),
             )
-            if _outside(way, group, inside) < group.dram.total:
+            if _outside(option, group, inside) < group.dram.total:
                 before[mask] = costs.taken(mask)
-                costs.take(mask, way)
+                costs.take(mask, option)
     if not before:
         return draft
     other = make(searched)
     if _moved(other.plan) < _moved(plan):
         return other
-    for mask, way in before.items():
-        costs.take(mask, way)
+    for mask, option in before.items():
+        costs.take(mask, option)
     return draft
 
 
-def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
+def _outside(option: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
     """DRAM bytes of an option of a group.
 
     Where only some of the maps that it loads, or stores, are in the second level, all count.
     """
-    moved, spilled = way.terms.dram, way.terms.spilled
+    moved, spilled = option.terms.dram, option.terms.spilled
     kept = [
         size
         for size, names in (
@@ -98,7 +99,7 @@ def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
 def planned_with_second_level(
     costs: GroupCosts, searched: Result, time_limit: float | None
 ) -> tuple[Result, Totals]:
-    """As `for_second_level`, and what the plan of the groups moves."""
+    """(result of `for_second_level`, totals of the plan of its groups)."""
 
     def make(result: Result) -> PlanDraft:
         return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)

@@ -19,7 +19,7 @@ def by_name(graph: Graph) -> Mapping[str, Operator]:
 
 
 def scope_of_named(known: Mapping[str, Operator], names: Iterable[str]) -> str:
-    """As `scope_of`, of operators by name."""
+    """Module that operators, given by name, are from: see `scope_of`."""
     return scope_of(known[name] for name in names if name in known)
 
 
@@ -31,7 +31,7 @@ def named_table(
     left: Sequence[int] = (),
     bold: Collection[int] = (),
 ) -> RenderableType:
-    """As `spread`: names are in the first column.
+    """A table as `spread` makes it, with names of operators in its first column.
 
     Beside them stand the modules that they are from, where any is known and the screen has room.
     """

@@ -1,4 +1,4 @@
-"""Overlap groups: what a group loads first finds room while the group before it still computes."""
+"""Overlap groups: a group begins to load while the group before it still computes."""
 
 from __future__ import annotations
 

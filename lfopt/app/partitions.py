@@ -1,4 +1,4 @@
-"""Partitions that somebody else made: read from a file, judged, and planned."""
+"""Partitions that were made elsewhere: read from a file, priced, and planned."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PricedPartition:
     groups: tuple[tuple[str, ...], ...]  # as they are in the file, then the operators that it leaves out
     left_out: int  # of those
     illegal: tuple[str, ...]  # why the partition is not legal, a line each
-    # per group; None: of operators that do not hang together, or with others between them
+    # per group; None: it is not connected, or not convex
     prices: tuple[Cost | DoesNotFit | None, ...]
     costs: GroupCosts
     # the plan, but for its steps; None where the partition is not legal, or a group does not fit

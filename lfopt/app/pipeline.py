@@ -198,7 +198,7 @@ class JobOutcome:
 
     @property
     def plan(self) -> Plan:
-        """Without places and steps."""
+        """The plan without places and steps."""
         return self.draft.plan
 
     @cached_property
@@ -322,7 +322,7 @@ def find_plan(
 
 
 def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: ReportProgress | None) -> Result:
-    """As `run_search`. Ctrl-C leaves the best plan so far."""
+    """The result of `run_search`; Ctrl-C leaves the best plan so far."""
     try:
         return run_search(costs, how, lower_bound_bytes=bound, report=report)
     except KeyboardInterrupt:  # before the search began, or after it ended
@@ -368,7 +368,7 @@ def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool
 
 
 def check_folder(folder: Path, option: str = "--out") -> None:
-    """Raises InvalidConfig where plan.json and simplified.onnx cannot be in this folder."""
+    """Check a folder. Raises InvalidConfig where plan.json and simplified.onnx cannot be in it."""
     if folder.exists() and not folder.is_dir():
         raise InvalidConfig(f"{option} {folder}: found a file; accepted: a folder")
     if (folder / "plan.json").is_dir() or (folder / MODEL).is_dir():

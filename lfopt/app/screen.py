@@ -36,11 +36,11 @@ class Screen(Console):
     silent = False  # whether there is none
 
     def follow(self) -> None:
-        """As wide as $COLUMNS or the terminal say now; without it, as they said when the console was made."""
+        """Take the width from $COLUMNS or the terminal as they are now, not when the console was made."""
         self._width = None
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads any more."""
+        """The reader has left."""
         leave()
 
 
@@ -207,7 +207,7 @@ def _stacked(
     stretch: Sequence[int],
     bold: Collection[int],
 ) -> Iterator[Text]:
-    """As `spread`: long texts of a row have lines of their own, its figures as many as they take.
+    """Lines of `spread` where columns have no room: long texts of a row have lines of their own.
 
     `needs`: (characters, whether on the left).
     """

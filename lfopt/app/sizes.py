@@ -86,7 +86,7 @@ def second_level(plan: Plan) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """So many bytes, or what a size that stands for something else means.
+    """A number of bytes, or what a size that stands for something else means.
 
     >>> bytes_text(262144), bytes_text(UNLIMITED), bytes_text(1 << 62)
     ('262,144 B', 'unlimited', 'more than any buffer')

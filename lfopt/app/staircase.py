@@ -79,7 +79,7 @@ def _line(starts: list[int], levels: list[float], end: int) -> tuple[list[float]
 
 
 def _places(sizes: list[int]) -> tuple[list[int], dict[float, str]]:
-    """Where sizes stand on the axis.
+    """(places of sizes on the axis, names by place; none where every size is its own place).
 
     One without a limit stands behind the others, and then names stand at places along the axis.
     """

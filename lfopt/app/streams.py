@@ -30,7 +30,7 @@ SCHEMA = "lfopt.stream/1"
 BINARIES = ("program", "constants")
 PLAN = "plan.json"
 DIGESTED = ("program.bin", "constants.bin", PLAN)
-# beside the model
+# files of a stream, beside the model
 WRITTEN = ("program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", PLAN)
 DRIVER = "driver"  # folder of the driver in C
 MAX_FILE_BYTES = 1 << 30

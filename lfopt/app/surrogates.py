@@ -74,7 +74,7 @@ def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
     singles = [mask for mask in masks if mask & (mask - 1) == 0]
     others = [mask for mask in masks if mask & (mask - 1)][: count - count // SINGLES]
     masks = [*others, *singles[: count // SINGLES]]
-    cycles = np.array([min(way.cycles for way in figures(mask)) for mask in masks], np.int64)
+    cycles = np.array([min(option.cycles for option in figures(mask)) for mask in masks], np.int64)
     return JudgedGroups(Rooflines(costs, figures.meter.by_rows).read(masks), cycles)
 
 

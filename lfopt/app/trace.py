@@ -45,7 +45,7 @@ GROUPS, LOADS, COMPUTATION, STORES = range(4)  # tracks of a process, from above
 TRACKS = {GROUPS: "groups", LOADS: "loads", COMPUTATION: "computation", STORES: "stores"}
 TRACK_OF_QUEUE = (LOADS, STORES, COMPUTATION)
 VERBS = ("load", "store")
-# as Ran.queue counts them
+# in the order in which Ran.queue counts them
 QUEUES = {Opcode.LOAD: Queue.LOAD, Opcode.STORE: Queue.STORE, Opcode.EXEC: Queue.EXEC}
 MODEL, RTL = 1, 2  # processes
 BUFFER = "buffer, bytes in use"
@@ -246,7 +246,7 @@ def rtl_trace(
 
 
 def _in_turn(queue: Iterable[CommandTime]) -> Iterator[dict[str, int]]:
-    """Of each command, the times of a Ran."""
+    """Times of each command in turn, as fields of a Ran."""
     before = 0
     for one in queue:
         yield {"start": one.start, "begin": max(one.start, before), "end": one.end, "done": one.end}

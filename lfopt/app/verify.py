@@ -102,13 +102,13 @@ def proven_again(
     costs = GroupCosts.of(
         graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph)
     )
-    # the bound of groups is none of a plan, some of whose maps stay in the second level
+    # a bound of groups does not hold for a plan that keeps maps in the second level
     if plan.hardware.l2_bytes:
         proven, bound = costs.unfused(plan.copies).bounds.compulsory_bytes, plan.totals.lower_bound_bytes
         return (f"verified: {proven:,}" if bound <= proven else f"not verified: at least {proven:,}"), ()
     searched = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound, proven = plan.totals.lower_bound_bytes, searched.lower_bound_bytes
-    # what is proven for these copies is not for others
+    # what is proven for these copies does not hold for others
     if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):
         proven = GroupCosts.of(
             original, plan.hardware, Traffic(plan.traffic), **space

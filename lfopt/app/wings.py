@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def check_wings() -> None:
-    """Raises InvalidConfig where Python would import something else under the name of lfopt's packages."""
+    """Check the packages. Raises InvalidConfig where Python would import others under their names."""
     for name in WINGS:
         ours = ROOT / name / "__init__.py"
         origin = _origin(name)

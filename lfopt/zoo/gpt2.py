@@ -85,7 +85,7 @@ def _layer(net: Net, at: str, x: Value, heads: int, std: float) -> Value:
 
 
 def _step(net: Net, at: str, x: Value, cached: int, std: float) -> tuple[Value, Value, Value]:
-    """As `_layer`, of one token after others; also its keys and its values."""
+    """(one token after a layer as `_layer`, its keys, its values); those of the tokens before are inputs."""
     n, _, c = x.shape
     y = linear(net, f"{at}.attention.qkv", attention.layer_norm(net, f"{at}.norm1", x), 3 * c)
     parts = net.split(f"{at}.attention.split", y, ("query", "key", "value"))

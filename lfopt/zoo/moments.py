@@ -49,12 +49,12 @@ class Moments:
 
     @property
     def variance(self) -> float:
-        """Of one value drawn from the tensor."""
+        """Variance of one value drawn from the tensor."""
         return self.static + self.varying
 
     @property
     def mean_square(self) -> float:
-        """Of one value drawn from the tensor."""
+        """Mean square of one value drawn from the tensor."""
         return self.mean**2 + self.variance
 
 

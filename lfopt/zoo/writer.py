@@ -168,7 +168,7 @@ class ModelWriter:
         std = std or STD_BEFORE.get(act, 1.0)
         depthwise = shape[input_axis] == 1
         offset = x.moments.mean if depthwise else 0.0
-        # those that a filter sums over
+        # axes that a filter sums over
         others = tuple(axis for axis in range(len(shape)) if axis != 1 - input_axis)
         gain = std**2 / moments.weighted(x.moments, 1.0, live, offset).variance
         weight_std = np.sqrt(gain / prod(shape[axis] for axis in others))

@@ -1,4 +1,4 @@
-"""Where the answer of a command goes: it is written where the command line asked for it, or nowhere."""
+"""Write the answer of a command as JSON, where the command line asked for it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class JobFailure:
 
     @classmethod
     def of(cls, error: BaseException) -> JobFailure:
-        """Of what was raised; wrong input needs no trace."""
+        """The failure of what was raised; wrong input needs no trace."""
         if isinstance(error, LfoptError):
             return cls(one_line(error))
         return cls(one_line(f"{type(error).__name__}: {error}"), "".join(traceback.format_exception(error)))
@@ -55,7 +55,7 @@ class JobFailure:
 
 @dataclass(frozen=True)
 class Workers:
-    """Where jobs run."""
+    """Processes that run jobs."""
 
     start: Callable[[], AbstractContextManager[Executor]]
     window: int  # jobs that are out at a time: enough that no worker waits
@@ -112,9 +112,9 @@ def run(
 def values(
     function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers
 ) -> Iterator[tuple[int, Value]]:
-    """As `run`, for jobs of which none may fail.
+    """(position, result) of each job, as `run` gives them, for jobs of which none may fail.
 
-    Raises InvalidConfig for wrong input, RuntimeError for what is not.
+    Raises InvalidConfig where one fails for wrong input, RuntimeError where one fails otherwise.
     """
     for k, outcome in run(function, jobs, workers):
         if isinstance(outcome, JobFailure):
@@ -187,9 +187,9 @@ def _until_broken(
 
 
 def attempt(function: Callable[[Job], Value], job: Job) -> Value | JobFailure:
-    """In a worker: what the job gives, or why it gives nothing.
+    """What a job gives, or why it gives nothing; called in a worker.
 
-    Exceptions stay here: not every one can be sent.
+    Exceptions stay there: not every one can be sent.
     """
     try:
         return function(job)
@@ -261,7 +261,7 @@ def _client(distributed: Any, address: str) -> Iterator[Executor]:
 
 
 def _check(executor: Executor, address: str) -> None:
-    """Raises InvalidConfig where the first worker cannot import what it is to run; WorkersLost."""
+    """Check the first worker. Raises InvalidConfig where it cannot import what it is to run; WorkersLost."""
     try:
         executor.submit(attempt, len, ()).result()
     except CancelledError:

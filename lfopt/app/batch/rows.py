@@ -23,7 +23,7 @@ Row = Mapping[str, Label]
 
 
 def check_table(path: Path, who: str) -> None:
-    """Raises InvalidConfig for a file that `write_table` would not write, or not with what is installed."""
+    """Check a file. Raises InvalidConfig for one that `write_table` cannot write with what is installed."""
     if path.suffix not in SUFFIXES or path.is_dir():
         raise InvalidConfig(
             f"--out {path}: found {'a folder' if path.is_dir() else path.suffix or 'no suffix'}; accepted: a "

@@ -227,7 +227,7 @@ def _networks(sources: Sequence[str], report: ReportProgress) -> list[tuple[Netw
 
 
 def _labelled_shard(request: ShardRequest) -> Shard:
-    """In a process of its own."""
+    """The labelled groups of a request; called in a process of its own."""
     return make(request, dataflow(request.network.source), drawer)
 
 

@@ -39,13 +39,13 @@ def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) ->
 
 
 def check_seconds(seconds: float | None, option: str = "--time-limit") -> None:
-    """Raises InvalidConfig for what is no limit of time."""
+    """Check a time limit in seconds. Raises InvalidConfig."""
     if seconds is not None and not 0 < seconds < MAX_SECONDS:
         raise InvalidConfig(f"{option}: found {seconds}; accepted: seconds above 0")
 
 
 def check_top(top: int) -> None:
-    """Raises InvalidConfig for what is no number of lines."""
+    """Check a number of lines. Raises InvalidConfig for one below 1."""
     if top < 1:
         raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
 

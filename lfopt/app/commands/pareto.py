@@ -232,7 +232,7 @@ def _gap(gap: float | None) -> str:
 
 
 def _folder(given: Path | None) -> Path | None:
-    """Raises InvalidConfig where it is a file."""
+    """The folder that is given. Raises InvalidConfig where it is a file."""
     if given is not None and given.exists() and not given.is_dir():
         raise InvalidConfig(f"--out {given}: found a file; accepted: a folder")
     return given

@@ -207,7 +207,7 @@ def search(
     if method is not None:
         picked = {"compare": (), "profile": False, **picked}  # asked for one method: run that one
     if method is not None and method not in SAMPLING:
-        # whatever the file says: that was for another method
+        # what the file says of these was for another method
         picked = {"guidance": "none", "screen": False, "propose": "none", **picked}
     job = replace(job, search=replace(job.search, **picked))
     name = job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem
@@ -447,7 +447,7 @@ def _totals(outcome: JobOutcome) -> Table:
     for ran in outcome.runs:
         if ran is not outcome.best:
             searched = ran.result
-            # elsewhere, how many groups were priced says more
+            # of methods without a budget of plans, the number of groups priced says more
             plans = "budget" in METHODS[searched.method].takes
             count = (
                 f"{searched.plans_evaluated:,} plans" if plans else f"{searched.groups_evaluated:,} groups"

@@ -55,7 +55,7 @@ class CompiledByCall(CompiledModule):
         return pytree.tree_unflatten(values, results)
 
     def run(self, inputs: Inputs) -> Any:
-        """As a call."""
+        """What the module gives, as in a call, for arguments by name, in a list or tuple, or one alone."""
         if isinstance(inputs, Mapping):
             return self(**inputs)
         return self(*inputs) if isinstance(inputs, list | tuple) else self(inputs)

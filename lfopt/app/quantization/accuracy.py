@@ -77,7 +77,7 @@ class OutputNoise:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of a quantised network."""
+    """Signal to noise of a quantised network's layers and outputs."""
 
     layers: tuple[LayerNoise, ...]  # those that are quantised, in the order of the network
     outputs: tuple[OutputNoise, ...]

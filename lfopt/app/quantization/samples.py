@@ -11,12 +11,12 @@ from lfopt.app.arrays import read_arrays
 from lfopt.app.random_values import random_inputs
 from lfopt.ir import Graph, InvalidConfig
 
-Sample = Mapping[str, np.ndarray]  # graph inputs by name
+Sample = Mapping[str, np.ndarray]  # graph inputs by name, in the shapes and types of the graph
 Samples = Sequence[Sample]
 
 
 def random_samples(graph: Graph, count: int, seed: int) -> Samples:
-    """So many samples drawn at random."""
+    """Samples drawn at random."""
     rng = np.random.default_rng(seed)
     return [random_inputs(graph, rng) for _ in range(count)]
 

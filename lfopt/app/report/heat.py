@@ -27,7 +27,7 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
         for move in moves:
             bytes_of[reader.get(move.name, members[0])] += move.loaded_bytes
             bytes_of[writer.get(move.name, members[-1])] += move.stored_bytes
-        # re-reads of no one tensor
+        # what is read again, of no single tensor
         bytes_of[members[0]] += report.dram.total - sum(
             move.loaded_bytes + move.stored_bytes for move in moves
         )

@@ -1,4 +1,4 @@
-"""Where every operator of a network is drawn: a layered drawing, folded into lines as text is.
+"""Layered drawing of a network, folded into lines as text is.
 
 Layers by longest path; an edge over several layers passes through a *bend* in each layer between, one for all
 readers of a map; order within layers by barycentres; straight lines by aligning medians; lines broken where
