@@ -1,5 +1,4 @@
-"""Whether outputs are those of the reference: it computes in float64, and what is accepted follows from what
-rounding does to this network.
+"""Compare outputs with the float64 reference, within what rounding does to this network.
 
 Two runs of the reference decide. One computes in float64. The other computes in the network's own types, and
 disturbs every result as rounding does where sums are added up one product after another, the least favourable
@@ -61,9 +60,7 @@ class Agreement:
 
 
 def said_of(agreements: Sequence[Agreement]) -> list[str]:
-    """How far outputs are off, for people: the one nearest to what is accepted;
-    and how the reference was made.
-    """
+    """Lines for people: error of the output nearest to what is accepted, and how the reference was made."""
     real = [
         (one.largest_error, one.accepted_error, one)
         for one in agreements
@@ -103,7 +100,7 @@ class Expected:
     one_sum: float  # what rounding does to the longest sum of the network, of its value
 
     def compared(self, outputs: Arrays) -> tuple[Agreement, ...]:
-        """Each output that was found, beside the reference."""
+        """Each output beside the reference; `outputs`: by name, in the shapes of the network."""
         with np.errstate(all="ignore"):
             return tuple(self._compared(name, outputs[name]) for name in self.exact)
 
@@ -141,7 +138,7 @@ class Expected:
 
 
 def expected(graph: Graph, inputs: Arrays, stored: str = "") -> Expected:
-    """What a network gives, and how far off rounding may take it. Raises as `reference` does.
+    """Outputs of the reference, and how far off rounding may take them. Raises as `reference` does.
 
     `stored`: the element type, of REALS, that float32 maps and weights are rounded to; "": they are stored as
     they are.
@@ -194,21 +191,19 @@ def _real(graph: Graph) -> frozenset[str]:
 
 
 class _Rounding:
-    """Disturbs what implementations round differently: functions, by half an ulp; and sums, as if each
-    partial sum had been rounded.
+    """Disturbs what implementations round differently: functions and sums.
 
-    Partial sums of k terms of either sign grow with the square root of their number, and their errors, a
-    quarter of an ulp each (root mean square), add up in quadrature: sqrt(k / 2) / 4 ulps of the whole sum.
-    Operators on two numbers give the same wherever they are computed.
+    Functions are disturbed by half an ulp, sums as if each partial sum had been rounded. Partial sums of k
+    terms of either sign grow with the square root of their number, and their errors, a quarter of an ulp each
+    (root mean square), add up in quadrature: sqrt(k / 2) / 4 ulps of the whole sum. Operators on two numbers
+    give the same wherever they are computed.
 
     Where results are stored in a shorter type, each is disturbed by a quarter of its ulp, and so is each
     product, for that of its weight: in quadrature, that is a quarter of an ulp of what the products come to.
     """
 
     def __init__(self, real: frozenset[str], rng: np.random.Generator, last_place: float) -> None:
-        """`last_place`: one ulp of 1 of the type that results are stored in,
-        where that is shorter than theirs; else 0.
-        """
+        """`last_place`: ulp of 1 of the type that results are stored in, if shorter than theirs; else 0."""
         self.real, self.rng, self.last_place = real, rng, last_place
         self.one_sum = last_place  # largest relative error of a sum so far
 
@@ -240,8 +235,7 @@ class _Rounding:
         )
 
     def _disturbed(self, call: Call, operands: Sequence[Part | None], result: np.ndarray) -> np.ndarray:
-        # in which narrower types are summed up
-        wide = np.float64 if result.dtype == np.float64 else np.float32
+        wide = np.float64 if result.dtype == np.float64 else np.float32  # of the accumulator
         terms, ulp = _terms(call), float(np.finfo(wide).eps)
         relative = ulp / 4 * (terms / 2) ** 0.5 if terms > 1 else ulp / 2
         if row_of(call).macs is not none and result.dtype == np.float32:
@@ -261,8 +255,9 @@ class _Rounding:
 
 
 def _terms(call: Call) -> int:
-    """Terms that are added up one after another for each element of the result:
-    of a reduction or a window, a row's, then rows. 1: it is no sum.
+    """Terms that are added up one after another for each element of the result; 1: it is no sum.
+
+    Reductions and windows add up each row, then the rows: about 2 sqrt(terms) one after another.
     """
     row, result = row_of(call), call.result
     if products := row.macs(call):
@@ -283,7 +278,7 @@ def _rms(values: np.ndarray) -> float:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where two arrays are equal; no number equals no number."""
+    """(same shape) bool: elements that are equal, where NaN equals NaN."""
     return (one == other) | (np.not_equal(one, one) & np.not_equal(other, other))
 
 

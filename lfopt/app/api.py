@@ -85,11 +85,11 @@ DEFAULT_BUFFER = "256KiB"  # as on the command line
 
 
 def load(model: Network, input_shapes: InputShapes | None = None, *, weights: bool = True) -> Graph:
-    """A network as it is in its file, every shape known, nothing dead left; not simplified yet.
+    """A network as it is in its file, every shape known, dead operators removed; not simplified.
 
     `input_shapes`: of inputs by name, where the file leaves them open or others are wanted. `weights`:
     whether zoo:NAME gets values, which takes time, or shapes alone, which suffice to plan. Raises
-    InvalidModel, UnsupportedModel.
+    InvalidModel, UnsupportedModel; InvalidConfig for `input_shapes` with a Graph, whose shapes are known.
     """
     if not isinstance(model, Graph):
         return load_model(model, input_shapes, weights=weights)
@@ -108,8 +108,9 @@ def simplify(model: Network, rules: Rules = "default") -> Graph:
 
 
 def legal(model: Network, scheme: Groups) -> Verdict:
-    """Whether a fusion scheme is a partition into connected, convex groups without a cycle among them;
-    if not, `reasons` says why not.
+    """Whether a fusion scheme is a partition into connected, convex groups without a cyclic dependency.
+
+    Where it is not, `reasons` has a line for each reason.
     """
     return legality(_network(model), _scheme(scheme))
 
@@ -170,11 +171,10 @@ def search(
         graph = simplified(graph, rules or "default")
     chip = _chip(hardware, buffer, element_bytes)
     searching = {
-        "method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance,
-        "screen": screen, "propose": propose,
-        "profile": profile, "objective": objective, "surrogate": surrogate, "slack": slack,
-        "max_dram_bytes": max_bytes, "max_cycles": max_cycles,
-        "max_energy_uj": max_energy,
+        "method": method, "seed": seed, "budget": budget, "time_limit": time_limit,
+        "guidance": guidance, "screen": screen, "propose": propose, "profile": profile,
+        "objective": objective, "surrogate": surrogate, "slack": slack,
+        "max_dram_bytes": max_bytes, "max_cycles": max_cycles, "max_energy_uj": max_energy,
     }  # fmt: skip
     given = {
         "scheme": scheme,
@@ -208,11 +208,11 @@ def pareto(
     time_limit: float | None = None,
     progress: ReportProgress | None = None,
 ) -> Front:
-    """Which plans, on which buffers and MAC arrays, no other beats in all that they cost, with the knees:
-    `points`, `efficient`, `advice`.
+    """The Pareto front of plans over buffers and MAC arrays, with its knees.
 
-    Options are those of `lfopt pareto`, as texts or as lists: `buffers="64KiB:1MiB"`, `mac_arrays=[(8, 8),
-    (16, 16)]`. Ctrl-C leaves what was found: `interrupted`. Writes no file; `save` of what it gives does.
+    The front has `points`, `efficient` and `advice`. Options are those of `lfopt pareto`, as texts or as
+    lists: `buffers="64KiB:1MiB"`, `mac_arrays=[(8, 8), (16, 16)]`. Ctrl-C leaves what was found:
+    `interrupted`. Writes no file; `save` of what it gives does.
     """
     given = {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue}
     config = replace(validate(Config, given, "pareto"), hardware=_chip(hardware, None, element_bytes))
@@ -277,11 +277,10 @@ def load_plan(path: File) -> Planned:
 def check(
     plan: PlanLike, *, model: Network | None = None, prove: bool = False, time_limit: float | None = None
 ) -> Verified:
-    """A recount of everything that a plan claims, which shares nothing with the planner; `wrong` has a line
-    for each claim that does not hold.
+    """A recount of everything that a plan claims, which shares nothing with the planner.
 
-    `prove`: verify the lower bound too, by the exact search, for at most `time_limit` seconds; `bound` says
-    what came of it.
+    `wrong` has a line for each claim that does not hold. `prove`: verify the lower bound too, by the exact
+    search, for at most `time_limit` seconds; `bound` says what came of it.
     """
     if time_limit is not None:
         _check_seconds("time_limit", time_limit, positive=True)
@@ -302,9 +301,7 @@ def check(
 
 
 def simulate(plan: PlanLike, *, model: Network | None = None) -> Simulation:
-    """What running a plan moves, by group and by tensor,
-    and what it costs in cycles and energy by the model of its hardware.
-    """
+    """Bytes that a plan moves, by group and by tensor, and its cycles and energy by the hardware model."""
     return carried_out(*_planned(plan, model))
 
 
@@ -316,8 +313,7 @@ def execute(
     fill: bool = False,
     seed: int = 0,
 ) -> Execution:
-    """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory
-    port.
+    """Run a plan row by row, holding on chip only what it says, and count every DRAM byte.
 
     `inputs`: arrays by name, or a list of them in the model's order; float arrays are quantised where the
     model takes integers; None: drawn at random from `seed`. `fill`: draw weights that are absent too.
@@ -358,13 +354,12 @@ def explain(
     seconds: float = 5.0,
     seed: int = 0,
 ) -> Explained:
-    """Why operators do not fit the buffer as one group, by how much, what takes it, and the cheapest cut that
-    repairs it.
+    """Why operators do not fit the buffer as one group: bytes by tensor, and the cheapest repairing cut.
 
     `what`: a network, with `nodes`; or a plan, with `group` (its number) or `nodes`. `nodes`: names of
     operators and ranges A..B, as one text with commas between or as a list; whatever lies between is added.
-    `explainer`: whose scores of links are wanted, see
-    `lfopt explain`. `seconds`: for the exact search for the best cut.
+    `explainer`: whose scores of links are wanted, see `lfopt explain`. `seconds`: for the exact search for
+    the best cut. Raises InvalidConfig for options that are not accepted.
     """
     if (nodes is None) == (group is None):
         raise InvalidConfig(
@@ -518,8 +513,9 @@ def _scheme(scheme: object) -> FusionScheme:
 
 
 def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> Hardware:
-    """A chip from its description, or from its buffer alone (2 bytes per element);
-    a given option wins over the description.
+    """A chip from its description, or from its buffer alone, with elements of 2 bytes.
+
+    `buffer` and `element_bytes` win over the description.
     """
     if hardware is None:
         chip = Hardware(_size(DEFAULT_BUFFER if buffer is None else buffer))

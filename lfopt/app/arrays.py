@@ -21,7 +21,10 @@ from lfopt.ops.fixed_point import dequantized, quantized
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
-    """Arrays of a .npz by name, or the one of a .npy. Raises InvalidConfig."""
+    """Arrays of a .npz by name, or the one of a .npy, in the shapes and types of the file.
+
+    Raises InvalidConfig for any other file.
+    """
     with opened(path) as file:
         try:
             data: Any = np.load(file, allow_pickle=False)
@@ -46,8 +49,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
 
 
 def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
-    """Graph inputs by name, in the types of the graph, from a .npz with an array for each by its label,
-    or a .npy for the first.
+    """Graph inputs by name, in the shapes and types of the graph, from a file.
+
+    A .npz has an array for each input by its label, a .npy that of the first. Raises InvalidConfig.
     """
     try:
         data = read_arrays(file)
@@ -61,9 +65,10 @@ def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
 
 
 def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """Graph inputs by name, in the types of the graph, from arrays by label.
+    """Graph inputs by name, in the shapes and types of the graph, from arrays by label in the same shapes.
 
-    Raises InvalidConfig, which says `where` they are from.
+    Floats are quantised where the graph takes integers. Raises InvalidConfig, which says `where` the arrays
+    are from, for one that is absent or of another shape or type.
     """
     feed: dict[str, np.ndarray] = {}
     for name in graph.inputs:
@@ -87,9 +92,9 @@ def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str
 
 
 def with_values(graph: Graph, label: object, rng: np.random.Generator | None) -> Graph:
-    """The graph if it has weights; else weights are drawn at random, and stderr says so.
+    """The graph, with weights drawn at random where it has none, which a note on stderr says.
 
-    Raises MissingValues if `rng` is None.
+    Raises MissingValues if it has none and `rng` is None.
     """
     if graph.has_values:
         return graph
@@ -104,8 +109,9 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
 
 
 def write_outputs(path: Path, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write graph outputs, given by name, to a .npz by their labels,
-    as real numbers where they are quantised.
+    """Write graph outputs to a .npz by their labels; quantised ones as real numbers. Raises CannotWrite.
+
+    `arrays`: by name, in the shapes and types of the graph.
     """
     write_arrays(
         path, {graph.label(name): real(graph.tensors[name], value) for name, value in arrays.items()}
@@ -113,7 +119,7 @@ def write_outputs(path: Path, graph: Graph, arrays: Mapping[str, np.ndarray]) ->
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a .npz.
+    """Write arrays of any shape and type to a .npz by name. Raises CannotWrite.
 
     Names may be any: `np.savez` takes them as keywords, and has some of its own. None leads out of a folder.
     """
@@ -130,5 +136,5 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def real(tensor: Tensor, value: np.ndarray) -> np.ndarray:
-    """What an array stands for: real numbers where it holds quantised ones."""
+    """(same shape as `value`) real numbers of a quantised tensor; the array itself of any other."""
     return dequantized(value, tensor.quantization) if tensor.quantization else value

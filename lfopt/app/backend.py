@@ -1,5 +1,6 @@
-"""lfopt as an ONNX backend: `Backend.prepare(model).run([x])` plans, compiles and runs, so that ONNX's own
-conformance tests run against lfopt.
+"""lfopt as an ONNX backend, for ONNX's own conformance tests.
+
+`Backend.prepare(model).run([x])` plans, compiles and runs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph, InvalidConfig, InvalidGraph, InvalidModel, MissingValues
 from lfopt.rewrite import simplify
 
-# of the model, by those who read it and those who print it
+# what reading a model, and printing it as C, raise
 REFUSALS = (Unsupported, InvalidModel, InvalidGraph, MissingValues)
 CONSTANTS_ALONE = 4  # first version of the format in which constants need not be inputs too
 OF_THE_RUNNER = frozenset({"rtol", "atol"})  # options that ONNX's test runner hands on
@@ -62,9 +63,10 @@ class Backend(base.Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """The model, compiled or found compiled.
+        """The model, compiled or found in the cache.
 
-        Raises what reading it or printing it raises, by name, before anything is compiled.
+        Raises InvalidConfig for another device than the CPU, and before anything is compiled whatever reading
+        the model or printing it raises.
         """
         if not cls.supports_device(device):
             raise InvalidConfig(f"device: found {device!r}; accepted: CPU")
@@ -103,7 +105,7 @@ class Backend(base.Backend):
 
 
 def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
-    """The model with some of its inputs as constants."""
+    """The model with some of its inputs as constants; `values`: by input, in the shapes of the model."""
     closed = ModelProto()
     closed.CopyFrom(model)
     closed.ir_version = max(closed.ir_version, CONSTANTS_ALONE)
@@ -117,10 +119,9 @@ def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
 
 
 def _graph(model: ModelProto) -> Graph:
-    """The network.
+    """The simplified network of a model.
 
-    Raises Unsupported where its inputs are of other types than the model's: quantisation at the border
-    becomes the caller's.
+    Raises Unsupported where inputs of the two differ in type: quantising them would become the caller's work.
     """
     if not isinstance(model, ModelProto):
         raise InvalidConfig(f"model: found {type(model).__name__}; accepted: an onnx.ModelProto")

@@ -1,4 +1,4 @@
-"""Networks whose inputs are open: shapes come with the arrays, and every shape has a program of its own."""
+"""Networks with open input shapes: shapes come with the arrays, and every shape has its own program."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def proto_of(model: Model) -> ModelProto:
 
 
 def completed(model: Model, given: InputShapes, arrays: Mapping[str, np.ndarray] | np.ndarray) -> InputShapes:
-    """What is `given`, and of inputs that stay open the shapes of their arrays:
-    by name, or alone for the first input.
+    """Shapes by input: what is `given`, and for inputs that stay open the shapes of their arrays.
+
+    `arrays`: by input, or one alone, which is of the first input.
     """
     proto = proto_of(model)
     opened = open_inputs(proto)
@@ -49,10 +50,10 @@ def completed(model: Model, given: InputShapes, arrays: Mapping[str, np.ndarray]
 
 
 class CompiledByShape:
-    """A network that is compiled when arrays of a new shape come, and kept for the shapes that were used
-    last.
+    """A network that is compiled when arrays of a new shape come.
 
-    May be run by several threads at once. What was compiled is in the cache on disk too, by content.
+    Keeps the programs of the shapes that were used last; the cache on disk keeps all, by content. Several
+    threads may run it at once.
     """
 
     def __init__(
@@ -76,13 +77,13 @@ class CompiledByShape:
             for name in self.inputs
         }
         self.model, self._make, self._given = proto, make, given
-        # by the shapes of inputs, the last used behind
+        # by the shapes of inputs, the least recently used first
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Compiled] = OrderedDict()
         self._lock = Lock()
 
     @property
     def programs(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Shapes of inputs that there are programs for, those used last behind."""
+        """Shapes of inputs that there are programs for, the least recently used first."""
         return tuple(self._programs)
 
     def program(self, inputs: Inputs) -> Compiled:
@@ -100,7 +101,7 @@ class CompiledByShape:
             return self._programs[shapes]
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """As `Compiled.run`, for arrays of any shape that the network takes.
+        """Outputs by name, as `Compiled.run` gives them, for arrays of any shape that the network takes.
 
         Raises as that, and as `lfopt.compile`.
         """

@@ -1,8 +1,7 @@
-"""Results kept between runs, in folders named by what they were made from: opened only when they are whole,
-and otherwise made again.
+"""Results kept between runs, in folders named by a digest of what they were made from.
 
-Damage and accidents are noticed: files that are cut, absent or changed, runs that were killed, two runs that
-want the same. A hostile writer is not.
+A folder is opened only when it is whole, and otherwise made again. Damage and accidents are noticed: files
+that are cut, absent or changed, runs that were killed, two runs that want the same. A hostile writer is not.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ KEYS = "[0-9a-f]{24,32}"
 LEFT = re.compile(rf"({KEYS}|profiles)\.(lock|\w{{8}}\.part)")  # what a run holds while it makes something
 BLOCK, BLOCKS = 4096, 64  # bytes; between the first block and the last one
 Kind = Literal["model", "accelerator"]
-# fills a folder; facts, for whoever opens it and for `lfopt cache list`
+# fills a folder; gives facts, for `opened` and for `lfopt cache list`
 Make = Callable[[Path], Mapping[str, str]]
 T = TypeVar("T")
 
@@ -91,7 +90,7 @@ class CacheEntry:
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/lfopt, else ~/.cache/lfopt."""
+    """$XDG_CACHE_HOME/lfopt, else ~/.cache/lfopt. Raises InvalidConfig where the home folder is not known."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return (given if given.is_absolute() else Path.home() / ".cache") / "lfopt"
@@ -110,7 +109,7 @@ def key_of(graph: Graph, *others: object) -> str:
 
 @functools.cache
 def _code() -> str:
-    """Digest of the code itself: whoever changes it never meets what it made before."""
+    """Digest of the code itself: changed code never meets what it made before."""
     digest = hashlib.sha256()
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
@@ -161,13 +160,12 @@ def kept(
     sampled: Collection[str] = (),
     verify: bool = False,
 ) -> tuple[T, bool]:
-    """What `opened` makes of the folder of `key` (24 to 32 hexadecimal digits), and whether the folder was
-    there already.
+    """(what `opened` makes of the folder of a key, whether the folder was there already).
 
-    If there is none, or it is damaged, or `opened` raises an LfoptError for what it finds in it, `make` fills
-    one aside, which is then renamed; where that replaces another, stderr says why. Of the files named in
-    `sampled`, opening reads samples, with `verify` everything. Others who want the same meanwhile wait for
-    it. Raises CannotWrite.
+    `key`: 24 to 32 hexadecimal digits. If there is no folder, or it is damaged, or `opened` raises an
+    LfoptError for what it finds in it, `make` fills one aside, which is then renamed; where that replaces
+    another, stderr says why. Of the files named in `sampled`, opening reads samples, with `verify`
+    everything. Others who want the same meanwhile wait for it. Raises CannotWrite.
     """
     folder = root / key
     with suppress(OSError):  # a cache that is read-only, for one
@@ -271,7 +269,7 @@ def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collect
 
 
 def _read_entry(path: Path) -> CacheEntry:
-    """Raises Damaged, OSError."""
+    """The entry in entry.json. Raises Damaged, OSError."""
     with _plain_file(path) as file:
         text = file.read(ENTRY_BYTES)
     try:
@@ -289,7 +287,7 @@ def _schema() -> TypeAdapter[CacheEntry]:
 
 
 def _look_at(folder: Path, file: File, *, verify: bool) -> None:
-    """Raises Damaged, OSError."""
+    """Compare a file with its entry. Raises Damaged, OSError."""
     with _plain_file(folder / file.name) as stream:
         status = os.fstat(stream.fileno())
         if status.st_size != file.size:
@@ -328,9 +326,7 @@ def _digest(file: BufferedReader) -> str:
 
 
 def _sample(file: BufferedReader, size: int) -> str:
-    """Digest of the first block, the last one and `BLOCKS` between them; of everything if there is not
-    more.
-    """
+    """Digest of the first block, the last one and `BLOCKS` between them; of shorter files the whole."""
     if size <= BLOCK * (BLOCKS + 2):
         return _digest(file)
     places = (k * (size - BLOCK) // (BLOCKS + 1) for k in range(BLOCKS + 2))
@@ -353,12 +349,12 @@ def own_folder(folder: Path) -> None:
 
 
 class Busy(Exception):
-    """Somebody else has the lock."""
+    """Another process or thread has the lock."""
 
 
 @contextmanager
 def locked(root: Path, key: str, *, wait: bool = True) -> Iterator[None]:
-    """Only one process, and one thread of it, is here for a key at a time; whoever dies lets go.
+    """A lock that one process, and one thread of it, holds for a key at a time; a process that dies lets go.
 
     Raises CannotWrite; Busy if it may not wait.
     """
@@ -393,7 +389,7 @@ def _lock(path: Path, *, wait: bool) -> int:
 
 
 def sweep(root: Path) -> None:
-    """Remove what killed runs have left: whatever nobody has the lock of. Raises OSError."""
+    """Remove what killed runs have left: all that no process has the lock of. Raises OSError."""
     try:
         names = os.listdir(root)  # noqa: PTH208  (at every opening; nearly always there is nothing to do)
     except FileNotFoundError:

@@ -88,7 +88,7 @@ def _item(path: Path, key: str, *, verify: bool) -> Iterator[CacheItem]:
 
 
 def drop(item: CacheItem) -> bool:
-    """Remove it, unless somebody makes it at this moment. Raises CannotWrite."""
+    """Remove an item, and say whether it is gone: not while a run makes it. Raises CannotWrite."""
     try:
         with locked(item.path.parent, item.key, wait=False):
             for path in (item.path, *item.others):
@@ -101,10 +101,9 @@ def drop(item: CacheItem) -> bool:
 
 
 def trim(root: Path, limit: int, spared: str) -> None:
-    """Remove the models of a folder that were not used for longest, until those that are left take no more
-    than `limit` bytes.
+    """Remove the least recently used models of a folder until those left take at most `limit` bytes.
 
-    The one of key `spared` stays, and so does what somebody makes at this moment, or what cannot be removed.
+    The one of key `spared` stays, and so does what a run makes at this moment, or what cannot be removed.
     """
     models = sorted(_models(root), key=lambda item: item.used)
     sizes = [item.size for item in models]

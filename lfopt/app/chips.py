@@ -1,6 +1,4 @@
-"""Chips as people look at them: the fields of a hardware description, the installed ones,
-what follows from one, what is odd about it.
-"""
+"""Hardware descriptions for people: fields, installed chips, derived figures, and a check of one file."""
 
 from __future__ import annotations
 
@@ -165,7 +163,7 @@ def judge(path: Path) -> ChipCheck:
 
 
 def _problems(data: Mapping[str, Any]) -> Iterator[str]:
-    """Of every field by itself."""
+    """Problems of every field by itself."""
     energy = data.get("energy")
     alone: list[Mapping[str, Any]] = [
         {name: value} for name, value in data.items() if name != "energy" or not isinstance(energy, dict)

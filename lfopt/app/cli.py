@@ -65,8 +65,9 @@ for _name, _help in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. Wrong input is one line and exit code 2;
-    an interrupt is exit code 130. A reader of the output may leave early.
+    """Run the command line: wrong input is one line and exit code 2, an interrupt exit code 130.
+
+    A reader of the output may leave early.
     """
     # file names need not be text in UTF-8, nor terminals take it
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -1,6 +1,4 @@
-"""Two plans side by side: what each moves and takes, which groups are other groups,
-and which tensors that is about.
-"""
+"""Compare two plans: bytes and cycles of each, and the groups and tensors that differ."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ class Changed:
     before: tuple[GroupReport, ...]
     after: tuple[GroupReport, ...]
     tensors: tuple[MovedTensor, ...]  # of which other bytes move, what differs most first
-    # groups of the second plan that may not run on the first one's chip, in its scheme; or the other way
-    # round
+    # groups of either plan that may not run on the other's chip in its scheme
     unfit: tuple[DoesNotFit, ...]
 
     @property
@@ -74,9 +71,7 @@ class Comparison:
 
 
 def compare(one: tuple[Plan, Graph], other: tuple[Plan, Graph]) -> Comparison:
-    """Compare two plans, each with its network: of the same network,
-    or of networks that share operators by name.
-    """
+    """Compare two plans, each with its network; the networks share operators by name."""
     before, after = (simulate(*pair) for pair in (one, other))
     changed: list[Changed] = []
     same = 0

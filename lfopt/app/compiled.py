@@ -1,5 +1,6 @@
-"""From a network to a compiled model that Python can run:
-search a plan for the CPU, print it as C, compile, load. Kept by content.
+"""Compile a network to a library that Python runs: search a plan for the CPU, print it as C, build, load.
+
+Libraries are kept by content.
 """
 
 from __future__ import annotations
@@ -60,18 +61,19 @@ def compile_model(
     tune: bool = False,
     verify: bool = False,
 ) -> Compiled | CompiledByShape | CompiledModule:
-    """A network, compiled for this machine: `lfopt.compile("m.onnx")(x)` gives its output, `.run({"x": x})`
-    all by name.
+    """A network, compiled for this machine.
 
-    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file
-    with weights, zoo:NAME, an `onnx.ModelProto`, a `torch.nn.Module` (called with its own arguments; compiled
-    when these are new), a `torch.export.ExportedProgram`, or a Graph, which is taken as it is.
-    `input_shapes`: lists or tuples by input, whole numbers by named dimension. Where the file leaves shapes
-    open and none are given, those of the arrays of each run count: there is a program for each of the last
-    eight. `hardware` may be a file, such as `lfopt hw detect` writes, the name of an installed one, or the
-    size of its buffer, such as "1MiB". `element`: bf16 stores maps and weights of a float32 network in
-    bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
-    `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
+    `lfopt.compile("m.onnx")(x)` gives its output, `.run({"x": x})` all outputs by name. Takes seconds to
+    minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights,
+    zoo:NAME, an `onnx.ModelProto`, a `torch.nn.Module` (called with its own arguments; compiled when these
+    are new), a `torch.export.ExportedProgram`, or a Graph, which is taken as it is. `input_shapes`: lists or
+    tuples by input, whole numbers by named dimension. Where the file leaves shapes open and none are given,
+    those of the arrays of each run count: there is a program for each of the last eight. `hardware` may be a
+    file, such as `lfopt hw detect` writes, the name of an installed one, or the size of its buffer, such as
+    "1MiB". `element`: bf16 stores maps and weights of a float32 network in bfloat16, and accumulates in
+    float32. `tune`: see `plan_for_cpu`. `verify`: read what is kept from end to end; otherwise samples of its
+    weights are enough. Raises InvalidConfig for options that are not accepted, and what `compile_graph`
+    raises.
     """
     chip = chip_of(hardware)
     check_options(target, threads, element)
@@ -106,8 +108,9 @@ def compile_model(
 
 
 def chip_of(hardware: Hardware | str | os.PathLike[str]) -> Hardware:
-    """A hardware description: itself, its file, an installed one by name,
-    or that of a CPU with a buffer of a size. Raises InvalidConfig.
+    """A hardware description, from its file, the name of an installed one, or the size of a CPU's buffer.
+
+    Raises InvalidConfig.
     """
     if isinstance(hardware, Hardware):
         return hardware
@@ -132,9 +135,11 @@ def compile_graph(
     tune: bool = False,
     verify: bool = False,
 ) -> tuple[Compiled, bool]:
-    """A compiled network, and whether it was in the cache.
+    """(compiled network, whether it was in the cache).
 
-    Whole, and with `verify` read from end to end to say so.
+    What is in the cache is checked by samples of its weights; with `verify`, it is read from end to end.
+    Raises as `check_options`; MissingValues for a network without weights, Unsupported for what C cannot be
+    printed of, KeyboardInterrupt where Ctrl-C ends the search.
     """
     check_options(target, threads, element)
     _check_values(graph, label)
@@ -151,9 +156,8 @@ def compile_graph(
         report("compiling", 0.0)
         library = build(source, folder, compiler, os.cpu_count() or 1).library
         for path in folder.iterdir():
-            # `lfopt codegen` writes the C for whoever wants to see it
             if path.name not in (library.name, WEIGHTS):
-                path.unlink()
+                path.unlink()  # `lfopt codegen` writes the C for people
         how = ", ".join(
             [
                 target,
@@ -206,11 +210,10 @@ def print_graph(
 
 
 def image_by_image(graph: Graph) -> tuple[Graph, int]:
-    """The network of one image, and how many there are; the network as it is, and 1, where it does not treat
-    every image alone.
+    """(network of one image, images); (the network as it is, 1) where it does not treat every image alone.
 
-    Also as it is where nothing slides over images: products want as many rows as there are, so that weights
-    come once for all.
+    Networks without convolutions and pooling stay as they are too: matrix products load their weights once
+    for all rows of a batch.
     """
     if not any(
         spec(operator.kind, operator.domain).family in (Family.CONVOLUTION, Family.POOL)
@@ -222,8 +225,10 @@ def image_by_image(graph: Graph) -> tuple[Graph, int]:
 
 
 def check_options(target: str, threads: int, element: str = "float32") -> None:
-    """Raises InvalidConfig for a target, a number of threads or an element that nobody knows, Unsupported for
-    an element that the target has not.
+    """Check the options of a compilation.
+
+    Raises InvalidConfig for an unknown target, number of threads or element type; Unsupported for an element
+    type that the target has no instructions for.
     """
     if not isinstance(target, str) or target not in get_args(Target):
         raise InvalidConfig(f"target: found {_shown(target)}; accepted: {', '.join(get_args(Target))}")
@@ -240,7 +245,7 @@ def _shown(value: object) -> str:
 
 
 def _check_values(graph: Graph, label: str) -> None:
-    """Raises MissingValues where a weight has none."""
+    """Check that every weight has values. Raises MissingValues."""
     if not graph.has_values:
         absent = next(name for name, value in graph.constants.items() if value is None)
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
@@ -287,9 +292,7 @@ class _WholeMaps(Adapted[Floor]):
         return None if simpler is None else _WholeMaps(simpler, self.whole_maps, self.is_epilogue)
 
     def price(self, group: int, /) -> Cost | None:
-        """None for a group of several operators that has one of these in another place than the first,
-        or more than its epilogue.
-        """
+        """Cost of a group; None where one of these is not the first, or more than its epilogue follows it."""
         if (
             group & self.whole_maps
             and group & (group - 1)
@@ -300,16 +303,15 @@ class _WholeMaps(Adapted[Floor]):
 
 
 def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
-    """The cost model, but operators that had better make whole maps begin a group of their own,
-    with nothing but an epilogue.
+    """The cost model of the CPU: operators better computed as whole maps begin groups of their own.
+
+    Nothing but their epilogue joins them.
     """
     whole_maps = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
     flow, epilogue = costs.dataflow, costs.groups.is_epilogue_group
 
     def joins(group: int) -> bool:
-        """Whether all of a group is in the kernel of its first operator:
-        on integers, tables of what that makes.
-        """
+        """Whether one kernel runs the group: the first operator's, and on integers tables of its results."""
         results = {m for i in bits(group) for m in flow.results[i]}
         behind = group & (group - 1)
         return epilogue(group) and (
@@ -327,10 +329,11 @@ def plan_for_cpu(
     tuning: Tuning | None = None,
     element: ElementName = "float32",
 ) -> Plan:
-    """The plan of least traffic (see `cpu_costs` and `cpu_model`).
+    """The plan of least DRAM traffic (see `cpu_costs` and `cpu_model`).
 
     Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in
-    the bands that are fastest when measured.
+    the bands that are fastest when measured. Raises KeyboardInterrupt where Ctrl-C ends the search: half of a
+    search is not to be kept.
     """
     costs = cpu_costs(graph, hardware, element)
     searched = run_search(

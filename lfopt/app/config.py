@@ -187,9 +187,7 @@ class Config:
 
     @property
     def recompute_allowed(self) -> float:
-        """Multiply-accumulates of the plan over the network's own: 1 in schemes that compute nothing
-        again.
-        """
+        """Multiply-accumulates allowed over the network's own, as a ratio: 1 in schemes without copies."""
         return self.max_recompute if SCHEMES[self.scheme].copies else 1.0
 
     def __post_init__(self) -> None:
@@ -222,8 +220,9 @@ class Config:
 
 
 def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -> Path:
-    """A configuration file: as given, else among the installed ones in `folder`,
-    where `.yaml` may be left out.
+    """A configuration file: as given, else an installed one in `folder`, whose `.yaml` may be left out.
+
+    Raises InvalidConfig where there is none, with the closest name among the installed ones.
     """
     given = Path(name)
     bare = given.parent == Path() and not given.is_absolute()
@@ -237,13 +236,13 @@ def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -
 
 
 def find_hardware(name: str, option: str = "--hardware", beside: Path = Path()) -> Path:
-    """The file of a chip: as given, relative to a folder, else an installed one of that name."""
+    """The file of a chip: as given, relative to a folder, else an installed one. Raises InvalidConfig."""
     given = beside / name
     return given if given.exists() else find_config(name, option, INSTALLED / "hardware")
 
 
 def load_config(path: Path) -> Config:
-    """Read and validate a configuration file.
+    """Read and validate a configuration file. Raises InvalidConfig.
 
     Paths in it are relative to its folder; its hardware may be an installed one by name.
     """
@@ -261,7 +260,7 @@ def load_config(path: Path) -> Config:
 
 
 def load_hardware(path: Path) -> Hardware:
-    """Read and validate a hardware description."""
+    """Read and validate a hardware description. Raises InvalidConfig."""
     return validate(Hardware, read_yaml(path), str(path))
 
 
@@ -301,9 +300,7 @@ def _types(kind: type) -> dict[str, Any]:
 
 
 def _check_text(value: object, path: str) -> None:
-    """Refuse text that no file can hold: half a surrogate pair, which escapes in JSON and YAML,
-    and odd file names, can make.
-    """
+    """Refuse text that UTF-8 cannot hold: half a surrogate pair, from an escape or an odd file name."""
     if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise InvalidConfig(f"{path}: found {value!r}; accepted: text in UTF-8")
     if isinstance(value, dict):
@@ -336,8 +333,9 @@ def _accepted(error: Mapping[str, Any]) -> str:
 
 
 def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Refuse unknown fields, with the closest known one; read sizes such as 256KiB in fields that count
-    bytes, and whatever has units of hardware.
+    """Fields as plain numbers and text: sizes such as 256KiB and hardware's units are read.
+
+    Raises InvalidConfig for fields that are missing or unknown, with the closest known one.
     """
     types = _types(kind)
     known = [f.name for f in fields(kind)]

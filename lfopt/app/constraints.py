@@ -1,6 +1,4 @@
-"""Plans that keep to constraints: names that there are, groups joined where a search left them apart,
-and why none can.
-"""
+"""Keep plans to constraints: check the names, join groups that a search left apart, say why none can."""
 
 from __future__ import annotations
 
@@ -17,8 +15,9 @@ from search.result import Result
 
 
 def check_names(flow: Dataflow, constraints: Constraints) -> None:
-    """Raises InvalidConfig for names that are not those of operators of a network (nothing in flight), and
-    for constraints that no plan can meet.
+    """Check constraints. Raises InvalidConfig for names that no operator has, and for contradictions.
+
+    `flow`: a whole network, with nothing in flight.
     """
     for why in constraints.contradictions():
         raise InvalidConfig(why)
@@ -32,8 +31,7 @@ def check_names(flow: Dataflow, constraints: Constraints) -> None:
 
 
 def kept(costs: GroupCosts, searched: Result) -> Result:
-    """The groups that a search found, if they keep to the constraints; else joined, as the constraints want
-    it, as well as that goes.
+    """The result of a search with its groups joined where the constraints want it.
 
     Raises InvalidConfig where no such groups were found.
     """

@@ -12,6 +12,8 @@ LEAST_SECONDS = 0.1  # of a search, if the time is over
 ReportProgress = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
 
 Stage = Literal["search", "chains", "second level", "cycles", "layout", "steps", "report"]
+# share of the limit by which a stage is to end; files are written after the steps, and cycles reported if
+# there is time left
 ENDS: dict[Stage, float] = {
     "search": 0.65,
     "chains": 0.7,
@@ -20,8 +22,6 @@ ENDS: dict[Stage, float] = {
     "layout": 0.8,
     "steps": 1.0,
     "report": 1.0,
-    # share of the limit by which a stage is to end; files are written behind the steps, and cycles told if
-    # there is time left
 }
 
 
@@ -37,8 +37,9 @@ class Deadline:
         return self.seconds is not None and time.perf_counter() - self.start > self.seconds * ENDS[stage]
 
     def clock(self, stage: Stage, most: float) -> Callable[[], bool]:
-        """Whether the time of a stage that begins now is over:
-        it has no more than a share of the limit, however early it begins.
+        """Whether the time of a stage that begins now is over: it has at most a share of the limit.
+
+        `most`: that share, however early the stage begins.
         """
         begin = time.perf_counter()
         return lambda: (

@@ -1,6 +1,4 @@
-"""What this machine's CPU is, as a hardware description:
-a fusion group may fill half of the L2 cache that one core has.
-"""
+"""A hardware description of this machine's CPU: its buffer is half of the L2 cache that one core has."""
 
 from __future__ import annotations
 
@@ -35,27 +33,27 @@ def description(cpu: Path = CPU0, info: Path = CPUINFO) -> str:
     shared = f", {cache.cores} cores share it" if cache.cores > 1 else ""
     fields = {
         f"name: {json.dumps(model_name(info))}": f"{info}",
-        f"buffer_bytes: {format_size(buffer).replace(',', '').replace(' ', '')}": "half of a core's share of "
-        "L2: "
-        f"{format_size(cache.size_bytes)}"
-        f"{shared} "
-        f"({cache.folder}); "
-        "weights stream through "
-        "the other half",
+        f"buffer_bytes: {format_size(buffer).replace(',', '').replace(' ', '')}": (
+            f"half of a core's share of L2: {format_size(cache.size_bytes)}{shared} ({cache.folder}); "
+            "weights stream through the other half"
+        ),
         "element_bytes: 4": "generated C computes in float32; `lfopt run` plans quantised networks for 1",
     }
     width = max(map(len, fields))
     lines = [
         (
-            "# The CPU of one machine, written by `lfopt hw detect` for `lfopt run --hardware` and `lfopt "
-            "search --hardware`."
+            "# The CPU of one machine, written by `lfopt hw detect` for `lfopt run --hardware` and "
+            "`lfopt search --hardware`."
         )
     ]
     return "\n".join([*lines, *(f"{field:{width}}  # {source}" for field, source in fields.items())]) + "\n"
 
 
 def l2_cache(cpu: Path) -> L2Cache:
-    """The L2 cache of one core, by the folder that /sys has for that CPU."""
+    """The L2 cache of one core, by the folder that /sys has for that CPU.
+
+    Raises InvalidConfig where /sys describes none.
+    """
     caches = [folder for folder in sorted((cpu / "cache").glob("index*")) if _is_l2(folder)]
     if not caches or (text := _read(caches[0] / "size")) is None:
         what = "no level-2 cache that holds data" if not caches else f"no size in {caches[0]}"

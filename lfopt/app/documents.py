@@ -1,6 +1,4 @@
-"""Files of plain data, YAML and JSON, read as hostile input:
-whatever is wrong with one is a line that says where.
-"""
+"""Files of plain data, YAML and JSON, read as hostile input: errors are one line that says where."""
 
 from __future__ import annotations
 
@@ -140,9 +138,7 @@ class _RefusedYaml(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes; how many they are, and how deep they lie, is bounded before anything is made of
-    them.
-    """
+    """Composes nodes; their number and depth are bounded before anything is made of them."""
 
     def __init__(self, text: str) -> None:
         self.depth = 0

@@ -1,5 +1,6 @@
-"""Why a group does not fit, what takes how much, and what would repair it:
-the data that `lfopt explain` and the report show.
+"""Why a group does not fit, what takes how much of the buffer, and what would repair it.
+
+The data that `lfopt explain` and the report show.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class BufferOccupant:
     """Something that takes space in the buffer."""
 
     what: str  # a map, an operator with weights, or a constant
-    # of a map: read from outside, of no use outside, or needed there; gaps: left between maps of different
-    # sizes
+    # of a map: input, read from outside; inner, read by the group alone; output, needed outside. gaps: left
+    # between maps of different sizes
     role: Role
     rows: int  # of a map or of partial sums, held at once; else 0
     row_bytes: int
@@ -50,9 +51,7 @@ class BufferOccupant:
 
 @dataclass(frozen=True, slots=True)
 class BufferNeed:
-    """What a group takes of the buffer, in the mode in which it runs;
-    where it does not fit, in the one of the scheme that needs the least.
-    """
+    """What a group takes of the buffer: in its mode, or, where none fits, in the one that needs the least."""
 
     mode: Mode
     bytes: int  # F_beta; 0 where no buffer is large enough
@@ -161,9 +160,7 @@ class Repair:
 
     @property
     def again(self) -> int:
-        """Bytes that are moved more than in one group, besides those of the crossings:
-        weights, and maps of groups that are tiled.
-        """
+        """DRAM bytes beyond those of one group and of the crossings: weights, and maps of tiled groups."""
         return self.dram_bytes - self.whole_bytes - sum(crossing.added for crossing in self.crossings)
 
 
@@ -175,8 +172,10 @@ def whole_bytes(costs: GroupCosts, mask: int) -> int:
 def repair(
     costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | None], seconds: float
 ) -> Repair:
-    """The partition of the group into legal groups that moves the fewest bytes; the best of `splits` where
-    the exact search is worse in its time.
+    """The partition of a group into legal groups that moves the fewest DRAM bytes.
+
+    By exact search for at most so many seconds, or the best of `splits`, by explainer, where that is better.
+    Raises KeyboardInterrupt where Ctrl-C ends the search.
     """
     clock = time.perf_counter()
     operators = [*bits(mask)]
@@ -222,7 +221,7 @@ class _PricedOutside(Adapted[Floor]):
         return self.model.simpler
 
     def price(self, group: int, /) -> Cost | None:
-        """That of the group in the network."""
+        """Cost of the group in the network."""
         return self.costs.price(self.outside(group))
 
 
@@ -265,10 +264,10 @@ class Blame:
 
 
 def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> Explainers:
-    """Explainers by name, each with the SPLIT that follows it; if none is named, analytic and those of
-    `SHIPPED` that there are weights for.
+    """Explainers by name, each with the SPLIT that follows its scores.
 
-    Raises InvalidConfig where one that is named cannot be had.
+    If none is named: analytic, and those of `SHIPPED` that there are weights for. Raises InvalidConfig where
+    one that is named cannot be had.
     """
     by_name: dict[str, tuple[Scores, Splits]] = {}
     partitions = Partitions(costs)
@@ -324,7 +323,7 @@ def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> E
 
 
 def divided(where: np.ndarray, groups: Sequence[int]) -> list[bool]:
-    """Per link: whether its operators are in different groups."""
+    """(links,) bool: whether the operators of a link are in different groups; `where`: (2, links) int64."""
     owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
     return [owner[u] != owner[v] for u, v in where.T.tolist()]
 

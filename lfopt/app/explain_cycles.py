@@ -1,5 +1,4 @@
-"""Where the cycles of a group go: what each map, each operator and each link of it costs, by asking the model
-what would be without it.
+"""Where the cycles of a group go: what each of its maps, operators and links costs by the timing model.
 
 There is no formula for that: transfers and computation overlap, and what is hidden behind something else
 costs nothing. So the schedule of the group is timed again with all transfers of a map left out, or an
@@ -48,11 +47,11 @@ class LinkCycles:
 
 @dataclass(frozen=True, slots=True)
 class GroupCycles:
-    """Where the cycles of a group go."""
+    """Cycles of a group by tensor, operator and link."""
 
     mode: Mode
     dram_bytes: int
-    cycles: int  # in the fastest of its ways
+    cycles: int  # in the fastest mode and band height
     computing: int  # cycles in which the compute engine works
     port: int  # in which the busier channel to DRAM does
     alone: int  # cycles of its operators unfused
@@ -68,7 +67,7 @@ class GroupCycles:
 
 
 def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
-    """Of a connected, convex group. Links are looked at as long as the time lasts.
+    """Cycles of a connected, convex group by tensor, operator and link; links for at most so many seconds.
 
     Raises InvalidConfig where the group may not run, or has no steps.
     """
@@ -96,7 +95,7 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
             sorted((without(key) for key in busy if key[0] == computes), key=lambda waited: -waited.cycles)
         )
 
-    looked = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)
+    timed_links = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)
     return GroupCycles(
         mode=cost.mode,
         dram_bytes=cost.dram_bytes,
@@ -106,8 +105,8 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
         alone=sum(_least(figures, 1 << i) for i in bits(mask)),
         tensors=costly(computes=False),
         operators=costly(computes=True),
-        links=tuple(sorted(looked, key=lambda link: (not link.groups, link.cycles))),
-        links_left=links(costs.dataflow, mask).shape[1] - len(looked),
+        links=tuple(sorted(timed_links, key=lambda link: (not link.groups, link.cycles))),
+        links_left=links(costs.dataflow, mask).shape[1] - len(timed_links),
     )
 
 
@@ -129,7 +128,7 @@ def _key(step: Step) -> tuple[bool, str]:
 
 
 def _least(figures: GroupFigures, mask: int) -> int:
-    return min(way.cycles for way in figures(mask))
+    return min(option.cycles for option in figures(mask))
 
 
 def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[], bool]) -> list[LinkCycles]:

@@ -1,5 +1,6 @@
-"""What groups take in each of their ways: bytes by the planner, cycles and energy by the simulator's
-model.
+"""DRAM bytes, cycles and energy of groups in each mode and band height that they may run in.
+
+Bytes are the planner's, cycles and energy those of the simulator's model.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ from lfopt.planning.rules import UNMET
 from lfopt.planning.streaming import BufferLayout
 from simulator.model.meter import Meter
 
-MOST_STEPS = 50_000  # of a way that is worth looking at, unless it is the only one
-# cycles over the least there can be, from which a way in the same bytes or more is not looked for
+MOST_STEPS = 50_000  # of an option that is worth timing, unless it is the only one
+# cycles over the least there can be, below which no faster option in the same bytes or more is looked for
 HARDLY = 1.02
 
 
-class ScheduledWay(NamedTuple):
-    """A way in which a group may run, with its steps."""
+class ScheduledOption(NamedTuple):
+    """An option of a group, with its steps."""
 
-    number: int  # among all ways of the group
+    number: int  # among all options of the group
     dram_bytes: int
     computing: int  # cycles that it computes: it takes no fewer
     figures: Callable[[], Figures]
 
 
 class GroupFigures:
-    """Figures of the groups of one network on one chip, memoised by structure."""
+    """Figures of the groups of one network on one chip, memoised by structure.
+
+    An option of a group is a mode, and a number of rows made at a time: see `GroupCosts.options`.
+    """
 
     def __init__(
         self,
@@ -50,13 +54,11 @@ class GroupFigures:
     ) -> None:
         """`report`: told how many groups were timed.
 
-        `late`: whether the time is over; then one way of each group is timed.
-
-        `rows`: whether a mode may make another number of rows at a time than it does of itself. `extra`:
-        bytes that a way may move over the fewest, in modes of the same kind (whole or tiled); None: whatever
-        it moves, in any mode. `energy`: whether a way that takes no fewer bytes and cycles than another is of
-        interest for its energy. `known`: those of the same chip with another buffer; what both time is timed
-        once.
+        `late`: whether the time is over; then one option of each group is timed. `rows`: whether a mode may
+        make another number of rows at a time than it does of itself. `extra`: DRAM bytes that an option may
+        move over the fewest, in modes of the same kind (whole or tiled); None: any number, in any mode.
+        `energy`: whether an option that takes no fewer bytes and cycles than another counts for its energy.
+        `known`: those of the same chip with another buffer; what both time is timed once.
         """
         self.costs, self.report, self.rows, self.extra, self.energy, self.late = (
             costs,
@@ -74,7 +76,7 @@ class GroupFigures:
         self._choices: dict[Hashable, bool] = {}
 
     def __call__(self, group: int) -> Sequence[Figures]:
-        """Of the ways worth taking: each takes less of something than all before it.
+        """Figures of the options worth taking: each takes less of something than all before it.
 
         The first moves the fewest bytes of its mode.
         """
@@ -87,41 +89,41 @@ class GroupFigures:
 
     @property
     def timed(self) -> int:
-        """Kinds of groups that were."""
+        """Group structures timed so far."""
         return len(self._known)
 
     def key(self, group: int) -> Hashable:
-        """Equal for groups of one structure, which run in the same ways."""
+        """Equal for groups of one structure, which have the same options."""
         # what stays on chip is not of the structure
         chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)
         return group if chained or group & self.costs.rules.touched else self._alike.key(group)
 
     def has_choice(self, group: int) -> bool:
-        """Whether there is more than one way to look at."""
+        """Whether a group has more than one option."""
         key = self.key(group)
         if key not in self._choices:
-            self._choices[key] = len([*islice(self._ways(group), 2)]) > 1
+            self._choices[key] = len([*islice(self._options(group), 2)]) > 1
         return self._choices[key]
 
     def fastest(self, group: int) -> tuple[Cost, PlacesAndSteps] | None:
-        """Cost, places and steps of a legal group in the way of the fewest cycles;
-        None where that has no steps.
-        """
-        number, _ = min(self._of(group), key=lambda way: way[1].cycles)
-        way = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
-        schedule = self._schedule(group, way, Limit())
-        return None if schedule is None else (way.cost, schedule)
+        """Cost, places and steps of a legal group in its fastest option; None where that has no steps."""
+        number, _ = min(self._of(group), key=lambda option: option[1].cycles)
+        option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
+        schedule = self._schedule(group, option, Limit())
+        return None if schedule is None else (option.cost, schedule)
 
     def take(self, group: int, k: int) -> None:
-        """Let the group run in the way at this position of those above."""
+        """Let the group run in the option at this position of what a call gives."""
         number, figures = self._of(group)[k]
-        price, way = (
+        price, option = (
             self._price(group),
             next(islice(self.costs.options(group, whole=self._whole(group)), number, None)),
         )
-        assert way.cost.dram_bytes == figures.dram_bytes, "groups of the same structure have the same ways"
-        if self.rows or way.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
-            self.costs.take(group, way)
+        assert option.cost.dram_bytes == figures.dram_bytes, (
+            "groups of the same structure have the same options"
+        )
+        if self.rows or option.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
+            self.costs.take(group, option)
 
     def _of(self, group: int) -> list[tuple[int, Figures]]:
         key = self.key(group)
@@ -131,19 +133,19 @@ class GroupFigures:
                 self.report(len(self._known))
         return self._known[key]
 
-    def _ways(self, group: int) -> Iterator[tuple[int, ModeOption]]:
-        """(number among all its ways, way) of those that are allowed."""
+    def _options(self, group: int) -> Iterator[tuple[int, ModeOption]]:
+        """(number among all its options, option) of those that are allowed."""
         price, modes = self._price(group), self.costs.modes
         heights: dict[str, int] = {}  # per mode: rows made at a time
-        for number, way in enumerate(self.costs.options(group, whole=self._whole(group))):
-            rows = way.terms.band_rows
+        for number, option in enumerate(self.costs.options(group, whole=self._whole(group))):
+            rows = option.terms.band_rows
             as_is = (
                 self.rows
-                or not modes[way.cost.mode].heights(group)
-                or heights.setdefault(way.cost.mode, rows) == rows
+                or not modes[option.cost.mode].heights(group)
+                or heights.setdefault(option.cost.mode, rows) == rows
             )
-            if as_is and (self.extra is None or way.cost.dram_bytes <= price.dram_bytes + self.extra):
-                yield number, way
+            if as_is and (self.extra is None or option.cost.dram_bytes <= price.dram_bytes + self.extra):
+                yield number, option
 
     def _price(self, group: int) -> Cost:
         price = self.costs.price(group)
@@ -154,52 +156,52 @@ class GroupFigures:
         return None if self.extra is None else self.costs.modes[self._price(group).mode].whole
 
     def _look(self, group: int) -> list[tuple[int, Figures]]:
-        """(number among all its ways, figures) of those worth taking.
+        """(number among all its options, figures) of those worth taking.
 
         What computes the least is timed first, which spares the timing of others.
         """
-        least, by_way = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
-        for way in sorted(self._written(group), key=lambda way: way.computing):
+        least, by_option = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
+        for option in sorted(self._written(group), key=lambda option: option.computing):
             fastest = min(
-                (f.cycles for f in by_way.values() if f.dram_bytes <= way.dram_bytes), default=NEVER
+                (f.cycles for f in by_option.values() if f.dram_bytes <= option.dram_bytes), default=NEVER
             )
-            if self.energy or (way.computing < fastest and fastest > HARDLY * least):
-                by_way[way.number] = way.figures()
+            if self.energy or (option.computing < fastest and fastest > HARDLY * least):
+                by_option[option.number] = option.figures()
         worth = list[tuple[int, Figures]]()
-        for number, figures in sorted(by_way.items()):
+        for number, figures in sorted(by_option.items()):
             if not any(all(a <= b for a, b in zip(other, figures, strict=True)) for _, other in worth):
                 worth.append((number, figures))
         return worth
 
-    def _written(self, group: int) -> Iterator[ScheduledWay]:
-        """The ways with their steps.
+    def _written(self, group: int) -> Iterator[ScheduledOption]:
+        """The options with their steps.
 
         Of those after the first, none of very many steps, and none once the time is over.
         """
         limit = first = Limit()
-        for number, way in self._ways(group):
-            dram, schedule = way.terms.dram, self._schedule(group, way, limit)
+        for number, option in self._options(group):
+            dram, schedule = option.terms.dram, self._schedule(group, option, limit)
             if schedule is not None:
-                yield ScheduledWay(
+                yield ScheduledOption(
                     number,
                     dram.total,
                     self.meter.computing(schedule[1]),
                     partial(self.meter.figures, *schedule),
                 )
-            elif limit is first or isinstance(way.scheduled.make, str):
-                yield ScheduledWay(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
+            elif limit is first or isinstance(option.scheduled.make, str):
+                yield ScheduledOption(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
             if self.late():
                 return
             limit = Limit(most=MOST_STEPS)
 
-    def _schedule(self, group: int, way: ModeOption, limit: Limit) -> PlacesAndSteps | None:
-        """Places and steps of one way; None where it has none, or more than the limit allows."""
-        make = way.scheduled.make
+    def _schedule(self, group: int, option: ModeOption, limit: Limit) -> PlacesAndSteps | None:
+        """Places and steps of one option; None where it has none, or more than the limit allows."""
+        make = option.scheduled.make
         try:
             schedule = None if isinstance(make, str) else make(limit)
         except Unwritten:
             return None
         return schedule and (
             schedule[0],
-            with_parameters(self.costs, self.layout, group, way.cost.mode, schedule[1]),
+            with_parameters(self.costs, self.layout, group, option.cost.mode, schedule[1]),
         )

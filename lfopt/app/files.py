@@ -36,12 +36,12 @@ def path_of(path: object, what: str) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """As `write_with`, a text."""
+    """Write a text in UTF-8 as `write_with` does. Raises CannotWrite."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """As `write_with`, these bytes."""
+    """Write bytes as `write_with` does. Raises CannotWrite."""
     write_with(path, lambda file: file.write(data))
 
 
@@ -52,7 +52,7 @@ def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def copy_file(source: Path, path: Path) -> None:
-    """As `write_with`, what is in another file; nothing where that is the same one."""
+    """Copy a file as `write_with` writes; nothing where both are the same. Raises CannotWrite."""
     if path.resolve() != source.resolve():
         with source.open("rb") as original:
             write_with(path, partial(shutil.copyfileobj, original))
@@ -65,7 +65,7 @@ def sha256(path: Path) -> str:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write plan.json, one group a line but for its steps."""
+    """Write plan.json, one group a line but for its steps. Raises CannotWrite."""
     data: dict[str, Any] = {"schema": SCHEMA, **_plain(replace(plan, groups=()))}
     groups = ",\n  ".join(_group_text(group) for group in plan.groups)
     memory = ",\n  ".join(json.dumps(tensor) for tensor in data.pop("memory"))
@@ -100,7 +100,7 @@ def _group_text(group: PlannedGroup) -> str:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read and validate plan.json (a folder means the plan.json in it)."""
+    """Read and validate plan.json; a folder means the plan.json in it. Raises InvalidPlan."""
     if path.is_dir():
         path /= "plan.json"
     data = read_json(path, InvalidPlan)
@@ -135,9 +135,9 @@ def read_plan(path: Path) -> Plan:
 
 
 def _from_first(data: dict[str, Any], path: Path) -> None:
-    """Give what a file of lfopt.plan/1 says the names of today.
+    """Rename the fields of a file of lfopt.plan/1 to those of today.
 
-    There, what a group requires was not said, and one of both counts of the search.
+    It says neither what a group requires nor one of both counts of the search. Raises InvalidPlan.
     """
     groups, search = data.get("groups"), data.get("search")
     for k, group in enumerate(groups if isinstance(groups, list) else []):
@@ -159,7 +159,7 @@ def _renamed(part: Any, where: str, old: str, new: str, unsaid: str) -> None:
 
 
 def _check_modes(plan: Plan, path: Path) -> None:
-    """Raises InvalidPlan for a scheme or a mode that is in no table."""
+    """Check scheme and modes. Raises InvalidPlan for one that is in no table."""
     if plan.scheme not in SCHEMES:
         raise InvalidPlan(one_line(f"{path}: scheme: found {plan.scheme!r}; accepted: {', '.join(SCHEMES)}"))
     for k, group in enumerate(plan.groups):
@@ -170,7 +170,7 @@ def _check_modes(plan: Plan, path: Path) -> None:
 
 
 def _check_names(plan: Plan, path: Path) -> None:
-    """Raises InvalidPlan for a name that is not plain: no model has it."""
+    """Check names. Raises InvalidPlan for one that is not plain: no model has it."""
     named = {
         "memory": [entry.name for entry in plan.memory],
         "copies": [name for copy in plan.copies for name in (copy.name, copy.of)],

@@ -1,9 +1,8 @@
-"""The front of a network over chips: which plans on which buffers and MAC arrays no other beats in all that
-they cost, and which of them to buy.
+"""The Pareto front of a network's plans over buffers and MAC arrays, and advice on which chip to buy.
 
 For each chip, an exact search finds the plan of least value of every objective and the corners between them
-(`search.fronts.supported`); NSGA-II, started from those, looks for plans inside their convex hull. Then what
-another plan on another chip beats in every cost is marked.
+(`search.fronts.supported`); NSGA-II, started from those, looks for plans inside their convex hull. Then plans
+that another one dominates, on whatever chip, are marked.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ class Point:
     best: tuple[ObjectiveName, ...]  # objectives of which no plan found on this chip has less
     # how far it may be above the least of each of those, as a share; None: nothing is known
     gaps: tuple[float | None, ...]
-    # the least of these and of the gap of a weighted sum; 0: of one of them, no plan of these modes and ways
-    # has less
+    # the least of these and of the gap of a weighted sum; 0: no plan of the options looked at has less of one
+    # of them
     gap: float | None
     groups: tuple[tuple[str, ...], ...] = field(repr=False)  # operators by name, in an executable order
     dominated: bool = False  # another plan is nowhere worse and somewhere better
@@ -93,7 +92,7 @@ class Point:
         return "none" if self.gap is None else "bound" if self.gap > 0 else "optimal"
 
     def cost(self, name: CostName) -> int:
-        """In B, cycles, pJ, B, or LUT equivalents."""
+        """DRAM bytes, cycles, pJ, bytes of buffer, or LUT equivalents."""
         figures = {
             "bytes": self.dram_bytes,
             "cycles": self.cycles,
@@ -173,7 +172,7 @@ class Front:
 
 
 def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None = None) -> Front:
-    """The front. Ctrl-C and the time limit leave what there is."""
+    """The Pareto front of a network; Ctrl-C and the time limit leave what was found."""
     clock = time.perf_counter()
     end = None if question.time_limit is None else clock + question.time_limit
     points: list[Point] = []
@@ -234,16 +233,16 @@ class _Chip:
         self.before = before  # same array, another buffer
         self.deadline: float | None = None
         self.interrupted = False
-        # whether everything was looked at; if not, nothing but bytes is proven: some ways were not timed
+        # whether everything was looked at; if not, nothing but bytes is proven: some options were not timed
         self.finished = False
-        self.ways: GroupFigures | None = None
+        self.figures: GroupFigures | None = None
         self.exact: dict[Figures, _Exact] = {}
         self.sampled: list[Choice] = []
         self.bounds: dict[ObjectiveName, int] = {}  # of the objectives
 
     @property
     def name(self) -> str:
-        """Its size."""
+        """Sizes of its buffer and MAC array, for messages."""
         hardware = self.costs.hardware
         return f"{format_size(hardware.buffer_bytes)}, {hardware.mac_rows} x {hardware.mac_columns}"
 
@@ -253,25 +252,25 @@ class _Chip:
 
     def explore(self, question: FrontQuery, report: ReportProgress | None) -> bool:
         """Find its plans; whether that came to an end."""
-        known = self.before.ways if self.before is not None else None
+        known = self.before.figures if self.before is not None else None
         progress = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
-        ways = self.ways = GroupFigures(self.costs, progress, late=self.late, known=known)
+        figures = self.figures = GroupFigures(self.costs, progress, late=self.late, known=known)
         fewest = solve(self.costs, SearchOptions(time_limit=self._left()))
         self.bounds["bytes"] = fewest.lower_bound_bytes
         self._add(
-            best_of(ways, fewest.groups, FIRST), fewest.dram_bytes / max(fewest.lower_bound_bytes, 1) - 1
+            best_of(figures, fewest.groups, FIRST), fewest.dram_bytes / max(fewest.lower_bound_bytes, 1) - 1
         )
         if fewest.interrupted:
             self.interrupted = True
             return False
         if question.figures == ("dram_bytes",):
             return not self.late()
-        complete = self._corners(question, ways, fewest.groups)
+        complete = self._corners(question, figures, fewest.groups)
         if complete and question.budget and len(question.figures) > 1:
-            self._sample(question, ways, report)
+            self._sample(question, figures, report)
         return complete and not self.interrupted and not self.late()
 
-    def _corners(self, question: FrontQuery, ways: GroupFigures, start: Sequence[int]) -> bool:
+    def _corners(self, question: FrontQuery, figures: GroupFigures, start: Sequence[int]) -> bool:
         """The best plan of each objective, and corners between; whether all were looked for."""
 
         def run(model: CostModel, first: Sequence[int]) -> Result:
@@ -280,7 +279,9 @@ class _Chip:
             return searched
 
         searched, proven = 0, True
-        for corner in supported(self.costs, ways, ways.least, run, start, question.figures, question.corners):
+        for corner in supported(
+            self.costs, figures, figures.least, run, start, question.figures, question.corners
+        ):
             searched, proven = searched + 1, proven and corner.bound >= corner.value
             self._add(corner.choice, _gap(corner))
             name: ObjectiveName | None = next(
@@ -291,7 +292,7 @@ class _Chip:
             if self.late():
                 return False
         if not self.interrupted and "edp" in question.objectives:
-            optimum = optimise(self.costs, ways, ways.least, Objective("edp"), run, start, self.late)
+            optimum = optimise(self.costs, figures, figures.least, Objective("edp"), run, start, self.late)
             if not self.interrupted:
                 self._add(optimum.choice, None)
                 # a product is least at a corner of the hull, and no corner is missing
@@ -299,7 +300,7 @@ class _Chip:
                 self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else optimum.bound
         return not self.interrupted
 
-    def _sample(self, question: FrontQuery, ways: GroupFigures, report: ReportProgress | None) -> None:
+    def _sample(self, question: FrontQuery, figures: GroupFigures, report: ReportProgress | None) -> None:
         from search.nsga2 import evolve_figures  # noqa: PLC0415  (pymoo takes a second)
 
         def progress(done: int, total: int, best: int | None, bound: int) -> None:
@@ -311,7 +312,7 @@ class _Chip:
         )
         start = [exact.choice for exact in self.exact.values()]
         self.sampled, stopped = evolve_figures(
-            self.costs, ways, [AXES[name] for name in question.figures], start, options
+            self.costs, figures, [AXES[name] for name in question.figures], start, options
         )
         self.interrupted = self.interrupted or stopped
 
@@ -324,7 +325,7 @@ class _Chip:
         return None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.1)
 
     def points(self, question: FrontQuery) -> Iterator[Point]:
-        """Its plans; of equal ones, that of an exact search."""
+        """The plans found for it; of equal ones, that of an exact search."""
         every = [*self.exact, *(choice.figures for choice in self.sampled)]
         values: list[tuple[ObjectiveName, int]] = [
             (name, min((Objective(name).value(figures) for figures in every), default=0))

@@ -145,9 +145,7 @@ def knees_at(front: Front, point: Point) -> list[Advice]:
 
 
 def as_svg(front: Front) -> str:
-    """Each figure against the buffer: plans as dots, the least of each array as a line, its knee in a
-    ring.
-    """
+    """Each figure against the buffer: plans as dots, the least of each array as a line, its knee ringed."""
     names: list[ObjectiveName] = [name for name in UNITS if any(name in p.best for p in front.points)]
     figure = Figure(figsize=(4.4 * max(len(names), 1), 4), layout="constrained")
     for k, name in enumerate(names):

@@ -64,7 +64,10 @@ def screener(rule: SchemeRule) -> Screen:
 
 
 def explainer(costs: GroupCosts, name: GuidanceName, seed: int) -> Explain:
-    """An explainer by name, for the groups of one network on one chip."""
+    """An explainer by name, for the groups of one network on one chip.
+
+    Raises InvalidConfig for an unknown name, where its scheme has no predictor, and where torch is absent.
+    """
     if name == "random":
         return random_links(costs.dataflow, seed)
     if name == "analytic":
@@ -89,7 +92,7 @@ def _learned(costs: GroupCosts, name: str, seed: int) -> Explain:
 
 
 def predictor(costs: GroupCosts) -> Predictor:
-    """The predictor that ships for the scheme."""
+    """The predictor that ships for the scheme. Raises InvalidConfig where none does."""
     if costs.scheme not in PREDICTED:
         accepted = f"scheme {' or '.join(PREDICTED)}, or guidance none, random or analytic"
         raise InvalidConfig(f"scheme {costs.scheme}: found no predictor; accepted: {accepted}")
@@ -97,7 +100,8 @@ def predictor(costs: GroupCosts) -> Predictor:
 
 
 def rule(costs: GroupCosts) -> SchemeRule:
-    """What a formula says that groups need, in whatever mode of the scheme needs the least; what the
-    predictor for the scheme begins with.
+    """F_beta of groups by formula, in the mode of the scheme that needs the least.
+
+    The scheme's predictor begins with it.
     """
     return SchemeRule(costs.dataflow, costs.hardware, costs.scheme, costs.max_recompute)

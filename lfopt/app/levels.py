@@ -1,6 +1,4 @@
-"""Groups for a chip with a second level of memory:
-other groups may move less than those of the search, once maps between them stay there.
-"""
+"""Fusion groups for a chip with a second level of memory, where maps between groups may stay."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ ROUNDS = 4  # searches with the maps that stay in the best plan so far, as long 
 def for_second_level(
     costs: GroupCosts, searched: Result, make: Callable[[Result], PlanDraft], time_limit: float | None
 ) -> Result:
-    """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps
-    that may stay cost little.
+    """The groups that move the fewest DRAM bytes once maps between them stay in the second level.
 
-    First maps of up to a share of the second level count as staying, then those that stay in the best plan so
+    Candidates are those of `searched`, and of searches in which maps that may stay cost little. First maps of
+    up to a share of the second level count as staying, then those that stay in the best plan so
     far. Of equal bytes, those groups are taken that move the fewest of the second level. The time limit and
     Ctrl-C leave the best so far.
     """
@@ -54,38 +52,38 @@ def for_second_level(
 def in_other_ways(
     costs: GroupCosts, searched: Result, draft: PlanDraft, make: Callable[[Result], PlanDraft]
 ) -> PlanDraft:
-    """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second
-    level: they may be loaded again for less.
+    """The plan with each group in the option of the fewest DRAM bytes, now that maps are in the second level.
 
-    The plan as it was where that moves no less. The costs learn of the ways that were taken.
+    They may be loaded again for less. `draft` where that moves no less. The costs learn of the options taken.
     """
     plan = draft.plan
     inside = {place.name for place in plan.memory if place.memory == "l2"}
     before: dict[int, ModeOption | None] = {}
     for group, mask in zip(plan.groups, searched.groups, strict=True):
         if group.l2.read and group.mode != "chained":
-            way = min(
-                costs.options(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes)
+            option = min(
+                costs.options(mask),
+                key=lambda option: (_outside(option, group, inside), option.cost.dram_bytes),
             )
-            if _outside(way, group, inside) < group.dram.total:
+            if _outside(option, group, inside) < group.dram.total:
                 before[mask] = costs.taken(mask)
-                costs.take(mask, way)
+                costs.take(mask, option)
     if not before:
         return draft
     other = make(searched)
     if _moved(other.plan) < _moved(plan):
         return other
-    for mask, way in before.items():
-        costs.take(mask, way)
+    for mask, option in before.items():
+        costs.take(mask, option)
     return draft
 
 
-def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
-    """DRAM bytes of a way of a group.
+def _outside(option: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
+    """DRAM bytes of an option of a group.
 
     Where only some of the maps that it loads, or stores, are in the second level, all count.
     """
-    moved, spilled = way.terms.dram, way.terms.spilled
+    moved, spilled = option.terms.dram, option.terms.spilled
     kept = [
         size
         for size, names in (
@@ -101,7 +99,7 @@ def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
 def planned_with_second_level(
     costs: GroupCosts, searched: Result, time_limit: float | None
 ) -> tuple[Result, Totals]:
-    """As `for_second_level`, and what the plan of the groups moves."""
+    """(result of `for_second_level`, totals of the plan of its groups)."""
 
     def make(result: Result) -> PlanDraft:
         return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)

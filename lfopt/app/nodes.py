@@ -14,11 +14,12 @@ CLOSE = 3  # names offered for one that is not known
 
 
 def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """The group that --nodes names, and notes on what was added: names and ranges A..B (all operators on
-    paths from A to B), with commas between, or one by one.
-    Whatever lies between its operators is added, and where it falls into parts, the shortest way from part to
-    part. Raises InvalidConfig for names that are not those of operators, ranges without a path, and operators
-    that stand alone.
+    """(mask of the group that --nodes names, notes on what was added).
+
+    `text`: names and ranges A..B (all operators on paths from A to B), as a list or with commas between.
+    Whatever lies between the operators is added, and where they fall into parts, the shortest path from part
+    to part. Raises InvalidConfig for names that no operator has, ranges without a path, and operators that
+    run alone.
     """
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     notes: list[str] = []
@@ -57,7 +58,7 @@ def _pieces(text: str | Sequence[str], index: Mapping[str, int]) -> Sequence[str
 
 
 def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: str = "--nodes") -> int:
-    """Its number.
+    """Index of the operator of this name.
 
     Raises InvalidConfig, with the names that are close, for what `index` does not have; `where` begins the
     message.
@@ -106,7 +107,7 @@ def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
     """A convex set made connected, and still convex; and what was added for that."""
     added = 0
     while not connected(flow.neighbours, mask):
-        path = _shortest_way(flow, mask)
+        path = _shortest_path(flow, mask)
         if not path:
             raise InvalidConfig(
                 "--nodes: the operators hang together neither by maps nor by what they read; accepted: "
@@ -117,10 +118,8 @@ def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
     return mask, added
 
 
-def _shortest_way(flow: Dataflow, mask: int) -> int:
-    """The fewest operators that join the part with the lowest operator to another part; none if nothing
-    does.
-    """
+def _shortest_path(flow: Dataflow, mask: int) -> int:
+    """Mask of the fewest operators that join the part of the lowest operator to another; 0 if none do."""
     part = component(flow.neighbours, mask, mask & -mask)
     came = dict.fromkeys(bits(part), -1)
     waiting = [*came]

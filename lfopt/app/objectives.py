@@ -18,11 +18,11 @@ from search.options import SearchOptions
 from search.result import Result
 from search.weighted import WeightedModel
 
-# share of the cycles, from which a plan that is so near its bound has spent its slack well enough
+# share of the cycles: a plan that is so near its bound has spent its slack well enough
 NEAR = 0.005
-# share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large
+# share of the time limit that options of equal bytes may be timed, or steps have no time in networks of large
 # maps
-WAYS = 0.1
+TIMED = 0.1
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ObjectiveResult:
     # by the model, of its groups one after the other; None where nothing but bytes was asked for, and after
     # Ctrl-C
     figures: Figures | None
-    bound: int  # no plan of these modes and ways has a smaller value; 0: nothing is proven
+    bound: int  # no plan of the options looked at has a smaller value; 0: nothing is proven
     result: Result
 
 
@@ -43,20 +43,20 @@ def break_ties(
     report: ReportProgress | None,
     deadline: Deadline | None = None,
 ) -> ObjectiveResult:
-    """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the
-    most cycles for what they take.
+    """The plan of the fewest cycles among those of equal bytes: each group in its fastest option.
 
-    Slack that the configuration gives may also go into other groups; that of the chip does not, since to look
-    for them takes a while. Groups that run whole do so still. Rows are made one at a time, or as the
-    configuration says, unless it says nothing and the chip says how fast it is. The costs learn of the ways
-    that were taken. Groups that are not looked at when the time is over run as they are.
+    The slack goes to groups that save the most cycles for the bytes that they take. Slack that the
+    configuration gives may also go into other groups; that of the chip does not, since to look for them takes
+    a while. Groups that run whole do so still. Rows are made one at a time, or as the configuration says,
+    unless it says nothing and the chip says how fast it is. The costs learn of the options taken. Groups that
+    are not looked at when the time is over run as they are.
     """
     how, deadline = config.search, deadline or Deadline(config.search.time_limit)
     slack = int(fewest.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
     rows = config.band_rows is None and not costs.hardware.assumed
-    ways = _figures(
+    figures = _figures(
         costs,
-        deadline.clock("cycles", 1 if how.slack else WAYS),
+        deadline.clock("cycles", 1 if how.slack else TIMED),
         report,
         energy=False,
         extra=slack,
@@ -67,18 +67,18 @@ def break_ties(
         return ObjectiveResult(
             None,
             0,
-            _taken(costs, ways, fewest, _optimised(costs, ways, wanted, fewest.groups, deadline, NEAR)),
+            _taken(costs, figures, fewest, _optimised(costs, figures, wanted, fewest.groups, deadline, NEAR)),
         )
-    # per group that was looked at in time: its way of the fewest bytes, of those the one of the fewest cycles
+    # per group that was looked at in time: its option of the fewest bytes, and of those of the fewest cycles
     least: dict[int, int] = {}
-    for group in takewhile(lambda _: not ways.late(), fewest.groups):
-        if ways.has_choice(group) and not ways.late():
-            known = ways(group)
+    for group in takewhile(lambda _: not figures.late(), fewest.groups):
+        if figures.has_choice(group) and not figures.late():
+            known = figures(group)
             least[group] = min(range(len(known)), key=known.__getitem__)
     groups, chosen = tuple(least), tuple(least.values())
-    choice = Choice(total(ways, groups, chosen), groups, chosen)
-    choice = spend(ways, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
-    _take(ways, choice)
+    choice = Choice(total(figures, groups, chosen), groups, chosen)
+    choice = spend(figures, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
+    _take(figures, choice)
     return ObjectiveResult(None, 0, replace(fewest, dram_bytes=costs.dram_bytes(fewest.groups)))
 
 
@@ -91,16 +91,14 @@ def plan_for(
 ) -> ObjectiveResult:
     """The plan of least value below the caps, as far as exact search over weighted sums finds it.
 
-    `fewest`: that of the fewest bytes.
-
-    Raises InvalidConfig where no plan was found below the caps.
+    `fewest`: the plan of the fewest bytes. Raises InvalidConfig where no plan was found below the caps.
     """
     how, wanted = config.search, config.search.wanted
     deadline, energy = (
         deadline or Deadline(how.time_limit),
         wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None,
     )
-    ways = _figures(
+    figures = _figures(
         costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy
     )
     cap = wanted.caps.dram_bytes
@@ -110,7 +108,7 @@ def plan_for(
             f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}"
         )
 
-    done = _optimised(costs, ways, wanted, fewest.groups, deadline, surrogate=how.surrogate)
+    done = _optimised(costs, figures, wanted, fewest.groups, deadline, surrogate=how.surrogate)
     if not wanted.caps.allow(done.choice.figures):
         names = ("bytes", "cycles", "uJ")
         nearest = ", ".join(
@@ -124,19 +122,19 @@ def plan_for(
             f"search: no plan was found below the caps: the nearest has {nearest}; accepted: larger caps, "
             "more buffer, or scheme all"
         )
-    return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
+    return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, figures, fewest, done))
 
 
-def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: SearchOutcome) -> Result:
-    """The result with the plan that was found instead; the costs learn of its ways."""
-    _take(ways, done.choice)
+def _taken(costs: GroupCosts, figures: GroupFigures, fewest: Result, done: SearchOutcome) -> Result:
+    """The result with the plan that was found instead; the costs learn of its options."""
+    _take(figures, done.choice)
     groups, interrupted = done.choice.groups, fewest.interrupted or done.last.interrupted
     return replace(fewest, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
 
 
 def _optimised(
     costs: GroupCosts,
-    ways: GroupFigures,
+    figures: GroupFigures,
     wanted: Objective,
     groups: Sequence[int],
     deadline: Deadline,
@@ -146,11 +144,10 @@ def _optimised(
 ) -> SearchOutcome:
     """See `optimise`: by exact search, one pass over the network for each weighted sum.
 
-    `groups`: of a plan to begin with.
-
-    `surrogate`: of groups whose cycles are not known, an estimate says which to ask the model about.
+    `groups`: of a plan to begin with. `surrogate`: an estimate says which groups whose cycles are not known
+    to ask the model about.
     """
-    optimistic_costs = _optimistic_costs(ways) if surrogate else None
+    optimistic_costs = _optimistic_costs(figures) if surrogate else None
 
     def run(model: WeightedModel, first: Sequence[int]) -> Result:
         options = SearchOptions(time_limit=deadline.left("cycles"), passes=1, start=(tuple(first),))
@@ -160,13 +157,13 @@ def _optimised(
             else solve_lazily(optimistic(model, optimistic_costs), optimistic_costs, options)
         )
 
-    return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
+    return optimise(costs, figures, figures.least, wanted, run, groups, figures.late, near)
 
 
-def _optimistic_costs(ways: GroupFigures) -> OptimisticCosts:
+def _optimistic_costs(figures: GroupFigures) -> OptimisticCosts:
     from lfopt.app.surrogates import hopes_of  # noqa: PLC0415  (it brings the explainers)
 
-    return hopes_of(ways)
+    return hopes_of(figures)
 
 
 def _figures(
@@ -184,6 +181,6 @@ def _figures(
     return GroupFigures(costs, progress, rows=rows, extra=extra, energy=energy, late=late)
 
 
-def _take(ways: GroupFigures, choice: Choice) -> None:
+def _take(figures: GroupFigures, choice: Choice) -> None:
     for group, k in zip(choice.groups, choice.alternatives, strict=True):
-        ways.take(group, k)
+        figures.take(group, k)

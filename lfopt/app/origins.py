@@ -1,6 +1,4 @@
-"""Modules of the exporter's network beside names of operators:
-one short text for a group, and tables that have it where there is room.
-"""
+"""Modules of the exported network beside names of operators: a short text per group, and in tables."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ def by_name(graph: Graph) -> Mapping[str, Operator]:
 
 
 def scope_of_named(known: Mapping[str, Operator], names: Iterable[str]) -> str:
-    """As `scope_of`, of operators by name."""
+    """Module that operators, given by name, are from: see `scope_of`."""
     return scope_of(known[name] for name in names if name in known)
 
 
@@ -33,7 +31,7 @@ def named_table(
     left: Sequence[int] = (),
     bold: Collection[int] = (),
 ) -> RenderableType:
-    """As `spread`: names are in the first column.
+    """A table as `spread` makes it, with names of operators in its first column.
 
     Beside them stand the modules that they are from, where any is known and the screen has room.
     """

@@ -1,6 +1,4 @@
-"""Let groups overlap: each begins so that what it loads first finds room while the group before it still
-computes.
-"""
+"""Overlap groups: a group begins to load while the group before it still computes."""
 
 from __future__ import annotations
 
@@ -15,11 +13,10 @@ from simulator.model.timing import WALKED, Accelerator
 
 
 def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: False) -> Plan:
-    """The plan with the same groups, bytes and computations, in places and an order of loads in which the
-    model sees it end sooner.
+    """The plan with the same groups, bytes and steps, placed and loaded in an order that ends sooner.
 
-    Plans stay as they are for chips that do not say how fast they are, where some group has no steps, or very
-    many, and once it is `late`.
+    By the timing model. Plans stay as they are for chips that do not say how fast they are, where some group
+    has no steps, or very many, and once it is `late`.
     """
     hardware = plan.hardware
     if hardware.assumed or not hardware.overlap or not all(group.steps for group in plan.groups):

@@ -1,4 +1,4 @@
-"""Partitions that somebody else made: read from a file, judged, and planned."""
+"""Partitions that were made elsewhere: read from a file, priced, and planned."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from search.result import Result
 
 HEADER = ("node", "group")  # of a CSV file with one operator a row
 ACCEPTED = (
-    "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or "
-    "columns "
+    "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or columns "
     "node,group"
 )
 
@@ -36,7 +35,7 @@ class PricedPartition:
     groups: tuple[tuple[str, ...], ...]  # as they are in the file, then the operators that it leaves out
     left_out: int  # of those
     illegal: tuple[str, ...]  # why the partition is not legal, a line each
-    # per group; None: of operators that do not hang together, or with others between them
+    # per group; None: it is not connected, or not convex
     prices: tuple[Cost | DoesNotFit | None, ...]
     costs: GroupCosts
     # the plan, but for its steps; None where the partition is not legal, or a group does not fit
@@ -57,8 +56,9 @@ def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
 
 
 def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> PricedPartition:
-    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan:
-    of equal bytes in the fewest cycles.
+    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan.
+
+    The plan is that of the fewest cycles among those of equal bytes.
     """
     plain = Dataflow.of(graph)
     named = {name for names in groups for name in names}

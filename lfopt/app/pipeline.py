@@ -52,7 +52,10 @@ def load_network(
 
 
 def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool = True) -> Graph:
-    """As `load_network`, as it is."""
+    """The network of an ONNX file, of the zoo (zoo:NAME) or in memory, not simplified.
+
+    Raises InvalidModel for an unknown network of the zoo, and whatever loading and exporting raise.
+    """
     label = label_of(model)
     if isinstance(model, TorchModel):
         # PyTorch is optional, and slow to import
@@ -115,7 +118,7 @@ def run_search(
     lower_bound_bytes: int = 0,
     report: ReportProgress | None = None,
 ) -> Result:
-    """The search that a configuration names, and what it takes; `how.compare` is not looked at.
+    """The result of the search that a configuration names; `how.compare` is not looked at.
 
     `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven
     of the same space.
@@ -195,7 +198,7 @@ class JobOutcome:
 
     @property
     def plan(self) -> Plan:
-        """Without places and steps."""
+        """The plan without places and steps."""
         return self.draft.plan
 
     @cached_property
@@ -216,9 +219,8 @@ def find_plan(
 ) -> JobOutcome:
     """The job of a configuration but for the steps of the plan and the files.
 
-    Ctrl-C leaves the best plan so far.
-
-    `graph`: the network as it is to be planned, where there is no need to load one.
+    Ctrl-C leaves the best plan so far. `graph`: the network as it is to be planned, where there is no need to
+    load one.
     """
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
@@ -320,7 +322,7 @@ def find_plan(
 
 
 def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: ReportProgress | None) -> Result:
-    """As `run_search`. Ctrl-C leaves the best plan so far."""
+    """The result of `run_search`; Ctrl-C leaves the best plan so far."""
     try:
         return run_search(costs, how, lower_bound_bytes=bound, report=report)
     except KeyboardInterrupt:  # before the search began, or after it ended
@@ -356,9 +358,7 @@ def _linked(costs: GroupCosts, searched: Result, deadline: Deadline, report: Rep
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:
-    """What the action gives, and whether there was a Ctrl-C:
-    the first one starts it anew, a second one ends everything.
-    """
+    """(what the action gives, whether there was a Ctrl-C): the first starts it anew, a second is raised."""
     try:
         return action(), interrupted
     except KeyboardInterrupt:
@@ -368,7 +368,7 @@ def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool
 
 
 def check_folder(folder: Path, option: str = "--out") -> None:
-    """Raises InvalidConfig where plan.json and simplified.onnx cannot be in this folder."""
+    """Check a folder. Raises InvalidConfig where plan.json and simplified.onnx cannot be in it."""
     if folder.exists() and not folder.is_dir():
         raise InvalidConfig(f"{option} {folder}: found a file; accepted: a folder")
     if (folder / "plan.json").is_dir() or (folder / MODEL).is_dir():
@@ -376,11 +376,10 @@ def check_folder(folder: Path, option: str = "--out") -> None:
 
 
 def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> FinishedPlan:
-    """The plan with its steps, as many as are made until the job's time is over, its groups placed to overlap
-    if there is some left for that.
+    """The plan with its steps, and its groups placed to overlap, as far as the job's time allows.
 
-    Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the
-    search, ends this too: KeyboardInterrupt.
+    Ctrl-C ends the making of steps as the time limit does. Raises KeyboardInterrupt for a second one, also if
+    the first has ended the search.
     """
 
     def late() -> bool:

@@ -27,12 +27,12 @@ def make_draft(
     objective: str = "bytes",
     limit: Limit | None = None,
 ) -> PlanDraft:
-    """Plan the groups that a search found, and check them; `front`: of a search that keeps one.
+    """Plan the groups that a search found, and check them. Writes no file.
 
-    Writes no file.
-
-    `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`:
-    operators that compute something again, `max_recompute` and `limit`: see `lfopt.planning.draft`.
+    `bound`: bytes, as proven. `front`: of a search that keeps one. `bands`: how many rows at a time groups in
+    mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again,
+    `max_recompute` and `limit`: see `lfopt.planning.draft`. Raises InvalidPlan for groups that are not legal
+    or do not fit.
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = legal(graph, scheme)

@@ -1,6 +1,4 @@
-"""Times of fusion groups on this machine, measured once and kept in a SQLite database:
-models that have groups in common share them.
-"""
+"""Seconds of fusion groups on this machine, measured once and kept in a SQLite database for all models."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ Timed = Callable[[Propose], Sequence[float]]  # bands -> seconds of each group, 
 
 
 class Profiles:
-    """The database: (what a group is, rows of its bands) -> seconds, for one machine and one way to
-    compile.
-    """
+    """The database: (what a group is, rows of its bands) -> seconds, of one machine, target and compiler."""
 
     def __init__(self, path: Path, machine: str) -> None:
         """What is no database, or a damaged one, is set aside, and stderr says so.
@@ -115,7 +111,7 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 class _DatabaseError(InvalidConfig):
-    """What SQLite says."""
+    """A database that SQLite refuses; `reason`: its words where the file is damaged, else empty."""
 
     def __init__(self, path: Path, error: sqlite3.Error) -> None:
         super().__init__(
@@ -169,8 +165,9 @@ def code_of(costs: GroupCosts, group: int) -> str:
 
 
 def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: Timed) -> Propose:
-    """The fastest bands for each group that has more than one choice:
-    as the database says, and measured where it does not know.
+    """The fastest band heights, in rows, of each group that has a choice.
+
+    As the database says, and measured where it does not know.
     """
     choices = {group: _choices(costs, group) for group in groups}
     codes = {group: code_of(costs, group) for group, bands in choices.items() if len(bands) > 1}
@@ -234,10 +231,9 @@ def measured(costs: GroupCosts, profiles: Profiles, timed: Latency) -> Latency:
 def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = None) -> Latency:
     """Seconds of a group as C of its own on one thread of this machine, kept with the other profiles.
 
-    `progress` is told how many are measured.
-
-    Weights that are absent are drawn at random: times do not depend on them. Raises InvalidConfig where there
-    is no compiler, Unsupported where the hardware description is none of a CPU, or no C can be printed.
+    `progress` is told how many are measured. Weights that are absent are drawn at random: times do not depend
+    on them. Raises InvalidConfig where there is no compiler, Unsupported where the hardware description is
+    none of a CPU, or no C can be printed.
     """
     compiler = find_compiler(os.environ.get("CC"))
     count = 0
@@ -267,7 +263,10 @@ def group_times(
     inputs: Mapping[str, np.ndarray],
     element: ElementName = "float32",
 ) -> list[float]:
-    """Seconds of each group: the fastest of a few runs."""
+    """(groups,) seconds: the fastest of a few runs.
+
+    `inputs`: by name, in the shapes and types of the graph.
+    """
     source = emit_c(plan, graph, target, threads=threads, profile=True, element=element)
     with TemporaryDirectory() as folder:
         write_source(source, Path(folder))
@@ -280,9 +279,7 @@ def group_times(
 
 
 def this_machine() -> str:
-    """Architecture and what its processor can do: code for one need not run on another that shares the
-    cache.
-    """
+    """Architecture and a digest of what its processor can do: code for one need not run on another."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

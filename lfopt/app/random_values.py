@@ -9,7 +9,7 @@ from lfopt.ops.fixed_point import quantized
 
 
 def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Graph inputs drawn at random: normal where they are real, else 0 and 1."""
+    """Graph inputs by name, in their shapes and types, drawn at random: normal where real, else 0 and 1."""
     return {name: _random(graph.tensors[name], rng) for name in graph.inputs}
 
 

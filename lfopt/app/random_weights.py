@@ -1,5 +1,4 @@
-"""Weights drawn at random where a network has none, so scaled that every map stays near unit scale and
-depends on the inputs.
+"""Random weights for networks without them, scaled so that maps stay near unit scale and depend on inputs.
 
 The scale of a random weight matters: maps that vanish, saturate or grow from layer to layer hide errors, or
 drown them in rounding.
@@ -54,7 +53,7 @@ def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
             if name in absent:
                 absent.remove(name)
                 constants[name] = _drawn(graph.tensors[name], Call.of(graph, operator), index, rng)
-    # unread
+    # constants that nothing reads are zeros
     return replace(
         graph,
         constants=constants
@@ -87,8 +86,7 @@ def _products(call: Call) -> int:
 
 
 def calibrated(graph: Graph, rng: np.random.Generator) -> Graph:
-    """The graph with weights drawn where it has none, and scaled by one run of the reference on random
-    inputs.
+    """The graph with weights drawn where it has none, scaled by one run of the reference on random inputs.
 
     Drawn weights of a convolution or matrix product are divided by the root mean square of its sums, and so
     are these: what follows is scaled on maps that are scaled already. It is one factor for all channels, and

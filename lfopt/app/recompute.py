@@ -1,6 +1,4 @@
-"""Copies of operators for schemes that have them: which are worth their multiply-accumulates,
-and the plan of the network with them.
-"""
+"""Copies of operators that save DRAM bytes for their multiply-accumulates, and the plan with them."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ from search.objectives import Objective
 from search.options import SearchOptions
 from search.result import Result, unfused
 
-# share of the time after which the network is not planned with nothing in flight as well: its bounds take
-# long, and nothing ends them
+# share of the time limit after which the network is not planned with nothing in flight as well: its bounds
+# take long, and nothing ends them
 PLAIN = 0.25
 
 
@@ -60,8 +58,7 @@ def may_copy(config: Config) -> bool:
 
 
 def recompute(config: Config, original: Graph, report: ReportProgress | None = None) -> Recomputed:
-    """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its
-    plan.
+    """The plan of the fewest DRAM bytes with copies of operators, as far as `search_copies` finds them.
 
     The network is also planned with nothing in flight, in one pass, if there is much time left: where that
     moves less, which is rare, it is what is planned. Ctrl-C leaves the best plan so far.
@@ -76,8 +73,7 @@ def recompute(config: Config, original: Graph, report: ReportProgress | None = N
 
     def model(network: Graph) -> GroupCosts:
         if id(network) not in known:
-            # which holds the network: no other gets its identity
-            known[id(network)] = costs_of(config, network)
+            known[id(network)] = costs_of(config, network)  # holds the network: no other gets its identity
         return known[id(network)]
 
     def late() -> bool:

@@ -1,6 +1,4 @@
-"""What the functions of `lfopt` give back, where that is more than the data of `lfopt.ir`:
-each says in a line what it is.
-"""
+"""Results of the functions of `lfopt` that are more than data of `lfopt.ir`, each with a `repr` of a line."""
 
 from __future__ import annotations
 
@@ -38,10 +36,10 @@ class Planned:
         return FusionScheme(tuple(group.nodes for group in self.plan.groups))
 
     def save(self, folder: str | os.PathLike[str]) -> Planned:
-        """Write plan.json and simplified.onnx into a folder, which is made where it is missing; gives the
-        plan that refers to them.
+        """Write plan.json and simplified.onnx into a folder; gives the plan that refers to them.
 
-        Raises InvalidConfig for a folder that cannot be one, CannotWrite.
+        The folder is made where it is missing. Raises InvalidConfig for a folder that cannot be one,
+        CannotWrite.
         """
         path = path_of(folder, "folder")
         check_folder(path, "folder")
@@ -58,9 +56,7 @@ class Planned:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explained:
-    """Why operators do or do not fit the buffer as one group, what takes how much,
-    and the cheapest cut that repairs it.
-    """
+    """Whether operators fit the buffer as one group: bytes by tensor, and the cheapest repairing cut."""
 
     explanation: Explanation  # by number: groups are masks of the operators of `flow`
     flow: Dataflow
@@ -72,7 +68,7 @@ class Explained:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The group, what was added to hold it together included."""
+        """The operators of the group, those that were added to connect it included."""
         return self.flow.names(self.explanation.group)
 
     @property

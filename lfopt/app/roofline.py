@@ -1,6 +1,4 @@
-"""Fused kernels beside what the machine can do: time, operations, bytes,
-and the share of the peak that each reaches.
-"""
+"""Roofline of fused kernels: time, operations and bytes of each, and the measured peak of the machine."""
 
 from __future__ import annotations
 
@@ -27,10 +25,10 @@ def roofline(
     threads: int,
     report: Callable[[str, float], None],
 ) -> Roofline:
-    """Measure every group of the plan that `lfopt run` makes, in a build that takes their times; of several
-    images, for the first.
+    """Measure every group of the plan that `lfopt run` makes, in a build that takes their times.
 
-    Raises Unsupported for quantised networks where there are no products of bytes.
+    `values`: graph inputs by name, in their shapes and types; of several images the first is measured. Raises
+    Unsupported for quantised networks where there are no products of bytes.
     """
     compiler = find_compiler(os.environ.get("CC"))
     peak = peak_operations(target, compiler, integers=graph.quantized)

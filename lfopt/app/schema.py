@@ -1,5 +1,4 @@
-"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, and of what its commands answer, derived from
-their types.
+"""JSON Schemas (Draft 2020-12) of the files that lfopt reads and of commands' answers, from their types.
 
 Fields are described by the comments beside them in the source. What a schema cannot say (sums that must
 agree, places that must not overlap) is left to `lfopt check`.
@@ -21,27 +20,8 @@ from pydantic import TypeAdapter
 
 from lfopt.app.answers.table import ANSWERS, name_of
 from lfopt.app.batch.jobs import BatchFile
-from lfopt.app.batch.work import JobResult
-from lfopt.app.config import CAPS, Config, SearchConfig
-from lfopt.ir import (
-    SCHEMA,
-    UNLIMITED,
-    Compute,
-    Constraints,
-    DramBytes,
-    DramTensor,
-    Energy,
-    Hardware,
-    L2Bytes,
-    Loop,
-    ModelReference,
-    Place,
-    Plan,
-    PlannedGroup,
-    SearchRecord,
-    Totals,
-    Transfer,
-)
+from lfopt.app.config import CAPS, Config
+from lfopt.ir import SCHEMA, UNLIMITED, Compute, Hardware, Loop, Plan, PlannedGroup, Transfer
 from lfopt.ir.hardware import MAX_PJ, MAX_TEXT, TEXTS, bounds
 from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
 from lfopt.ir.names import PLAIN
@@ -66,31 +46,14 @@ TITLES: dict[str, str] = {
 }
 FILES: dict[str, type] = {"plan": Plan, "hardware": Hardware, "config": Config, "jobs": BatchFile}
 TYPES = FILES | ANSWERS
-KINDS = (
-    *(
-        Plan,
-        ModelReference,
-        DramTensor,
-        PlannedGroup,
-        DramBytes,
-        L2Bytes,
-        Place,
-        Totals,
-        SearchRecord,
-        Constraints,
-        Hardware,
-        Energy,
-    ),
-    *(Config, SearchConfig, BatchFile, JobResult, Transfer, Compute, Loop),
-)
 TABLES: dict[tuple[type, str], tuple[str, ...]] = {
     (Plan, "scheme"): tuple(SCHEMES),
     (PlannedGroup, "mode"): tuple(MODES),
 }  # texts that must be in a table
 
 
-def _dataclasses(kinds: Iterable[type]) -> list[type]:
-    """These, and those that their fields hold, each once."""
+def dataclasses_of(kinds: Iterable[type]) -> list[type]:
+    """These dataclasses and those that their fields hold, each once."""
     classes: list[type] = []
     waiting: list[Any] = [*kinds]
     while waiting:
@@ -104,7 +67,8 @@ def _dataclasses(kinds: Iterable[type]) -> list[type]:
     return classes
 
 
-_OF_KIND = {kind.__name__: kind for kind in (*KINDS, *_dataclasses(ANSWERS.values()))}
+CLASSES = dataclasses_of((*TYPES.values(), Transfer, Compute, Loop))  # the steps stand in plan.json as text
+_OF_KIND = {kind.__name__: kind for kind in CLASSES}
 Schema = dict[str, Any]
 
 
@@ -119,9 +83,7 @@ class FieldText:
 
 
 def schema(document: str) -> Schema:
-    """The JSON Schema of plan.json, of a hardware description, of a configuration, of a batch file,
-    or of a command's answer.
-    """
+    """The JSON Schema of a file in FILES, or of a command's answer in ANSWERS."""
     if document in ANSWERS:
         return _answered(document)
     described, definitions = _described(TYPES[document])

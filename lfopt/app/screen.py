@@ -36,11 +36,11 @@ class Screen(Console):
     silent = False  # whether there is none
 
     def follow(self) -> None:
-        """As wide as $COLUMNS or the terminal say now; without it, as they said when the console was made."""
+        """Take the width from $COLUMNS or the terminal as they are now, not when the console was made."""
         self._width = None
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads any more."""
+        """The reader has left."""
         leave()
 
 
@@ -49,9 +49,7 @@ err = Screen(stderr=True, highlight=False)
 
 
 def begin(*, quiet: bool, verbose: bool, json: bool) -> None:
-    """What is printed in this run: nothing but errors, notes and JSON where it is `quiet`,
-    or where `json` is the standard output.
-    """
+    """Begin a run: `quiet` prints errors, notes and JSON alone, as does `json` on standard output."""
     for console in (out, err):
         console.follow()
     out.quiet = quiet or json
@@ -174,8 +172,7 @@ def spread(
     left: Sequence[int] = (),
     bold: Collection[int] = (),
 ) -> RenderableType:
-    """A table as wide as the screen at most: what the other columns leave is shared by the columns `stretch`,
-    whose texts are folded.
+    """A table at most as wide as the screen: columns `stretch` share what the others leave, folded.
 
     Texts are on the left: the first column, `stretch` and `left`. `bold` are rows to stand out. Where too
     little is left for a text, it has lines of its own.
@@ -210,7 +207,7 @@ def _stacked(
     stretch: Sequence[int],
     bold: Collection[int],
 ) -> Iterator[Text]:
-    """As `spread`: long texts of a row have lines of their own, its figures as many as they take.
+    """Lines of `spread` where columns have no room: long texts of a row have lines of their own.
 
     `needs`: (characters, whether on the left).
     """
@@ -237,8 +234,9 @@ def _stacked(
 
 
 def folded(text: str, width: int) -> str:
-    """Text in lines of at most so many characters, broken behind blanks, dots and slashes where that goes;
-    lines but the first are indented.
+    """Text in lines of at most so many characters, all but the first indented.
+
+    Broken behind blanks, dots and slashes where that goes.
 
     >>> print(folded("3 stage6.block2.expand .. stage6.block3.project", 28))
     3 stage6.block2.expand ..

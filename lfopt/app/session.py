@@ -1,5 +1,6 @@
-"""A compiled model behind the methods of ONNX Runtime's session that scoring code calls:
-`run(None, feed)`, `get_inputs()`, `get_outputs()`.
+"""A compiled model with the methods of ONNX Runtime's session that scoring code calls.
+
+They are `run(None, feed)`, `get_inputs()` and `get_outputs()`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class InferenceSession:
         )
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[np.ndarray]:
-        """Outputs of these names, all in order for None.
+        """Outputs of these names in the shapes and types of the model; None: all in order.
 
         Raises InvalidConfig for names that the model has not, and as `Compiled.run`.
         """

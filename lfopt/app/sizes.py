@@ -23,7 +23,7 @@ def looks_like_a_size(text: str) -> bool:
 
 
 def parse_age(text: str, what: str) -> float:
-    """Seconds.
+    """Seconds of an age such as 12h, 30d or 8w. Raises InvalidConfig.
 
     >>> parse_age("30d", "--older-than")
     2592000.0
@@ -45,8 +45,10 @@ def format_age(seconds: float) -> str:
 
 
 def size_option(text: str, option: str) -> int:
-    """Bytes of a buffer, as given on the command line: a small number without a unit is more likely KiB than
-    bytes, so it must say which.
+    """Bytes of a buffer, as given on the command line.
+
+    Raises InvalidConfig for what is no size, and for a small number without a unit: it is more likely KiB
+    than bytes, so it must say which.
 
     >>> size_option("256B", "--buffer"), size_option("4096", "--buffer")
     (256, 4096)
@@ -84,7 +86,7 @@ def second_level(plan: Plan) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """So many bytes, or what a size that stands for something else means.
+    """A number of bytes, or what a size that stands for something else means.
 
     >>> bytes_text(262144), bytes_text(UNLIMITED), bytes_text(1 << 62)
     ('262,144 B', 'unlimited', 'more than any buffer')
@@ -152,7 +154,7 @@ def format_size(size: int) -> str:
 
 
 def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Input shapes given as name=1,3,224,224, and named dimensions as name=1.
+    """Input shapes given as name=1,3,224,224, and named dimensions as name=1. Raises InvalidConfig.
 
     >>> parse_shapes(("x=1,3,8,8", "batch=2"))
     {'x': (1, 3, 8, 8), 'batch': (2,)}

@@ -18,8 +18,9 @@ INK, BLUE, GREY = "#1b1f24", "#0b62a4", "#8a9199"
 
 
 def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str, folder: Path) -> None:
-    """Write staircase.svg and staircase.png: buffer size (log) against DRAM MiB,
-    with the given levels as dashed lines.
+    """Write staircase.svg and staircase.png: DRAM MiB against buffer size on a log axis.
+
+    `sizes`, `ends`: bytes; the levels `ends` are dashed lines. Raises CannotWrite.
     """
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()
@@ -78,7 +79,7 @@ def _line(starts: list[int], levels: list[float], end: int) -> tuple[list[float]
 
 
 def _places(sizes: list[int]) -> tuple[list[int], dict[float, str]]:
-    """Where sizes stand on the axis.
+    """(places of sizes on the axis, names by place; none where every size is its own place).
 
     One without a limit stands behind the others, and then names stand at places along the axis.
     """

@@ -9,8 +9,7 @@ Level = TypeVar("Level", int, float)
 
 
 def corners(levels: Sequence[tuple[int, Level]], end: int) -> list[tuple[int, Level]]:
-    """Corners of the line that stands at each level from its buffer on, until the next; at the last until
-    `end`.
+    """Corners of the line that stands at each level from its buffer to the next, at the last one to `end`.
 
     >>> corners([(1, 9), (4, 5)], 8)
     [(1, 9), (4, 9), (4, 5), (8, 5)]

@@ -1,6 +1,4 @@
-"""Command streams as folders: the program, its constants, a listing to read, the memory map,
-and the plan that they carry out.
-"""
+"""Command streams as folders: program, constants, listing, memory map, driver, plan and model."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ SCHEMA = "lfopt.stream/1"
 BINARIES = ("program", "constants")
 PLAN = "plan.json"
 DIGESTED = ("program.bin", "constants.bin", PLAN)
-# beside the model
+# files of a stream, beside the model
 WRITTEN = ("program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", PLAN)
 DRIVER = "driver"  # folder of the driver in C
 MAX_FILE_BYTES = 1 << 30
@@ -50,11 +48,11 @@ class Digests:
 
 
 def write_stream(stream: CommandStream, plan: Plan, file: Path, folder: Path) -> tuple[Path, ...]:
-    """Write program.bin, constants.bin, manifest.bin, program.lst, stream.json, the plan with its model, and
-    the driver. Returns the files.
+    """Write the folder of a command stream; gives its files.
 
-    `file`: where the plan was read. Raises InvalidPlan for a model whose name is that of another of these
-    files.
+    They are program.bin, constants.bin, manifest.bin, program.lst, stream.json, the plan with its model, and
+    the driver. `file`: where the plan was read. Raises InvalidPlan for a model whose name is that of another
+    of these files; CannotWrite.
     """
     model = plan.model.onnx
     if model in (*WRITTEN, DRIVER):
@@ -198,7 +196,8 @@ def run(
 ) -> RunResult:
     """Run a command stream on the accelerator; it may write nowhere but in its maps.
 
-    Raises hw_rtl.run.SimulationFailed.
+    `inputs`: by the names and in the shapes of `stream.inputs`. Raises
+    hw_rtl.run.SimulationFailed.
     """
     region = (stream.maps_address, stream.memory_bytes)
     known = {"program_address": 0, "write_region": region}
@@ -218,8 +217,8 @@ def counted(counters: Mapping[Counter, int]) -> DramBytes:
     )
 
 
-def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarray:  # (memory_bytes,) uint8
-    """The accelerator's memory before it starts."""
+def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(memory_bytes,) uint8: the accelerator's memory before it starts; `inputs`: as `run` takes them."""
     image = np.zeros(stream.memory_bytes, np.uint8)
     _put(image, 0, stream.program)
     _put(image, stream.constants_address, stream.constants)
@@ -229,7 +228,10 @@ def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarra
 
 
 def outputs(stream: CommandStream, graph: Graph, image: np.ndarray) -> dict[str, np.ndarray]:
-    """The network's outputs in the accelerator's memory when it has stopped."""
+    """The network's outputs by name, in its shapes, when the accelerator has stopped.
+
+    `image`: (memory_bytes,) uint8, its memory then.
+    """
     by_name = {
         name: unpacked(image, stored, stream.lanes)
         for name, stored in zip(graph.outputs, stream.outputs, strict=True)

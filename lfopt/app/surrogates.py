@@ -1,6 +1,4 @@
-"""Where surrogates meet their judges: cycles of groups by the simulator's model,
-or told from what was learnt of it.
-"""
+"""Cycles of groups by the simulator's model, and by a surrogate that has learnt from it."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class JudgedGroups:
     """Groups of one network on one chip, and what the model says of them."""
 
     read: GroupColumns
-    cycles: np.ndarray  # (groups,) int64: in the fastest way
+    cycles: np.ndarray  # (groups,) int64: in the fastest option
 
 
 def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
@@ -76,14 +74,12 @@ def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
     singles = [mask for mask in masks if mask & (mask - 1) == 0]
     others = [mask for mask in masks if mask & (mask - 1)][: count - count // SINGLES]
     masks = [*others, *singles[: count // SINGLES]]
-    cycles = np.array([min(way.cycles for way in figures(mask)) for mask in masks], np.int64)
+    cycles = np.array([min(option.cycles for option in figures(mask)) for mask in masks], np.int64)
     return JudgedGroups(Rooflines(costs, figures.meter.by_rows).read(masks), cycles)
 
 
 def varied(hardware: Hardware, name: str) -> tuple[Hardware, str]:
-    """(chip, scheme) to learn on beside the given one:
-    another buffer, array and port, drawn by the name of the network.
-    """
+    """(chip, scheme) to learn on beside the given chip: its sizes are drawn by the name of the network."""
     rng = np.random.default_rng(crc32(name.encode()))
     drawn = {key: int(rng.choice(of)) for key, of in SPEEDS.items()}
     return replace(

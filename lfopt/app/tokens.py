@@ -1,6 +1,4 @@
-"""Words of the command line that mean the same to every command: --quiet, --verbose, --json;
-and names that arguments once had.
-"""
+"""Options that every command takes (--quiet, --verbose, --json), and names that arguments once had."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Plans as traces that Perfetto (ui.perfetto.dev) and chrome://tracing show: when loads, computations and
-stores run, how full the buffer is.
+"""Timelines of plans for Perfetto and chrome://tracing: loads, computations, stores, and buffer occupancy.
 
 Source: Trace Event Format, Google: phases X (complete), C (counter), M (metadata); `ts` and `dur` in
 microseconds. Perfetto keeps whole nanoseconds, so both ends of an event are rounded to them; `args.cycles` is
@@ -46,7 +45,7 @@ GROUPS, LOADS, COMPUTATION, STORES = range(4)  # tracks of a process, from above
 TRACKS = {GROUPS: "groups", LOADS: "loads", COMPUTATION: "computation", STORES: "stores"}
 TRACK_OF_QUEUE = (LOADS, STORES, COMPUTATION)
 VERBS = ("load", "store")
-# as Ran.queue counts them
+# in the order in which Ran.queue counts them
 QUEUES = {Opcode.LOAD: Queue.LOAD, Opcode.STORE: Queue.STORE, Opcode.EXEC: Queue.EXEC}
 MODEL, RTL = 1, 2  # processes
 BUFFER = "buffer, bytes in use"
@@ -247,7 +246,7 @@ def rtl_trace(
 
 
 def _in_turn(queue: Iterable[CommandTime]) -> Iterator[dict[str, int]]:
-    """Of each command, the times of a Ran."""
+    """Times of each command in turn, as fields of a Ran."""
     before = 0
     for one in queue:
         yield {"start": one.start, "begin": max(one.start, before), "end": one.end, "done": one.end}
@@ -277,7 +276,7 @@ class _Drawing:
     def __init__(self, trace: EventTrace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
         self.trace, self.pid, self.flow, self.hardware, self.room = trace, pid, flow, hardware, most
         self.origins: Mapping[str, Origin] = {operator.name: operator.origin for operator in flow.operators}
-        # of the bytes in use, by cycle
+        # changes of the bytes in use, by cycle
         self.changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}
         self.left: dict[str, list[int]] = {}  # groups, by why they are left out
 
@@ -341,10 +340,11 @@ class _Drawing:
 def _held(
     group: PlannedGroup, flow: Dataflow, hardware: Hardware, ran: Sequence[Ran]
 ) -> dict[Store, Counter[int]]:
-    """Changes of the bytes in use, by buffer and cycle: a slot is taken when what fills it may start, and
-    free once the last that needs it ends.
+    """Changes of the bytes in use, by buffer and cycle.
+
+    A slot is taken when what fills it may start, and free once the last that needs it ends.
     """
-    # of what is told apart: the commands of a step, or the step of several
+    # (start, end) in cycles, by number and identity of a step
     spans: dict[tuple[int, int], tuple[int, int]] = {}
     steps: list[Step] = []
     for one in ran:

@@ -24,13 +24,11 @@ from simulator.recount import Recount, recount
 
 @dataclass(frozen=True, repr=False)
 class Verified:
-    """A plan, its network, and what a recount of the one on the other found;
-    None where the plan was made for another network.
-    """
+    """A plan, its network, and what a recount of the plan found."""
 
     plan: Plan
     graph: Graph
-    recount: Recount | None
+    recount: Recount | None  # None: the plan was made for another network
     wrong: tuple[str, ...]  # one line for each claim that does not hold
     file: Path | None = None  # of the plan; None: it is in memory
     bound: str = "not verified"  # what is known of the lower bound that the plan claims
@@ -99,20 +97,18 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
 def proven_again(
     plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress
 ) -> tuple[str, tuple[str, ...]]:
-    """What the exact search says of a plan's lower bound:
-    in a word for a table, and a line for each claim that it refutes.
-    """
+    """(verdict of the exact search on a plan's lower bound, lines for the claims that it refutes)."""
     space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
     costs = GroupCosts.of(
         graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph)
     )
-    # the bound of groups is none of a plan, some of whose maps stay in the second level
+    # a bound of groups does not hold for a plan that keeps maps in the second level
     if plan.hardware.l2_bytes:
         proven, bound = costs.unfused(plan.copies).bounds.compulsory_bytes, plan.totals.lower_bound_bytes
         return (f"verified: {proven:,}" if bound <= proven else f"not verified: at least {proven:,}"), ()
     searched = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound, proven = plan.totals.lower_bound_bytes, searched.lower_bound_bytes
-    # what is proven for these copies is not for others
+    # what is proven for these copies does not hold for others
     if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):
         proven = GroupCosts.of(
             original, plan.hardware, Traffic(plan.traffic), **space

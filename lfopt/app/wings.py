@@ -1,7 +1,7 @@
-"""The packages beside `lfopt` have plain names, which a module of the user's own may have too: whoever comes
-first on Python's path hides the other.
+"""Check that lfopt's other packages are not hidden by modules of the same name.
 
-Nothing but the standard library is imported here: it runs before everything else.
+Their names are plain: a module of the user's own may have one, and the first on Python's path hides the
+other. Nothing but the standard library is imported here: it runs before everything else.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def check_wings() -> None:
-    """Raises InvalidConfig where Python would import something else under the name of one of lfopt's
-    packages.
-    """
+    """Check the packages. Raises InvalidConfig where Python would import others under their names."""
     for name in WINGS:
         ours = ROOT / name / "__init__.py"
         origin = _origin(name)

@@ -12,7 +12,7 @@ import numpy as np
 PRELU_SLOPE = 0.25  # He et al., "Delving deep into rectifiers", ICCV 2015
 LEAKY_SLOPE = 0.1  # of the YOLO networks: Redmon et al., "You only look once", CVPR 2016
 
-# Wanted standard deviation before an activation; 1 before the others. SiLU and hard swish bend near zero, and
+# Wanted standard deviation before an activation; 1 before others. SiLU and hard swish bend near zero, and
 # there an error of the estimate grows from layer to layer; at 4, it shrinks. Mish, which the zoo shifts off
 # zero, needs less. ReLU6 needs 3 to be cut off at 6 now and then.
 STD_BEFORE: dict[str | None, float] = {"relu6": 3.0, "silu": 4.0, "mish": 2.0, "hard_swish": 4.0}
@@ -96,7 +96,7 @@ _ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
 
 
 def pieces_of(kind: str, x: np.ndarray) -> dict[str, np.ndarray]:
-    """The output of each piece of an activation, by name.
+    """The output of each piece of an activation, by name, each in the shape of x.
 
     >>> {name: round(float(y), 3) for name, y in pieces_of("mish", np.array(1.0)).items()}
     {'softplus': 1.313, 'tanh': 0.865, 'mish': 0.865}

@@ -1,7 +1,7 @@
-"""The parts of a transformer, as torch's exporter writes them: LayerNormalization and Softmax whole,
-attention as the operators around two products.
+"""The parts of a transformer as torch's exporter writes them.
 
-Values are n, s, c: sequences, positions, features; inside attention n, heads, s, c / heads.
+LayerNormalization and Softmax are whole, attention is the operators around two matrix products. Values are n,
+s, c: sequences, positions, features; inside attention n, heads, s, c / heads.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def attention(
     scaled: Scaled = "both",
     key_bias: bool = True,
 ) -> Value:
-    """Every position of x looks at all positions of another sequence: Vaswani et al., "Attention is all you
-    need", NeurIPS 2017.
+    """Multi-head attention of x to another sequence: n, s, c to n, s, c.
 
     keys, values: what keys and values are computed from, or writes it after the queries; None is x, and for
-    values what keys are. std: of the output.
+    values what keys are. std: of the output. Source: Vaswani et al., "Attention is all you need", NeurIPS
+    2017.
     """
     query = net.linear(f"{at}.query", x, x.shape[-1], std=SCORE_STD)
     if scaled == "query":

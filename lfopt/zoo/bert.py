@@ -1,7 +1,7 @@
-"""BERT-base: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language
-understanding", NAACL 2019; without a pooler.
+"""BERT-base without a pooler, on one sentence without padding, so that there is no mask.
 
-One sentence without padding, so that there is no mask.
+Source: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language understanding",
+NAACL 2019.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EPSILON = 1e-12  # of layer normalizations
 
 
 def bert(net: Net, tokens: Value) -> Value:
-    """Tokens to the features of each."""
+    """Tokens, n, s, to the features of each, n, s, c."""
     n, s = tokens.shape
     first, positions = (
         net.constant("first_sentence", np.zeros((1, s), np.int64)),

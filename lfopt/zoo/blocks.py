@@ -11,10 +11,10 @@ _GATE_SHIFT = {"sigmoid": 0.881, "hard_sigmoid": 1.243}
 
 
 def gate(net: Net, at: str, x: Value, reduced: int, act: str, gate_act: str) -> Value:
-    """One factor a channel, computed from the mean of every channel (Hu et al., "Squeeze-and-excitation
-    networks", CVPR 2018).
+    """Squeeze-and-excite: one factor a channel, n, c, 1, 1, computed from the mean of every channel.
 
-    The caller multiplies, because exporters differ in which factor comes first.
+    The caller multiplies, because exporters differ in which factor comes first. Source: Hu et al.,
+    "Squeeze-and-excitation networks", CVPR 2018.
     """
     g = net.mean(f"{at}.mean", x)
     g = net.conv(f"{at}.reduce", g, reduced, act=act)

@@ -1,6 +1,4 @@
-"""Write a network down as a readable list of layers, and get an ONNX model with seeded, well-scaled
-weights.
-"""
+"""Write a network down as a readable list of layers: an ONNX model with seeded, well-scaled weights."""
 
 from __future__ import annotations
 
@@ -57,9 +55,9 @@ class Net(ModelWriter):
     ) -> Value:
         """Convolution, and the activation `act` after it.
 
-        pads: None is as many on each side as keep the size at stride 1.
-        std: wanted standard deviation of the output, before the activation; None is what suits the
-        activation. shift: wanted mean of the output, before the activation.
+        pads: None is as many on each side as keep the size at stride 1. std: wanted standard deviation of the
+        output, before the activation; None is what suits the activation. shift: wanted mean of the output,
+        before the activation.
         """
         n, channels, *sizes = x.shape
         rank = len(sizes)
@@ -101,9 +99,9 @@ class Net(ModelWriter):
         std: float | None = None,
         input_first: bool = False,
     ) -> Value:
-        """Fully connected layer on a vector, and the activation `act` after it.
+        """Fully connected layer on a vector, n, c, and the activation `act` after it.
 
-        Weights are (out, features), or the other way round.
+        Weights are (out, features); with `input_first`, (features, out).
         """
         n, features = x.shape
         shape, input_axis = ((features, out), 0) if input_first else ((out, features), 1)
@@ -121,8 +119,9 @@ class Net(ModelWriter):
         std: float | None = None,
         bias: bool = True,
     ) -> Value:
-        """Fully connected layer at every position of n, s, c, and the activation `act` after it:
-        a product, and a sum if it has a bias.
+        """Fully connected layer at every position of n, s, c, and the activation `act` after it.
+
+        A matrix product, and an addition if it has a bias.
         """
         inputs, stats = self._linear(at, x, (x.shape[-1], out), act, std, input_axis=0, bias=bias)
         shape = (*x.shape[:-1], out)
@@ -134,8 +133,9 @@ class Net(ModelWriter):
     # Layers without weights
 
     def act(self, x: Value, kind: str) -> Value:
-        """Activation: one operator, or several for "silu", "mish",
-        "gelu" and "gelu_erf" (see `lfopt.zoo.activations`).
+        """Activation: one operator, or several for the kinds in `lfopt.zoo.activations.PIECES`.
+
+        Raises ValueError for a kind that the zoo does not have.
         """
         if kind not in FUNCTIONS:
             raise ValueError(
@@ -200,9 +200,7 @@ class Net(ModelWriter):
         )
 
     def average_pool(self, at: str, x: Value, kernel: int, *, ceil_mode: bool = False) -> Value:
-        """Mean of a window of 1 x 1, or of all positions where the kernel is larger than the map (then with
-        ceil_mode).
-        """
+        """Mean over a 1 x 1 window, or over the whole map if the kernel is larger (then with ceil_mode)."""
         n, channels, h, w = x.shape
         (p, q), stats = ((h, w), x.moments) if kernel == 1 else ((1, 1), moments.averaged(x.moments, h * w))
         window = _window((kernel, kernel), (kernel, kernel), (0, 0, 0, 0))

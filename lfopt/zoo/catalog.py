@@ -225,8 +225,9 @@ def names() -> tuple[str, ...]:
 
 
 def summary(name: str) -> NetworkSummary:
-    """The row of one network; of a text of another length, NAME@TOKENS; of one drawn at random,
-    `lfopt.zoo.cells`, NAME@SEED. Raises UnknownNetwork.
+    """The row of one network. Raises UnknownNetwork.
+
+    NAME@TOKENS is a network for a text of another length, NAME@SEED one drawn at random (`lfopt.zoo.cells`).
 
     >>> summary("bert_base@512").input_shape
     (1, 512)
@@ -276,9 +277,9 @@ def _drawn(base: str, seed: str) -> NetworkSummary:
 def build(name: str, seed: int = 0, weights: bool = True) -> onnx.ModelProto:
     """ONNX model (opset 18, batch 1, static shapes) with random weights, the same bytes for the same seed.
 
-    weights=False leaves every weight tensor of more than 256 elements without values: it keeps dims and type,
-    is marked as external data at "__random__", and states mean, std, min and max. `onnx.load(path,
-    load_external_data=False)` reads such a file.
+    Raises UnknownNetwork. weights=False leaves every weight tensor of more than 256 elements without values:
+    it keeps dims and type, is marked as external data at "__random__", and states mean, std, min and max.
+    `onnx.load(path, load_external_data=False)` reads such a file.
 
     >>> build("squeezenet1_1", weights=False).graph.output[0].name
     'logits'

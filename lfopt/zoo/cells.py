@@ -1,5 +1,4 @@
-"""Networks drawn at random, to learn from and to test with: a stem, stages of cells, a head, each cell of a
-family that papers are made of.
+"""Networks drawn at random, to learn from and to test with: a stem, stages of cells of one family, a head.
 
     dense      every layer reads all before it: Huang et al., CVPR 2017
     branches   parallel paths, joined: Szegedy et al., CVPR 2015

@@ -1,5 +1,6 @@
-"""DeepLabV3 on MobileNet-V3-Large: Chen et al., "Rethinking atrous convolution for semantic image
-segmentation", 2017; output stride 16.
+"""DeepLabV3 on MobileNet-V3-Large, at output stride 16.
+
+Source: Chen et al., "Rethinking atrous convolution for semantic image segmentation", 2017.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""DETR on ResNet-50: Carion et al., "End-to-end object detection with transformers", ECCV 2020;
-one image without padding.
+"""DETR on ResNet-50, for one image without padding.
+
+Source: Carion et al., "End-to-end object detection with transformers", ECCV 2020.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ def _encoded(net: Net, at: str, x: Value, where: Value) -> Value:
 
 
 def _decoded(net: Net, at: str, x: Value, queries: Value, memory: Value, placed: Value) -> Value:
-    """Attention among the queries, attention to the image, two fully connected layers;
-    the sum of each and its input is normalized.
+    """Attention among the queries, attention to the image, then two fully connected layers.
+
+    The sum of each and its input is normalized.
     """
     asked = net.add(f"{at}.placed", x, queries)
     y = attention(net, f"{at}.attention", asked, HEADS, std=STD, values=x, scaled="query")
@@ -64,9 +66,7 @@ def _decoded(net: Net, at: str, x: Value, queries: Value, memory: Value, placed:
 
 
 def _positions(net: Net, x: Value) -> Value:
-    """Row and column of each position of a map, as sines and cosines of 64 wavelengths each;
-    positions one after the other.
-    """
+    """(1, h * w, c): row and column of each position of a map, as sines and cosines of 64 wavelengths."""
     _, features, h, w = x.shape
 
     def waves(size: int) -> np.ndarray:

@@ -1,5 +1,6 @@
-"""EfficientNet-B0 to B7: Tan and Le, "EfficientNet:
-Rethinking model scaling for convolutional neural networks", ICML 2019.
+"""EfficientNet-B0 to B7.
+
+Source: Tan and Le, "EfficientNet: Rethinking model scaling for convolutional neural networks", ICML 2019.
 """
 
 from __future__ import annotations
@@ -57,9 +58,7 @@ def efficientnet(net: Net, image: Value, variant: str) -> Value:
 
 
 def _mbconv(net: Net, at: str, x: Value, channels: int, expansion: int, kernel: int, stride: int) -> Value:
-    """Inverted bottleneck with squeeze-and-excite; the squeeze keeps a quarter of the block's input
-    channels.
-    """
+    """Inverted bottleneck with squeeze-and-excite, which squeezes to a quarter of the input channels."""
     y, wide = x, x.shape[1] * expansion
     if expansion != 1:
         y = net.conv(f"{at}.expand", y, wide, act="silu")

@@ -1,5 +1,6 @@
-"""FSRCNN(56, 12, 4), scale 2: Dong, Loy and Tang, "Accelerating the super-resolution convolutional neural
-network", ECCV 2016.
+"""FSRCNN(56, 12, 4) at scale 2, for super-resolution.
+
+Source: Dong, Loy and Tang, "Accelerating the super-resolution convolutional neural network", ECCV 2016.
 
 The last layer has two forms: the paper's transposed convolution, and one for accelerators without it, a
 convolution to one channel for each of the 2 x 2 output phases and a shuffle. With a 9 x 9 kernel the second

@@ -27,7 +27,7 @@ def gpt2(
     heads: int = HEADS,
     vocabulary: int = VOCABULARY,
 ) -> Value:
-    """Tokens to the logits of the token after each."""
+    """Tokens, n, s, to the logits of the token after each, n, s, vocabulary."""
     x = _embedded(net, tokens, 0, width, vocabulary)
     for layer in range(1, layers + 1):
         x = _layer(net, f"layer{layer}", x, heads, std=(2 * layers) ** -0.5)
@@ -35,10 +35,10 @@ def gpt2(
 
 
 def gpt2_step(net: Net, token: Value, cached: int) -> tuple[Value, ...]:
-    """One token after `cached` others, whose keys and values are inputs, to the logits of the next and its
-    own keys and values, layer by layer.
+    """One token after `cached` others to the logits of the next, and its own keys and values by layer.
 
-    Layer normalization and softmax are whole: see `lfopt.zoo.attention`.
+    Keys and values of the others are inputs. Layer normalization and softmax are whole: see
+    `lfopt.zoo.attention`.
     """
     x, rows = _embedded(net, token, cached, WIDTH, VOCABULARY), []
     for layer in range(1, LAYERS + 1):
@@ -74,8 +74,9 @@ def _logits(net: Net, x: Value, vocabulary: int) -> Value:
 
 
 def _layer(net: Net, at: str, x: Value, heads: int, std: float) -> Value:
-    """Attention, then two fully connected layers, each on normalized values and added to the trunk. std:
-    of what is added.
+    """Attention, then two fully connected layers, each on normalized values and added to the trunk.
+
+    std: of what is added.
     """
     y = causal_attention(net, f"{at}.attention", layer_norm(net, f"{at}.norm1", x), heads, std)
     x = net.add(f"{at}.add1", y, x)
@@ -84,7 +85,7 @@ def _layer(net: Net, at: str, x: Value, heads: int, std: float) -> Value:
 
 
 def _step(net: Net, at: str, x: Value, cached: int, std: float) -> tuple[Value, Value, Value]:
-    """As `_layer`, of one token after others; also its keys and its values."""
+    """(one token after a layer as `_layer`, its keys, its values); those of the tokens before are inputs."""
     n, _, c = x.shape
     y = linear(net, f"{at}.attention.qkv", attention.layer_norm(net, f"{at}.norm1", x), 3 * c)
     parts = net.split(f"{at}.attention.split", y, ("query", "key", "value"))

@@ -1,5 +1,6 @@
-"""MobileNet V1 (Howard et al. 2017), V2 (Sandler et al., CVPR 2018) and V3 (Howard et al., ICCV 2019),
-at width 1.
+"""MobileNet V1, V2 and V3 at width 1.
+
+Sources: Howard et al. 2017; Sandler et al., CVPR 2018; Howard et al., ICCV 2019.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def mobilenet_v1(net: Net, image: Value) -> Value:
 def v1_blocks(net: Net, image: Value, *, late: bool = True, shift: float = 0.0) -> list[Value]:
     """The outputs of V1's depthwise-separable pairs.
 
-    late: strided windows start late (see `late_pads`); else they are centred.
-    shift: wanted mean before each activation.
+    late: strided windows start late (see `late_pads`); else they are centred. shift: wanted mean before each
+    activation.
     """
     x, outputs = (
         net.conv(

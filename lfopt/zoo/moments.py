@@ -1,5 +1,4 @@
-"""Estimate the mean and variance of every tensor of a network without running it, so that its random weights
-can be scaled.
+"""Mean and variance of every tensor of a network, estimated without running it, to scale random weights.
 
 Only the algebra of means and variances is used: weights are random and independent, and what enters an
 activation is taken as normal. This is the analytic prediction of Brock, De and Smith, "Characterizing signal
@@ -50,12 +49,12 @@ class Moments:
 
     @property
     def variance(self) -> float:
-        """Of one value drawn from the tensor."""
+        """Variance of one value drawn from the tensor."""
         return self.static + self.varying
 
     @property
     def mean_square(self) -> float:
-        """Of one value drawn from the tensor."""
+        """Mean square of one value drawn from the tensor."""
         return self.mean**2 + self.variance
 
 
@@ -64,6 +63,8 @@ IMAGE = Moments(0.0, 0.0, 1.0)  # a normalized image: zero mean, unit variance
 
 def activated(function: Callable[[np.ndarray], np.ndarray], x: Moments) -> Moments:
     """Moments of function(x), by quadrature over the static part (axis 0) and the varying part (axis 1) of x.
+
+    `function` is elementwise: it gives an array in the shape of its argument.
 
     >>> after = activated(lambda v: np.maximum(v, 0), IMAGE)
     >>> round(after.mean, 1), after.static, round(after.varying, 2)
@@ -122,18 +123,15 @@ def largest(x: Moments, positions: int) -> Moments:
 
 
 def normalized(x: Moments) -> Moments:
-    """Moments of x less its mean, over its standard deviation, both taken over the features of one
-    position.
-    """
+    """Moments of x less its mean over its standard deviation, both over the features of one position."""
     return Moments(0.0, x.static / x.variance, x.varying / x.variance)
 
 
 def attended(x: Moments, seen: Sequence[int], std: float = 1.0) -> Moments:
-    """Moments of an attention's mean of x, whose scores are normal with standard deviation std. seen: how
-    many positions the queries look at.
+    """Moments of x averaged by attention whose scores are normal with standard deviation std.
 
-    The weights of n positions are exp(score) over their sum: the sum of their squares is 1 for one position,
-    near exp(std^2) / n for many.
+    seen: how many positions each query looks at. The weights of n positions are exp(score) over their sum:
+    the sum of their squares is 1 for one position, near exp(std^2) / n for many.
     """
     strength = np.exp(std**2)
     kept = float(np.mean(strength / (np.asarray(seen) - 1 + strength)))
@@ -141,8 +139,7 @@ def attended(x: Moments, seen: Sequence[int], std: float = 1.0) -> Moments:
 
 
 def live_taps(size: int, out: int, kernel: int, stride: int, dilation: int, before: int) -> float:
-    """Fraction of the taps of a kernel that fall inside the input, over all outputs of one axis; the others
-    meet zero padding.
+    """Fraction of a kernel's taps that fall inside the input, not on zero padding, over outputs of one axis.
 
     >>> live_taps(size=7, out=7, kernel=3, stride=1, dilation=1, before=1) == 19 / 21
     True

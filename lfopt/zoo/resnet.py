@@ -1,5 +1,6 @@
-"""ResNet-18 to 152: He et al., "Deep residual learning for image recognition", CVPR 2016, table 1;
-stride in the 3 x 3 ("v1.5").
+"""ResNet-18 to 152, with the stride in the 3 x 3 convolution ("v1.5").
+
+Source: He et al., "Deep residual learning for image recognition", CVPR 2016, table 1.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""SegFormer-B0: Xie et al., "SegFormer: simple and efficient design for semantic segmentation with
-transformers", NeurIPS 2021.
+"""SegFormer-B0.
+
+Source: Xie et al., "SegFormer: simple and efficient design for semantic segmentation with transformers",
+NeurIPS 2021.
 """
 
 from __future__ import annotations
@@ -63,8 +65,9 @@ def _stage(net: Net, at: str, x: Value, stage: EncoderStage) -> Value:
 
 
 def _layer(net: Net, at: str, x: Value, stage: EncoderStage, h: int, w: int) -> Value:
-    """Attention to a reduced map, then two fully connected layers with a depthwise convolution between,
-    each added to the trunk.
+    """Attention to a reduced map, then two fully connected layers; each is added to the trunk.
+
+    Between the layers is a depthwise convolution.
     """
     x = net.add(
         f"{at}.add1", _attended(net, f"{at}.attention", layer_norm(net, f"{at}.norm1", x), stage, h, w), x

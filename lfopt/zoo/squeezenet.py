@@ -1,5 +1,6 @@
-"""SqueezeNet 1.0 and 1.1: Iandola et al., "SqueezeNet:
-AlexNet-level accuracy with 50x fewer parameters", 2016.
+"""SqueezeNet 1.0 and 1.1.
+
+Source: Iandola et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters", 2016.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""SSD on MobileNet V1: Liu et al., "SSD: Single shot multibox detector", ECCV 2016, and Howard et al.,
-"MobileNets", 2017.
+"""SSD on MobileNet V1, for images of 300 x 300 pixels.
+
+Sources: Liu et al., "SSD: Single shot multibox detector", ECCV 2016; Howard et al., "MobileNets", 2017.
 
 Six maps of a 300 x 300 image, from 19 x 19 to 1 x 1, each with a 3 x 3 convolution to classes and one to
 boxes, as SSD has them; boxes are neither decoded nor suppressed. With six boxes a position and the 21 classes

@@ -96,8 +96,9 @@ def softmax(net: Net, at: str, x: Value) -> Value:
 
 
 def causal_attention(net: Net, at: str, x: Value, heads: int, std: float) -> Value:
-    """Each position looks at itself and those before it:
-    Vaswani et al., "Attention is all you need", NeurIPS 2017.
+    """Multi-head attention of each position to itself and those before it: n, s, c to n, s, c.
+
+    Source: Vaswani et al., "Attention is all you need", NeurIPS 2017.
     """
     n, s, c = x.shape
     size = c // heads

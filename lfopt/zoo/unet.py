@@ -1,4 +1,6 @@
-"""U-Net: Ronneberger, Fischer and Brox, "U-Net: Convolutional networks for biomedical image segmentation",
+"""U-Net, a quarter as wide as published.
+
+Source: Ronneberger, Fischer and Brox, "U-Net: Convolutional networks for biomedical image segmentation",
 MICCAI 2015.
 
 Convolutions are padded, as in most later use, so that maps keep their size and none is cropped where the two

@@ -1,5 +1,7 @@
-"""VGG-16: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition",
-ICLR 2015, table 1, column D.
+"""VGG-16.
+
+Source: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", ICLR
+2015, table 1, column D.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Vision transformers: Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021 (B/16);
-Touvron et al., "DeiT", ICML 2021 (tiny).
+"""Vision transformers: B/16 and tiny.
+
+Sources: Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021 (B/16); Touvron et al., "DeiT", ICML
+2021 (tiny).
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ def vit(net: Net, image: Value, width: int, heads: int, layers: int = 12) -> Val
 
 
 def _layer(net: Net, at: str, x: Value, heads: int, std: float) -> Value:
-    """Attention, then two fully connected layers, each on normalized values and added to the trunk. std:
-    of what is added.
+    """Attention, then two fully connected layers, each on normalized values and added to the trunk.
+
+    std: of what is added.
     """
     y = attention(net, f"{at}.attention", layer_norm(net, f"{at}.norm1", x, EPSILON), heads, std=std)
     x = net.add(f"{at}.add1", y, x)

@@ -1,5 +1,6 @@
-"""The encoder of Whisper-tiny: Radford et al.,
-"Robust speech recognition via large-scale weak supervision", ICML 2023.
+"""The encoder of Whisper-tiny.
+
+Source: Radford et al., "Robust speech recognition via large-scale weak supervision", ICML 2023.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ LAYERS, WIDTH, HEADS = 4, 384, 6
 
 
 def whisper_tiny_encoder(net: Net, sound: Value) -> Value:
-    """Spectrogram, n, 80 bands, 3,000 times, to features at half as many times."""
+    """Spectrogram, n, 80 bands, 3,000 times, to features at half as many times: n, 1,500, c."""
     x = net.conv("conv1", sound, WIDTH, 3, act="gelu_erf")
     x = net.conv("conv2", x, WIDTH, 3, stride=2, act="gelu_erf")
     x = net.transpose("times_first", x, (0, 2, 1))
@@ -30,8 +31,9 @@ def whisper_tiny_encoder(net: Net, sound: Value) -> Value:
 
 
 def _layer(net: Net, at: str, x: Value, std: float) -> Value:
-    """Attention, whose keys have no bias, then two fully connected layers,
-    each on normalized values and added to the trunk.
+    """Attention, then two fully connected layers, each on normalized values and added to the trunk.
+
+    Keys have no bias.
     """
     y = layer_norm(net, f"{at}.norm1", x)
     x = net.add(

@@ -122,7 +122,7 @@ class ModelWriter:
         return tuple(self._add_value(part) for part in parts)
 
     def constant(self, name: str, values: np.ndarray) -> str:
-        """Add a constant; one that is there already is shared."""
+        """Add a constant, an array of any shape; one of this name that is there already is shared."""
         if name not in self._constants:
             self._constants[name] = numpy_helper.from_array(values, name)
         return name
@@ -159,17 +159,16 @@ class ModelWriter:
         input_axis: int = 1,
         bias: bool = True,
     ) -> tuple[list[str], Moments]:
-        """Inputs of a layer with weights of this shape and a bias, if it has one, and the moments of its
-        output; live: see `moments.weighted`.
+        """(inputs of a layer with weights of this shape and a bias if it has one, moments of its output).
 
-        Activated channels share a mean. Were it not taken off, it would come back as an ever larger constant
-        that hides the image; so filters sum to zero over the channels of each tap or, where there is only one
-        channel, the bias takes the mean off as a folded BatchNorm does.
+        live: see `moments.weighted`. Activated channels share a mean. Were it not taken off, it would come
+        back as an ever larger constant that hides the image; so filters sum to zero over the channels of each
+        tap or, where there is only one channel, the bias takes the mean off as a folded BatchNorm does.
         """
         std = std or STD_BEFORE.get(act, 1.0)
         depthwise = shape[input_axis] == 1
         offset = x.moments.mean if depthwise else 0.0
-        # those that a filter sums over
+        # axes that a filter sums over
         others = tuple(axis for axis in range(len(shape)) if axis != 1 - input_axis)
         gain = std**2 / moments.weighted(x.moments, 1.0, live, offset).variance
         weight_std = np.sqrt(gain / prod(shape[axis] for axis in others))
@@ -200,8 +199,9 @@ class ModelWriter:
         )
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Standard normal values, seeded by the tensor's name so that a layer added does not change another's
-        weights.
+        """(`shape`) float32: standard normal values, seeded by the tensor's name.
+
+        So a layer added does not change another's weights.
         """
         return np.random.default_rng([self._seed, zlib.crc32(name.encode())]).standard_normal(
             shape, dtype=np.float32
@@ -210,8 +210,9 @@ class ModelWriter:
     def _parameter(
         self, name: str, shape: tuple[int, ...], std: float, values: np.ndarray | None, mean: float = 0.0
     ) -> None:
-        """Add a weight tensor; a large one of a network without weights only by its dims and statistics,
-        as absent external data.
+        """Add a weight tensor.
+
+        A large one of a network without weights has only its dims and statistics, as absent external data.
         """
         if values is not None and (self._weights or values.size <= LARGE):
             self.constant(name, values)

@@ -38,8 +38,9 @@ def _cspdarknet53(net: Net, image: Value) -> list[Value]:
 
 
 def _cross_stage(net: Net, at: str, x: Value, channels: int, blocks: int) -> Value:
-    """One half of the channels passes by the residual blocks;
-    the first stage, which is narrow, gives each side all of them.
+    """Cross-stage block: one half of the channels passes by the residual blocks.
+
+    The first stage, which is narrow, gives each side all channels.
     """
     side = channels if blocks == 1 else channels // 2
     x = _conv(net, f"{at}.down", x, channels, 3, stride=2, act="mish")

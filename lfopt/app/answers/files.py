@@ -15,5 +15,5 @@ class FileAnswer:
 
     @classmethod
     def of(cls, path: Path) -> FileAnswer:
-        """Of a file that is there."""
+        """Path and size of a file that exists."""
         return cls(str(path), path.stat().st_size)

@@ -188,7 +188,7 @@ class NetworkAnswer:
     name: str
     input: tuple[int, ...]
     operators: int
-    weights: int
+    weights: int  # elements
     macs: int
     source: str
 

@@ -54,8 +54,8 @@ class SearchAnswer:
     # computed again
     cycles: int | None
     energy_pj: float | None
-    # of the objective: proven for the ways of running groups that were looked at, one after the other; 0:
-    # nothing is
+    # of the objective: proven for the modes and band heights that were looked at, of groups one after the
+    # other; 0: nothing is
     least_value: int
     seconds: dict[str, float]  # by stage
     interrupted: bool
@@ -79,7 +79,7 @@ class MisfitAnswer:
     """Why a group does not fit."""
 
     needed: int  # bytes
-    available: int
+    available: int  # bytes
     store: str  # the buffer, or the store for parameters
 
 
@@ -139,8 +139,8 @@ class MovedAnswer:
 
     name: str
     role: str
-    before: int
-    after: int
+    before: int  # bytes, both directions
+    after: int  # bytes, both directions
 
 
 @dataclass(frozen=True, slots=True)

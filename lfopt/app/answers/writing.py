@@ -1,4 +1,4 @@
-"""Where the answer of a command goes: it is written where the command line asked for it, or nowhere."""
+"""Write the answer of a command as JSON, where the command line asked for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _asked: dict[str, str] = {}  # of this run of the command line: "json" -> where 
 def expect(command_line: CommandLine) -> None:
     """Begin a run of the command line: where its answer goes.
 
-    Raises InvalidConfig for a command that has none, or a file that cannot be.
+    Raises InvalidConfig for a command without an answer, or a file that cannot be written.
     """
     _asked.clear()
     begin(quiet=command_line.quiet, verbose=command_line.verbose, json=command_line.json == STDOUT)
@@ -44,8 +44,9 @@ def expect(command_line: CommandLine) -> None:
 
 
 def answer(content: object) -> None:
-    """Write the answer of the command that runs, where the command line asked for one: a dataclass, or the
-    same as a mapping. Raises CannotWrite.
+    """Write the answer of the command that runs, if the command line asked for one. Raises CannotWrite.
+
+    `content`: one of the dataclasses in ANSWERS, or its fields as a mapping.
     """
     where = _asked.get("json")
     if where is None:

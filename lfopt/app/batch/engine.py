@@ -1,9 +1,8 @@
-"""One function of many jobs, in this process, in several of this machine, or on a Dask cluster: what each
-gives comes back as soon as it is there.
+"""Run one function on many jobs: in this process, in several of this machine, or on a Dask cluster.
 
-A job that raises is a `JobFailure`, in one line. A worker that dies costs the jobs that it had: they run
-again, and one that takes its process down when it runs alone is a `JobFailure` too. What came back before a
-worker, or the whole cluster, was lost is not computed again.
+Each result comes back as soon as it is there. A job that raises is a `JobFailure`, in one line. A worker that
+dies costs the jobs that it had: they run again, and one that takes its process down when it runs alone is a
+`JobFailure` too. What came back before a worker, or the whole cluster, was lost is not computed again.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class JobFailure:
 
     @classmethod
     def of(cls, error: BaseException) -> JobFailure:
-        """Of what was raised; wrong input needs no trace."""
+        """The failure of what was raised; wrong input needs no trace."""
         if isinstance(error, LfoptError):
             return cls(one_line(error))
         return cls(one_line(f"{type(error).__name__}: {error}"), "".join(traceback.format_exception(error)))
@@ -56,7 +55,7 @@ class JobFailure:
 
 @dataclass(frozen=True)
 class Workers:
-    """Where jobs run."""
+    """Processes that run jobs."""
 
     start: Callable[[], AbstractContextManager[Executor]]
     window: int  # jobs that are out at a time: enough that no worker waits
@@ -113,9 +112,9 @@ def run(
 def values(
     function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers
 ) -> Iterator[tuple[int, Value]]:
-    """As `run`, for jobs of which none may fail.
+    """(position, result) of each job, as `run` gives them, for jobs of which none may fail.
 
-    Raises InvalidConfig for wrong input, RuntimeError for what is not.
+    Raises InvalidConfig where one fails for wrong input, RuntimeError where one fails otherwise.
     """
     for k, outcome in run(function, jobs, workers):
         if isinstance(outcome, JobFailure):
@@ -145,8 +144,9 @@ def _until_broken(
     start: Callable[[], AbstractContextManager[Executor]],
     window: int,
 ) -> Generator[tuple[int, Value | JobFailure], None, list[tuple[int, str]]]:
-    """Run what is left until all is done, or a process dies;
-    returns (position, why) of the jobs that were out then.
+    """Run what is left until all is done or a process dies; returns (position, why) of the jobs out then.
+
+    Raises WorkersLost where the cluster is gone.
     """
     done: SimpleQueue[Future[Any]] = SimpleQueue()
     out: dict[Future[Any], int] = {}
@@ -187,9 +187,9 @@ def _until_broken(
 
 
 def attempt(function: Callable[[Job], Value], job: Job) -> Value | JobFailure:
-    """In a worker: what the job gives, or why it gives nothing.
+    """What a job gives, or why it gives nothing; called in a worker.
 
-    Exceptions stay here: not every one can be sent.
+    Exceptions stay there: not every one can be sent.
     """
     try:
         return function(job)
@@ -198,9 +198,7 @@ def attempt(function: Callable[[Job], Value], job: Job) -> Value | JobFailure:
 
 
 def _outcome(future: Future[Any]) -> Any:
-    """What a job gave; BrokenExecutor or CancelledError where it gave nothing,
-    and its worker or the cluster is gone.
-    """
+    """What a job gave; BrokenExecutor where its worker died, CancelledError where the cluster is gone."""
     try:
         return future.result()
     except (BrokenExecutor, CancelledError) as gone:
@@ -263,7 +261,7 @@ def _client(distributed: Any, address: str) -> Iterator[Executor]:
 
 
 def _check(executor: Executor, address: str) -> None:
-    """Raises InvalidConfig where a worker, the first that comes, cannot import what it is to run."""
+    """Check the first worker. Raises InvalidConfig where it cannot import what it is to run; WorkersLost."""
     try:
         executor.submit(attempt, len, ()).result()
     except CancelledError:

@@ -1,5 +1,6 @@
-"""The jobs of a batch file: every combination of what it lists, each a whole configuration,
-with a key that what decides its result makes.
+"""The jobs of a batch file: every combination of what it lists, each a whole configuration.
+
+The key of a job is a digest of all that decides its result.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from search.objectives import ObjectiveName
 
 KEY = 32  # hexadecimal digits
 MOST_JOBS = 1_000_000
-# fields of a search that other methods leave unread
+# fields of a search -> the methods that read them
 READ_BY = {"seed": taking("seed"), "budget": taking("budget")}
 
 Label = str | int | float | bool | None
@@ -80,10 +81,9 @@ class _Axis(NamedTuple):
 
 
 def read_jobs(path: Path) -> tuple[list[BatchJob], int]:
-    """The jobs of a batch file, network by network as far as it lists them, and how many more would have been
-    the same as others.
+    """The jobs of a batch file, those of one network together, and how many combinations repeat others.
 
-    Raises InvalidConfig, which names the job where a combination is none; InvalidModel.
+    Raises InvalidConfig, which names the job where a combination is not valid; InvalidModel.
     """
     file = validate(BatchFile, read_yaml(path), str(path))
     axes = _axes(file, path)
@@ -207,8 +207,9 @@ def _put(data: dict[str, Any], path: str, value: Any, where: str) -> None:
 
 
 def _read_alone(config: Config) -> Config:
-    """The configuration with what none of its methods reads as it is by default:
-    jobs that differ in nothing else are one.
+    """The configuration with the default of each field that none of its methods reads.
+
+    Jobs that differ in those fields alone are one job.
     """
     methods = {config.search.method, *config.search.compare}
     unread = {

@@ -1,5 +1,6 @@
-"""Rows that are kept as they come: a file that only grows, a line of JSON for each,
-from which a run that ended in any way goes on.
+"""Rows kept as they come, a line of JSON each, in a file that only grows.
+
+A run that ended in any way goes on from it.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class Journal(Generic[Row]):
 
 @contextmanager
 def journal(path: Path, schema: str, kind: type[Row]) -> Iterator[Journal[Row]]:
-    """The journal of a file, which is made where it is missing; what a killed run left of its last line is
-    dropped.
+    """The journal of a file, which is made where it is missing.
 
-    Raises InvalidConfig for a file that is none, and for one that another run writes; CannotWrite.
+    What a killed run left of its last line is dropped. Raises InvalidConfig for a file that is no journal,
+    and for one that another run writes; CannotWrite.
     """
     if path.exists():
         opened(path).close()  # a regular file

@@ -23,7 +23,7 @@ Row = Mapping[str, Label]
 
 
 def check_table(path: Path, who: str) -> None:
-    """Raises InvalidConfig for a file that `write_table` would not write, or not with what is installed."""
+    """Check a file. Raises InvalidConfig for one that `write_table` cannot write with what is installed."""
     if path.suffix not in SUFFIXES or path.is_dir():
         raise InvalidConfig(
             f"--out {path}: found {'a folder' if path.is_dir() else path.suffix or 'no suffix'}; accepted: a "
@@ -71,9 +71,7 @@ def _cell(value: Label) -> str:
 
 
 def _kind(name: str, values: Sequence[Label]) -> type[Any]:
-    """Of a column: as its field says, else the one type that all its values are of;
-    text where there are several.
-    """
+    """Type of a column: that of its field in JobResult, else the one of all its values; else text."""
     hints = get_type_hints(JobResult)
     if name in {column.name for column in fields(JobResult)}:
         kinds = {type(option) if isinstance(option, str) else option for option in _options(hints[name])} - {

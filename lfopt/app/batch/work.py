@@ -52,7 +52,7 @@ class JobResult:
     groups_without_steps: int | None = None
     plans_evaluated: int | None = None  # by the search
     load_seconds: float | None = None  # the network; 0: the worker had it
-    search_seconds: float | None = None  # groups, ways that they run in, and methods to compare
+    search_seconds: float | None = None  # for groups, their modes and band heights, and methods to compare
     plan_seconds: float | None = None  # places and steps
     seconds: float | None = None  # of the whole job, in the worker
     lfopt: str = ""  # version, of the worker

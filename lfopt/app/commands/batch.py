@@ -1,4 +1,7 @@
-"""lfopt batch: many searches from one file, a row for each."""
+"""lfopt batch: many searches from one file, a row for each.
+
+Raises InvalidConfig for options that are not accepted, WorkersLost where the cluster is gone.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,13 @@ def batch(
     retry: Annotated[bool, Parameter(negative="")] = False,
     top: int = 20,
 ) -> int:
-    """Run many searches from one file: networks, buffers, widths, schemes, methods, seeds, and any other
-    field; one row per job in CSV or Parquet.
+    """Run many searches from one file, on one machine or a cluster, and gather a row for each.
 
-    Rows of finished jobs are kept beside the output as they come, in FILE.journal. The same command goes on
-    where another run of it ended, whatever ended it, and computes what is missing; a job is known by the
-    content of its network and its settings. Ctrl-C leaves the rows so far.
+    The file lists networks, buffers, widths, schemes, methods, seeds, and any other field; every combination
+    is a job, with one row in CSV or Parquet. Rows of finished jobs are kept beside the output as they come,
+    in FILE.journal. The same command goes on where another run of it ended, whatever ended it, and computes
+    what is missing; a job is known by the content of its network and its settings. Ctrl-C leaves the rows so
+    far.
 
     Example: lfopt batch modes.yaml --out runs/modes.parquet --jobs 8
 

@@ -23,8 +23,9 @@ app = App(
 
 @app.command(name="list")
 def list_(*, verify: bool = False) -> None:
-    """List what is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt), what was used last first, and whether
-    it is whole.
+    """List what is kept between runs, what was used last first, and whether it is whole.
+
+    It is in ~/.cache/lfopt, or $XDG_CACHE_HOME/lfopt.
 
     Example: lfopt cache list --verify
 
@@ -57,8 +58,9 @@ def list_(*, verify: bool = False) -> None:
 
 @app.command
 def prune(*, older_than: str | None = None, max_size: str | None = None) -> None:
-    """Remove what is damaged and what killed runs have left; then what is old, and what was not used for
-    longest until the rest is small enough.
+    """Remove what is damaged or left by killed runs, and what is old or too much.
+
+    What was not used for longest goes first, until the rest is small enough.
 
     Example: lfopt cache prune --older-than 30d --max-size 1GiB
 

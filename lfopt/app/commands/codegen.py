@@ -1,4 +1,7 @@
-"""lfopt codegen: a plan as C and as binaries, or as a command stream of the accelerator."""
+"""lfopt codegen: a plan as C and as binaries, or as a command stream of the accelerator.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -54,15 +57,14 @@ def codegen(
     fill: bool = False,
     seed: int = 0,
 ) -> None:
-    """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the
-    C API; or as a command stream.
+    """Write a plan as C with a program around it, and compile it; or write it as a command stream.
 
     Example: lfopt codegen runs/mobilenet_v2 --out build/mobilenet_v2 --build
 
-    As C, the plan must be for elements of 4 bytes, 2 with --element bf16, or 1 where the network is
-    quantised. With --target accel, it must be for the accelerator (see
-    configs/hardware/accelerator_256k.yaml); `lfopt rtl run` then runs the folder. What cannot be written is
-    refused by name before any file is made.
+    Written are model.c and model.h, weights, a program around them, a Makefile, and a README of the C API. As
+    C, the plan must be for elements of 4 bytes, 2 with --element bf16, or 1 where the network is quantised.
+    With --target accel, it must be for the accelerator (see configs/hardware/accelerator_256k.yaml); `lfopt
+    rtl run` then runs the folder. What cannot be written is refused by name before any file is made.
 
     Parameters
     ----------
@@ -217,9 +219,7 @@ def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
 
 
 def _kernels(source: CSource) -> tuple[KernelAnswer, ...]:
-    """The kernels of a source, group by group; operators that nothing is left to do for come last in
-    theirs.
-    """
+    """The kernels of a source, group by group; aliased operators, which need none, come last in theirs."""
     decisions, answers = {one.function.name: one for one in source.decisions}, list[KernelAnswer]()
     for group in source.schedule.groups:
         for one in (decisions[function.name] for function in group.functions):

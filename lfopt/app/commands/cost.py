@@ -1,4 +1,4 @@
-"""lfopt cost: the price of a partition that somebody else made."""
+"""lfopt cost: the price of a partition that was made elsewhere."""
 
 from __future__ import annotations
 

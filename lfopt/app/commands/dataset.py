@@ -1,4 +1,7 @@
-"""lfopt dataset: fusion groups with labels, to learn validity from."""
+"""lfopt dataset: fusion groups with labels, to learn validity from.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -68,13 +71,12 @@ def dataset(
     zoo: bool = True,
     form: Annotated[Literal["npz", "pyg"], Parameter(name="--format")] = "npz",
 ) -> None:
-    """Draw fusion groups of many networks as a random search does, and label them with the exact checker at
-    five buffer sizes.
+    """Draw fusion groups of many networks and label them, to learn validity from.
 
     Example: lfopt dataset networks/*.onnx --groups 2000 --out data/groups
 
-    Writes one file per scheme and network, and dataset.json. What is finished is kept when the command is run
-    again.
+    Groups are drawn as a random search does, and labelled by the exact checker at five buffer sizes. Writes
+    one file per scheme and network, and dataset.json. What is finished is kept when the command is run again.
 
     Parameters
     ----------
@@ -163,9 +165,7 @@ def dataflow(source: str) -> Dataflow:
 
 
 def drawer(costs: GroupCosts) -> Draw:
-    """How a random search comes by groups: a random scheme,
-    whose groups are cut at random until each fits or is a single operator.
-    """
+    """Draws of a random search: groups of a random scheme, cut at random until each fits or is single."""
     partitions = Partitions(costs)
 
     def draw(seed: Seed, fits: Fits) -> Iterator[int]:
@@ -227,7 +227,7 @@ def _networks(sources: Sequence[str], report: ReportProgress) -> list[tuple[Netw
 
 
 def _labelled_shard(request: ShardRequest) -> Shard:
-    """In a process of its own."""
+    """The labelled groups of a request; called in a process of its own."""
     return make(request, dataflow(request.network.source), drawer)
 
 
@@ -330,8 +330,9 @@ class _Labelling:
             raise
 
     def _kept(self, request: ShardRequest) -> dict[str, Any] | None:
-        """The entry of a shard that is there; None if it must be made. Raises InvalidConfig if it was made
-        otherwise.
+        """The entry of a shard that is there; None if it must be made.
+
+        Raises InvalidConfig if it was made with other settings, or has other labels than the checker gives.
         """
         path = self.folder / request.file
         if not path.exists():

@@ -34,14 +34,14 @@ def execute(
     fill: bool = False,
     check: bool = True,
 ) -> int:
-    """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory
-    port.
+    """Run a plan row by row, count its bytes, and compare the outputs with the reference.
 
     Example: lfopt execute runs/mobilenet_v2 --seed 1
 
-    Reading a row that is not on chip, writing past a ring or past the buffer, or using what nobody stored
-    stops the run. Exit code 0: bytes counted equal bytes planned, and the outputs are those of the plain
-    reference; 1: something differs, or no group of the plan has steps.
+    On chip is only what the plan says, and every byte that crosses the memory port is counted. Reading a row
+    that is not on chip, writing past a ring or past the buffer, or using what nobody stored stops the run.
+    Exit code 0: bytes counted equal bytes planned, and the outputs are those of the plain reference; 1:
+    something differs, or no group of the plan has steps.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""lfopt explain: why a group does not fit the buffer, and what would repair it."""
+"""lfopt explain: why a group does not fit the buffer, and what would repair it.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +83,7 @@ def explain(
     rules: Rules = "default",
     save: Path | None = None,
 ) -> None:
-    """Say what overflows where operators do not fit the buffer as one group, by how much, and the cheapest
-    cut that repairs it.
+    """Say what overflows where operators do not fit as one group, and the cheapest cut that repairs it.
 
     Example: lfopt explain runs/mobilenet_v2 --group 3 --grow
 
@@ -120,8 +122,8 @@ def explain(
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
-        Graph simplification of a model: default folds BatchNormalization, all also rewrites
-        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
+        Graph simplification of a model: default folds BatchNormalization, all also rewrites (algebra, parts
+        of GELU, Softmax and the like, noise of exporters), none does nothing.
     save
         Also draw the group into this file (NAME.svg or NAME.png): operators, links by their scores, the
         cheapest cut.

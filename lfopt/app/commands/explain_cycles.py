@@ -9,7 +9,7 @@ from lfopt.app.screen import out, spread
 
 
 def print_cycles(group: GroupCycles, top: int) -> None:
-    """Where the cycles go: in all, by tensor, by operator, and what cutting each link would bring."""
+    """Print where the cycles go: in all, by tensor, by operator, and what cutting each link would bring."""
     saved = group.alone - group.cycles
     out.print(
         f"[bold]{group.cycles:,} cycles[/] in mode {group.mode}, {abs(saved):,} "

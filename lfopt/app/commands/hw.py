@@ -1,4 +1,7 @@
-"""lfopt hw: hardware descriptions: those that come with lfopt, what a file says, and one of this machine."""
+"""lfopt hw: hardware descriptions: those that come with lfopt, what a file says, and one of this machine.
+
+Raises InvalidConfig for files that are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -154,8 +157,9 @@ def check(file: str, /) -> int:
 
 @app.command
 def detect(*, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None) -> None:
-    """Write a hardware description of this machine's CPU: a fusion group may fill half of the L2 cache that
-    one core has.
+    """Write a hardware description of this machine's CPU.
+
+    A fusion group may fill half of the L2 cache that one core has.
 
     Example: lfopt hw detect --out cpu.yaml
 

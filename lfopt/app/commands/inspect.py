@@ -34,8 +34,9 @@ def inspect(
     rules: Rules = "default",
     all_operators: bool = False,
 ) -> None:
-    """Show operators, mapping types, MACs, weights and map sizes, and what cannot be fused at a given buffer
-    and why.
+    """Show a network's operators, and what cannot be fused at a given buffer and why.
+
+    Operators are shown with mapping types, MACs, weights and map sizes.
 
     Example: lfopt inspect zoo:mobilenet_v2 --buffer 128KiB --all-operators
 
@@ -52,8 +53,8 @@ def inspect(
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
-        Graph simplification: default folds BatchNormalization, all also rewrites
-        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
+        Graph simplification: default folds BatchNormalization, all also rewrites (algebra, parts of GELU,
+        Softmax and the like, noise of exporters), none does nothing.
     all_operators
         List every operator.
     """

@@ -21,8 +21,9 @@ InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume
 
 
 def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) -> Hardware:
-    """A chip from a hardware file, or from its buffer alone (2 bytes per element);
-    a given option wins over the file.
+    """A chip from a hardware file, or from its buffer alone, with elements of 2 bytes.
+
+    `buffer` and `element_bytes` win over the file. Raises InvalidConfig.
     """
     data: dict[str, object] = {"buffer_bytes": "256KiB", "name": "command line"}
     where = "--buffer"
@@ -38,13 +39,13 @@ def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) ->
 
 
 def check_seconds(seconds: float | None, option: str = "--time-limit") -> None:
-    """Raises InvalidConfig for what is no limit of time."""
+    """Check a time limit in seconds. Raises InvalidConfig."""
     if seconds is not None and not 0 < seconds < MAX_SECONDS:
         raise InvalidConfig(f"{option}: found {seconds}; accepted: seconds above 0")
 
 
 def check_top(top: int) -> None:
-    """Raises InvalidConfig for what is no number of lines."""
+    """Check a number of lines. Raises InvalidConfig for one below 1."""
     if top < 1:
         raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
 
@@ -59,7 +60,7 @@ def check_figure(path: Path, option: str = "--save") -> Path:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Random numbers of a seed from the command line."""
+    """Random numbers of a seed from the command line. Raises InvalidConfig for one below 0."""
     if seed < 0:
         raise InvalidConfig(f"--seed: found {seed}; accepted: a whole number of at least 0")
     return np.random.default_rng(seed)

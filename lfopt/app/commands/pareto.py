@@ -48,12 +48,12 @@ def pareto(
     top: int = 40,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
-    """Find which plans, on which buffers and MAC arrays, no other beats in bytes, cycles, energy, buffer and
-    area; name the knees.
+    """Find which plans, on which buffers and MAC arrays, no other beats, and name the knees.
 
-    On every chip an exact search finds the best plan of each objective and the corners between them; NSGA-II
-    looks inside their convex hull, and never loses one of them. Written are front.csv, front.json, front.svg
-    and front.html. Ctrl-C writes what there is until then.
+    Plans are compared in bytes, cycles, energy, buffer and area. On every chip an exact search finds the best
+    plan of each objective and the corners between them; NSGA-II looks inside their convex hull, and never
+    loses one of them. Written are front.csv, front.json, front.svg and front.html. Ctrl-C writes what there
+    is until then.
 
     Example: lfopt pareto zoo:mobilenet_v2 --hardware accelerator_256k.yaml --over buffer,mac_array,objective
     --buffers 64KiB:1MiB
@@ -211,9 +211,7 @@ def _print(front: Front, points: Sequence[Point], top: int) -> None:
 
 
 def _chosen(front: Front, points: Sequence[Point], top: int) -> list[Point]:
-    """As many as are printed, in order: the best of an objective before others,
-    exact ones before sampled ones.
-    """
+    """The `top` points to print, in order: those best in an objective first, then exact before sampled."""
     ranked = sorted(
         range(len(points)),
         key=lambda k: (not points[k].best, points[k].found == "sampled", points[k].dominated, k),
@@ -234,7 +232,7 @@ def _gap(gap: float | None) -> str:
 
 
 def _folder(given: Path | None) -> Path | None:
-    """Raises InvalidConfig where it is a file."""
+    """The folder that is given. Raises InvalidConfig where it is a file."""
     if given is not None and given.exists() and not given.is_dir():
         raise InvalidConfig(f"--out {given}: found a file; accepted: a folder")
     return given

@@ -1,5 +1,6 @@
-"""lfopt quantize: a network of int8 maps and weights, by ONNX Runtime's static quantisation,
-and what that does to accuracy.
+"""lfopt quantize: a network in int8 by ONNX Runtime's static quantisation, and its accuracy.
+
+Raises InvalidConfig for options that are not accepted.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def quantize(
     input_shape: InputShapes = (),
     end: Names = (),
 ) -> None:
-    """Write an int8 copy of a network in QDQ form, with scales from calibration data, and say what that does
-    to its accuracy.
+    """Write an int8 copy of a network, and say what that does to its accuracy.
+
+    The copy is in QDQ form, with scales from calibration data.
 
     Example: lfopt quantize zoo:mobilenet_v2 --calibration images.npz --out mobilenet_v2_int8.onnx
 
@@ -191,8 +193,9 @@ def _check(method: Method, percentile: float | None, counts: Mapping[str, int | 
 
 
 def prepared(graph: Graph, end: Sequence[str] = ()) -> Graph:
-    """A network up to some of its tensors, in terms of what the accelerator does. Raises InvalidConfig for
-    tensors that it does not have.
+    """A network up to some of its tensors, in operators that the accelerator has.
+
+    Raises InvalidConfig for tensors that the network does not have.
     """
     graph = without_identities(graph)
     return flattened_as_convolutions(

@@ -1,4 +1,7 @@
-"""lfopt report: a plan as a page to look at."""
+"""lfopt report: a plan as a page to look at.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ def report(
     explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
     explain_seconds: float = 3.0,
 ) -> None:
-    """Write a plan as one HTML page: the network, the groups and their traffic, the buffer while they run,
-    and why no group is larger.
+    """Write a plan as one HTML page to look at.
+
+    It shows the network, the groups and their traffic, the buffer while they run, and why no group is larger.
 
     Example: lfopt report runs/mobilenet_v2 --out mobilenet_v2.html
 

@@ -1,4 +1,7 @@
-"""lfopt rtl: command streams on the simulated accelerator."""
+"""lfopt rtl: command streams on the simulated accelerator.
+
+Raises InvalidConfig for options that are not accepted, CannotSimulate where there is no simulation.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +50,13 @@ def run(
     trace: Path | None = None,
     trace_events: int = MOST_EVENTS,
 ) -> int:
-    """Run a command stream on the Verilated accelerator, and compare the bytes that it counts at its memory
-    port with those that were planned.
+    """Run a command stream on the Verilated accelerator, and compare the bytes that it counts with the plan.
 
     Example: lfopt rtl run build/accelerator --trace trace.json
 
-    The model is built once and kept (about a minute). Exit code 0: bytes counted equal bytes planned, and
-    every bit of the outputs is that of the reference; 1: something differs, or the accelerator stopped with
-    an error.
+    Bytes are counted at the memory port. The model is built once and kept (about a minute). Exit code 0:
+    bytes counted equal bytes planned, and every bit of the outputs is that of the reference; 1: something
+    differs, or the accelerator stopped with an error.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""lfopt run: a network on given inputs, compiled."""
+"""lfopt run: a network on given inputs, compiled.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 

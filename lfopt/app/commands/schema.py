@@ -1,4 +1,7 @@
-"""lfopt schema: what plan.json and the files that lfopt reads must look like."""
+"""lfopt schema: what plan.json and the files that lfopt reads must look like.
+
+Raises InvalidConfig for documents that have no schema.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from lfopt.ir.names import one_line
 
 
 def schema(*document: str) -> None:
-    """Print the JSON Schema (Draft 2020-12) of a file, or of what a command says with --json, for programs
-    that write, read or check such.
+    """Print the JSON Schema (Draft 2020-12) of a file that lfopt reads, or of what a command says as JSON.
+
+    It is for programs that write, read or check such.
 
     Example: lfopt schema search
 

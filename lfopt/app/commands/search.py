@@ -121,8 +121,8 @@ def search(
         strips, rows between bands of slices, slices for every part), over its own (2 if nothing else is
         said); 1: nothing is. For scheme all.
     rules
-        Graph simplification: default folds BatchNormalization, all also rewrites
-        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
+        Graph simplification: default folds BatchNormalization, all also rewrites (algebra, parts of GELU,
+        Softmax and the like, noise of exporters), none does nothing.
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     seed
@@ -207,7 +207,7 @@ def search(
     if method is not None:
         picked = {"compare": (), "profile": False, **picked}  # asked for one method: run that one
     if method is not None and method not in SAMPLING:
-        # whatever the file says: that was for another method
+        # what the file says of these was for another method
         picked = {"guidance": "none", "screen": False, "propose": "none", **picked}
     job = replace(job, search=replace(job.search, **picked))
     name = job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem
@@ -298,9 +298,7 @@ def _share(text: str) -> float:
 
 
 def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
-    """What the bytes cost: multiply-accumulates where some are done again, modelled cycles and energy,
-    and how good these are.
-    """
+    """What the bytes cost: MACs where some are done again, modelled cycles and energy, and their proof."""
     out.print()
     if SCHEMES[plan.scheme].copies:
         network = sum(outcome.network.macs)
@@ -449,7 +447,7 @@ def _totals(outcome: JobOutcome) -> Table:
     for ran in outcome.runs:
         if ran is not outcome.best:
             searched = ran.result
-            # elsewhere, how many groups were priced says more
+            # of methods without a budget of plans, the number of groups priced says more
             plans = "budget" in METHODS[searched.method].takes
             count = (
                 f"{searched.plans_evaluated:,} plans" if plans else f"{searched.groups_evaluated:,} groups"

@@ -1,4 +1,7 @@
-"""lfopt simulate: what a plan moves and saves, and what it costs by the model."""
+"""lfopt simulate: what a plan moves and saves, and what it costs by the model.
+
+Raises InvalidConfig for options that are not accepted, InvalidPlan for a plan that is not of its network.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +68,12 @@ def simulate(
     trace: Path | None = None,
     trace_events: int = MOST_EVENTS,
 ) -> int:
-    """Show what a plan moves and saves, by group and by tensor, and what it costs in cycles and energy by the
-    model.
+    """Show what a plan moves and saves, and what it costs in cycles and energy by the model.
 
     Example: lfopt simulate runs/mobilenet_v2 --trace trace.json
 
-    Bytes are sums over the steps of the plan. Exit code 0: the plan's own figures are the same; 1: they are
-    not.
+    Shown is the whole plan, its groups and its tensors. Bytes are sums over the steps of the plan. Exit code
+    0: the plan's own figures are the same; 1: they are not.
 
     Parameters
     ----------
@@ -184,9 +186,7 @@ def _baselines(report: Report) -> Table:
 
 
 def _roles(report: Report) -> Table:
-    """Traffic by what tensors are, against moving each of them once;
-    maps between groups need not move at all.
-    """
+    """DRAM bytes by role of the tensors, beside moving each once; maps between groups need not move."""
     rows = table("what moves", "tensors", "loaded", "stored", "share", "x size")
     whole = max(report.dram.total, 1)
     for role, name in ROLES.items():

@@ -1,4 +1,7 @@
-"""lfopt sweep: traffic against buffer size, exactly."""
+"""lfopt sweep: traffic against buffer size, exactly.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from search.exact import solve
 from search.options import SearchOptions
 from search.staircase import Stair, TooMany, staircase
 
-# a range of buffers is for them
+# schemes that a range of buffers is for
 STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and MODES[row.modes[0]].steady)
 
 
@@ -46,13 +49,13 @@ def sweep(
     time_limit: float = 60.0,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
-    """Compute the exact staircase of DRAM traffic against buffer size, as table, CSV and picture (SVG and
-    PNG).
+    """Compute the exact staircase of DRAM traffic against buffer size.
 
     Example: lfopt sweep zoo:mobilenet_v2 --buffers 64KiB:1MiB
 
-    Sizes in the CSV are bytes; one without a limit is `unlimited`, as --buffers takes it.
-    Ctrl-C ends the search: what was found is printed and written, and the exit code is 130.
+    It is printed as a table, and written as CSV and as a picture (SVG and PNG). Sizes in the CSV are bytes;
+    one without a limit is `unlimited`, as --buffers takes it. Ctrl-C ends the search: what was found is
+    printed and written, and the exit code is 130.
 
     Parameters
     ----------
@@ -75,8 +78,8 @@ def sweep(
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
-        Graph simplification: default folds BatchNormalization, all also rewrites
-        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
+        Graph simplification: default folds BatchNormalization, all also rewrites (algebra, parts of GELU,
+        Softmax and the like, noise of exporters), none does nothing.
     time_limit
         Seconds to enumerate the groups of a range, or for each size of a list; a size that takes longer gets
         a bound and no proof.
@@ -157,8 +160,9 @@ def sweep(
 def _solve_range(
     costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress
 ) -> tuple[list[Stair], bool]:
-    """Every step between two sizes, and whether Ctrl-C came before the last;
-    powers of two only, with a note, where there are too many states.
+    """(every step between two sizes, whether Ctrl-C came before the last).
+
+    Powers of two only, with a note, where there are too many states.
     """
     low, high = sizes
     stairs: list[Stair] = []
@@ -184,9 +188,7 @@ def _solve_range(
 def _solve_each(
     costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress
 ) -> tuple[list[Stair], bool]:
-    """The optimum, or the best plan and a bound, at each of these sizes,
-    and whether Ctrl-C came before the last was done.
-    """
+    """(the optimum, or best plan and bound, at each of these sizes; whether Ctrl-C came before the last)."""
     stairs: list[Stair] = []
     for k, size in enumerate(sizes):
         report(f"{format_size(size)}", k / len(sizes))

@@ -1,4 +1,7 @@
-"""lfopt train: predictors of what groups need and their explainers, from a data set."""
+"""lfopt train: predictors of what groups need and their explainers, from a data set.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,7 @@ class _Files:
         self._checkpoints: list[Path] = []
 
     def checkpoint(self, data: Any, split: str, settings: Any) -> Any:
-        """Of one training."""
+        """The checkpoint of one training, begun where an earlier run ended if it is to be resumed."""
         fitting = import_module("explainers.fit")  # torch is optional, and nothing but explainers knows it
         key = data.scheme, split, settings.seed
         path = self.folder / ".checkpoints" / f"{data.scheme}-{split}-{settings.seed}.pt"
@@ -208,9 +211,7 @@ class _Training:
         self.lines: list[Any] = []  # to print when the progress line is gone
 
     def predictor(self, split: Literal["random", "family"], *, families: bool) -> None:
-        """Train the predictor and write it; with `families`,
-        its card says what one that is trained by family does.
-        """
+        """Train the predictor and write it; with `families`, its card has the figures of the family split."""
         if families:  # both trainings learn from the same
             self.material = import_module("explainers.fit").prepared(self.data, self.settings, self.report)
         trained = self._trained(split, self.seeds)

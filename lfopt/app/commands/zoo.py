@@ -1,4 +1,7 @@
-"""lfopt zoo: the networks that lfopt builds itself."""
+"""lfopt zoo: the networks that lfopt builds itself.
+
+Raises InvalidConfig for options that are not accepted.
+"""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ from codegen.arrays import Inputs  # noqa: E402  (another package of this name w
 
 
 class EagerFallback(UserWarning):
-    """A part of a model that `torch.compile(..., backend="lfopt")` runs as PyTorch does;
-    the message says why.
-    """
+    """Why `torch.compile(..., backend="lfopt")` runs a part of a model as PyTorch does."""
 
 
 @runtime_checkable

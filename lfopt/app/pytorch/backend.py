@@ -1,7 +1,7 @@
-"""`torch.compile(model, backend="lfopt")`: graphs that Dynamo captures run as generated code, forward only;
-what cannot, runs eager, and is named.
+"""`torch.compile(model, backend="lfopt")`: graphs that Dynamo captures run as generated code, forward only.
 
-Found by PyTorch through the entry point group `torch_dynamo_backends`.
+Those that cannot run eager, with a warning that says why. Found by PyTorch through the entry point group
+`torch_dynamo_backends`.
 """
 
 from __future__ import annotations
@@ -106,9 +106,7 @@ def say(why: str) -> None:
 
 
 class Region:
-    """A graph of Dynamo's: compiled when it is first called, for the shapes,
-    numbers and weights that it is called with.
-    """
+    """A graph of Dynamo's, compiled for the shapes, numbers and weights that it is called with."""
 
     def __init__(self, module: fx.GraphModule, make: Callable[[ModelProto], Compiled]) -> None:
         """`make`: compiles an ONNX model."""
@@ -199,9 +197,7 @@ def with_constants(module: fx.GraphModule, constants: Mapping[int, Any]) -> fx.G
 
 
 def _unfit(module: fx.GraphModule, examples: Sequence[Any]) -> str | None:
-    """Why a graph is not for generated code whatever its shapes are; None where nothing is known against
-    it.
-    """
+    """Why generated code cannot run a graph, whatever its shapes are; None where no reason is known."""
     inputs = [
         node.meta.get("example_value", value)
         for node, value in zip(module.graph.find_nodes(op="placeholder"), examples, strict=True)

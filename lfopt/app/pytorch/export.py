@@ -41,7 +41,7 @@ class Exported:
 
 
 def check_installed() -> None:
-    """Raises InvalidConfig where torch.onnx cannot be used."""
+    """Check that torch.onnx can be used. Raises InvalidConfig."""
     if find_spec(NEEDS) is None:
         raise InvalidConfig(
             f"{NEEDS}: not installed, and torch.onnx needs it; accepted: pip install 'lfopt[torch]'"
@@ -153,9 +153,7 @@ def exported(program: ExportedProgram, label: str) -> Exported:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without gradients, and without what exporters say of themselves:
-    what of them is deprecated, which packages are not there.
-    """
+    """A context without gradients, and without exporters' warnings of deprecations and absent packages."""
     log = logging.getLogger("torch.onnx._internal.exporter")
     level = log.level
     log.setLevel(logging.ERROR)

@@ -1,8 +1,7 @@
-"""The two kernels that `torch.nn.TransformerEncoderLayer` and `MultiheadAttention` call in inference, as
-operators that torch.onnx knows.
+"""Kernels of `torch.nn.TransformerEncoderLayer` and `MultiheadAttention`, in operators of torch.onnx.
 
-Source: schemas in torch/_meta_registrations.py, masks in `merge_masks` of torch/nn/modules/activation.py
-(PyTorch 2.13).
+The two call them in inference. Source: schemas in torch/_meta_registrations.py, masks in `merge_masks` of
+torch/nn/modules/activation.py (PyTorch 2.13).
 """
 
 from __future__ import annotations
@@ -18,7 +17,10 @@ PADDING = 1  # mask type: [batch, keys]; others can be broadcast to [batch, head
 
 
 def _attended(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
-    """Which keys each query sees: the kernels' masks say which it does not."""
+    """Mask of the keys that a query sees, to be broadcast to [batch, heads, queries, keys].
+
+    The kernel's mask has the keys that it does not see.
+    """
     if mask is None:
         return None
     seen = mask.to(torch.bool).logical_not()
@@ -53,7 +55,7 @@ def encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:
-    """A layer of an encoder on [batch, tokens, embed_dim]."""
+    """A layer of an encoder: [batch, tokens, embed_dim] -> the same."""
 
     def norm_1(x: Tensor) -> Tensor:
         return layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
@@ -92,9 +94,10 @@ def self_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention on [batch, tokens, embed_dim], and its weights.
+    """Attention on [batch, tokens, embed_dim]; and its weights, [batch, queries, keys].
 
-    The kernel is called where query, key and value are the same.
+    [batch, heads, queries, keys] unless averaged over heads, (0,) where they are not needed. The kernel is
+    called where query, key and value are the same.
     """
     q, k, v = _heads(query, qkv_weight, qkv_bias, num_head)
     seen = _attended(mask, mask_type)

@@ -1,6 +1,4 @@
-"""`lfopt.compile(module)`: a `torch.nn.Module` that is exported and compiled when tensors of new shapes
-come.
-"""
+"""`lfopt.compile(module)`: a `torch.nn.Module`, exported and compiled when tensors of new shapes come."""
 
 from __future__ import annotations
 
@@ -29,11 +27,10 @@ from lfopt.ir.names import one_line, plural
 class CompiledByCall(CompiledModule):
     """A module whose forward pass runs as generated code.
 
-    Takes what the module takes, gives what it gives, without gradients.
-
-    A program is kept for each shape and type of tensors, each value of other arguments, and each mode
-    (training or not); it is made again where a weight was replaced, or changed in place. NumPy's arrays are
-    taken as tensors: where there are no others, results are NumPy's too.
+    Takes what the module takes, gives what it gives, without gradients. A program is kept for each shape and
+    type of tensors, each value of other arguments, and each mode (training or not); it is made again where a
+    weight was replaced, or changed in place. NumPy's arrays are taken as tensors: where there are no others,
+    results are NumPy's too.
     """
 
     def __init__(self, module: torch.nn.Module, make: Callable[[ModelProto], Compiled]) -> None:
@@ -58,7 +55,7 @@ class CompiledByCall(CompiledModule):
         return pytree.tree_unflatten(values, results)
 
     def run(self, inputs: Inputs) -> Any:
-        """As a call."""
+        """What the module gives, as in a call, for arguments by name, in a list or tuple, or one alone."""
         if isinstance(inputs, Mapping):
             return self(**inputs)
         return self(*inputs) if isinstance(inputs, list | tuple) else self(inputs)

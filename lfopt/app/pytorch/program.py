@@ -1,5 +1,6 @@
-"""A program of torch.export as generated code: tensors in, tensors out, on the memory that they have; and
-whether its weights are still those.
+"""A program of torch.export as generated code: tensors in, tensors out, on the memory that they have.
+
+It says whether its weights are still those that it was compiled with.
 """
 
 from __future__ import annotations

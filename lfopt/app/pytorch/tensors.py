@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The elements of a tensor on the CPU in C order: its own memory where they lie so, else a copy."""
+    """(same shape and type) a CPU tensor in C order: its own memory where it is contiguous, else a copy."""
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
     return (
         dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -19,7 +19,7 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor on the memory of an array."""
+    """(same shape and type) a tensor on the memory of an array."""
     return (
         torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         if array.dtype == ml_dtypes.bfloat16

@@ -1,3 +1,1 @@
-"""Networks in 8-bit integers made of real ones:
-calibration, ONNX Runtime's rewriting, and what it does to accuracy.
-"""
+"""Quantisation of networks to 8-bit integers: calibration, ONNX Runtime's quantiser, and accuracy."""

@@ -1,5 +1,4 @@
-"""What quantising does to accuracy: signal to noise of layers and outputs against the network in floats, over
-samples.
+"""Accuracy of a quantised network: signal to noise of layers and outputs against floats, over samples.
 
 Of a map x in floats and y in its place, the ratio is 10 log10(sum x^2 / sum (x - y)^2) decibels, summed over
 elements and samples. For each layer:
@@ -50,7 +49,7 @@ class OutputNoise:
     same_class: int = 0  # rows whose greatest element is where it is in floats
 
     def add(self, exact: np.ndarray, rounded: np.ndarray) -> None:
-        """One sample's."""
+        """Count one sample: the output in floats, and in real numbers of the same shape when quantised."""
         self.ratio.add(exact, rounded)
         self.largest_error = max(
             self.largest_error, float(np.abs(rounded.astype(np.float64) - exact).max(initial=0.0))
@@ -78,7 +77,7 @@ class OutputNoise:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of a quantised network."""
+    """Signal to noise of a quantised network's layers and outputs."""
 
     layers: tuple[LayerNoise, ...]  # those that are quantised, in the order of the network
     outputs: tuple[OutputNoise, ...]
@@ -86,9 +85,7 @@ class Accuracy:
 
     @property
     def worst_first(self) -> list[LayerNoise]:
-        """Layers by what each of them does alone: to the outputs, if that was measured,
-        else to the map that it makes.
-        """
+        """Layers by the noise that each adds alone: to the outputs if measured, else to its own map."""
         return sorted(
             self.layers,
             key=lambda layer: (
@@ -109,10 +106,10 @@ def accuracy(
     *,
     each_alone: bool = False,
 ) -> Accuracy:
-    """Of `quantized_graph`, made of `floats`, over samples; `each_alone`: also of the outputs for each layer,
-    on the first sample.
+    """Accuracy of `quantized_graph` against `floats`, which it was made of, over samples.
 
-    Raises UnsupportedModel where either network cannot be computed.
+    `each_alone`: also of the outputs where one layer alone is quantised, on the first sample. Raises
+    UnsupportedModel where either network cannot be computed.
     """
     beside = Beside(floats, quantized_graph)
     maps = Maps(runtime, beside.graph, beside.wanted, label)

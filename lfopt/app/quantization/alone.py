@@ -1,5 +1,4 @@
-"""What one layer in int8 does to the outputs of a network that is otherwise in floats: the measure of which
-layers hurt most.
+"""Noise at the outputs of a network in floats of which one layer is in int8, for every layer.
 
 All layers are in one network, each with its rounded map beside the one in floats; an input says which of them
 is read rounded. That is a run for each layer, of about three times the work of the network.
@@ -25,7 +24,7 @@ NONE = -1  # no layer is rounded
 def alone(
     runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: ReportProgress
 ) -> dict[str, float]:
-    """Decibels of the output that has least, by map of the layer that alone is quantised, on one sample.
+    """Signal to noise in decibels of the worst output, by map of the only quantised layer, on one sample.
 
     Raises UnsupportedModel.
     """
@@ -79,8 +78,9 @@ class _Switched:
         ).without_unused()
 
     def _switch(self, name: str) -> Iterator[Operator]:
-        """Q, DQ and the choice between what they make and the map in floats; `name`:
-        of the map in the quantised network.
+        """Q, DQ, and the choice between what they make and the map in floats.
+
+        `name`: of the map in the quantised network.
         """
         tensor, floats = self.beside.quantized_graph.tensors[name], self.beside.float_of[name]
         assert tensor.quantization is not None

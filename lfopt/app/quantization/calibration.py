@@ -1,5 +1,4 @@
-"""Ranges of maps, that is of the numbers which 8-bit integers are to stand for, from how elements are
-distributed in calibration data.
+"""Ranges of real numbers that 8-bit integers stand for, from the distribution of maps in calibration data.
 
     minmax      from the least to the greatest element
     percentile  without the outermost share of the elements at either end
@@ -30,27 +29,25 @@ DEFAULT: Method = "minmax"
 PERCENTILE = 99.99  # of the elements, at either end
 BINS = 8192  # of a distribution, over both signs
 CUTS = 128  # that are tried, evenly spaced up to the largest magnitude
-# elements that are no distribution over so many bins, as the gates of squeeze-and-excite blocks: no
-# divergence is told by them
+# elements: fewer are no distribution over so many bins, and no divergence follows from them (the gates of
+# squeeze-and-excite blocks)
 FEW = 2 * BINS
 LEVELS = 256  # of an 8-bit integer
 
 
 @dataclass(slots=True)
 class Distribution:
-    """How the elements of a map are distributed, over any number of samples, in bounded memory:
-    bins of one width over [-limit, limit].
-    """
+    """Histogram of the elements of a map over any number of samples, in bins over [-limit, limit]."""
 
     least: float = np.inf
     greatest: float = -np.inf
     elements: int = 0
     zeros: int = 0
     limit: float = 0.0  # a power of two, at most twice the largest magnitude: 0 until there is one
-    counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))  # of elements
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))  # (BINS,) elements
 
     def add(self, values: np.ndarray, *, count: bool = True) -> None:
-        """One sample's elements; not `count`: their least and greatest alone."""
+        """Add the elements of one sample, an array of any shape; not `count`: only their extremes."""
         if not values.size:
             return
         self.least, self.greatest = (
@@ -74,7 +71,7 @@ class Distribution:
 
     @property
     def magnitudes(self) -> np.ndarray:
-        """float64 counts by magnitude, without zeros: BINS / 2 bins over [0, limit]."""
+        """(BINS / 2,) float64: elements by magnitude without zeros, in bins over [0, limit]."""
         counts = (self.counts[BINS // 2 :] + self.counts[BINS // 2 - 1 :: -1]).astype(np.float64)
         counts[0] -= self.zeros
         return counts
@@ -94,13 +91,11 @@ class Distribution:
 def distributions(
     runtime: Any, graph: Graph, samples: Samples, label: str, *, count: bool, report: ReportProgress
 ) -> dict[str, Distribution]:
-    """Distributions of the float maps by name, over the samples; not `count`: least and greatest elements
-    alone.
+    """Distributions of the float maps by name, over the samples; not `count`: only their extremes.
 
-    Softmax is left out: what it makes lies between 0 and 1, whatever the samples say.
-
-    Raises InvalidConfig for a map that holds infinities or NaN, or is the same everywhere: no scale follows
-    from that. Raises UnsupportedModel where ONNX Runtime cannot run the network.
+    Softmax is left out: what it makes lies between 0 and 1, whatever the samples say. Raises InvalidConfig
+    for a map that holds infinities or NaN, or is the same everywhere: no scale follows from that;
+    UnsupportedModel where ONNX Runtime cannot run the network.
     """
     results = (
         name
@@ -158,7 +153,7 @@ def _percentile(one: Distribution, share: float) -> Range:
 
 
 def _quantile(counts: np.ndarray, share: float) -> float:
-    """Where the first bins hold that share of all: in bins, evenly filled."""
+    """Position, in bins, below which that share of all elements lies; each bin is evenly filled."""
     total = np.cumsum(counts)
     wanted = share * total[-1]
     k = int(np.searchsorted(total, wanted))
@@ -178,8 +173,9 @@ def _entropy(one: Distribution) -> Range:
 
 
 def _divergence(counts: np.ndarray, cut: int, levels: int) -> float:
-    """Of the distribution of `levels` levels from that of the first `cut` bins,
-    where what is cut off lies in the last of them.
+    """Kullback-Leibler divergence of `levels` levels from the first `cut` bins, in nats.
+
+    What is cut off counts in the last of these bins. `counts`: (bins,) float64.
     """
     head = counts[:cut]
     starts = np.arange(levels) * cut // levels
@@ -207,7 +203,7 @@ def _least_error(one: Distribution) -> Range:
 
 
 def _step(one: Distribution, cut: float) -> float:
-    """What neighbouring integers are apart."""
+    """Difference of the real numbers that neighbouring integers stand for."""
     least, greatest = _cut(one, cut)
     return (max(greatest, 0.0) - min(least, 0.0)) / (LEVELS - 1)
 

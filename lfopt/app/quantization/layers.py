@@ -1,6 +1,4 @@
-"""The layers of a quantised network beside the same network in floats,
-and the noise that quantising adds to them, summed up sample by sample.
-"""
+"""Quantisation noise of the layers of a network against the same network in floats, summed over samples."""
 
 from __future__ import annotations
 
@@ -28,11 +26,12 @@ class Ratio:
     """Signal and noise of a map, summed up by channel."""
 
     elements: int = 0
-    signal: np.ndarray = field(default_factory=lambda: np.zeros(1))  # float64, one or one per channel
+    # (channels,) float64, sums of squares; (1,) for maps without a channel axis
+    signal: np.ndarray = field(default_factory=lambda: np.zeros(1))
     noise: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     def add(self, exact: np.ndarray, rounded: np.ndarray) -> None:
-        """The elements of one sample."""
+        """Add one sample: a map in floats, and in real numbers of the same shape when rounded."""
         if not exact.size:
             return
         channels = exact.shape[axis] if (axis := CHANNEL_AXES.get(exact.ndim)) is not None else 1
@@ -45,13 +44,15 @@ class Ratio:
 
     @property
     def decibels(self) -> float:
-        """Of all elements; infinite where there is no noise."""
+        """Signal to noise of all elements, in dB; infinite where there is no noise."""
         return _decibels(float(self.signal.sum()), float(self.noise.sum()))
 
     @property
     def by_channel(self) -> float:
-        """Where every channel counts alike: of their mean noise for a signal of 1 each,
-        a noise beyond that being a channel that is lost.
+        """Signal to noise in dB with every channel scaled to a signal of 1.
+
+        Noise counts up to 1 for each, at which a channel is lost. As `decibels` where channels have few
+        elements.
         """
         alive = self.signal > 0
         if self.elements < FEW * self.signal.size or not alive.any():
@@ -77,8 +78,9 @@ class LayerNoise:
 
 
 class Beside:
-    """The network in floats with a twin beside each layer of quantised weights:
-    the same layer with the numbers that those stand for.
+    """The network in floats, with a twin beside each layer whose weights are quantised.
+
+    The twin is the same layer with the real numbers that the quantised weights stand for.
     """
 
     def __init__(self, floats: Graph, quantized_graph: Graph) -> None:
@@ -155,7 +157,7 @@ class Beside:
         return name
 
     def add_own(self, exact: Mapping[str, np.ndarray]) -> None:
-        """Each layer's own noise, of one sample."""
+        """Add one sample to each layer's own noise; `exact`: maps in floats by name, in their shapes."""
         for name, layer in self.layers.items():
             tensor = self.quantized_graph.tensors[name]
             floats = exact[self.float_of[name]]
@@ -166,7 +168,10 @@ class Beside:
             layer.own.add(floats, dequantized(rounded, tensor.quantization))
 
     def add_all(self, call: Call, results: Results, exact: Mapping[str, np.ndarray]) -> Results:
-        """What an operator makes where everything is quantised, of one sample."""
+        """Add one sample of an operator's results where everything is quantised; gives the results.
+
+        `exact`: maps in floats by name, in the shapes of the results.
+        """
         for tensor, values in zip(call.result_tensors, results, strict=True):
             if tensor.name in self.layers:
                 self.layers[tensor.name].all.add(exact[self.float_of[tensor.name]], real(tensor, values))
@@ -181,9 +186,7 @@ def _is_exact(call: Call) -> bool:
 
 
 def _counterparts(floats: Graph, quantized_graph: Graph) -> dict[str, str]:
-    """Maps in floats by those of the quantised network:
-    of the same name, or across a QuantizeLinear or DequantizeLinear.
-    """
+    """Maps in floats by those of the quantised network: of the same name, or across a Q or DQ operator."""
     counterparts = {
         name: name
         for name in quantized_graph.tensors

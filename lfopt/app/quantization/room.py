@@ -23,9 +23,7 @@ Stored = tuple[Tensor, np.ndarray]
 
 
 def with_room(graph: Graph) -> Graph:
-    """The quantised graph with larger scales of weights and bias where a sum could leave int32 for a bias's
-    sake.
-    """
+    """The quantised graph with larger scales of weights and bias where a bias could overflow an int32 sum."""
     reads = Counter(name for operator in graph.operators for name in operator.inputs)
     tensors, constants = dict(graph.tensors), dict(graph.constants)
     for operator in graph.operators:

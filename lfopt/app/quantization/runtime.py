@@ -47,7 +47,7 @@ def onnxruntime() -> Any:
 class Maps:
     """A network in ONNX Runtime, called with a sample: the maps that were asked for, by name.
 
-    One sample's are in memory at a time.
+    The maps of one sample are in memory at a time.
     """
 
     def __init__(self, runtime: Any, graph: Graph, names: Sequence[str], label: str) -> None:
@@ -79,9 +79,7 @@ class Maps:
 
 
 def quantised_kinds(runtime: Any, graph: Graph) -> list[str]:
-    """Operator types that become int8: what ONNX Runtime's quantiser knows,
-    and what lfopt computes in integers.
-    """
+    """Operator types that become int8: those of ONNX Runtime's quantiser, and those of lfopt's integers."""
     tools = runtime.quantization
     native = {
         op.kind
@@ -128,7 +126,7 @@ def write_quantized(tools: Any, graph: Graph, samples: Samples, path: Path, **ho
     `tools`: onnxruntime.quantization; `how`: of its quantize_static.
     """
     model, left = to_model(graph), iter(samples)
-    # BatchNormalization is folded, shapes are inferred
+    # already done: BatchNormalization is folded, shapes are inferred
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
 
     class Reader(tools.CalibrationDataReader):
@@ -142,7 +140,7 @@ def write_quantized(tools: Any, graph: Graph, samples: Samples, path: Path, **ho
 
 
 def without_identities(graph: Graph) -> Graph:
-    """Without Identity: ONNX Runtime would see another map, of another scale, behind it."""
+    """The graph without Identity: ONNX Runtime would see another map, of another scale, behind it."""
     same: dict[str, str] = {}
     operators: list[Operator] = []
     for operator in graph.operators:
@@ -169,7 +167,7 @@ def _refused(label: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without the advice that ONNX Runtime's tools log."""
+    """A context without the advice that ONNX Runtime's tools log."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -11,22 +11,22 @@ from lfopt.app.arrays import read_arrays
 from lfopt.app.random_values import random_inputs
 from lfopt.ir import Graph, InvalidConfig
 
-Sample = Mapping[str, np.ndarray]  # graph inputs by name
+Sample = Mapping[str, np.ndarray]  # graph inputs by name, in the shapes and types of the graph
 Samples = Sequence[Sample]
 
 
 def random_samples(graph: Graph, count: int, seed: int) -> Samples:
-    """So many samples drawn at random."""
+    """Samples drawn at random."""
     rng = np.random.default_rng(seed)
     return [random_inputs(graph, rng) for _ in range(count)]
 
 
 def read_samples(path: Path, graph: Graph, count: int | None) -> Samples:
-    """The first samples of a .npz (`count` None: all): an array [samples * n, ...] for each input [n, ...],
-    by its label.
+    """The first `count` samples of a .npz; None: all.
 
-    Raises InvalidConfig: arrays that are absent, of another shape, not real, not finite, of different numbers
-    of samples; fewer samples than `count`.
+    The file has an array [samples * n, ...] for each input [n, ...], by its label. Raises InvalidConfig for
+    arrays that are absent, of another shape, not real, not finite or of different numbers of samples, and for
+    fewer samples than `count`.
     """
     arrays = read_arrays(path)
     if not isinstance(arrays, dict):

@@ -1,3 +1,1 @@
-"""The page that `lfopt report` writes: its data (`content`), where operators are drawn (`layout`), why groups
-end (`cuts`), and the page (`page`).
-"""
+"""The page of `lfopt report`: its data (`content`), drawings (`layout`), why groups end (`cuts`), `page`."""

@@ -1,6 +1,4 @@
-"""An explanation as a figure in a file: the group, how much each explainer blames each of its links,
-and where it is cut best.
-"""
+"""An explanation as a figure in a file: the group, the scores of its links, and the cheapest cut."""
 
 from __future__ import annotations
 
@@ -113,8 +111,9 @@ def _panel(
     links: tuple[list[tuple[int, int]], list[bool]],
     blame: Blame | None,
 ) -> None:
-    """Links below, operators in the colours of their groups above;
-    links that the cheapest cut divides are barred.
+    """Draw links, and above them operators in the colours of their groups.
+
+    Links that the cheapest cut divides have a bar across.
     """
     groups = explanation.repair.groups if explanation.repair else (explanation.group,)
     cut = divided(explanation.links, groups)
@@ -233,8 +232,9 @@ def _operators(
 
 
 def _curve(points: np.ndarray, *, bowed: bool) -> tuple[Curve, np.ndarray]:
-    """A smooth way through points, and its middle;
-    one with a bow where it stands for no map between its ends.
+    """A smooth curve through points, (points, 2) in points of the page, and its middle, (2,).
+
+    `bowed`: a bow from end to end, for a link that stands for no map between them.
     """
     if bowed:
         (x0, y0), (x1, y1) = points

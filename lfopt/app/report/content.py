@@ -50,10 +50,8 @@ def content(
 ) -> Data:
     """The data of the page.
 
-    `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes). No limit of a
-    buffer: None.
-
-    The network is drawn operator by operator, also where `costs` has several in flight.
+    `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes). A buffer without a
+    limit is None. The network is drawn operator by operator, also where `costs` has several in flight.
     """
     drawn = costs.unfused()
     nodes = masks_of(drawn.dataflow, [group.nodes for group in plan.groups])
@@ -90,8 +88,10 @@ def _limit(size: int) -> int | None:
 
 
 def _steps(stairs: Sequence[SweepPoint], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
-    """Corners of staircases over buffer size: the best plans found, the bound where it falls with the buffer,
-    what is between, the search's front.
+    """Corners of staircases of DRAM bytes over buffer bytes.
+
+    They are of the best plans found, the bound where it falls with the buffer, what is between, and the
+    search's front.
     """
     end = stairs[-1].buffer_bytes
     plans = [(s.since_bytes, s.dram_bytes) for s in stairs]
@@ -179,9 +179,7 @@ class Wiring(NamedTuple):
     group: list[int]  # per node; -1: none
 
     def near(self, drawing: Drawing) -> set[tuple[int, int]]:
-        """Pairs of groups that are joined, or stand one above the other with nothing between them:
-        they should differ in colour.
-        """
+        """Pairs of groups that should differ in colour: joined, or one right above the other."""
         pairs = [(source, target) for source, target, _ in self.edges] + _stacked(drawing)
         return {
             (a, b)
@@ -332,9 +330,7 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow
 
 
 def _fullness(plan: Plan, masks: tuple[int, ...], fills: Sequence[Data], count: int) -> list[int]:
-    """Bytes in the buffer while each operator computes;
-    of groups without steps to walk, what is set aside for them.
-    """
+    """Bytes in the buffer while each operator computes; in groups without steps, those allocated to them."""
     bytes_held = [0] * count
     for group, mask, filling in zip(plan.groups, masks, fills, strict=True):
         for k, i in enumerate(bits(mask)):
@@ -349,8 +345,9 @@ def _parts(need: DoesNotFit) -> Data:
 
 
 def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
-    """What a step does (3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a
-    store), and to which row or slot.
+    """(what a step does, to which row or slot).
+
+    3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a store.
     """
     step = step_at(group.steps, number)
     if isinstance(step, Compute):

@@ -1,6 +1,4 @@
-"""Why groups end where they end: what would happen if two groups were one,
-or if a group took an operator from another.
-"""
+"""Why groups end where they do: what two groups as one would cost, or a group with an operator of another."""
 
 from __future__ import annotations
 
@@ -56,10 +54,10 @@ def cuts(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...]) -> 
 
 
 def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], group: int) -> list[Growth]:
-    """All that one group could take: every group that it touches, or reads a map with, and every operator of
-    theirs next to it.
+    """All that one group could take, what would save the most DRAM bytes first.
 
-    Those that would save the most bytes first. An operator whose group could not do without it is left out.
+    That is every group that it touches, or reads a map with, and every operator of theirs next to it. An
+    operator whose group could not do without it is left out.
     """
     flow, merging = costs.dataflow, _Merging(costs, groups, modes)
     beside = 0
@@ -84,9 +82,7 @@ def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], 
 
 
 def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
-    """What a group falls into without one of its operators, and that operator, in an executable order;
-    None if that is not legal.
-    """
+    """Parts of a group without one operator, and that operator, in an executable order; None if not legal."""
     flow = costs.dataflow
     before: list[int] = []
     behind: list[int] = []
@@ -146,7 +142,7 @@ class _Merging:
     def cut(self, a: int, b: int, separate_bytes: int | None = None) -> GroupBoundary:
         """Two groups as one, the earlier first.
 
-        `separate_bytes`: what they move now, if that is not what the two move as they are.
+        `separate_bytes`: DRAM bytes that they move now, if not those that the two move as they are.
         """
         costs, flow, groups = self.costs, self.costs.dataflow, self.groups
         maps = tuple(self.between.get((a, b), ()))

@@ -1,6 +1,4 @@
-"""What each operator of a plan is to blame for:
-DRAM bytes, cycles of the compute engine, bytes of buffer while it runs.
-"""
+"""DRAM bytes and cycles of the compute engine that each operator of a plan is to blame for."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
         for move in moves:
             bytes_of[reader.get(move.name, members[0])] += move.loaded_bytes
             bytes_of[writer.get(move.name, members[-1])] += move.stored_bytes
-        # re-reads of no one tensor
+        # what is read again, of no single tensor
         bytes_of[members[0]] += report.dram.total - sum(
             move.loaded_bytes + move.stored_bytes for move in moves
         )
@@ -37,8 +35,9 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
 
 
 def operator_cycles(flow: Dataflow, groups: Sequence[PlannedGroup], hardware: Hardware) -> list[int]:
-    """Cycles per operator that the compute engine works on it, by the model;
-    of groups without steps, on whole tensors.
+    """Cycles that the compute engine works on each operator, by the model.
+
+    In groups without steps, those on whole tensors.
     """
     accelerator = Accelerator(flow, hardware)
     index = {operator.name: i for i, operator in enumerate(flow.operators)}

@@ -1,4 +1,4 @@
-"""Where every operator of a network is drawn: a layered drawing, folded into lines as text is.
+"""Layered drawing of a network, folded into lines as text is.
 
 Layers by longest path; an edge over several layers passes through a *bend* in each layer between, one for all
 readers of a map; order within layers by barycentres; straight lines by aligning medians; lines broken where
@@ -28,7 +28,7 @@ Route = tuple[Point, ...]  # from the centre of a node to that of another
 
 
 class Drawing(NamedTuple):
-    """Centres of nodes, and the way of every edge, in units of the page."""
+    """Centres of nodes, and the route of every edge, in units of the page."""
 
     width: int
     height: int
@@ -44,14 +44,16 @@ class Layers(NamedTuple):
     members: list[list[int]]  # items per layer, from above
     y: list[int]  # centre of each item
     size: list[int]  # extent of each item downwards
-    ways: list[list[int]]  # per edge: items from its source to its target
+    paths: list[list[int]]  # per edge: items from its source to its target
 
 
 def draw(
     edges: Sequence[tuple[int, int]], group: Sequence[int], aspects: Iterable[float], head: int = 0
 ) -> list[Drawing]:
-    """A drawing of an acyclic graph for each ratio of width to height. Edges lead from a lower to a higher
-    number; `group` is the group of each node. `head` is left free above every line.
+    """A drawing of an acyclic graph for each ratio of width to height.
+
+    Edges lead from a lower to a higher number; `group` is the group of each node. `head`, in units of the
+    page, is left free above every line.
 
     >>> draw([(0, 1)], [0, 0], [2.0])[0].nodes
     ((21, 13), (55, 13))
@@ -76,11 +78,11 @@ def _layered(count: int, edges: Sequence[tuple[int, int]]) -> Layers:
     # per item: its neighbours in the layer before, and in the layer behind
     before: list[list[int]] = [[] for _ in layer]
     behind: list[list[int]] = [[] for _ in layer]
-    ways: list[list[int]] = []
+    paths: list[list[int]] = []
     links: set[tuple[int, int]] = set()
     for source, target in edges:
-        ways.append([source, *bends[source][: layer[target] - layer[source] - 1], target])
-        links.update(pairwise(ways[-1]))
+        paths.append([source, *bends[source][: layer[target] - layer[source] - 1], target])
+        links.update(pairwise(paths[-1]))
     for a, b in sorted(links):
         behind[a].append(b)
         before[b].append(a)
@@ -90,13 +92,11 @@ def _layered(count: int, edges: Sequence[tuple[int, int]]) -> Layers:
     _order(members, before, behind)
     size = [LANE] * count + [BEND] * (len(layer) - count)
     y = _coordinates(members, layer, before, behind, size, count)
-    return Layers(layer, members, y, size, ways)
+    return Layers(layer, members, y, size, paths)
 
 
 def _longest_paths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Layer of every node: behind everything that it reads;
-    what reads nothing stands just before its first reader.
-    """
+    """Layer of every node: behind all that it reads; if it reads nothing, just before its first reader."""
     layer = [0] * count
     has_source, first_reader = [False] * count, [1 << 30] * count
     for source, target in sorted(edges, key=lambda edge: edge[1]):
@@ -138,9 +138,7 @@ def _coordinates(
     size: list[int],
     count: int,
 ) -> list[int]:
-    """The narrowest of four drawings: aligned with what comes before or behind, packed upwards or
-    downwards.
-    """
+    """Centres in the narrowest of four drawings: aligned to the layer before or behind, packed up or down."""
     place = [0] * len(layer)
     for items in members:
         for k, item in enumerate(items):
@@ -191,8 +189,9 @@ def _crossed(
 def _aligned(
     order: list[list[int]], near: list[list[int]], place: list[int], crossed: set[tuple[int, int]]
 ) -> list[int]:
-    """Root of the straight line that each item lies on:
-    every item joins a median neighbour, unless that crosses a line already joined.
+    """Root of the straight line that each item lies on.
+
+    Every item joins a median neighbour, unless that crosses a line already joined.
     """
     root = list(range(len(place)))
     taken = [False] * len(place)  # whether a line goes on from the item
@@ -255,9 +254,9 @@ def _folded(
     line_of = [k for k, line in enumerate(lines) for _ in line]  # per layer
     # per line: sources of the edges that leave it for the next, each with its own track back
     tracks: list[dict[int, int]] = [{} for _ in lines]
-    for way in layers.ways:
-        for k in range(line_of[layers.layer[way[0]]], line_of[layers.layer[way[-1]]]):
-            tracks[k].setdefault(way[0], len(tracks[k]))
+    for path in layers.paths:
+        for k in range(line_of[layers.layer[path[0]]], line_of[layers.layer[path[-1]]]):
+            tracks[k].setdefault(path[0], len(tracks[k]))
     margin = TRACK * (max(map(len, tracks), default=0) + 2)
     nodes: dict[int, Point] = {}
     gaps: list[int] = []  # per line: where the gap below it starts
@@ -273,7 +272,7 @@ def _folded(
         spans.append((top, bottom))
         top = bottom + GAP + TRACK * len(leaving) + head
     width = 2 * margin + PITCH * max(map(len, lines), default=1) - (PITCH - WIDTH)
-    routes = tuple(_route(way, layers.layer, line_of, nodes, tracks, gaps) for way in layers.ways)
+    routes = tuple(_route(path, layers.layer, line_of, nodes, tracks, gaps) for path in layers.paths)
     return Drawing(
         width,
         top - GAP - head + 3 if lines else 0,
@@ -284,7 +283,7 @@ def _folded(
 
 
 def _route(
-    way: list[int],
+    path: list[int],
     layer: list[int],
     line_of: list[int],
     nodes: dict[int, Point],
@@ -292,12 +291,12 @@ def _route(
     gaps: list[int],
 ) -> Route:
     """Points of an edge, without those on a straight line between two others."""
-    points = [nodes[way[0]]]
-    for before, item in pairwise(way):
+    points = [nodes[path[0]]]
+    for before, item in pairwise(path):
         left = line_of[layer[before]]
         if left != line_of[layer[item]]:
             # It turns off to the right, runs back in the gap on its own track, and comes in from the left.
-            aside = TRACK * tracks[left][way[0]]
+            aside = TRACK * tracks[left][path[0]]
             out, into = (
                 points[-1][0] + WIDTH // 2 + TRACK + aside,
                 nodes[item][0] - WIDTH // 2 - TRACK - aside,
@@ -313,8 +312,9 @@ def _route(
 def _breaks(
     layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float, head: int
 ) -> list[int]:
-    """First layer of every line, and the number of layers:
-    lines of about equal length, broken where little is torn apart.
+    """First layer of every line, and the number of layers.
+
+    Lines have about equal lengths, and are broken where the fewest edges cross.
     """
     total = len(layers.members)
     if not total:
@@ -322,10 +322,10 @@ def _breaks(
     # per layer: edges that come from the layer before; those inside a group count more
     torn = [0] * (total + 1)
     links: dict[tuple[int, int], int] = {}
-    for way, (source, target) in zip(layers.ways, edges, strict=True):
+    for path, (source, target) in zip(layers.paths, edges, strict=True):
         weight = 4 if group[source] == group[target] >= 0 else 1
-        for item in way[1:]:
-            key = (way[0], layers.layer[item])
+        for item in path[1:]:
+            key = (path[0], layers.layer[item])
             links[key] = max(links.get(key, 0), weight)
     for (_, at), weight in links.items():
         torn[at] += weight

@@ -1,6 +1,4 @@
-"""A plan as a picture that stands alone: the network as the page draws it, as SVG without scripts, under a
-line of figures. Notebooks show it.
-"""
+"""A plan as a picture for notebooks: the network as the page draws it, in SVG without scripts."""
 
 from __future__ import annotations
 
@@ -59,10 +57,10 @@ def proven(plan: Plan) -> str:
 
 
 def picture(plan: Plan, flow: Dataflow, marks: Mapping[str, int] | None = None) -> str:
-    """SVG: operators in the colours of their groups, maps that visit DRAM as thin lines, maps that stay on
-    chip as thick ones.
+    """SVG of a plan: operators in the colours of their groups, and maps as lines.
 
-    `marks`: numbers of operators by name, which their boxes carry; then those without a number are pale.
+    Maps that visit DRAM are thin, maps that stay on chip thick. `marks`: numbers of operators by name, which
+    their boxes carry; then those without a number are pale.
     """
     masks = masks_of(flow, [group.nodes for group in plan.groups])
     wires = wiring(flow, masks)

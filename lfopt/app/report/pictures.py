@@ -1,6 +1,4 @@
-"""Pictures of what does not fit: two groups as one, which of its links explanations blame,
-and where it is cut best.
-"""
+"""Pictures of pairs of groups that do not fit as one: the scores of their links, and the cheapest cut."""
 
 from __future__ import annotations
 
@@ -35,10 +33,10 @@ def pictures(
     optimal: bool,
     seconds: float,
 ) -> list[Data]:
-    """A picture for each pair of groups that does not fit as one; those that would save the most bytes first,
-    as many as there is time for.
+    """A picture for each pair of groups that does not fit as one, what would save the most DRAM bytes first.
 
-    Where the plan is optimal, it cuts each pair best: a better cut of a pair would make a better plan.
+    There are as many as `seconds` allow. Where the plan is optimal, it cuts each pair best: a better cut of a
+    pair would make a better plan.
     """
     deadline = time.perf_counter() + seconds
     drawings: list[Data] = []

@@ -1,6 +1,4 @@
-"""Stages of a network: what its exporter or author calls them, or else where its resolution changes;
-and where a drawing shows them.
-"""
+"""Stages of a network, by names of its exporter or by resolution, and where a drawing shows them."""
 
 from __future__ import annotations
 
@@ -34,8 +32,7 @@ def stages(flow: Dataflow) -> list[str]:
 
 
 def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
-    """Operators by the first components of their paths, as many as divide them into a few stages; none if
-    nothing does.
+    """Stage of each operator: the first components of its path that divide all into a few stages; else [].
 
     >>> blocks = (f"net.block.{k}.{part}" for k in range(7) for part in "ab")
     >>> by_path([path.split(".") for path in ("net.stem", *blocks, "net.head")])[:5]
@@ -59,9 +56,7 @@ def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _labels(keys: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """The last component of each path, and those before it that it takes to tell them apart,
-    or that a number needs.
-    """
+    """The last component of each path, with those before it that tell paths apart or that a number needs."""
     labels: dict[tuple[str, ...], str] = {}
     for key in keys:
         last = 2 if key[-1].isdigit() else 1

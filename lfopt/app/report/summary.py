@@ -113,7 +113,7 @@ def _summary(
 
 
 def _origin(search: SearchRecord) -> str:
-    """Where the scheme is from."""
+    """What found the scheme, as a line."""
     if search.method == GIVEN.method:
         return "a scheme that was given, not searched"
     counts = ((search.plans_evaluated, "plan"), (search.groups_evaluated, "group"))

@@ -1,6 +1,4 @@
-"""Points of the staircase of DRAM bytes against buffer size, as many as a few seconds allow:
-coarse ones first, then finer ones between.
-"""
+"""Points of the staircase of DRAM bytes against buffer bytes, from coarse to fine, in a few seconds."""
 
 from __future__ import annotations
 
@@ -42,8 +40,10 @@ def own_stair(plan: Plan) -> SweepPoint:
 
 
 def sweep(costs: GroupCosts, own: SweepPoint, seconds: float) -> list[SweepPoint]:
-    """Stairs in order of buffer size, the plan's own among them;
-    around that, or around what the plan needs of a buffer without a limit.
+    """Stairs in order of buffer size, around the plan's own, which is among them.
+
+    Where its buffer has no limit, they are around the bytes that it needs. Raises KeyboardInterrupt where
+    Ctrl-C ends a search.
     """
     deadline = time.perf_counter() + seconds
     by_size = {own.buffer_bytes: own}
@@ -104,8 +104,10 @@ def _sizes(own: int) -> Iterator[int]:
 
 
 def _monotone(stairs: list[SweepPoint]) -> list[SweepPoint]:
-    """A plan for a smaller buffer is one for a larger buffer too,
-    and a bound for a larger buffer holds on a smaller one.
+    """Stairs whose DRAM bytes and bounds never rise with the buffer.
+
+    A plan for a smaller buffer is one for a larger buffer too, and a bound for a larger buffer holds on a
+    smaller one.
     """
     best, kept = None, list[SweepPoint]()
     for stair in stairs:
