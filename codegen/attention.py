@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.blob import Blob
-from codegen.layout import CTYPES, MapLayout
+from codegen.layout import COUNTED, MapLayout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
 from codegen.loops.table import loops
@@ -209,9 +209,9 @@ class CountedAttention:
         if (name, use) in self.functions:
             return self.functions[name, use]
         tensor = self.graph.tensors[name]
-        if tensor.dtype not in CTYPES:
+        if tensor.dtype not in COUNTED:
             raise Unsupported(
-                f"tensor {name!r}: found {tensor.dtype}; counting C accepts {', '.join(CTYPES)}"
+                f"tensor {name!r}: found {tensor.dtype}; counting C accepts {', '.join(COUNTED)}"
             )
         number = len(self.functions)
         called = Called(

@@ -18,7 +18,7 @@ import numpy as np
 from codegen.attention import CountedAttention, kept_step, kept_tensor
 from codegen.blob import Blob
 from codegen.boxes import InFlight, OnBoxes, OnChip
-from codegen.layout import CTYPES, MapLayout
+from codegen.layout import COUNTED, CTYPES, MapLayout
 from codegen.loops.nest import Array
 from codegen.loops.table import loops
 from codegen.memory import LINE
@@ -227,10 +227,10 @@ class CountingCode:
     def _facts(self, name: str) -> tuple[tuple[int, ...], str, int | None]:
         """Shape, C type and row axis of a tensor in the buffer, or of the partial sums of one."""
         tensor = self._tensor(name)
-        if tensor.dtype not in CTYPES or len(tensor.shape) > RANK:
+        if tensor.dtype not in COUNTED or len(tensor.shape) > RANK:
             described = f"{tensor.dtype} {list(tensor.shape)}"
             raise Unsupported(
-                f"tensor {tensor.name!r}: found {described}; counting C accepts {', '.join(CTYPES)}, up to "
+                f"tensor {tensor.name!r}: found {described}; counting C accepts {', '.join(COUNTED)}, up to "
                 f"rank {RANK}"
             )
         kind = self._sum_type(tensor) if name.startswith(SUMS) else tensor.dtype

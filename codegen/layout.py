@@ -33,6 +33,7 @@ CTYPES = {
     "float16": "half", "bfloat16": "brain",
 }  # fmt: skip
 HALVES = frozenset({"float16", "bfloat16"})  # that Cast alone computes with; see halves.h
+COUNTED = tuple(dtype for dtype in CTYPES if dtype not in HALVES)  # that counting C takes
 LARGEST = 1 << 31  # elements of a map: indices are of type int
 
 # reductions that have kernels on channels: the loops of others read any order

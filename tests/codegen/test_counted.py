@@ -10,11 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto
+from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 
 from codegen.emit import emit_c
 from codegen.runtime import CannotRun
 from codegen.source import Unsupported
 from lfopt.app.pipeline import load_network
+from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Loop, Node, Plan, Transfer
 from lfopt.ops.reference import reference
 from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, draft, total_dram
@@ -264,6 +267,17 @@ def test_code_that_does_not_count_says_so(tmp_path: Path) -> None:
             count=True,
             threads=2,
         )
+
+
+def test_maps_of_16_bit_floats_are_refused_in_one_line() -> None:
+    ends = [make_tensor_value_info(name, TensorProto.FLOAT16, (1, 4, 3, 3)) for name in "xy"]
+    graph = from_model(
+        make_model(make_graph([make_node("Relu", ["x"], ["y"])], "halves", ends[:1], ends[1:]))
+    )
+    costs = GroupCosts.of(graph, Hardware(1 << 20, element_bytes=4), scheme="lbdf")
+    plan = planned(costs, tuple(1 << i for i in range(len(costs.dataflow))))
+    with pytest.raises(Unsupported, match=r"tensor 'x': found float16 \[1, 4, 3, 3\]; counting C accepts"):
+        emit_c(plan, graph, "c99", count=True)
 
 
 def test_bytes_of_a_second_level_are_counted_apart(tmp_path: Path) -> None:
