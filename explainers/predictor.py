@@ -175,7 +175,7 @@ def _blas() -> ThreadpoolController:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)) in float64."""
+    """1 / (1 + exp(-x)), elementwise, in float64."""
     return 0.5 + 0.5 * np.tanh(0.5 * logits.astype(np.float64))
 
 

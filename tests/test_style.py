@@ -6,16 +6,23 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 from tests.test_names import PRODUCT, ROOT, modules
 
 COLUMNS = 110
 CODE = "*.sv *.svh *.c *.h *.cpp *.js *.css *.html"  # ruff holds Python to it
 ARRAY = re.compile(r"\bndarray\b|\bNDArray\b")
-SHAPE = re.compile(r"shape|scalar|elementwise|broadcast|\[\w|\(\w[^()]*,[^()]*\)|\(\w+\)")
+SHAPE = re.compile(r"[Ss]hape|scalar|elementwise|broadcast|extents|\[[\w.*]|\([\w*][^()]*,[^()]*\)|\(\w+\)")
 INNER = {"AssertionError", "NotImplementedError", "StopIteration"}  # never a caller's business
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
 
 
 def definitions(node: ast.AST, inside: tuple[Definition, ...] = ()) -> Iterator[tuple[Definition, ...]]:
@@ -29,16 +36,21 @@ def definitions(node: ast.AST, inside: tuple[Definition, ...] = ()) -> Iterator[
 
 
 def public() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef, str]]:
-    """Public functions and methods of the product: where, and the docstrings of it and of its class."""
+    """Public functions and methods of the product: where, and the docstrings of it and of its class.
+
+    That of a command is its help, so the docstring of its module counts too.
+    """
     for path in modules(*PRODUCT):
-        for *around, function in definitions(ast.parse(path.read_text("utf-8"))):
+        tree = parsed(path)
+        head = (ast.get_docstring(tree) or "") if path.parent.name == "commands" else ""
+        for *around, function in definitions(tree):
             if isinstance(function, ast.ClassDef) or not all(
                 isinstance(part, ast.ClassDef) for part in around
             ):
                 continue
             if any(part.name.startswith("_") for part in (*around, function)):
                 continue
-            said = "\n".join(ast.get_docstring(part) or "" for part in (*around, function))
+            said = "\n".join([head, *(ast.get_docstring(part) or "" for part in (*around, function))])
             yield f"{path.relative_to(ROOT).as_posix()}:{function.lineno} {function.name}", function, said
 
 
@@ -71,7 +83,7 @@ def test_lines_end_at_110_columns() -> None:
 def test_docstrings_begin_with_a_summary_on_one_line() -> None:
     long = []
     for path in modules(*PRODUCT):
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parsed(path)
         for node in (tree, *(chain[-1] for chain in definitions(tree))):
             first = (ast.get_docstring(node) or "").partition("\n\n")[0]
             if "\n" in first:
