@@ -14,7 +14,7 @@ import numpy as np
 from codegen.accel.chip import BufferContents, ConstantBlock
 from codegen.accel.computations import runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, spans_of
-from codegen.accel.folding import Entry, Item, Turns, folded
+from codegen.accel.folding import Entry, Item, Repetition, folded
 from codegen.accel.hosted import advice
 from codegen.accel.job import RequantParameters, Site, WeightLocation, refused
 from codegen.accel.maps import ALIGN, dimensions, extent, memory_map
@@ -535,7 +535,7 @@ def _payloads(entry: Entry) -> dict[Payload, Kind]:
 
 
 def _commands(entry: Entry, table: dict[Payload, int]) -> Iterator[Command]:
-    if isinstance(entry, Turns):
+    if isinstance(entry, Repetition):
         yield Command(Opcode.LOOP, {"count": entry.count})
         for inner in entry.body:
             yield from _commands(inner, table)

@@ -30,14 +30,14 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Repetition:
     """A loop of commands."""
 
     count: int  # iterations
     body: tuple[Entry, ...]
 
 
-Entry = Item | Turns
+Entry = Item | Repetition
 
 
 def folded(runs: Sequence[IssuedCommand], queue_depth: int) -> list[Entry]:
@@ -77,17 +77,17 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
             yield items[at]
             at += 1
             continue
-        turns = [items[at + k * period : at + (k + 1) * period] for k in range(count)]
+        iterations = [items[at + k * period : at + (k + 1) * period] for k in range(count)]
         body = [
             replace(
                 item,
-                waits=tuple(min(turn[k].waits[q] for turn in turns) for q in range(3)),
+                waits=tuple(min(iteration[k].waits[q] for iteration in iterations) for q in range(3)),
                 steps=(*item.steps, shift[k]),
             )
-            for k, item in enumerate(turns[0])
+            for k, item in enumerate(iterations[0])
         ]
         inner = list(_folded(body, keys[at : at + period], min(longest, period // 2), depth - 1))
-        yield Turns(count, tuple(inner))
+        yield Repetition(count, tuple(inner))
         at += period * count
 
 
@@ -97,7 +97,9 @@ def _best(
     """(commands of an iteration, iterations, shift of every command) of the loop that saves the most here."""
     best: tuple[int, int, list[tuple[int, ...]] | None] = (0, 1, None)
     saved = 1  # LOOP and END take as many words as one command
-    described: set[Payload] = set()  # by the commands of a turn: a loop has all of its descriptors at once
+    described: set[Payload] = (
+        set()
+    )  # by the commands of an iteration: a loop has all of its descriptors at once
     for period in range(1, min(longest, (len(items) - at) // 2) + 1):
         described.add(items[at + period - 1].payload)
         if len(described) > DESCRIPTORS:

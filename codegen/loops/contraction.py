@@ -95,16 +95,16 @@ def _vectors(
 ) -> None:
     out, y, lanes = nest.out, nest.results[0], nest.lanes
     vectors, rest = divmod(y.shape[axis], lanes)
-    turns, some = divmod(vectors, VECTORS)
+    whole, some = divmod(vectors, VECTORS)
     tile = partial(_tile, nest, factors, free, axis, summed)
     with nest.each(axes=[k for k in range(len(y.shape)) if k != axis]) as indices:
         at = [indices.get(k, "v") for k in range(len(y.shape))]
-        if turns:
-            with out.block(f"for (int v = 0; v < {turns * VECTORS * lanes}; v += {VECTORS * lanes})"):
+        if whole:
+            with out.block(f"for (int v = 0; v < {whole * VECTORS * lanes}; v += {VECTORS * lanes})"):
                 tile(at, VECTORS, lanes)
         if some:
             with out.block(""):
-                out(f"const int v = {turns * VECTORS * lanes};")
+                out(f"const int v = {whole * VECTORS * lanes};")
                 tile(at, some, lanes)
         if rest:
             with out.block(f"for (int v = {vectors * lanes}; v < {y.shape[axis]}; v++)"):

@@ -110,8 +110,8 @@ class _Convolution:
                     with out.block(f"for (int w = {low}; w < {high}; w++)"):
                         self._tile([*at, "w"], 1, block)
             size = ceil((stop - start) / ceil((stop - start) / MOST_ELEMENTS[lanes])) if start < stop else 1
-            turns, rest = divmod(stop - start, size)
-            for low, high, elements in ((start, start + turns * size, size), (stop - rest, stop, rest)):
+            whole, rest = divmod(stop - start, size)
+            for low, high, elements in ((start, start + whole * size, size), (stop - rest, stop, rest)):
                 if low < high:
                     with out.block(f"for (int w = {low}; w < {high}; w += {elements})"):
                         self._tile([*at, "w"], elements, block)

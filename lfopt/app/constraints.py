@@ -66,7 +66,7 @@ def _why(costs: GroupCosts, plan: list[int], inside: list[int], *, interrupted: 
                 return f"together: {names}: what lies between them is alone or cut{stopped}"
             if not connected(flow.neighbours, group):
                 return (
-                    f"together: {names}: they hang together neither by maps nor by what they read; add "
+                    f"together: {names}: they are connected neither by maps nor by what they read; add "
                     f"operators that join them{stopped}"
                 )
             unfit = costs.evaluate(group)

@@ -47,7 +47,7 @@ def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, .
     if between := convex_gap(flow, named):
         notes.append(f"--nodes: added what lies between them: {_listed(flow, between)}")
     if joined := joined & ~(named | between):
-        notes.append(f"--nodes: added, because the operators do not hang together: {_listed(flow, joined)}")
+        notes.append(f"--nodes: added, because the operators are not connected: {_listed(flow, joined)}")
     return mask, tuple(notes)
 
 
@@ -110,7 +110,7 @@ def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
         path = _shortest_path(flow, mask)
         if not path:
             raise InvalidConfig(
-                "--nodes: the operators hang together neither by maps nor by what they read; accepted: "
+                "--nodes: the operators are connected neither by maps nor by what they read; accepted: "
                 "operators that do"
             )
         more = path | convex_gap(flow, mask | path)

@@ -129,7 +129,7 @@ class Control:
         names |= {value.name: operand for value, operand in zip(graph.input, operands, strict=False)}
         self.nodes += max(len(graph.node), 1)
         if self.nodes > MAX_NODES:
-            raise UnsupportedModel(f"more than {MAX_NODES} nodes once its turns are written out")
+            raise UnsupportedModel(f"more than {MAX_NODES} nodes once its iterations are written out")
         self.depth += 1
         for position, part in enumerate(graph.node):
             written = NodeProto.FromString(part.SerializeToString())
@@ -222,7 +222,7 @@ def _loop(
     count = build.known(trips) if trips else None
     if trips and count is None:
         raise UnsupportedModel(
-            "how often it turns is computed; lfopt reads loops whose number of turns is a constant"
+            "its number of iterations is computed; lfopt reads loops whose number is a constant"
         )
     most = MAX_ITERATIONS + 1 if count is None else int(count.reshape(()))
     scanned: list[list[str]] = [[] for _ in range(len(body.graph.output) - 1 - len(state))]
@@ -233,8 +233,8 @@ def _loop(
             break
         if iteration >= MAX_ITERATIONS or (value is None and count is None):
             raise UnsupportedModel(
-                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; "
-                "lfopt reads loops of fewer turns"
+                f"it ends by a condition that is computed, or after more than {MAX_ITERATIONS} iterations; "
+                "lfopt reads loops of fewer"
             )
         operands = [
             build.constant(np.array(iteration, np.int64)),
@@ -263,7 +263,7 @@ def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> s
         return build.concat([build.unsqueeze(name, 0) for name in names], 0)
     declared = body.graph.output[output].type.tensor_type
     if not declared.HasField("shape") or not all(dim.HasField("dim_value") for dim in declared.shape.dim):
-        raise UnsupportedModel("it never turns, and does not say of what shape its results are")
+        raise UnsupportedModel("it has no iterations, and does not say of what shape its results are")
     shape = 0, *(dim.dim_value for dim in declared.shape.dim)
     return build.constant(np.zeros(shape, dtype_name(declared.elem_type, "a loop")))
 

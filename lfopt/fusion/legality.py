@@ -52,7 +52,7 @@ def legal(graph: Graph, scheme: FusionScheme) -> Verdict:
             tuple(TopologicalSorter(waits).static_order())
         except CycleError as error:
             reasons.append(
-                f"groups {' -> '.join(str(g) for g in reversed(error.args[1]))} wait for one another"
+                f"cyclic dependency between groups {' -> '.join(str(g) for g in reversed(error.args[1]))}"
             )
     return Verdict(tuple(reasons))
 

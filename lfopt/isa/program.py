@@ -217,7 +217,7 @@ def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
     Raises BadProgram for loops that are too deep, too long or unbalanced.
     """
     check_loops(commands)
-    stack: list[list[int]] = []  # [place of LOOP, turn]
+    stack: list[list[int]] = []  # [place of LOOP, iteration]
     at = 0
     while at < len(commands):
         command = commands[at]
@@ -232,10 +232,13 @@ def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
             else:
                 stack.pop()
         elif command.layout is RUN and stack:
-            turns = [turn for _, turn in reversed(stack)]
+            iterations = [iteration for _, iteration in reversed(stack)]
             still = {name: value for name, value in command.values.items() if "_step" not in name}
             moved = {
-                name: sum(command.values.get(f"{name}_step{k}", 0) * turn for k, turn in enumerate(turns))
+                name: sum(
+                    command.values.get(f"{name}_step{k}", 0) * iteration
+                    for k, iteration in enumerate(iterations)
+                )
                 for name in MOVING
             }
             yield Command(
@@ -249,16 +252,16 @@ def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
 def count_runs(commands: Sequence[Command]) -> int:
     """LOAD, STORE and EXEC that run before HALT, loops unrolled. Raises BadProgram as `check_loops` does."""
     check_loops(commands)
-    turns, total = [1], 0
+    iterations, total = [1], 0
     for command in commands:
         if command.opcode is Opcode.HALT:
             break
         if command.opcode is Opcode.LOOP:
-            turns.append(turns[-1] * command.values["count"])
+            iterations.append(iterations[-1] * command.values["count"])
         elif command.opcode is Opcode.END:
-            turns.pop()
+            iterations.pop()
         elif command.layout is RUN:
-            total += turns[-1]
+            total += iterations[-1]
     return total
 
 
@@ -270,7 +273,7 @@ def check_loops(commands: Sequence[Command]) -> None:
         if command.opcode is Opcode.LOOP:
             stack.append((at, word))
             if len(stack) > LOOP_DEPTH or not command.values.get("count"):
-                here = f"{len(stack)} loops in each other, {command.values.get('count')} turns"
+                here = f"{len(stack)} loops in each other, {command.values.get('count')} iterations"
                 raise BadProgram(f"command {at}: found {here}; accepted: up to {LOOP_DEPTH}, 1 or more")
         if command.opcode is Opcode.END:
             if not stack:

@@ -179,7 +179,7 @@ def _moving(name: str, bits: int, step_bits: int, about: str) -> tuple[Field, ..
         Field(
             f"{name}_step{k}",
             step_bits,
-            f"`{name}` moves by this with each turn of the loop {where}",
+            f"`{name}` moves by this with each iteration of the loop {where}",
             signed=True,
         )
         for k, where in enumerate(LOOPS)
@@ -219,7 +219,7 @@ LOOP = WordLayout(
     "loop",
     WORD_BITS,
     "Run what follows, up to its END, `count` times.",
-    (_OPCODE, Field("count", 16, "turns, 1 or more")),
+    (_OPCODE, Field("count", 16, "iterations, 1 or more")),
 )
 PLAIN = WordLayout("plain", WORD_BITS, "END of a loop, or HALT.", (_OPCODE,))
 WORDS = {

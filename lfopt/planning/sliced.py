@@ -202,7 +202,7 @@ class SlicedGroups:
         return self._grids[tall, every]
 
     def tallest(self, mask: int) -> int:
-        """Turns of the sink that takes the most."""
+        """Iterations of the sink that takes the most."""
         return max(self.lines.iterations[i] for i in bits(self.flow.sinks(mask)))
 
     def computed_rows(self, mask: int, segment: Segment, grid: BandGrid) -> dict[int, ComputedRows]:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen.accel import encode
-from codegen.accel.folding import Entry, Item, Turns, folded
+from codegen.accel.folding import Entry, Item, Repetition, folded
 from codegen.accel.runs import IssuedCommand, numbers
 from codegen.source import Unsupported
 from lfopt.frontend import from_model
@@ -110,10 +110,12 @@ def unrolled(entries: Sequence[Entry]) -> Iterator[Item]:
 
 
 @pytest.mark.parametrize(
-    ("distances", "turns"),
+    ("distances", "iterations"),
     [([0] * 12, [12]), ([0, 6] * 6, [6]), ([0, 0, 3, 3, 3, 3], [2, 4]), ([8, 9, 20, 31], [4])],
 )
-def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[int], turns: list[int]) -> None:
+def test_in_loops_nothing_waits_for_more_than_it_does_outside(
+    distances: list[int], iterations: list[int]
+) -> None:
     """Loads wait for the computation `distance` before them; a queue holds 8, so older ones are done."""
     runs: list[IssuedCommand] = []
     for k, distance in enumerate(distances):
@@ -126,7 +128,7 @@ def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[in
     assert [min(item.waits[2], 8) for item in unrolled(entries) if item.opcode is Opcode.LOAD] == [
         min(distance, 8) for distance in distances
     ]
-    assert [entry.count for entry in entries if isinstance(entry, Turns)] == turns
+    assert [entry.count for entry in entries if isinstance(entry, Repetition)] == iterations
 
 
 def alone(

@@ -271,11 +271,11 @@ CASES = {  # name: (model, what the message says)
     "a function that calls itself in a branch": (itself, "graphs inside of graphs, 8 deep"),
     "a loop without end": (
         lambda: looped(1 << 40),
-        r"node 'again' \(Loop\): it turns .* more than 1024 times",
+        r"node 'again' \(Loop\): it ends .* after more than 1024 iterations",
     ),
     "a loop that turns as often as an input says": (
         lambda: looped(None),
-        r"node 'again' \(Loop\): how often it turns is computed",
+        r"node 'again' \(Loop\): its number of iterations is computed",
     ),
     "loops in loops": (lambda: looped(1 << 9, depth=3), "more than 16384 nodes"),
     "bodies that are not there": (

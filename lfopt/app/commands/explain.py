@@ -517,7 +517,7 @@ def _print_grown(query: _ExplainQuery, grown: Sequence[Growth]) -> None:
         listed = ", ".join(
             f"group {growth.group}" if growth.whole else flow.names(growth.operators)[0] for growth in cycles
         )
-        out.print(f"[dim]not possible, since the groups would wait for one another: {escape(listed)}[/]")
+        out.print(f"[dim]not possible, since the groups would have a cyclic dependency: {escape(listed)}[/]")
 
 
 def _taken(growth: Growth, flow: Dataflow) -> str:

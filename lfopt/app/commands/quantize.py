@@ -132,10 +132,8 @@ def quantize(
             runtime, graph, quantized_graph, given[:measure], model, report, each_alone=alone
         )
     save(quantized_graph, out_file)
-    before, counts = (
-        _weight_bytes(graph),
-        _report(quantized_graph, out_file, weight_bytes=_weight_bytes(graph)),
-    )
+    before = _weight_bytes(graph)
+    counts = _report(quantized_graph, out_file, weight_bytes=before)
     if measured is not None:
         _show(measured, len(given[:measure]), worst)
     answer(

@@ -355,7 +355,7 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     _print_places(group)
     out.print(
         f"\n[bold]{step_count(group.steps):,} steps[/] [dim]what[box] class rows x bytes -> place.slot; by: "
-        "how far each turn moves them[/]"
+        "how far each iteration moves them[/]"
     )
     for line in listing(group.steps):
         out.print(line, markup=False, soft_wrap=True)
