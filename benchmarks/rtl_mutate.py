@@ -47,7 +47,11 @@ LINT = "".join(
 ASSIGNED = re.compile(r"(assign \S+\s*= )(.*);", re.DOTALL)
 
 CHECKS = {
-    "programs": ["tests/hw_rtl/test_control.py", "-k", "not lint and not cannot_be and not corrupted and not four_states"],
+    "programs": [
+        "tests/hw_rtl/test_control.py",
+        "-k",
+        "not lint and not cannot_be and not corrupted and not four_states",
+    ],
     "exec": ["tests/hw_rtl/test_exec.py"],
     "corrupted": ["tests/hw_rtl/test_control.py", "-k", "corrupted"],
     "units": ["tests/hw_rtl/test_cocotb.py", "-k", "not axi"],
