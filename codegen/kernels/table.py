@@ -422,8 +422,8 @@ def _transposed(fused: FusedKernel) -> Write:
     if call.attribute("group", 1) != 1:
         raise fused.unsupported(f"{call.attribute('group', 1)} groups", "one")
     axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
-    weights = fused.constant(1)
-    return lambda out: transposed(out, fused, fused.operand(0), weights, _bias(fused), axes)
+    weights, bias = fused.constant(1), _bias(fused)
+    return lambda out: transposed(out, fused, fused.operand(0), weights, bias, axes)
 
 
 ELEMENTWISE = Kernel("elementwise", elementwise)
