@@ -17,6 +17,7 @@ ARRAY = re.compile(r"\bndarray\b|\bNDArray\b")
 SHAPE = re.compile(r"[Ss]hape|scalar|elementwise|broadcast|extents|\[[\w.*]|\([\w*][^()]*,[^()]*\)|\(\w+\)")
 INNER = {"AssertionError", "NotImplementedError", "StopIteration"}  # never a caller's business
 
+Block = ast.stmt | ast.ExceptHandler | ast.match_case
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -25,9 +26,14 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands right within a module, definition, statement or branch; expressions are left out."""
+    return (child for child in ast.iter_child_nodes(node) if isinstance(child, Block))
+
+
 def definitions(node: ast.AST, inside: tuple[Definition, ...] = ()) -> Iterator[tuple[Definition, ...]]:
     """Classes and functions of a module, each behind the classes and functions that it is in."""
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         if isinstance(child, Definition):
             yield (*inside, child)
             yield from definitions(child, (*inside, child))
@@ -56,13 +62,13 @@ def public() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef, str]
 
 def raised(function: ast.AST) -> Iterator[str]:
     """Names of exceptions that a function raises itself."""
-    for node in ast.iter_child_nodes(function):
+    for node in statements(function):
         if isinstance(node, ast.Raise) and node.exc is not None:
             error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
             name = error.attr if isinstance(error, ast.Attribute) else getattr(error, "id", "")
             if name[:1].isupper() and name not in INNER:
                 yield name
-        if not isinstance(node, Definition | ast.Lambda):
+        if not isinstance(node, Definition):
             yield from raised(node)
 
 
