@@ -11,25 +11,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from lfopt.app.batch.jobs import BatchFile
 from lfopt.app.batch.work import JobResult
 from lfopt.app.chips import energy_fields, hardware_fields, installed
 from lfopt.app.cli import COMMANDS
-from lfopt.app.config import Config, SearchConfig
-from lfopt.app.schema import described
+from lfopt.app.schema import CLASSES, described
 from lfopt.app.sizes import format_size
-from lfopt.ir import (
-    Copy,
-    DramBytes,
-    DramTensor,
-    L2Bytes,
-    ModelReference,
-    Place,
-    Plan,
-    PlannedGroup,
-    SearchRecord,
-    Totals,
-)
 from lfopt.isa.document import register_table
 from lfopt.isa.manifest import Header, MapEntry
 from lfopt.isa.registers import Register
@@ -199,23 +185,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
-KINDS: tuple[type, ...] = (
-    Plan,
-    Copy,
-    ModelReference,
-    DramTensor,
-    PlannedGroup,
-    DramBytes,
-    L2Bytes,
-    Place,
-    Totals,
-    SearchRecord,
-    Config,
-    SearchConfig,
-    BatchFile,
-    JobResult,
-)
-TABLES = {
+TABLES = {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in (*CLASSES, JobResult)} | {
     "Hardware": _hardware,
     "Energy": _energy,
     "chips": _chips,
@@ -226,7 +196,7 @@ TABLES = {
     "errors": lambda: _told(error=Error, queue=Queue),
     "manifest": lambda: _told(word=Header, entry=MapEntry),
     "results": _results,
-} | {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS}
+}
 
 
 def renewed(page: str) -> str:
