@@ -84,9 +84,7 @@ def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise fused.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
     bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), zero_of(tensor_of(call, 0))
-    return lambda weights: Products(
-        weights, bias, multiplier, shift, zero_in, zero_of(call.result_tensors[0])
-    )
+    return lambda weights: Products(weights, bias, multiplier, shift, zero_in, _zero_out(fused))
 
 
 def _zero_out(fused: FusedKernel) -> int:
