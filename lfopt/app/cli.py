@@ -84,8 +84,6 @@ def _run(words: Sequence[str]) -> object:
     try:
         check_wings()
         command_line = tokens.read(words, _takes)
-        for line in command_line.notes:
-            sys.stderr.write(f"note: {line}\n")
         if not {"--help", "-h", "--version"} & {*command_line.tokens[:1], *command_line.tokens[-1:]}:
             from lfopt.app.answers.writing import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
 
@@ -109,7 +107,7 @@ def _run(words: Sequence[str]) -> object:
         from lfopt.ir import LfoptError  # noqa: PLC0415  (it brings NumPy, which `lfopt --help` does without)
 
         if isinstance(error, LfoptError):
-            _fail(str(error))
+            _fail(str(error), error.exit_code)
         if isinstance(error, OSError):
             _fail(f"{error.filename or 'file'}: {error.strerror or error}")
         raise
@@ -124,13 +122,13 @@ def _takes(words: Sequence[str]) -> bool:
     return True
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, status: int = 2) -> NoReturn:
     from lfopt.ir.names import printable  # noqa: PLC0415  (as above)
 
     line = printable(" ".join(message.split()))
     line = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 500]} ... {line[-500:]}"
     sys.stderr.write(f"lfopt: {line}\n")
-    sys.exit(2)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.pytorch import TorchModel
 from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
+from lfopt.app.verify import require_true
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
@@ -376,10 +377,10 @@ def check_folder(folder: Path, option: str = "--out") -> None:
 
 
 def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> FinishedPlan:
-    """The plan with its steps, and its groups placed to overlap, as far as the job's time allows.
+    """The plan with its steps, and its groups placed to overlap, as far as the job's time allows; recounted.
 
     Ctrl-C ends the making of steps as the time limit does. Raises KeyboardInterrupt for a second one, also if
-    the first has ended the search.
+    the first has ended the search; FalsePlan for a plan that its recount refuses.
     """
 
     def late() -> bool:
@@ -389,6 +390,11 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
 
     limit = Limit(late, interruptible=not outcome.interrupted)
     plan = overlapped(outcome.draft.finished(limit), outcome.graph, late)
+    clock = time.perf_counter()
+    if report is not None:
+        report("recount", 1.0)
+    require_true(plan, outcome.graph)
+    outcome.seconds["recount"] = time.perf_counter() - clock
     return FinishedPlan(plan, outcome.interrupted or limit.interrupted)
 
 

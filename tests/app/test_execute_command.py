@@ -169,9 +169,9 @@ CORRUPTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         ),
         r"group 0: DRAM bytes: the plan says",
     ),
-    "bytes of the buffer": (
+    "a field of an older schema": (
         lambda data: first_with_steps(data).update(allocated_bytes=1),
-        r"group 0: allocated bytes: the plan says 1",
+        r"allocated_bytes: unknown field",
     ),
     "another schema": (lambda data: data.update(schema="lfopt.plan/9"), r"schema: found 'lfopt.plan/9'"),
     "another model": (lambda data: data["model"].update(sha256="0" * 64), r"simplified.onnx: its SHA-256 is"),
@@ -200,10 +200,6 @@ ALTERED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
             weight=first_with_steps(data)["dram"]["weight"] + 1
         ),
         "planned DramBytes",
-    ),
-    "bytes of the buffer": (
-        lambda data: first_with_steps(data).update(allocated_bytes=1),
-        "planned 1 B of buffer",
     ),
     "a load twice": (
         lambda data: first_with_steps(data)["steps"].insert(0, first_with_steps(data)["steps"][0]),

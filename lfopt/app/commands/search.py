@@ -34,10 +34,11 @@ from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
-from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
+from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, Report
 from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
+from lfopt.planning.outlines import Outline
 from search.methods import METHODS
 from search.objectives import Objective, ObjectiveName
 from simulator.model.simulate import simulate
@@ -224,9 +225,9 @@ def search(
     figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
     if figures is not None:
         _print_model(plan, outcome, figures)
+    writing = time.perf_counter() - clock - outcome.seconds["recount"]
     stages = ", ".join(
-        f"{stage} {seconds:.2f} s"
-        for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items()
+        f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": writing}.items()
     )
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
@@ -274,8 +275,7 @@ def _answer(
                 group.nodes,
                 group.mode,
                 group.dram,
-                group.allocated_bytes,
-                group.required_bytes,
+                group.allocated_bytes(plan.hardware),
                 bool(group.steps),
             )
             for group in plan.groups
@@ -467,30 +467,32 @@ def _totals(outcome: JobOutcome) -> Table:
 
 def _groups(outcome: JobOutcome) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
-    groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
-    fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
+    groups = [one for one in outcome.draft.outlines if MODES[one.group.mode].counted]
+    fused = [one for one in groups if MODES[one.group.mode].whole and len(one.group.nodes) > 1]
     beta, known = outcome.plan.hardware.buffer_bytes, by_name(outcome.graph)
-    listed: list[PlannedGroup | str] = [
+    listed: list[Outline | str] = [
         "moving the most",
-        *sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN],
+        *sorted(groups, key=lambda one: (-one.group.dram.total, one.group.id))[:SHOWN],
     ]
     if fused:
         listed += [
             "filling the buffer the most",
-            *sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN],
+            *sorted(fused, key=lambda one: (-one.allocated_bytes, one.group.id))[:SHOWN],
         ]
     rows = [(row, *[""] * 5) if isinstance(row, str) else _figures(row, beta) for row in listed]
-    modules = ["" if isinstance(row, str) else scope_of_named(known, row.nodes) for row in listed]
+    modules = ["" if isinstance(row, str) else scope_of_named(known, row.group.nodes) for row in listed]
     titles = [k for k, row in enumerate(listed) if isinstance(row, str)]
     return named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules, bold=titles)
 
 
-def _figures(group: PlannedGroup, beta: int) -> tuple[str, ...]:
-    sizes = f"{group.dram.total:,}", f"{group.allocated_bytes:,}"
+def _figures(outlined: Outline, beta: int) -> tuple[str, ...]:
+    group, allocated = outlined.group, outlined.allocated_bytes
+    executed = outlined.schedule is not None
     return (
         f"{group.id} {span(group.nodes)}",
         str(len(group.nodes)),
         group.mode,
-        *sizes,
-        share_of(group.allocated_bytes, beta),
+        f"{group.dram.total:,}",
+        f"{allocated:,}" if executed else "-",
+        share_of(allocated, beta) if executed else "-",
     )
