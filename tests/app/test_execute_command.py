@@ -136,7 +136,7 @@ CORRUPTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "a ring has a row less": (
         take_a_slot,
-        r"group 0: a place for 'image' of 2 x 144 B is not what the line buffers take",
+        r"group 0: step \d+, compute '.*': at step \d+ row \d+ of 'image', or a part of it, is not on chip",
     ),
     "a step that is none": (
         lambda data: first_with_steps(data)["steps"].insert(0, "fetch image"),
@@ -157,7 +157,7 @@ CORRUPTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "a buffer too small": (
         lambda data: data["hardware"].update(buffer_bytes=64),
-        r"group 0: needs \d+ B of buffer, must be below 64",
+        r"group 0: its places in the buffer end at \d+, must be below 64",
     ),
     "a place of a wrong type": (
         lambda data: first_with_steps(data)["places"][0].update(slots="many"),
@@ -167,7 +167,7 @@ CORRUPTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda data: first_with_steps(data)["dram"].update(
             weight=first_with_steps(data)["dram"]["weight"] + 1
         ),
-        r"group 0: DRAM bytes: the plan says",
+        r"group 0: weight bytes: the plan says",
     ),
     "a field of an older schema": (
         lambda data: first_with_steps(data).update(allocated_bytes=1),
