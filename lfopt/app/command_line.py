@@ -75,13 +75,13 @@ def run(words: Sequence[str]) -> int:
         return 130
     except MemoryError as error:
         return _refused(f"the memory of this machine does not suffice: {error or 'an allocation failed'}")
-    except OSError as error:
-        return _refused(f"{error.filename or 'a file'}: {error.strerror or error}")
     except Exception as error:
         from lfopt.ir import LfoptError  # noqa: PLC0415  (it brings NumPy, which `lfopt --help` does without)
 
         if isinstance(error, LfoptError):
             return _refused(str(error))
+        if isinstance(error, OSError):
+            return _refused(f"{error.filename or 'a file or stream'}: {error.strerror or error}")
         raise
 
 
