@@ -17,7 +17,7 @@ from search.result import Result
 # bytes of constants that are written, digested and brought to the disk in a second
 FILE_BYTES_PER_SECOND = 100e6
 # seconds for the steps of the plan that a search finds, over those for the first one
-STEPS_FACTOR = 3.0
+STEPS_FACTOR = 2.0
 
 
 @dataclass(frozen=True, eq=False)
