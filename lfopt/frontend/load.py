@@ -9,7 +9,7 @@ is known by its shape alone, so a graph without weights and its filled copy give
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -22,7 +22,7 @@ from onnx import ModelProto, NodeProto, TypeProto
 from lfopt.frontend.absorption import absorb
 from lfopt.frontend.bodies import BRANCHES, Bodies
 from lfopt.frontend.control import Control
-from lfopt.frontend.counted import SHAPES, why
+from lfopt.frontend.counted import AT_MOST, why
 from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast, as_identity
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
@@ -47,6 +47,7 @@ from lfopt.ir import (
     Tensor,
     UnsupportedModel,
 )
+from lfopt.ir.graph import hashable
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
 from lfopt.ops.moving import same_width
@@ -166,11 +167,13 @@ class _Walk:
     operators: list[Operator] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
     folding: Folding = field(default_factory=Folding)
-    unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
     # inputs without elements, and the constants that are read in their places
     nothing: dict[str, str] = field(default_factory=dict[str, str])
     # integers that a DequantizeLinear made float constants of, by the constant's name
     stored: dict[str, Stored] = field(default_factory=dict)
+    # constants that were folded, by what they were worked out from; and which of them stands for an equal one
+    folded: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -234,7 +237,7 @@ class _Walk:
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
         node = standard_form(node, f"{self.label}: {title(node)}")
-        node.input[:] = [self.nothing.get(name, name) for name in node.input]
+        node.input[:] = [self.nothing.get(name, self.same.get(name, name)) for name in node.input]
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
         if node.op_type == "Range" and not node.domain:
             self._take_scalars(node)
@@ -272,7 +275,7 @@ class _Walk:
             operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]
         ):
             raise InvalidModel(f"{what}: {wrong}")
-        if self._written_out(node, what, origin, position):
+        if self._written_out(node, what, origin, position) or self._fold_counted(operator, node, what):
             return
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
@@ -331,6 +334,10 @@ class _Walk:
     def free(self, wanted: str) -> str:
         """A name that no tensor has."""
         return self.definitions.free(wanted)
+
+    def reserve(self, shape: tuple[int, ...], dtype: str) -> None:
+        """Count a constant that is about to be made. Raises UnsupportedModel for one that is too large."""
+        self.folding.reserve(Tensor("", shape, dtype))
 
     def _check(self, operator: Operator, results: Mapping[str, Tensor]) -> None:
         """Refuse what the arithmetic of an operator does not take."""
@@ -395,9 +402,6 @@ class _Walk:
                 f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: "
                 "what is made of it alone is a constant"
             )
-        if self.unevaluated:
-            more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
-            yield self.unevaluated[0] + more
         if absent := sum(
             value is None and (t not in self.stored or self.stored[t].value is None)
             for t, value in constants.items()
@@ -441,13 +445,6 @@ class _Walk:
                 raise InvalidModel(f"{what}: {one_line(error)}") from None
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
-            if node.op_type in SHAPES and (value := self.constants.get(node.input[0])) is not None:
-                shapes = zip(node.output, SHAPES[node.op_type](node, value), strict=False)
-                inferred = {
-                    n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape)
-                    for n, shape in shapes
-                    if n
-                }
         return inferred
 
     def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
@@ -513,21 +510,64 @@ class _Walk:
         constant = all(name in self.constants for name in operator.inputs if name)
         if operator.kind in RANDOM or not (by_shape or constant) or (operator.domain and not by_shape):
             return False
+        key = None if by_shape else self._expression(operator)
+        if key in self.folded:
+            self._repeat(self.folded[key], results)
+            return True
+        if key is not None:
+            self.folded[key] = tuple(results)
         if not by_shape and self._keep_stored(operator, results, what):
             return True
         inputs = [self._operand(name, by_shape=by_shape) if name else None for name in operator.inputs]
         absent = any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True))
-        values: Mapping[str, np.ndarray | None] = dict.fromkeys(results)
-        if not absent:
-            evaluated = self.folding.evaluate(operator, inputs, results, what)
-            if isinstance(evaluated, str):
-                self.unevaluated.append(
-                    f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {evaluated}"
-                )
-            else:
-                values = evaluated
+        values: Mapping[str, np.ndarray | None] = (
+            dict.fromkeys(results) if absent else self.folding.evaluate(operator, inputs, results, what)
+        )
         for name, tensor in results.items():
             self.add_constant(name, tensor, values[name])
+        return True
+
+    def _expression(self, operator: Operator) -> Hashable:
+        """What a constant is worked out from: equal for equal constants. None where that is long."""
+        attributes = sorted(operator.attributes.items())
+        if any(isinstance(value, np.ndarray) and value.size > SMALL for _, value in attributes):
+            return None
+        operands = tuple(self._content(name) if name else None for name in operator.inputs)
+        stated = tuple((name, hashable(value)) for name, value in attributes)
+        return operator.kind, operands, stated, tuple(map(bool, operator.outputs))
+
+    def _content(self, name: str) -> Hashable:
+        """A constant's values where they are few, else its name."""
+        value, tensor = self.constants[name], self.tensors[name]
+        few = value is not None and value.size <= SMALL and value.dtype.kind not in "OSU"
+        return (tensor.dtype, tensor.shape, value.tobytes()) if few and value is not None else name
+
+    def _repeat(self, known: tuple[str, ...], results: Mapping[str, Tensor]) -> None:
+        """Let constants that are worked out already stand for the results."""
+        for (name, tensor), first in zip(results.items(), known, strict=True):
+            self.same[name] = first
+            if first in self.stored:
+                self.stored[name] = self.stored[first]
+            self.add_constant(name, tensor, self.constants[first])
+
+    def _fold_counted(self, operator: Operator, node: NodeProto, what: str) -> bool:
+        """Make constants of results that are as large as the values of constants say."""
+        if operator.domain or operator.kind not in AT_MOST:
+            return False
+        if any(name and name not in self.constants for name in operator.inputs):
+            return False
+        inputs = [self._operand(name, by_shape=False) if name else None for name in operator.inputs]
+        if any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True)):
+            return False
+        inferred = self._inferred(node, what)
+        shapes = AT_MOST[operator.kind](operator, inputs)
+        at_most = {
+            name: Tensor(name, shape, dtype_name(inferred[name].tensor_type.elem_type, what))
+            for name, shape in zip(operator.outputs, shapes, strict=False)
+            if name
+        }
+        for name, value in self.folding.evaluate(operator, inputs, at_most, what).items():
+            self.add_constant(name, at_most[name], value)
         return True
 
     def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
@@ -548,7 +588,11 @@ class _Walk:
                 if fill.size == 1
             }
         if operator.kind == "Dropout" and not operator.domain:
-            known |= {name: np.ones(results[name].shape, bool) for name in operator.outputs[1:] if name}
+            known |= {
+                name: np.broadcast_to(np.ones((), bool), results[name].shape)
+                for name in operator.outputs[1:]
+                if name
+            }
         for name, value in known.items():
             self.add_constant(name, results[name], value)
         return (

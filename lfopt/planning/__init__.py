@@ -8,6 +8,7 @@ from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, pl
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import (
+    MadeSteps,
     Outline,
     dram_at_port,
     loaded_maps,
@@ -30,6 +31,7 @@ __all__ = [
     "SCHEMES",
     "GroupCosts",
     "Limit",
+    "MadeSteps",
     "Outline",
     "PlanDraft",
     "Propose",

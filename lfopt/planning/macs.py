@@ -26,7 +26,7 @@ def executed_macs(flow: Dataflow, groups: Sequence[PlannedGroup]) -> int:
             if not isinstance(step, Compute):
                 continue
             attention, then = attentions.named(step)
-            # the parts of an attention may be one operator of the dataflow
+            # parts of an attention, and what follows in flight, may be one operator of the dataflow
             head = {index[name] for name in (step.operator, *step.then[: len(step.then) - len(then)])}
             call = flow.calls[index[step.operator]] if attention is None else attention.call
             elements = prod(call.result)
@@ -35,7 +35,8 @@ def executed_macs(flow: Dataflow, groups: Sequence[PlannedGroup]) -> int:
             part = Fraction(times * prod(box_shape(step.boxes[0])), elements)
             share = Fraction(step.inputs[1] - step.inputs[0], _folded(call)) if step.inputs else Fraction(1)
             total += part * share * sum(flow.macs[i] for i in head)
-            total += part * sum(flow.macs[index[name]] for name in then if step.last)
+            following = {index[name] for name in then if step.last} - head
+            total += part * sum(flow.macs[i] for i in following)
     return int(total)
 
 

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from onnx.helper import make_node
 
 from lfopt.frontend import from_model, load, save, to_model
-from lfopt.ir import CannotWrite, LfoptError
+from lfopt.ir import CannotWrite, LfoptError, Tensor
 from tests.frontend.oracle import LIGHT, SHARED
 from tests.frontend.same import assert_same
 from tests.frontend.small_models import build, declare, extra_forms, legacy_forms, one
@@ -171,3 +172,15 @@ def test_an_empty_list_attribute_survives():
     graph = from_model(model)
     assert graph.operators[0].attributes == {"axes": ()}
     assert from_model(to_model(graph)).operators[0].attributes == {"axes": ()}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool", "uint8", "string"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (70_000,)])
+def test_constants_are_written_without_a_copy_as_protobuf_would(tmp_path, dtype: str, shape) -> None:
+    values = np.zeros(shape, dtype) if dtype != "string" else np.full(shape, b"word", object)
+    graph = from_model(one("Add", [2, 3], np.ones(3, "float32"), opset=17))
+    added = (Tensor("c", shape, dtype), Tensor("absent", (4,), "float32"))
+    tensors = {**graph.tensors, **{tensor.name: tensor for tensor in added}}
+    graph = replace(graph, tensors=tensors, constants={**graph.constants, "c": values, "absent": None})
+    save(graph, tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").read_bytes() == to_model(graph).SerializeToString()

@@ -31,19 +31,20 @@ from lfopt.app.config import (
     validate,
 )
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, write_outcome
+from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, steps_of, write_finished
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
-from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, Report
+from lfopt.ir import UNWRITTEN, Hardware, InvalidConfig, Plan, PlannedGroup, Report, step_count
 from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
-from lfopt.planning.outlines import Outline
 from search.methods import METHODS
 from search.objectives import Objective, ObjectiveName
 from simulator.model.simulate import simulate
+from simulator.model.timing import WALKED
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
+TIMED_SECONDS = 1e-4  # that the model takes for a step
 SHOWN = 5  # groups in each of the two short lists
 
 
@@ -216,24 +217,39 @@ def search(
     check_folder(folder)
     with progress_line() as report:
         outcome = find_plan(job, report)
-    note(outcome.graph)
-    _print(outcome)
     clock = time.perf_counter()
     with progress_line() as report:
-        plan, interrupted = write_outcome(outcome, folder, report)
+        finished = steps_of(outcome, report)
+    making = time.perf_counter() - clock - outcome.seconds["recount"]
+    stages = {**outcome.seconds, "steps": making, "recount": outcome.seconds["recount"]}
+    if finished.first:
+        outcome = outcome.as_first(finished.plan)
+    note(outcome.graph)
+    _print(outcome, finished.plan)
+    clock = time.perf_counter()
+    with progress_line() as report:
+        finished = write_finished(finished, folder)
+    plan, interrupted = finished.plan, finished.interrupted
     with_figures = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
-    figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
+    steps = sum(step_count(group.steps) for group in plan.groups)
+    enough = outcome.deadline.leaves("report", min(steps, WALKED) * TIMED_SECONDS)
+    figures = simulate(plan, outcome.graph) if with_figures and enough else None
     if figures is not None:
         _print_model(plan, outcome, figures)
-    writing = time.perf_counter() - clock - outcome.seconds["recount"]
-    stages = ", ".join(
-        f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": writing}.items()
-    )
+    stages["write"] = time.perf_counter() - clock
+    laps = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in stages.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
-    out.print(f"[dim]{stages}[/]")
+    out.print(f"[dim]{laps}[/]")
     if with_figures and figures is None:
         err.print(
             "note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if finished.first:
+        err.print(
+            "note: the time limit struck before the steps of the plan found were made: the plan from before "
+            "the search is written",
             style="yellow",
             soft_wrap=True,
         )
@@ -384,8 +400,8 @@ def _job(
     )
 
 
-def _print(outcome: JobOutcome) -> None:
-    plan, flow = outcome.plan, outcome.network
+def _print(outcome: JobOutcome, plan: Plan) -> None:
+    flow = outcome.network
     weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
     out.print(
         f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} "
@@ -412,7 +428,7 @@ def _print(outcome: JobOutcome) -> None:
             f"({plan.totals.excluded_bytes:,} B alone)"
         )
     out.print()
-    out.print(_groups(outcome))
+    out.print(_groups(outcome, plan))
 
 
 def _space(plan: Plan) -> str:
@@ -465,34 +481,33 @@ def _totals(outcome: JobOutcome) -> Table:
     return rows
 
 
-def _groups(outcome: JobOutcome) -> RenderableType:
+def _groups(outcome: JobOutcome, plan: Plan) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
-    groups = [one for one in outcome.draft.outlines if MODES[one.group.mode].counted]
-    fused = [one for one in groups if MODES[one.group.mode].whole and len(one.group.nodes) > 1]
-    beta, known = outcome.plan.hardware.buffer_bytes, by_name(outcome.graph)
-    listed: list[Outline | str] = [
+    groups = [group for group in plan.groups if MODES[group.mode].counted]
+    fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
+    hardware, known = plan.hardware, by_name(outcome.graph)
+    listed: list[PlannedGroup | str] = [
         "moving the most",
-        *sorted(groups, key=lambda one: (-one.group.dram.total, one.group.id))[:SHOWN],
+        *sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN],
     ]
     if fused:
         listed += [
             "filling the buffer the most",
-            *sorted(fused, key=lambda one: (-one.allocated_bytes, one.group.id))[:SHOWN],
+            *sorted(fused, key=lambda g: (-g.allocated_bytes(hardware), g.id))[:SHOWN],
         ]
-    rows = [(row, *[""] * 5) if isinstance(row, str) else _figures(row, beta) for row in listed]
-    modules = ["" if isinstance(row, str) else scope_of_named(known, row.group.nodes) for row in listed]
+    rows = [(row, *[""] * 5) if isinstance(row, str) else _figures(row, hardware) for row in listed]
+    modules = ["" if isinstance(row, str) else scope_of_named(known, row.nodes) for row in listed]
     titles = [k for k, row in enumerate(listed) if isinstance(row, str)]
     return named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules, bold=titles)
 
 
-def _figures(outlined: Outline, beta: int) -> tuple[str, ...]:
-    group, allocated = outlined.group, outlined.allocated_bytes
-    executed = outlined.schedule is not None
+def _figures(group: PlannedGroup, hardware: Hardware) -> tuple[str, ...]:
+    allocated = group.allocated_bytes(hardware)
     return (
         f"{group.id} {span(group.nodes)}",
         str(len(group.nodes)),
         group.mode,
         f"{group.dram.total:,}",
-        f"{allocated:,}" if executed else "-",
-        share_of(allocated, beta) if executed else "-",
+        f"{allocated:,}" if group.steps else "-",
+        share_of(allocated, hardware.buffer_bytes) if group.steps else "-",
     )
