@@ -26,7 +26,7 @@ from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
 from lfopt.app.verify import require_true
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
-from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
+from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan, step_count
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, SCHEMES, GroupCosts, Limit, PlanDraft, link, up_to
@@ -229,6 +229,7 @@ class FinishedPlan(NamedTuple):
     interrupted: bool  # by Ctrl-C, now or earlier
     graph: Graph  # that it is of
     first: bool = False  # whether it is the plan of before the search, as there was no time for other steps
+    recounted: bool = True  # False: the time limit struck before, nobody knows whether it holds
 
 
 def find_plan(
@@ -417,7 +418,8 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     """The plan with its steps, and its groups placed to overlap, as far as the job's time allows; recounted.
 
     Ctrl-C ends the making of steps as the time limit does. Raises KeyboardInterrupt for a second one, also if
-    the first has ended the search; FalsePlan for a plan that its recount refuses.
+    the first has ended the search; FalsePlan for a plan that its recount refuses. Where the time limit leaves
+    no time for a recount, the result says so.
     """
 
     def late() -> bool:
@@ -440,9 +442,12 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     clock = time.perf_counter()
     if report is not None:
         report("recount", 1.0)
-    require_true(finished.plan, finished.graph)
+    steps = sum(step_count(group.steps) for group in finished.plan.groups)
+    recounted = outcome.deadline.allows_recount(steps)
+    if recounted:
+        require_true(finished.plan, finished.graph)
     outcome.seconds["recount"] = time.perf_counter() - clock
-    return finished
+    return finished._replace(recounted=recounted)
 
 
 def write_outcome(outcome: JobOutcome, folder: Path, report: ReportProgress | None = None) -> FinishedPlan:

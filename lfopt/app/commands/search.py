@@ -89,7 +89,9 @@ def search(
     ends the command.
 
     Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but the
-    steps of some groups are left out, because the time limit struck or there would be too many; 130: Ctrl-C.
+    steps of some groups are left out, because the time limit struck or there would be too many, or the plan
+    is not recounted, as the time limit struck; 4: a plan that its own recount refuses, which is not written;
+    130: Ctrl-C.
 
     Parameters
     ----------
@@ -254,9 +256,19 @@ def search(
             soft_wrap=True,
         )
     _say_what_is_missing(outcome, plan)
+    if not finished.recounted:
+        err.print(
+            "note: the plan is not recounted: the time limit struck before; `lfopt check` does it",
+            style="yellow",
+            soft_wrap=True,
+        )
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
     return (
-        INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+        INTERRUPTED
+        if interrupted
+        else WITHOUT_STEPS
+        if not finished.recounted or any(group.unwritten for group in plan.groups)
+        else 0
     )
 
 
