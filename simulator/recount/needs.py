@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 from lfopt.ir import Box, Span, row_axis
+from lfopt.ops.attention import box_rule
 from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
-from lfopt.ops.footprint import footprints
 from lfopt.ops.parameters import pad_amounts, reduced_axes
 from lfopt.ops.table import TABLE, Tiling, spec
 from lfopt.ops.traits import Family
@@ -313,9 +313,29 @@ def _box_by_box(
     spans = zip(*(end.tolist() for end in result.inputs), strict=True)
     for run, (*outs, inputs) in enumerate(zip(*boxes, spans, strict=True)):
         if (key := (tuple(outs), inputs)) not in known:
-            known[key] = footprints(call, index, key[0], inputs=None if inputs in every else inputs)
+            known[key] = _operand_box(call, index, key[0], None if inputs in every else inputs)
         starts[run], stops[run] = known[key][axis]
     return starts, stops
+
+
+def _operand_box(call: Call, index: int, outs: Sequence[Box], inputs: Span | None) -> Box:
+    """Hull of what boxes of all results need of an operand; empty where they need nothing."""
+    if call.attention is not None:
+        return box_rule(call, index, outs[0], 0, inputs)
+    rule = spec(call.operator.kind, call.operator.domain).box
+    numbers = [k for k, name in enumerate(call.operator.outputs) if name]
+    boxes = [
+        rule(call, index, out, k, inputs)
+        for k, out in zip(numbers, outs, strict=False)
+        if all(start < stop for start, stop in out)
+    ]
+    real = [box for box in boxes if all(start < stop for start, stop in box)]
+    if not real:
+        return ((0, 0),) * len(call.shape(index))
+    return tuple(
+        (min(start for start, _ in spans), max(stop for _, stop in spans))
+        for spans in zip(*real, strict=True)
+    )
 
 
 def each_run(axes: Sequence[AxisSpans], inputs: AxisSpans) -> Iterator[tuple[Box, Span]]:

@@ -344,6 +344,10 @@ class _Recounting:
             sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes
             for names in (moved.inputs, moved.outputs)
         )
+        # an attention may read a part alone of what lays its queries, keys and values out
+        inside = {*members}
+        if any(one.call.operator.name in inside for one in self.attentions.recognised):
+            read = 0
         return DramBytes(read, written, once.weight, once.parameter)
 
     def _mask_bytes(self) -> int:
