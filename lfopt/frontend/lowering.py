@@ -18,9 +18,10 @@ from lfopt.frontend.qoperators import OF_MICROSOFT, STANDARD, Lowering
 from lfopt.frontend.recurrent import recurrent
 from lfopt.frontend.sampling import grid_sample
 from lfopt.frontend.values import options
-from lfopt.ir import UnsupportedModel
+from lfopt.ir import InvalidModel, UnsupportedModel
 
 LONGEST_TRANSFORM = 1 << 12  # elements of a DFT, which is a product with a matrix
+MOST_COLUMNS = 1 << 28  # elements that a Col2Im reads, or adds them to
 
 
 def _constant(build: Builder, name: str, what: str) -> np.ndarray:
@@ -154,6 +155,12 @@ def _col2im(build: Builder, node: NodeProto) -> list[str]:
     )
     padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
     counts = [(padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+    columns = prod(counts) * prod(block)
+    if min(*counts, *block, *padded) < 1 or max(columns, prod(padded)) > MOST_COLUMNS:
+        raise InvalidModel(
+            f"image {image} in blocks {block}: {columns:,} elements of columns, {prod(padded):,} of the "
+            f"padded image; accepted: 1 to {MOST_COLUMNS:,}"
+        )
     at = np.zeros((), np.int64)  # [*block, *counts]: where each element of a column goes
     for i in range(rank):
         along = (np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i]) * strides[i]) * prod(
