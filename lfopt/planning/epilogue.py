@@ -31,19 +31,38 @@ def followed(flow: Dataflow) -> list[int]:
 def is_epilogue_group(flow: Dataflow, follows: list[int], mask: int) -> bool:
     """Whether the group is one operator and its epilogue; `follows` is what `followed` gives."""
     anchor = mask & -mask
-    first = anchor.bit_length() - 1
-    if len(flow.results[first]) != 1 or flow.specs[first] is OPAQUE:
-        return False
-    return all((inside := flow.preds[i] & mask) and not inside & ~follows[i] for i in bits(mask ^ anchor))
+    return may_anchor(flow, anchor.bit_length() - 1) and all(
+        joins_epilogue(flow, follows, mask, i) for i in bits(mask ^ anchor)
+    )
+
+
+def may_anchor(flow: Dataflow, op: int) -> bool:
+    """Whether an operator may have an epilogue."""
+    return len(flow.results[op]) == 1 and flow.specs[op] is not OPAQUE
+
+
+def joins_epilogue(flow: Dataflow, follows: list[int], mask: int, op: int) -> bool:
+    """Whether an operator stands in the epilogue of the operators of a group before it."""
+    inside = flow.preds[op] & mask
+    return bool(inside) and not inside & ~follows[op]
 
 
 def epilogue_candidates(follows: list[int]) -> list[int]:
-    """Per operator: all that may stand in an epilogue group of which it is the anchor, itself included."""
+    """Of every operator that stands in no epilogue: all that may stand in its own, itself included.
+
+    What may follow another operator is in the epilogues of those that this one may follow.
+    """
+    behind: list[list[int]] = [[] for _ in follows]  # per operator: those that may follow it at once
+    for i, producers in enumerate(follows):
+        for producer in bits(producers):
+            behind[producer].append(i)
     candidates: list[int] = []
-    for anchor in range(len(follows)):
-        mask = 1 << anchor
-        for i in range(anchor + 1, len(follows)):
-            if follows[i] & mask:
-                mask |= 1 << i
+    for anchor in (i for i, producers in enumerate(follows) if not producers):
+        mask, frontier = 1 << anchor, [anchor]
+        while frontier:
+            for i in behind[frontier.pop()]:
+                if not mask >> i & 1:
+                    mask |= 1 << i
+                    frontier.append(i)
         candidates.append(mask)
     return candidates
