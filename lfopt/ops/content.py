@@ -265,6 +265,14 @@ def _tapped(axis: Window) -> np.ndarray | None:
     return None if len(tapped) == axis.size else tapped
 
 
+def normalises_all(call: Call, index: int) -> bool:
+    """Whether a normalisation needs all of an input for every element of its result."""
+    row = row_of(call)
+    if row.family is not Family.NORMALISATION or row.kind == "LRN" or index != 0:
+        return False
+    return row.box(call, 0, ((0, 1),) * len(call.result), 0, None) == whole(call.shape(0))
+
+
 def data_constants(graph: Graph, calls: Iterable[Call]) -> list[tuple[Call, int]]:
     """(operator, input) of every constant of more than one element that is read as data."""
     return [

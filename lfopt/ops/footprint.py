@@ -108,14 +108,6 @@ def folded_axis(call: Call, index: int) -> int | None:
     return len(shape) - 1 if index == 0 or len(shape) == 1 else len(shape) - 2
 
 
-def normalises_all(call: Call, index: int) -> bool:
-    """Whether a normalisation needs all of an input for every element of its result."""
-    row = row_of(call)
-    if row.family is not Family.NORMALISATION or row.kind == "LRN" or index != 0:
-        return False
-    return needs(call, 0, ((0, 1),) * len(call.result)) == whole(call.shape(0))
-
-
 def folds_rows(call: Call, index: int) -> bool:
     """Whether the operator folds rows of an input, which may come in parts."""
     axis = folded_axis(call, index)

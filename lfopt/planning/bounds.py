@@ -8,7 +8,8 @@ from operator import or_
 
 from lfopt.ir import NEVER, DramBytes
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
-from lfopt.ops.footprint import folds_rows, normalises_all
+from lfopt.ops.content import normalises_all
+from lfopt.ops.footprint import folds_rows
 from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
 from lfopt.planning.compatibility import convex

@@ -10,8 +10,7 @@ from collections.abc import Container, Iterator
 from itertools import islice
 
 from lfopt.ir import Hardware
-from lfopt.ops.content import contents
-from lfopt.ops.footprint import normalises_all
+from lfopt.ops.content import contents, normalises_all
 from lfopt.ops.phases import MapContraction, beyond_compulsory, keeps_elements, products_of
 from lfopt.ops.table import Tiling
 from simulator.recount.needs import folded, folded_rows
