@@ -38,14 +38,17 @@ class Content(NamedTuple):
 def contents(
     names: Iterable[str], tensors: Mapping[str, Tensor], constants: Mapping[str, np.ndarray | None]
 ) -> dict[str, Content]:
-    """What each of these constants holds; one without values holds all of its elements, by its name."""
-    found = dict[str, Content]()
+    """What each of these constants holds; one without values holds all of its elements, by its name.
+
+    `constants`: arrays shaped as their tensors.
+    """
+    held = dict[str, Content]()
     compact = dict[str, np.ndarray]()
     alike = defaultdict[Hashable, list[str]](list)
     for name in dict.fromkeys(names):
         value = constants[name]
         if value is None or (words := _words(value)) is None:
-            found[name] = Content(name, tensors[name].elements)
+            held[name] = Content(name, tensors[name].elements)
             continue
         compact[name] = _without_repeats(words)
         total = int(compact[name].sum(dtype=np.uint64))
@@ -53,8 +56,8 @@ def contents(
     for same, members in alike.items():
         for name in members:
             key = (same, _hash(compact[name])) if len(members) > 1 else name
-            found[name] = Content(key, compact[name].size)
-    return found
+            held[name] = Content(key, compact[name].size)
+    return held
 
 
 def _words(value: np.ndarray) -> np.ndarray | None:

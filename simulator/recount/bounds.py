@@ -125,9 +125,9 @@ def least_known_bytes(graph: Graph, plan: Plan) -> int | None:
         members = [name for k, name in enumerate(names) if mask >> k & 1]
         if not_connected(net, members) or not_convex(net, members):
             continue
-        found = [*_prices(net, members, plan), *(known[key] for key in [frozenset(members)] if key in known)]
-        if found:
-            prices[mask] = min(found)
+        ways = [*_prices(net, members, plan), *(known[key] for key in [frozenset(members)] if key in known)]
+        if ways:
+            prices[mask] = min(ways)
     return _fewest(net, names, prices)
 
 

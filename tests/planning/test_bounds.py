@@ -168,10 +168,10 @@ def check_pair(seed: int) -> None:
     scheme = str(rng.choice(["auto", "all"]))
     both = [GroupCosts.of(graph, hardware, scheme=scheme) for graph in graphs]
     compulsory = [costs.unfused().bounds.compulsory_bytes for costs in both]
-    found = [solve(costs, BRIEF).groups for costs in both]
+    schemes = [solve(costs, BRIEF).groups for costs in both]
     moved = [
         costs.dram_bytes(groups) if has_schedules(costs, groups) else None
-        for costs, groups in zip(both, found, strict=True)
+        for costs, groups in zip(both, schemes, strict=True)
     ]
     # a plan of the parts is a schedule of the whole; one-hot vectors are made of constants of their own
     assert moved[1] is None or compulsory[0] <= moved[1], (seed, pair.kind)
@@ -204,12 +204,12 @@ def network(
     opset: int = 18,
 ) -> Graph:
     """A network of these nodes: kind, inputs, outputs, attributes."""
-    made = [
+    operators = [
         helper.make_node(kind, read, results, f"n{k}", **attributes)
         for k, (kind, read, results, attributes) in enumerate(nodes)
     ]
     graph = helper.make_graph(
-        made,
+        operators,
         "network",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
@@ -306,11 +306,11 @@ def test_inputs_that_nothing_reads_and_outputs_that_are_one_map_count_once_at_mo
 
 
 def test_compulsory_bytes_are_the_same_in_every_scheme_and_on_every_buffer() -> None:
-    graph, found = random_attention(np.random.default_rng(3)), set[int]()
+    graph, figures = random_attention(np.random.default_rng(3)), set[int]()
     for scheme in INSIDE:
         for size in (64, 1 << 30):
-            found.add(GroupCosts.of(graph, Hardware(size), scheme=scheme).bounds.compulsory_bytes)
-    assert len(found) == 1
+            figures.add(GroupCosts.of(graph, Hardware(size), scheme=scheme).bounds.compulsory_bytes)
+    assert len(figures) == 1
 
 
 # -- operators whose schedules are not known -----------------------------------------------------------------
@@ -401,9 +401,9 @@ def check_recount(seed: int) -> tuple[bool, bool]:
 
 @pytest.mark.parametrize("first", range(0, 20, 10))
 def test_the_recount_of_bounds_agrees_and_refutes(first: int) -> None:
-    found = [check_recount(seed) for seed in range(first, first + 10)]
-    assert sum(gone for gone, _ in found) > 3
-    assert sum(least for _, least in found) > 1
+    verdicts = [check_recount(seed) for seed in range(first, first + 10)]
+    assert sum(gone for gone, _ in verdicts) > 3
+    assert sum(least for _, least in verdicts) > 1
 
 
 @pytest.mark.slow
