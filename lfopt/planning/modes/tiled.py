@@ -53,9 +53,8 @@ class Tiled(ExecutionMode):
         return self._cost(mask, once, self.tile(mask, beta)) if self.anywhere(mask) else None
 
     def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
-        in_tiles = self._as_tiled and tile.kind != "none"  # else what must move, and no more
         return Cost(
-            tile.dram.total + self.groups.parameter_bytes(mask) if in_tiles else once,
+            tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once,
             tile.buffer_bytes,
             "tiled",
         )
@@ -96,8 +95,6 @@ class Tiled(ExecutionMode):
         if not self._as_tiled:
             flow = self.groups.dataflow
             return TrafficTerms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
-        if tile.kind == "none":
-            return TrafficTerms(self.groups.once(mask), tile.weight_passes, tile.rows or 1)
         return TrafficTerms(
             tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)),
             tile.weight_passes,
