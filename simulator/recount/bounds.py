@@ -8,15 +8,16 @@ that a plan claims. Nothing here comes from the planner or the search, and no bo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import reduce
+from itertools import accumulate
 
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops.content import ConstantUse, constant_use, contents, data_constants, elements_used
 from lfopt.ops.recognise import attentions_in
 from lfopt.ops.table import OPAQUE
 from simulator.recount.groups import (
-    count,
     least_parameters,
     moved_once,
     not_an_epilogue,
@@ -142,13 +143,71 @@ def _prices(net: RecountNetwork, members: list[str], plan: Plan) -> Iterator[int
     tables = sum(table_count(net, op, hardware) for op in members)
     if len(members) > 1 and not hardware.holds_parameters(parameters, tables):
         return
-    counted = count(net, members, hardware)
     held, room = weight_bytes(net, members, hardware)[1], hardware.weight_buffer_bytes
-    fits = counted.buffer_bytes < hardware.buffer_bytes and (not room or held < room)
+    needed = line_buffer_bytes(net, members, hardware)
+    fits = held < room and needed < hardware.buffer_bytes if room else needed + held < hardware.buffer_bytes
     line_buffered = plan.scheme in ("lbdf", "auto", "all") and fits
     alone = len(members) == 1 or (plan.epilogue and not not_an_epilogue(net, members))
     if line_buffered or (plan.traffic == "once" and alone):
-        yield counted.dram.total
+        yield moved_once(net, members, hardware).dram.total
+
+
+def line_buffer_bytes(net: RecountNetwork, members: Sequence[str], hardware: Hardware) -> int:
+    """Buffer bytes of a group's maps in line-buffer depth-first order, one row at a time.
+
+    Results that leave the group are made row by row, the one next of which this leaves the smallest part
+    done. What a row reads is made before, input by input; a row goes when all readers have passed it.
+    """
+    height = {
+        name: net.tensor(name).rows
+        for op in members
+        for name in (*net.makes[op], *(read.map for read in net.reads[op]))
+    }
+    inside = {name: op for op in members for name in net.makes[op]}
+    rows, held, loaded = dict.fromkeys(members, 0), dict.fromkeys(height, 0), dict.fromkeys(height, 0)
+    lowest = {  # per map: its readers, and the lowest row that each reads from a row of its own on
+        name: [
+            (op, [*accumulate([height[name], *reversed(read.first)], min)][::-1])
+            for op in members
+            for read in net.reads[op]
+            if read.map == name
+        ]
+        for name in height
+    }
+
+    def hold(name: str, row: int) -> None:
+        oldest = min((first[rows[reader]] for reader, first in lowest[name]), default=row)
+        held[name] = max(held[name], row + 1 - min(oldest, row))
+
+    def compute(sink: str, goal: int) -> None:
+        waiting = [(sink, goal)]
+        while waiting:
+            op, wanted = waiting[-1]
+            row = rows[op]
+            if row >= wanted:
+                waiting.pop()
+                continue
+            for read in net.reads[op]:
+                need = read.last[row] + 1
+                if read.map in inside and rows[inside[read.map]] < need:
+                    waiting.append((inside[read.map], need))
+                    break
+                while read.map not in inside and loaded[read.map] < need:
+                    hold(read.map, loaded[read.map])
+                    loaded[read.map] += 1
+            else:
+                for name in net.makes[op]:
+                    if row < height[name]:
+                        hold(name, row)
+                rows[op] = row + 1
+
+    sinks = [op for op in members if any(net.needed_outside(name, members) for name in net.makes[op])]
+    while unfinished := [op for op in sinks if rows[op] < net.height(op)]:
+        sink = min(unfinished, key=lambda op: (Fraction(rows[op] + 1, net.height(op)), net.position[op]))
+        compute(sink, rows[sink] + 1)
+    for name in held:  # of what is never read, one row is there
+        held[name] = held[name] if name in inside else max(held[name], 1)
+    return sum(count * hardware.row_bytes(net.tensor(name)) for name, count in held.items())
 
 
 def _fewest(net: RecountNetwork, names: list[str], prices: Mapping[int, int]) -> int | None:
