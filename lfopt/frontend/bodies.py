@@ -110,8 +110,9 @@ class Bodies:
             )
         captured = tuple(dict.fromkeys(name for graph in graphs.values() for name in _free_names(graph)))
         copies = (GraphProto.FromString(graphs[name].SerializeToString()) for name in wanted)
+        own_opsets = tuple(OperatorSetIdProto(domain=o.domain, version=o.version) for o in opsets)
         self.kept.append(
-            tuple(Body(graph, captured, tuple(opsets), tuple(functions), ir_version) for graph in copies)
+            tuple(Body(graph, captured, own_opsets, tuple(functions), ir_version) for graph in copies)
         )
         own = [
             AttributeProto.FromString(attribute.SerializeToString())
