@@ -29,12 +29,12 @@ def ill_typed(node: NodeProto, types: Mapping[str, TypeProto]) -> str:
             continue
         formal, constraint, accepted, alike = formals[min(index, len(formals) - 1)]
         named = f"{formal} {name!r}"
-        found = TensorProto.DataType.Name(known.tensor_type.elem_type).lower()
-        if accepted and found not in accepted:
-            return f"{named} is of type {found}; accepted: {', '.join(accepted)}"
-        other, wanted = same.setdefault(constraint, (named, found))
-        if alike and found != wanted:
-            return f"{other} and {named} are of types {wanted} and {found}; accepted: one type"
+        own = TensorProto.DataType.Name(known.tensor_type.elem_type).lower()
+        if accepted and own not in accepted:
+            return f"{named} is of type {own}; accepted: {', '.join(accepted)}"
+        other, wanted = same.setdefault(constraint, (named, own))
+        if alike and own != wanted:
+            return f"{other} and {named} are of types {wanted} and {own}; accepted: one type"
     return ""
 
 

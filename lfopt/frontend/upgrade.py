@@ -179,9 +179,9 @@ def misspelled(node: NodeProto, opset: int) -> str:
             if declared.required:
                 return f"attribute {name!r} is absent; opset {opset} requires it"
             continue
-        found, wanted = stated[name].type, int(declared.type.value)  # type: ignore[attr-defined]
-        if found and found != wanted:
-            kinds = [AttributeProto.AttributeType.Name(kind) for kind in (found, wanted)]
+        own, wanted = stated[name].type, int(declared.type.value)  # type: ignore[attr-defined]
+        if own and own != wanted:
+            kinds = [AttributeProto.AttributeType.Name(kind) for kind in (own, wanted)]
             return f"attribute {name!r}: found {kinds[0]}; accepted: {kinds[1]} (opset {opset})"
     for what, count, least, most in (
         ("inputs", len(node.input), schema.min_input, schema.max_input),

@@ -126,7 +126,7 @@ class Case:
     def _type(self, name: str, value: Any) -> int | None:
         if not isinstance(value, list) or value:
             return None
-        return int(schema_of(self.kind, self.opset).attributes[name].type.value)  # type: ignore[attr-defined]
+        return attributes_of(self.kind, self.opset)[name][0]
 
 
 def _cast_type(case: Case) -> int:
@@ -159,6 +159,18 @@ def schema_of(kind: str, opset: int) -> onnx.defs.OpSchema:
 
 
 @cache
+def attributes_of(kind: str, opset: int) -> dict[str, tuple[int, Any]]:
+    """(type, default) of every attribute of an operator in an opset; default None: there is none."""
+    return {
+        name: (
+            int(declared.type.value),  # type: ignore[attr-defined]
+            helper.get_attribute_value(declared.default_value) if declared.default_value.name else None,
+        )
+        for name, declared in sorted(schema_of(kind, opset).attributes.items())
+    }
+
+
+@cache
 def versions() -> dict[str, list[int]]:
     """Opsets in which each operator changed, the first one included; those that end it are left out."""
     found: dict[str, list[int]] = {}
@@ -179,7 +191,7 @@ class Draw:
 
     def has(self, attribute: str) -> bool:
         """Whether the version has an attribute."""
-        return attribute in schema_of(self.kind, self.v).attributes
+        return attribute in attributes_of(self.kind, self.v)
 
     def of(self, *shape: int, low: float = -np.inf, high: float = np.inf, dtype: str = "") -> np.ndarray:
         """Values of the main type, moderate, between two ends."""
@@ -1191,15 +1203,15 @@ def attribute_variants(
     `defaults`: those of the schema are written out too.
     """
     yield "as given", dict(base)
-    for name, declared in sorted(schema_of(kind, opset).attributes.items()):
-        if defaults and declared.default_value.name and name not in base:
-            yield f"{name} default", {**base, name: helper.get_attribute_value(declared.default_value)}
+    for name, (kind_of_value, default) in attributes_of(kind, opset).items():
+        if defaults and default is not None and name not in base:
+            yield f"{name} default", {**base, name: default}
         for value in CHOICES.get(f"{kind}.{name}", CHOICES.get(name, ())):
-            real = int(declared.type.value) == onnx.AttributeProto.FLOAT  # type: ignore[attr-defined]
             if name == "activations" and base.get("direction") == "bidirectional":
                 value = [*value, *value]
             if base.get(name) != value and legal(kind, opset, base, name, value):
-                yield f"{name} {value}", {**base, name: float(value) if real else value}
+                is_real = kind_of_value == onnx.AttributeProto.FLOAT
+                yield f"{name} {value}", {**base, name: float(value) if is_real else value}
 
 
 def main_types(kind: str, opset: int) -> list[str]:
@@ -1243,13 +1255,10 @@ def cases_of(kind: str, opset: int, *, types: bool, values: bool) -> Iterator[Ca
                 yield Case(kind, opset, f"{dtype} {k} {what}", operands, attributes, setup.outputs)
 
 
+@cache
 def form(kind: str, opset: int) -> object:
     """What a schema says of attributes and operands, without types."""
-    schema = schema_of(kind, opset)
-    return (
-        {name: a.default_value.SerializeToString() for name, a in schema.attributes.items()},
-        [formal.name for formal in schema.inputs],
-    )
+    return str(attributes_of(kind, opset)), [formal.name for formal in schema_of(kind, opset).inputs]
 
 
 @cache
