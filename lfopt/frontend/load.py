@@ -9,7 +9,7 @@ is known by its shape alone, so a graph without weights and its filled copy give
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -48,6 +48,7 @@ from lfopt.ir import (
     Tensor,
     UnsupportedModel,
 )
+from lfopt.ir.graph import hashable
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
 from lfopt.ops.moving import same_width
@@ -179,6 +180,9 @@ class _Walk:
     nothing: dict[str, str] = field(default_factory=dict[str, str])
     # integers that a DequantizeLinear made float constants of, by the constant's name
     stored: dict[str, Stored] = field(default_factory=dict)
+    # constants that were folded, by what they were worked out from; and which of them stands for an equal one
+    folded: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -243,7 +247,7 @@ class _Walk:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
         node, opset = own_opset(node)
         node = standard_form(node, f"{self.label}: {title(node)}")
-        node.input[:] = [self.nothing.get(name, name) for name in node.input]
+        node.input[:] = [self.nothing.get(name, self.same.get(name, name)) for name in node.input]
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
         if node.op_type == "Range" and not node.domain:
             self._take_scalars(node)
@@ -546,6 +550,12 @@ class _Walk:
         constant = all(name in self.constants for name in operator.inputs if name)
         if operator.kind in RANDOM or not (by_shape or constant) or (operator.domain and not by_shape):
             return False
+        key = None if by_shape else self._expression(operator)
+        if key in self.folded:
+            self._repeat(self.folded[key], results)
+            return True
+        if key is not None:
+            self.folded[key] = tuple(results)
         if not by_shape and self._keep_stored(operator, results, what):
             return True
         inputs = [self._operand(name, by_shape=by_shape) if name else None for name in operator.inputs]
@@ -562,6 +572,29 @@ class _Walk:
         for name, tensor in results.items():
             self.add_constant(name, tensor, values[name])
         return True
+
+    def _expression(self, operator: Operator) -> Hashable:
+        """What a constant is worked out from: equal for equal constants. None where that is long."""
+        attributes = sorted(operator.attributes.items())
+        if any(isinstance(value, np.ndarray) and value.size > SMALL for _, value in attributes):
+            return None
+        operands = tuple(self._content(name) if name else None for name in operator.inputs)
+        stated = tuple((name, hashable(value)) for name, value in attributes)
+        return operator.kind, operands, stated, tuple(map(bool, operator.outputs))
+
+    def _content(self, name: str) -> Hashable:
+        """A constant's values where they are few, else its name."""
+        value, tensor = self.constants[name], self.tensors[name]
+        few = value is not None and value.size <= SMALL and value.dtype.kind not in "OSU"
+        return (tensor.dtype, tensor.shape, value.tobytes()) if few and value is not None else name
+
+    def _repeat(self, known: tuple[str, ...], results: Mapping[str, Tensor]) -> None:
+        """Let constants that are worked out already stand for the results."""
+        for (name, tensor), first in zip(results.items(), known, strict=True):
+            self.same[name] = first
+            if first in self.stored:
+                self.stored[name] = self.stored[first]
+            self.add_constant(name, tensor, self.constants[first])
 
     def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
         """The operator without results that are constants whatever it reads.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import or_
 
@@ -14,6 +14,7 @@ from lfopt.ops.recognise import attentions_of
 from lfopt.planning.compatibility import convex
 from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
+from lfopt.planning.limit import never
 from lfopt.planning.modes import ExecutionMode
 from lfopt.planning.multicut import CutCosts, served, unavoidable
 from lfopt.planning.phases import uses
@@ -37,7 +38,9 @@ class Bounds:
         *,
         epilogue: bool,
         flights: bool,
+        late: Callable[[], bool] = never,
     ) -> None:
+        """`late`: whether the time for what takes long is over; what is not looked at then proves nothing."""
         self.groups, self.whole, self.anywhere, self.beta, self.counted, self.epilogue = (
             groups,
             whole,
@@ -46,7 +49,7 @@ class Bounds:
             counted,
             epilogue,
         )
-        self.flights = flights
+        self.flights, self.late = flights, late
         self._rereads: dict[int, int] = {}
 
     @cached_property
@@ -179,7 +182,7 @@ class Bounds:
         See `lfopt.planning.stretches`, `lfopt.planning.multicut`.
         """
         flow, counted = self.groups.dataflow, self.counted
-        extra = stretches(flow, self._extra_bytes)
+        extra = stretches(flow, self._extra_bytes, self.late)
         costs: list[CutCosts] = []
         for m, size in enumerate(self.groups.map_bytes):
             written = (
@@ -187,7 +190,7 @@ class Bounds:
             )
             loaded = not flow.readers[m] & ~counted
             costs.append(CutCosts(size * written, size * loaded, served(flow, extra, self.compatible, m)))
-        return unavoidable(flow, extra, costs)
+        return unavoidable(flow, extra, costs, self.late)
 
     def _extra_bytes(self, first: int, last: int, between: int) -> int:
         """E of a stretch: bytes beyond once of any group with two operators and all between, or NEVER."""
@@ -226,7 +229,9 @@ class Bounds:
     def _retiled(self) -> list[int]:
         """Per operator: bytes that it re-reads in any group, as no whole mode fits even by its bound."""
         return [
-            0 if any(mode.least(i) < self.beta for mode in self.whole) else self._reread_bytes(i)
+            0
+            if self.late() or any(mode.least(i) < self.beta for mode in self.whole)
+            else self._reread_bytes(i)
             for i in range(len(self.groups.dataflow))
         ]
 

@@ -31,6 +31,7 @@ from lfopt.ops.flight import attending, in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
+from lfopt.planning.limit import never
 from lfopt.planning.modes import (
     ANYWHERE,
     MODES,
@@ -70,12 +71,13 @@ class GroupCosts:
         max_recompute: float = MAX_RECOMPUTE,
         constraints: Constraints = FREE,
         known: GroupCosts | None = None,
+        late: Callable[[], bool] = never,
     ) -> None:
         """`max_recompute`: MACs that a group may do over those of its operators; 1 without recomputation.
 
         `constraints`: what groups must keep to; one that does not costs `UNMET` bytes more, or is not legal.
         `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which
-        everything else is shared.
+        everything else is shared. `late`: whether the time for bounds that take long is over.
 
         Raises InvalidConfig for an unknown scheme, one that traffic `paper` has no mode of, and for a mode
         that the scheme has not.
@@ -101,6 +103,7 @@ class GroupCosts:
         self.traffic = traffic
         self.scheme = scheme
         self.epilogue = epilogue
+        self.late = late
         self.max_recompute = max_recompute if SCHEMES[scheme].copies else 1.0
         self.groups = Groups(dataflow, hardware) if known is None else known.groups
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
@@ -126,6 +129,7 @@ class GroupCosts:
         # per group: (bounds, DRAM bytes with every tensor once)
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}
         self._prices: dict[int, Cost | None] = {}
+        self._unfused: dict[tuple[Copy, ...], GroupCosts] = {}
         # ways of groups that are to run otherwise than with the fewest bytes
         self._taken: dict[int, ModeOption] = {}
 
@@ -141,6 +145,7 @@ class GroupCosts:
         max_recompute: float = MAX_RECOMPUTE,
         groups: Sequence[Sequence[str]] | None = None,
         constraints: Constraints = FREE,
+        late: Callable[[], bool] = never,
     ) -> GroupCosts:
         """Costs of the groups of a network, as the scheme sees it.
 
@@ -166,6 +171,7 @@ class GroupCosts:
             epilogue=epilogue,
             max_recompute=max_recompute,
             constraints=constraints,
+            late=late,
         )
 
     @property
@@ -190,9 +196,13 @@ class GroupCosts:
         """
         if not copies and not self.flies:
             return self
-        graph = self.dataflow.graph
-        flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
-        return GroupCosts(flow, self.hardware, self.traffic, scheme=self.scheme, epilogue=self.epilogue)
+        key = tuple(copies)
+        if key not in self._unfused:
+            graph = self.dataflow.graph
+            flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
+            space = {"scheme": self.scheme, "epilogue": self.epilogue, "late": self.late}
+            self._unfused[key] = GroupCosts(flow, self.hardware, self.traffic, **space)
+        return self._unfused[key]
 
     def at(self, buffer_bytes: int) -> GroupCosts:
         """Costs on another buffer; all that does not depend on its size is shared."""
@@ -214,6 +224,7 @@ class GroupCosts:
             "epilogue": self.epilogue,
             "max_recompute": self.max_recompute,
             "constraints": self.constraints,
+            "late": self.late,
         }
         return GroupCosts(self.dataflow, hardware, self.traffic, known=self, **space)
 
@@ -469,6 +480,7 @@ class GroupCosts:
             counted,
             epilogue=self.epilogue,
             flights=self.flies,
+            late=self.late,
         )
 
     @property

@@ -43,6 +43,15 @@ class Outline:
     like: int = 0
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
 
+    @property
+    def key(self) -> Hashable:
+        """Equal for outlines of the same costs whose steps are the same."""
+        group = self.group
+        return self.mask, group.mode, group.band_rows, group.dram, group.allocated_bytes
+
+
+MadeSteps = dict[Hashable, PlacesAndSteps]  # by `Outline.key`
+
 
 def plan_groups(
     costs: GroupCosts,
@@ -87,12 +96,17 @@ def outline(
     return tuple(outlines)
 
 
-def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
+def with_steps(
+    costs: GroupCosts, outlines: Sequence[Outline], limit: Limit, made: MadeSteps | None = None
+) -> tuple[PlannedGroup, ...]:
     """The groups with their places and steps; those beyond the limit say so, and have none.
 
     Those that move little come first: most are done then. Of groups of one structure, the first one's steps
     are made: the others take no time.
+
+    `made`: steps made for other plans of these costs, to which those made here are added.
     """
+    made = {} if made is None else made
     layout, planned, known = (
         BufferLayout(costs.dataflow, costs.hardware),
         [outlined.group for outlined in outlines],
@@ -100,7 +114,7 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
     )
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
-            planned[k] = _with_steps(costs, layout, outlines[k], limit, known)
+            planned[k] = _with_steps(costs, layout, outlines[k], limit, known, made)
         except Unwritten as why:
             planned[k] = replace(planned[k], unexecutable=str(why))
         except KeyboardInterrupt:
@@ -112,7 +126,12 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
 
 
 def _with_steps(
-    costs: GroupCosts, layout: BufferLayout, outlined: Outline, limit: Limit, known: dict[int, PlacesAndSteps]
+    costs: GroupCosts,
+    layout: BufferLayout,
+    outlined: Outline,
+    limit: Limit,
+    known: dict[int, PlacesAndSteps],
+    made: MadeSteps,
 ) -> PlannedGroup:
     """`known`: places and steps by group, of those that others may be like."""
     if outlined.schedule is None:
@@ -120,12 +139,12 @@ def _with_steps(
     laid_out = (
         renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors)
         if outlined.like in known
-        else None
+        else made.get(outlined.key)
     )
     if laid_out is None:
         limit.expect(1)
         laid_out = outlined.schedule(limit)
-        known[outlined.mask] = laid_out
+    known[outlined.mask] = made[outlined.key] = laid_out
     places, steps = laid_out
     if steps:
         steps = with_parameters(costs, layout, outlined.mask, outlined.group.mode, steps)

@@ -1,8 +1,8 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
 Rows follow the row rules of the operator table, unless axes are permuted. The other axes are said here, for
-elementwise operators and those in `RULES`; for all others they are left open (None): of what those read, only
-rows are checked.
+elementwise operators and those in `RULES`; for all others, box by box, by the box rules of the table. What is
+read through a view whose axes are not those of the map is left open (None): all of each row.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 from lfopt.ir import Box, Span, row_axis
-from lfopt.ops.attention import box_rule
 from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
+from lfopt.ops.footprint import footprints
 from lfopt.ops.parameters import pad_amounts, reduced_axes
 from lfopt.ops.table import TABLE, Tiling, spec
 from lfopt.ops.traits import Family
@@ -30,13 +30,18 @@ AxisSpans = tuple[Ints, Ints]  # along one axis, for many boxes: start, stop
 class ResultBoxes:
     """Boxes of an operator's results, in many runs of one step."""
 
-    axes: tuple[AxisSpans, ...]  # of the first result
+    results: tuple[tuple[AxisSpans, ...], ...]  # per result, its axes
     rows: AxisSpans  # of all results together
     inputs: AxisSpans  # what the step reads of what is folded
 
+    @property
+    def axes(self) -> tuple[AxisSpans, ...]:
+        """Axes of the first result."""
+        return self.results[0]
+
 
 Rule = Callable[[ResultBoxes], AxisSpans]
-Rules = list[Rule | None]  # per axis of an operand; None: not known
+Rules = list[Rule | None]  # per axis of an operand; None: all of it
 
 
 def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bool) -> Rules:
@@ -279,37 +284,37 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
 
 
 def _rules(call: Call, index: int) -> Rules:
-    if call.attention is not None:
-        return _attention(call, index)
     row = spec(call.operator.kind, call.operator.domain)
-    if len(call.results) == 1 and row.kind in RULES:
-        return RULES[row.kind](call, index)
-    return (
-        _broadcast(call.shape(index), len(call.result))
-        if row.elementwise
-        else [None] * len(call.shape(index))
-    )
+    if call.attention is None and len(call.results) == 1 and row.kind in RULES:
+        rules = RULES[row.kind](call, index)
+    elif call.attention is None and row.elementwise:
+        rules = _broadcast(call.shape(index), len(call.result))
+    else:
+        rules = [None] * len(call.shape(index))
+    known: dict[tuple[tuple[Box, ...], Span], Box] = {}
+    return [rule or partial(_box_by_box, call, index, axis, known) for axis, rule in enumerate(rules)]
 
 
-# -- attention -----------------------------------------------------------------------------------------------
+# -- box by box ----------------------------------------------------------------------------------------------
 
 
-def _attention(call: Call, index: int) -> Rules:
-    """Per axis of an operand of an attention, for the keys at hand."""
-    known: dict[tuple[Box, Span], Box] = {}
-    return [partial(_attended, call, index, axis, known) for axis in range(len(call.shape(index)))]
-
-
-def _attended(
-    call: Call, index: int, axis: int, known: dict[tuple[Box, Span], Box], result: ResultBoxes
+def _box_by_box(
+    call: Call,
+    index: int,
+    axis: int,
+    known: dict[tuple[tuple[Box, ...], Span], Box],
+    result: ResultBoxes,
 ) -> AxisSpans:
-    starts, stops = np.empty_like(result.rows[0]), np.empty_like(result.rows[0])
-    for run, (box, keys) in enumerate(each_run(result.axes, result.inputs)):
-        if (box, keys) not in known:
-            known[box, keys] = box_rule(
-                call, index, box, 0, None if keys in ((0, folded(call)), (0, 0)) else keys
-            )
-        starts[run], stops[run] = known[box, keys][axis]
+    """Span of an operand along an axis, by the operator's own rule for boxes."""
+    runs = len(result.rows[0])
+    starts, stops = np.empty(runs, np.int64), np.empty(runs, np.int64)
+    every = (0, 0), (0, folded(call))
+    boxes = [[box for box, _ in each_run(axes, result.inputs)] for axes in result.results]
+    spans = zip(*(end.tolist() for end in result.inputs), strict=True)
+    for run, (*outs, inputs) in enumerate(zip(*boxes, spans, strict=True)):
+        if (key := (tuple(outs), inputs)) not in known:
+            known[key] = footprints(call, index, key[0], inputs=None if inputs in every else inputs)
+        starts[run], stops[run] = known[key][axis]
     return starts, stops
 
 

@@ -31,8 +31,9 @@ from lfopt.planning.tiling_region import CHANNELS, TilingRegion, channel_blocks,
 from simulator.interpreter.execute import Machine
 from simulator.model.occupancy import occupancy
 from simulator.model.timing import Accelerator
-from simulator.recount import RecountNetwork, count
+from simulator.recount import RecountNetwork
 from tests.agreement import differing
+from tests.line_buffers import count
 from tests.random_plans import Values, computable, random_inputs
 from tests.strategies import one_contraction, random_contraction, random_graph, random_reduction
 

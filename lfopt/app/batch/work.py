@@ -73,11 +73,12 @@ def compute(job: BatchJob) -> JobResult:
     loaded = time.perf_counter()
     outcome = find_plan(job.config, graph=graph)
     searched = time.perf_counter()
-    plan, interrupted = steps_of(outcome)
-    if interrupted:
+    finished = steps_of(outcome)
+    if finished.interrupted:
         raise KeyboardInterrupt
     planned = time.perf_counter()
-    report = simulate(plan, outcome.graph)
+    plan = finished.plan
+    report = simulate(plan, finished.graph)
     drafted = outcome.seconds["plan"]
     totals, moved = plan.totals, report.dram
     return replace(

@@ -31,7 +31,7 @@ from lfopt.app.config import (
     validate,
 )
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, write_outcome
+from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, steps_of, write_finished
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
@@ -215,24 +215,36 @@ def search(
     check_folder(folder)
     with progress_line() as report:
         outcome = find_plan(job, report)
+    clock = time.perf_counter()
+    with progress_line() as report:
+        finished = steps_of(outcome, report)
+    stages = {**outcome.seconds, "steps": time.perf_counter() - clock}
+    if finished.first:
+        outcome = outcome.as_first(finished.plan)
     note(outcome.graph)
     _print(outcome)
     clock = time.perf_counter()
     with progress_line() as report:
-        plan, interrupted = write_outcome(outcome, folder, report)
+        finished = write_finished(finished, folder)
+    plan, interrupted = finished.plan, finished.interrupted
     with_figures = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
     figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
     if figures is not None:
         _print_model(plan, outcome, figures)
-    stages = ", ".join(
-        f"{stage} {seconds:.2f} s"
-        for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items()
-    )
+    stages["write"] = time.perf_counter() - clock
+    laps = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in stages.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
-    out.print(f"[dim]{stages}[/]")
+    out.print(f"[dim]{laps}[/]")
     if with_figures and figures is None:
         err.print(
             "note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if finished.first:
+        err.print(
+            "note: the time limit struck before the steps of the plan found were made: the plan from before "
+            "the search is written",
             style="yellow",
             soft_wrap=True,
         )
