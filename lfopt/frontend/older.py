@@ -303,11 +303,13 @@ def _dropout(*, of_booleans: bool) -> Form:
     """Data as they are; of the mask, whose meaning is open before opset 12, ONNX Runtime makes zeros."""
 
     def form(build: Builder, node: NodeProto) -> Newer:
-        data = node.input[0]
-        if not any(node.output[1:]):
-            return _edited(node, without=["ratio"])
-        mask = np.zeros(build.shape(data), bool if of_booleans else build.dtype(data))
-        return [build.run("Dropout", data, output=node.output[0]), build.constant(mask)]
+        if any(node.output[1:]):
+            data = node.input[0]
+            mask = np.zeros(build.shape(data), bool if of_booleans else build.dtype(data))
+            build.run("Identity", mask, output=node.output[1])
+        kept = _edited(node, without=["ratio"])
+        del kept.output[1:]
+        return kept
 
     return form
 
