@@ -1,7 +1,8 @@
 """Graphs inside of operators: branches of If, bodies of Loop and Scan, functions that define operators.
 
-They are kept apart from the network, so that checker and shape inference, which trust what they are given, never see them before the types of what they read are known. What they read of the graph around
-them are operands of their node from then on, behind its own.
+They are kept apart from the network, so that checker and shape inference, which trust what they are given,
+never see them before the types of what they read are known. What they read of the graph around them are
+operands of their node from then on, behind its own.
 """
 
 from __future__ import annotations
