@@ -47,7 +47,7 @@ def depthwise(
 
 
 def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: bool) -> None:
-    """The kernel of a pool that takes the largest.
+    """The kernel of a pool that takes the largest; what is not a number stays.
 
     `empty`: some windows hold nothing but padding, which gives the least number that there is.
     """
@@ -57,7 +57,7 @@ def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: b
         window,
         Fold(
             number(float(np.finfo(np.float32).min)) if empty else "-INFINITY",
-            "{sum} = max_{lanes}({sum}, {value});",
+            "{sum} = most_{lanes}({sum}, {value});",
         ),
     )
 

@@ -173,9 +173,10 @@ def _matrix(fused: FusedKernel) -> _Dense:
         if call.has(2):
             if any(extent != 1 for extent in call.shape(2)[:-1]):
                 raise fused.unsupported(f"a bias of {list(call.shape(2))}", "one for each column")
-            bias = np.broadcast_to(
-                fused.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])
-            ).reshape(-1)
+            beta = np.float32(call.attribute("beta", 1.0))
+            # beta 0 leaves the operand out, whatever it holds
+            given = fused.constant(2) * beta if beta else np.float32(0)
+            bias = np.broadcast_to(given, (1, weights.shape[0])).reshape(-1)
     seen = on_rows(fused)
     return _Dense(
         seen,
