@@ -71,7 +71,13 @@
     INLINE v##N swish_##N(v##N x) { return x / (SPLAT_##N(1.0f) + exp_##N(-x)); }
 
 typedef float v1;
+#if LANES > 1 /* as the other lanes: equal elements have equal results */
+typedef float w1;
+#define WIDE_1(x) (x)
+#else
 typedef double w1; /* for polynomials: one lane costs no more in double */
+#define WIDE_1(x) ((double)(x))
+#endif
 typedef float u1;
 typedef uint32_t i1;
 
@@ -90,7 +96,6 @@ static inline float floats_1(uint32_t n)
 }
 
 #define SPLAT_1(x) (x)
-#define WIDE_1(x) ((double)(x))
 #define BITS_1(x) bits_1(x)
 #define FLOATS_1(x) floats_1(x)
 #define SELECT_1(mask, a, b) ((mask) ? (a) : (b))
