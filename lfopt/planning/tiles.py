@@ -405,7 +405,8 @@ def _nothing(region: TilingRegion, beta: int) -> Tile:
             *(((axis, 1),) for axis in axes),
             *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer),
         ]
-        choices += [region.cost(region.frames(cut))[0] for cut in cuts]
+        few = [cut for cut in cuts if prod(ceil(region.shape[a] / size) for a, size in cut) <= MOST_FRAMES]
+        choices += [region.cost(region.frames(cut))[0] for cut in few]
         choices += [Folds(region).dram(_finest(region))] if region.folds else []
     return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
 
