@@ -170,16 +170,19 @@ def exactly(graph: Graph, inputs: Arrays) -> Arrays:
     }
     return reference(
         replace(graph, tensors=tensors),
-        {name: value.astype(tensors[name].dtype, copy=False) for name, value in inputs.items()},
+        {
+            name: value.astype(tensors[name].dtype, copy=False) if name in real else value
+            for name, value in inputs.items()
+        },
     )
 
 
 def _real(graph: Graph) -> frozenset[str]:
-    """Real maps that no quantised map is computed from."""
+    """Real maps that no quantised map, and no text, is computed from."""
     fixed = {
         name
         for name, tensor in graph.tensors.items()
-        if tensor.quantization or tensor.dtype.startswith(("float8", "float4"))
+        if tensor.quantization or tensor.dtype.startswith(("float8", "float4", "string"))
     }
     for operator in reversed(graph.operators):
         if not fixed.isdisjoint(operator.outputs):

@@ -22,7 +22,7 @@ from onnx import ModelProto, NodeProto, TypeProto
 from lfopt.frontend.absorption import absorb
 from lfopt.frontend.bodies import BRANCHES, Bodies
 from lfopt.frontend.control import Control
-from lfopt.frontend.counted import SHAPES, why
+from lfopt.frontend.counted import AT_MOST, why
 from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast, as_identity
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
@@ -167,7 +167,6 @@ class _Walk:
     operators: list[Operator] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
     folding: Folding = field(default_factory=Folding)
-    unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
     # inputs without elements, and the constants that are read in their places
     nothing: dict[str, str] = field(default_factory=dict[str, str])
     # integers that a DequantizeLinear made float constants of, by the constant's name
@@ -276,7 +275,7 @@ class _Walk:
             operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]
         ):
             raise InvalidModel(f"{what}: {wrong}")
-        if self._written_out(node, what, origin, position):
+        if self._written_out(node, what, origin, position) or self._fold_counted(operator, node, what):
             return
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
@@ -335,6 +334,10 @@ class _Walk:
     def free(self, wanted: str) -> str:
         """A name that no tensor has."""
         return self.definitions.free(wanted)
+
+    def reserve(self, shape: tuple[int, ...], dtype: str) -> None:
+        """Count a constant that is about to be made. Raises UnsupportedModel for one that is too large."""
+        self.folding.reserve(Tensor("", shape, dtype))
 
     def _check(self, operator: Operator, results: Mapping[str, Tensor]) -> None:
         """Refuse what the arithmetic of an operator does not take."""
@@ -399,9 +402,6 @@ class _Walk:
                 f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: "
                 "what is made of it alone is a constant"
             )
-        if self.unevaluated:
-            more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
-            yield self.unevaluated[0] + more
         if absent := sum(
             value is None and (t not in self.stored or self.stored[t].value is None)
             for t, value in constants.items()
@@ -445,13 +445,6 @@ class _Walk:
                 raise InvalidModel(f"{what}: {one_line(error)}") from None
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
-            if node.op_type in SHAPES and (value := self.constants.get(node.input[0])) is not None:
-                shapes = zip(node.output, SHAPES[node.op_type](node, value), strict=False)
-                inferred = {
-                    n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape)
-                    for n, shape in shapes
-                    if n
-                }
         return inferred
 
     def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
@@ -527,15 +520,9 @@ class _Walk:
             return True
         inputs = [self._operand(name, by_shape=by_shape) if name else None for name in operator.inputs]
         absent = any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True))
-        values: Mapping[str, np.ndarray | None] = dict.fromkeys(results)
-        if not absent:
-            evaluated = self.folding.evaluate(operator, inputs, results, what)
-            if isinstance(evaluated, str):
-                self.unevaluated.append(
-                    f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {evaluated}"
-                )
-            else:
-                values = evaluated
+        values: Mapping[str, np.ndarray | None] = (
+            dict.fromkeys(results) if absent else self.folding.evaluate(operator, inputs, results, what)
+        )
         for name, tensor in results.items():
             self.add_constant(name, tensor, values[name])
         return True
@@ -563,6 +550,26 @@ class _Walk:
                 self.stored[name] = self.stored[first]
             self.add_constant(name, tensor, self.constants[first])
 
+    def _fold_counted(self, operator: Operator, node: NodeProto, what: str) -> bool:
+        """Make constants of results that are as large as the values of constants say."""
+        if operator.domain or operator.kind not in AT_MOST:
+            return False
+        if any(name and name not in self.constants for name in operator.inputs):
+            return False
+        inputs = [self._operand(name, by_shape=False) if name else None for name in operator.inputs]
+        if any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True)):
+            return False
+        inferred = self._inferred(node, what)
+        shapes = AT_MOST[operator.kind](operator, inputs)
+        at_most = {
+            name: Tensor(name, shape, dtype_name(inferred[name].tensor_type.elem_type, what))
+            for name, shape in zip(operator.outputs, shapes, strict=False)
+            if name
+        }
+        for name, value in self.folding.evaluate(operator, inputs, at_most, what).items():
+            self.add_constant(name, at_most[name], value)
+        return True
+
     def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
         """The operator without results that are constants whatever it reads.
 
@@ -581,7 +588,11 @@ class _Walk:
                 if fill.size == 1
             }
         if operator.kind == "Dropout" and not operator.domain:
-            known |= {name: np.ones(results[name].shape, bool) for name in operator.outputs[1:] if name}
+            known |= {
+                name: np.broadcast_to(np.ones((), bool), results[name].shape)
+                for name in operator.outputs[1:]
+                if name
+            }
         for name, value in known.items():
             self.add_constant(name, results[name], value)
         return (

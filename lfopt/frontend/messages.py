@@ -23,7 +23,7 @@ ONNX_REFUSES = (  # what the library raises where it finds fault with a model
 
 def title(node: NodeProto) -> str:
     """A node as messages name it."""
-    return f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"
+    return f"node {node.name or next(filter(None, node.output), '')!r} ({node.op_type})"
 
 
 def function_key(item: NodeProto | FunctionProto) -> tuple[str, str, str]:

@@ -13,13 +13,22 @@ Others = Sequence[Shape | None]  # shapes of inputs from the third on; None: abs
 Attributes = Mapping[str, object]
 
 
+ALONG = frozenset({"Hardmax", "LogSoftmax", "LpNormalization", "Softmax"})  # whose axis ONNX does not check
+
+
 def mismatch(operator: Operator, shapes: Sequence[Shape | None]) -> str:
     """What is wrong with the shapes of an operator's inputs; empty if nothing is.
 
     Source: ONNX operator specifications.
     """
+    if operator.domain:
+        return ""
+    if operator.kind in ALONG and shapes and shapes[0] is not None:
+        axis, rank = operator.attributes.get("axis", -1), len(shapes[0])
+        if rank and not (isinstance(axis, int) and -rank <= axis < rank):
+            return f"axis {axis} of {rank} dims; accepted: {-rank} to {rank - 1}"
     rule = RULES.get(operator.kind)
-    if rule is None or operator.domain or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
+    if rule is None or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
         return ""
     return rule(shapes[0], shapes[1], shapes[2:], operator.attributes)
 

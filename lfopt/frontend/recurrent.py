@@ -226,13 +226,15 @@ def _first(
     build: Builder, name: str, k: int, shape: tuple[int, int], dtype: str, *, batch_first: bool
 ) -> str:
     """State or cell before the first step."""
-    return build.entry(name, 1 if batch_first else 0, k) if name else build.constant(np.zeros(shape, dtype))
+    if name:
+        return build.entry(name, 1 if batch_first else 0, k)
+    return build.constant(build.filled(shape, 0, dtype))
 
 
 def _masks(build: Builder, lengths: str, steps: int, batch: int) -> list[str]:
     """By step, which sequences of the batch, [batch, 1], have it; none if all have all."""
-    known = build.known(lengths) if lengths else np.full(batch, steps)
-    if known is not None and (known >= steps).all():
+    known = build.known(lengths) if lengths else None
+    if not lengths or (known is not None and (known >= steps).all()):
         return []
     column = build.reshape(build.cast(lengths, "int64"), batch, 1)
     return [build.run("Greater", column, np.array(t, np.int64)) for t in range(steps)]

@@ -89,7 +89,7 @@ def _reflected(build: Builder, place: str, size: int, aligned: bool) -> str:
     dtype = build.dtype(place)
     low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
     if high == low:
-        return build.constant(np.full(build.shape(place), low, dtype))
+        return build.constant(build.filled(build.shape(place), low, dtype))
     away = build.run("Abs", build.run("Sub", place, np.array(low, dtype)))
     rest = build.run("Mod", away, np.array(2 * (high - low), dtype), fmod=1)
     back = build.run("Sub", np.array(2 * (high - low), dtype), rest)
@@ -100,7 +100,7 @@ def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligne
     """Neighbours along an axis of coordinates [n, points, 1], int64, and weights: [n, points, neighbours]."""
     dtype = build.dtype(place)
     if mode == "nearest":
-        index, share = build.run("Round", place), build.constant(np.ones(build.shape(place), dtype))
+        index, share = build.run("Round", place), build.constant(build.filled(build.shape(place), 1, dtype))
     else:
         offsets = np.array([0, 1] if mode == "linear" else [-1, 0, 1, 2], dtype)
         first = build.run("Floor", place)

@@ -15,6 +15,7 @@ from lfopt.ops import attention, floating, integer
 from lfopt.ops.call import Call
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.footprint import folded_axis
+from lfopt.ops.indexing import WHOLE
 from lfopt.ops.part import Part, is_empty
 from lfopt.ops.reducing import REDUCTIONS
 from lfopt.ops.table import OPAQUE, row_of
@@ -51,8 +52,8 @@ def compute(
 
     `operands[i]` covers at least `footprints(call, i, out)`; None where an optional input is absent. Inputs
     that are parameters (axes, shapes, ...) are given whole. An empty box gives an empty array. Results may be
-    views of the operands. Operators that no box rule describes (GatherND, ScatterND, operators that lfopt
-    does not list) are evaluated whole by ONNX's own reference and cut.
+    views of the operands. Operators that no box rule describes are evaluated whole and cut: GatherND and its
+    like by `lfopt.ops.indexing`, operators that lfopt does not list by ONNX's own reference.
 
     Raises IndexError if an operand does not cover what is read, UnsupportedModel if ONNX has no reference for
     the operator.
@@ -153,7 +154,7 @@ def _empty(call: Call, k: int, box: Box) -> np.ndarray:
 
 
 def _whole(call: Call, operands: Sequence[Part | None], opset: int) -> tuple[np.ndarray, ...]:
-    """All results, by ONNX's own reference, from whole operands."""
+    """All results from whole operands, by `lfopt.ops.indexing` or by ONNX's own reference."""
     operator = call.operator
     named = (
         f"node {operator.name!r} ({operator.kind}{f', domain {operator.domain}' if operator.domain else ''})"
@@ -165,8 +166,11 @@ def _whole(call: Call, operands: Sequence[Part | None], opset: int) -> tuple[np.
             raise IndexError(
                 f"{named}: is evaluated whole, and only {part.box} of an operand of shape {shape} is at hand"
             )
+    values = [None if part is None else part.values for part in operands]
+    if whole_result := WHOLE.get(operator.kind):
+        return (whole_result(operator, values),)
     try:
-        return evaluate(operator, [None if part is None else part.values for part in operands], opset)
+        return evaluate(operator, values, opset)
     except (NotImplementedError, RuntimeError) as error:
         raise UnsupportedModel(
             f"{named}: ONNX's reference cannot compute it: "

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages, table_count
+from lfopt.planning.compulsory import Compulsory
 from lfopt.planning.epilogue import extends_epilogue, followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
@@ -104,6 +105,13 @@ class Groups:
             for operands in dataflow.operands
         ]
         self._added = [self._own_dram(i) for i in range(len(dataflow))]
+
+    @cached_property
+    def compulsory(self) -> Compulsory:
+        """Compulsory bytes of the network, with nothing in flight."""
+        flow = self.dataflow
+        plain = all(len(call.parts) == 1 for call in flow.calls)
+        return Compulsory(flow if plain else Dataflow.of(flow.graph), self.hardware)
 
     @cached_property
     def _settled(self) -> int:
