@@ -27,6 +27,7 @@ from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast,
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import lowering
+from lfopt.frontend.matrices import matmul, stacks
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
 from lfopt.frontend.origins import origins
@@ -297,9 +298,26 @@ class _Walk:
                 self._add_tensor(name, results[name], what)
         self.operators.append(operator)
 
+    def _stacks_matrices(self, node: NodeProto) -> bool:
+        """Whether a node multiplies stacks of matrices along more axes than need be.
+
+        Not where operands are dequantised: those scales belong to the operator that they stand before.
+        """
+        if node.op_type != "MatMul" or node.domain or len(node.input) != 2:
+            return False
+        if not all(name in self.tensors for name in node.input):
+            return False
+        if stacks(*(self.tensors[name].shape for name in node.input)) is None:
+            return False
+        return not any(
+            operator.kind == "DequantizeLinear" and set(operator.outputs) & set(node.input)
+            for operator in self.operators
+        )
+
     def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
         """Whether an operator is one that others stand for, which are in the network then."""
-        if (other := lowering(node)) is not None:
+        other = matmul if self._stacks_matrices(node) else lowering(node)
+        if other is not None:
             self._inferred(node, what)
             self.control.lower(node, other, what)
         elif node.domain:

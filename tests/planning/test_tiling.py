@@ -341,9 +341,9 @@ def scan(flow: Dataflow, mask: int, chip: Hardware, sizes: Iterable[int]) -> tup
             # nothing is stored twice
             assert tile.kind == "none" or tile.dram.output == work.once.output, what
         assert tile.dram.weight >= work.once.weight, what
-        if before is not None:
+        if before is not None and before.kind != "none":
             assert tile.dram.total <= before.dram.total, f"{what}, with less buffer {before}"
-            assert before.kind == "none" or tile.kind != "none", what
+            assert tile.kind != "none", what
             falls += tile.dram.total < before.dram.total
         before = tile
     return kinds, falls
