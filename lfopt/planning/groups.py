@@ -19,7 +19,7 @@ from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages, table_count
 from lfopt.planning.compulsory import Compulsory
-from lfopt.planning.epilogue import followed, is_epilogue_group
+from lfopt.planning.epilogue import extends_epilogue, followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
 from lfopt.planning.repeats import settled
@@ -293,6 +293,13 @@ class Groups:
     def is_epilogue_group(self, mask: int) -> bool:
         """Whether the group is one operator followed by elementwise operators on its output."""
         return is_epilogue_group(self.dataflow, self.follows, mask)
+
+    def extends(self, mask: int, op: int) -> bool:
+        """Whether an operator extends a group to an epilogue group.
+
+        The group is one, or a single operator, and the operator comes behind all of its own.
+        """
+        return extends_epilogue(self.dataflow, self.follows, mask, op)
 
     # -- growing ---------------------------------------------------------------------------------------------
 
