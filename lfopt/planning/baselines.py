@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lfopt.ops import bits
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.epilogue import joins_epilogue, may_anchor
 
 
 def layer_by_layer_bytes(costs: GroupCosts) -> int:
@@ -32,20 +31,18 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
     Each elementwise operator joins the group of an operand, the latest first, where that makes an epilogue
     group and no cycle.
     """
-    flow, follows = costs.dataflow, costs.groups.follows
-    groups: list[int] = []  # each an operator with its epilogue
+    flow = costs.dataflow
+    groups: list[int] = []
     waits: list[int] = []  # per group: mask of the groups that it depends on
     owner: dict[int, int] = {}
     for i in range(len(flow)):
         sources = {owner[p] for p in bits(flow.preds[i])}
         for g in sorted(sources, reverse=True):
-            anchor = (groups[g] & -groups[g]).bit_length() - 1
             cyclic = any(waits[h] >> g & 1 for h in sources - {g})
             if (
                 not cyclic
-                and not costs.excluded & (1 << anchor | 1 << i)
-                and may_anchor(flow, anchor)
-                and joins_epilogue(flow, follows, groups[g], i)
+                and not costs.excluded & (groups[g] | 1 << i)
+                and costs.groups.extends(groups[g], i)
             ):
                 groups[g] |= 1 << i
                 break
@@ -57,10 +54,9 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
         added = 0
         for h in sources - {g}:
             added |= waits[h] | 1 << h
-        if not added & ~waits[g]:
-            continue
+        joined = groups[g] != 1 << i and added & ~waits[g]
         waits[g] |= added
-        for k in range(len(waits)) if groups[g] != 1 << i else ():  # nothing waits for a new group yet
-            if waits[k] >> g & 1:
+        for k, depends in enumerate(waits) if joined else ():
+            if depends >> g & 1:
                 waits[k] |= added
     return tuple(groups)

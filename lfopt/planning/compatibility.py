@@ -11,8 +11,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.slices import SliceSizes
 
-MOST_REACHED = 1 << 20  # operators that are within reach of others, all together: takes about a second
-LEAST_REACHED = 64  # of one operator
+# nodes reached from all operators together; networks of up to 1,024 operators have no more
+MOST_REACHED = 1 << 20
 
 
 def compatible_in_line_buffers(
@@ -35,7 +35,7 @@ def compatible_in_line_buffers(
                 rows = max(holds[i].get(m, 0), holds[j].get(m, 0))
                 reach[j] = min(reach.get(j, limit), rows * row_bytes[m])
         steps.append(reach)
-    most = max(MOST_REACHED // max(len(flow), 1), LEAST_REACHED)
+    most = MOST_REACHED // max(len(flow), 1)
     return [_within(steps, weights, i, limit, most) for i in range(len(flow))]
 
 
@@ -119,8 +119,8 @@ def _both_ways(masks: list[int]) -> list[int]:
 def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int, most: int) -> int:
     """Mask of the nodes at a distance below `limit` bytes from `start` (Dijkstra).
 
-    Counted are steps and the weights of both ends and all between. Where there are more than `most` of them:
-    all nodes, of which every one may be.
+    Counted are steps and the weights of both ends and all between. All nodes where there are more than
+    `most`: in a long chain each would reach every other.
     """
     distance = {start: weights[start]}
     heap = [(weights[start], start)]

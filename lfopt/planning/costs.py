@@ -3,8 +3,9 @@
     valid iff it fits in some mode (each says what it needs), and the parameters of several operators fit the
     store for them
 
-A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if
-they do not fit whole, they are tiled.
+A single operator may always stand alone. An operator followed by elementwise operators (its epilogue) may run
+where one of its smallest steps fits. If they do not fit whole, they are tiled. A single operator of which no
+step fits has no steps: its price is what must move and no more.
 """
 
 from __future__ import annotations
@@ -289,9 +290,13 @@ class GroupCosts:
         wanted = self.rules.mode(mask) if mask & self.rules.touched else None
         everywhere = self._whole if mask & self.excluded else [*self._whole, *self._anywhere]
         modes = [chosen] if chosen.alone or wanted is not None else everywhere
+        cost = self.price(mask)
+        executable = cost is not None and cost.executable
         for mode in modes if chosen in modes else [chosen, *modes]:
             if whole is None or mode.whole == whole:
-                yield from mode.options(mask, beta, once)
+                for option in mode.options(mask, beta, once):
+                    if option.cost.executable or not executable:
+                        yield option
 
     def take(self, mask: int, option: ModeOption | None) -> None:
         """Let a group run in one of its ways; None: in that of the fewest bytes."""
@@ -346,7 +351,9 @@ class GroupCosts:
             return best
         for mode in self._anywhere:
             cost = mode.price(mask, beta, once)
-            if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
+            if cost is not None and (
+                best is None or (cost.executable, -cost.dram_bytes) > (best.executable, -best.dram_bytes)
+            ):
                 best = cost
         return best
 
@@ -422,13 +429,14 @@ class GroupCosts:
         return name, needed
 
     def legal_anywhere(self, mask: int) -> bool:
-        """Whether the group may run on any buffer: a single operator, or an allowed epilogue group."""
+        """Whether the group may run however little of it fits: a single operator, or an epilogue group."""
         if is_single(mask):
             return True
         return (
             any(mode.anywhere(mask) for mode in self._anywhere)
             and self.groups.parameters_fit(mask)
             and not self.rules.forbid(mask)
+            and self.price(mask) is not None
         )
 
     @cached_property

@@ -272,7 +272,7 @@ CASES = {  # name: (model, what the message says)
     "a function that calls itself in a branch": (itself, "graphs inside of graphs, 8 deep"),
     "a loop without end": (
         lambda: looped(1 << 40),
-        r"node 'again' \(Loop\): it ends .* after more than 1024 iterations",
+        r"node 'again' \(Loop\): 1099511627776 iterations; lfopt reads loops of up to 1024",
     ),
     "a loop that turns as often as an input says": (
         lambda: looped(None),
@@ -343,7 +343,7 @@ CASES = {  # name: (model, what the message says)
             make_node("ReduceSum", ["f"], ["c"], keepdims=0),
             constants=BIG,
         ),
-        r"\(Expand\): a constant of shape \[160000, 160000\]; constants evaluated at load take at most",
+        r"\(Expand\): a constant of shape .* takes 102,400,000,000 B; accepted: constants made at load",
     ),
     "ConstantOfShape of 100 GB": (
         lambda: folded(
@@ -582,20 +582,6 @@ def test_a_deep_graph_of_20_000_nodes_with_one_name_loads():
     nodes = [make_node("Relu", [f"t{i}"], [f"t{i + 1}"], name="same") for i in range(20_000)]
     graph = from_model(build(nodes, {"t0": (1, 3)}, opset=13))
     assert len({op.name for op in graph.operators}) == 20_000
-
-
-def test_what_is_too_slow_to_evaluate_stays_a_constant_without_values():
-    nodes = [
-        make_node("Einsum", ["a"] * 6, ["c"], equation="a,b,c,d,e,f->"),
-        make_node("Add", ["x", "c"], ["y"]),
-    ]
-    graph = from_model(build(nodes, {"x": (2,)}, {"a": floats(1000)}, opset=18))
-    assert [op.kind for op in graph.operators] == ["Add"]
-    assert graph.constants == {"c": None}
-    assert (
-        graph.notes[0]
-        == "Einsum 'Einsum_0' is a constant whose values stay unknown: lfopt does not evaluate this operator"
-    )
 
 
 def test_functions_are_inlined():
