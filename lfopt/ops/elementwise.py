@@ -193,10 +193,11 @@ FOLDED: dict[str, Callable[[Values, Values], Values]] = {
 
 
 def _clip(call: Call, values: list[Values | None]) -> Values:
+    """min(max(x, low), high); a bound that is not a number is none."""
     x, low, high = (*values, None, None)[:3]
     assert x is not None
-    x = x if low is None else np.maximum(x, low)
-    return x if high is None else np.minimum(x, high)
+    x = x if low is None else np.where(x < low, low, x)
+    return x if high is None else np.where(x > high, high, x)
 
 
 SPECIAL: dict[str, Callable[[Call, list[Values | None]], Values]] = {"Clip": _clip}

@@ -62,7 +62,7 @@ def scatter_elements(call: Call, operands: Operands, out: Box, result: int) -> n
     indices, updates = (_taken(call, operands, k, out) for k in (1, 2))
     axis = call.attribute("axis", 0) % len(out)
     rows = _from_start(call, indices, call.result[axis])
-    place = [*np.indices(indices.shape, np.int64)]
+    place = [np.asarray(along) for along in np.indices(indices.shape, np.int64)]
     place[axis] = rows - out[axis][0]
     return _scattered(call, _taken(call, operands, 0, out), place, updates)
 

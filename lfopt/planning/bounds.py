@@ -225,7 +225,7 @@ class Bounds:
 
         An epilogue only adds to what its tiles must hold, unless they share weights. An operator that may
         stand in an epilogue itself is left out: there it re-reads nothing. One of which no schedule is known
-        on this buffer has what it must move for a price, and so re-reads nothing.
+        on this buffer moves what it must, as far as bounds know.
         """
         if op not in self._rereads:
             self._rereads[op] = self._reread_alone(op)
@@ -238,7 +238,12 @@ class Bounds:
         if self.epilogue and groups.follows[op] or groups.with_shared & mask:
             return 0
         once = sum(groups.once_by_class(mask))
-        costs = [cost.dram_bytes for mode in self.anywhere if (cost := mode.price(mask, self.beta, once))]
+        costs = [
+            cost.dram_bytes
+            for mode in self.anywhere
+            if (cost := mode.price(mask, self.beta, once))
+            and callable(mode.schedule(mask, self.beta, 1).make)
+        ]
         return max(min(costs, default=once) - once, 0)
 
     @cached_property

@@ -571,7 +571,8 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
                     tilings(flow, chip).best(mask, size),
                     [moved for need, moved in choices if need < size],
                 )
-                assert bool(fitting) == (tile.kind != "none"), (
+                # a grid may fit, or move less, where none of these does
+                assert tile.kind in ("grid", "none") if not fitting else tile.kind != "none", (
                     f"seed {seed}: {flow.names(mask)} at {size} B: {tile}"
                 )
                 if fitting:
@@ -580,8 +581,8 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
                     nothing += 1
     assert len(ratios) > 150
     assert nothing > 50
-    assert min(ratios) == 1
-    assert sum(ratio == 1 for ratio in ratios) > 0.95 * len(ratios)
+    assert min(ratios) <= 1
+    assert sum(ratio <= 1 for ratio in ratios) > 0.95 * len(ratios)
     # where rows are padded, cutting into single columns to begin with can cost
     assert max(ratios) < (2.5 if chip is ALIGNED else 1.5)
 
