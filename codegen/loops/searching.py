@@ -72,11 +72,11 @@ def cumulative(nest: Nest) -> None:
     with _others(nest, axis) as at:
         sign, nothing = ("*", 1) if call.operator.kind == "CumProd" else ("+", 0)
         nest.out(f"{s.ctype} total = {nothing};")
-        extent = x.shape[axis]
+        extent, (first, stop) = x.shape[axis], nest.ends(axis)
         head = (
-            f"for (int k = {extent} - 1; k >= 0; k--)"
+            f"for (int k = {extent} - 1; k >= {first}; k--)"
             if call.attribute("reverse", 0)
-            else f"for (int k = 0; k < {extent}; k++)"
+            else f"for (int k = 0; k < {stop}; k++)"
         )
         with nest.out.block(head):
             wanted = " && ".join(nest.wanted({axis: "k"}))

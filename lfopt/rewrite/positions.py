@@ -181,7 +181,11 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, form: Callable
         return name
     value, shape = mutable.constants[name], form(tensor.shape)
     return mutable.add_constant(
-        f"{name}.column", shape, tensor.dtype, None if value is None else value.reshape(shape)
+        f"{name}.column",
+        shape,
+        tensor.dtype,
+        None if value is None else value.reshape(shape),
+        of=("reshape", name),
     )
 
 
