@@ -37,6 +37,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
             KeyError,
             EOFError,
             NotImplementedError,
+            MemoryError,
+            OverflowError,
+            RecursionError,
             zipfile.BadZipFile,
             zlib.error,
         ) as error:
@@ -83,11 +86,14 @@ def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str
         value = given[label]
         if tensor.quantization and value.dtype.kind == "f" and value.shape == tensor.shape:
             value = quantized(value, tensor.quantization, tensor.dtype)
-        if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
+        text = value.dtype.kind in "SU"
+        if value.shape != tensor.shape or (
+            tensor.dtype != "string" if text else value.dtype.name != tensor.dtype
+        ):
             raise InvalidConfig(
                 f"{where}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}"
             )
-        feed[name] = value
+        feed[name] = value.astype(str).astype(object) if text else value
     return feed
 
 

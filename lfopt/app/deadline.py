@@ -73,6 +73,10 @@ class Deadline:
         """Whether the time of a stage is over."""
         return self.passed > self.end(stage)
 
+    def leaves(self, stage: Stage, seconds: float) -> bool:
+        """Whether a stage has so many seconds left."""
+        return self.passed + seconds <= self.end(stage)
+
     def over(self) -> bool:
         """Whether not even the steps of the first plan may be made any more."""
         if self.seconds is None:

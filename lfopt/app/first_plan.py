@@ -17,7 +17,7 @@ from search.result import Result
 # bytes of constants that are written, digested and brought to the disk in a second
 FILE_BYTES_PER_SECOND = 100e6
 # seconds for the steps of the plan that a search finds, over those for the first one
-STEPS_FACTOR = 3.0
+STEPS_FACTOR = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,13 @@ class FirstPlan:
             if fewer < moved:
                 return cls(graph, costs, fused, fewer, time.perf_counter() - start)
         return cls(graph, costs, unfused, moved, time.perf_counter() - start)
+
+    def result(self, method: str) -> Result:
+        """The result of a search that has no time."""
+        count, bound = len(self.groups), self.costs.bounds.compulsory_bytes
+        return Result(
+            method, self.groups, self.dram_bytes, min(bound, self.dram_bytes), 1, count, self.seconds
+        )
 
     def draft(self, searched: Result, bound: int, max_recompute: float | None, objective: str) -> PlanDraft:
         """Its draft, once a search has ended with `searched` and proven `bound` bytes."""

@@ -278,6 +278,8 @@ def find_plan(
     copying = may_copy(config)
     if stopped:
         searched = Recomputed(graph, (), costs, unfused(costs, first.method), optimal=False)
+    elif first_plan.groups and deadline.late("search"):
+        searched = Recomputed(graph, (), costs, first_plan.result(first.method), optimal=False)
     elif copying:
         searched = recompute(config, first_plan, deadline, methods, report)
     else:
@@ -323,7 +325,7 @@ def find_plan(
         )
         runs, best = [stayed if run is best else run for run in runs], stayed
         lap("second level")
-    if config.traffic == "tiled":
+    if config.traffic == "tiled" and not (first.wanted == Objective() and deadline.late("cycles")):
         judged = _judged(costs, config, best.result, deadline, report)
         changed = best._replace(result=judged.result)
         runs, best = [changed if run is best else run for run in runs], changed

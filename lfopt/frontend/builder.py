@@ -42,6 +42,10 @@ class PartialNetwork(Protocol):
         """Add an operator, or what others stand for it."""
         ...
 
+    def reserve(self, shape: tuple[int, ...], dtype: str) -> None:
+        """Count a constant that is about to be made. Raises UnsupportedModel for one that is too large."""
+        ...
+
     def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
         """Add a constant; value: shaped as its tensor, None if not at hand."""
         ...
@@ -72,6 +76,16 @@ class Builder:
         name = self.network.free(f"{self.prefix}.constant")
         self.network.add_constant(name, Tensor(name, value.shape, value.dtype.name), value)
         return name
+
+    def reserve(self, *shape: int, dtype: str = "int64") -> tuple[int, ...]:
+        """The shape of a constant that is about to be made. Raises UnsupportedModel if it is too large."""
+        self.network.reserve(shape, dtype)
+        return shape
+
+    def filled(self, shape: tuple[int, ...], value: float, dtype: str) -> np.ndarray:
+        """An array all of whose elements are one value, of which it keeps one."""
+        self.network.reserve(shape, dtype)
+        return np.broadcast_to(np.array(value, dtype), shape)
 
     def known(self, name: str) -> np.ndarray | None:
         """The values of a constant, shaped as its tensor; None for what is computed."""

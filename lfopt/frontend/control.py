@@ -30,7 +30,7 @@ from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 from lfopt.ir.names import plain
 
 MAX_DEPTH = 8  # of graphs inside of graphs
-MAX_ITERATIONS = 1 << 10  # of one loop
+MAX_ITERATIONS = 1 << 10  # of one loop; of one over constants alone, as many as nodes
 MAX_NODES = 1 << 14  # that all bodies of a network come to
 
 
@@ -108,6 +108,10 @@ class Control:
             raise error if self.label in str(error) else UnsupportedModel(f"{what}: {error}") from None
         except InvalidModel as error:
             raise error if self.label in str(error) else InvalidModel(f"{what}: {error}") from None
+        self.stand_for(node, sources, what)
+
+    def stand_for(self, node: NodeProto, sources: Sequence[str], what: str) -> None:
+        """Give tensors the names that a node's outputs have. Raises InvalidModel where there are fewer."""
         if len(sources) < len(node.output):
             raise InvalidModel(f"{what}: found {len(node.output)} outputs; its graph makes {len(sources)}")
         for source, name in zip(sources, node.output, strict=False):
@@ -127,9 +131,8 @@ class Control:
         ready = self._ready(body, operands)
         graph, names = ready.model.graph, {"": "", **ready.constants}
         names |= {value.name: operand for value, operand in zip(graph.input, operands, strict=False)}
+        self.check_nodes(len(graph.node))
         self.nodes += max(len(graph.node), 1)
-        if self.nodes > MAX_NODES:
-            raise UnsupportedModel(f"more than {MAX_NODES} nodes once its iterations are written out")
         self.depth += 1
         for position, part in enumerate(graph.node):
             written = NodeProto.FromString(part.SerializeToString())
@@ -142,6 +145,11 @@ class Control:
             self.network.step(written, position)
         self.depth -= 1
         return [names[value.name] for value in graph.output]
+
+    def check_nodes(self, count: int) -> None:
+        """Raise UnsupportedModel if so many nodes are too many, beside those that are written already."""
+        if self.nodes + max(count, 1) > MAX_NODES:
+            raise UnsupportedModel(f"more than {MAX_NODES} nodes once its iterations are written out")
 
     def _ready(self, body: Body, operands: Sequence[str]) -> _Ready:
         types = [
@@ -225,15 +233,20 @@ def _loop(
             "its number of iterations is computed; lfopt reads loops whose number is a constant"
         )
     most = MAX_ITERATIONS + 1 if count is None else int(count.reshape(()))
+    limit = _most_iterations(build, [*state, *captured])
+    if count is not None and _is_steady(body):
+        if most > limit:
+            raise UnsupportedModel(f"{most} iterations; lfopt reads loops of up to {limit}")
+        control.check_nodes(most * max(len(body.graph.node), 1))
     scanned: list[list[str]] = [[] for _ in range(len(body.graph.output) - 1 - len(state))]
     active, iteration = condition, 0  # active: a condition that is computed, or ""
     while iteration < most:
         value = build.known(active) if active else np.ones((), bool)
         if value is not None and not value.reshape(()):
             break
-        if iteration >= MAX_ITERATIONS or (value is None and count is None):
+        if iteration >= limit or (value is None and count is None):
             raise UnsupportedModel(
-                f"it ends by a condition that is computed, or after more than {MAX_ITERATIONS} iterations; "
+                f"it ends by a condition that is computed, or after more than {limit} iterations; "
                 "lfopt reads loops of fewer"
             )
         operands = [
@@ -255,6 +268,22 @@ def _loop(
         for stack, name in zip(scanned, outs, strict=True):
             stack.append(name)
     return [*state, *(_stacked(build, names, body, len(state) + 1 + k) for k, names in enumerate(scanned))]
+
+
+def _most_iterations(build: Builder, operands: Sequence[str]) -> int:
+    """Of a loop over these operands: where all are constants, no operator is left of it."""
+    return MAX_NODES if all(name in build.network.constants for name in operands) else MAX_ITERATIONS
+
+
+def _is_steady(body: Body) -> bool:
+    """Whether a loop's condition stays as it is before the first iteration, as far as is seen at once."""
+    condition = body.graph.output[0].name
+    for node in reversed(body.graph.node):
+        if condition in node.output:
+            if node.op_type not in ("Identity", "Cast"):
+                return False
+            condition = node.input[0]
+    return len(body.graph.input) > 1 and condition == body.graph.input[1].name
 
 
 def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> str:
@@ -287,12 +316,14 @@ def _scan(
     shapes = [build.shape(name) for name in scanned]
     axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
     iterations = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
-    if len(iterations) != 1 or not 0 < max(iterations) <= MAX_ITERATIONS:
+    limit = _most_iterations(build, [*given, *captured])
+    if len(iterations) != 1 or not 0 < max(iterations) <= limit:
         raise UnsupportedModel(
             f"it goes over {', '.join(map(str, sorted(iterations)))} slices; "
-            f"lfopt reads one number of them, from 1 to {MAX_ITERATIONS}"
+            f"lfopt reads one number of them, from 1 to {limit}"
         )
     (extent,) = iterations
+    control.check_nodes(extent * max(len(body.graph.node), 1))
     outs: list[list[str]] = [[] for _ in range(results)]
     for iteration in range(extent):
         slices = [

@@ -22,20 +22,21 @@ from onnx import ModelProto, NodeProto, TypeProto
 from lfopt.frontend.absorption import absorb
 from lfopt.frontend.bodies import BRANCHES, Bodies
 from lfopt.frontend.control import Control
-from lfopt.frontend.counted import SHAPES, why
+from lfopt.frontend.counted import AT_MOST, why
 from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast, as_identity
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import lowering
 from lfopt.frontend.matrices import matmul, stacks
-from lfopt.frontend.messages import ONNX_REFUSES, title
-from lfopt.frontend.operands import mismatch
+from lfopt.frontend.messages import ONNX_REFUSES, quoted, title
+from lfopt.frontend.older import newer_form
+from lfopt.frontend.operands import ill_typed, mismatch
 from lfopt.frontend.origins import origins
 from lfopt.frontend.qdq import Stored, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.shapes import dims_of, is_open, with_dims
 from lfopt.frontend.spelling import labels, spell
-from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
+from lfopt.frontend.upgrade import fault, newest_opset, own_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
 from lfopt.ir import (
     Attribute,
@@ -67,9 +68,16 @@ SAME_SHAPE = frozenset(
     {"GroupNormalization", "MeanVarianceNormalization"}
 )  # ONNX has no inference for these: the result is shaped as the first input
 
+
+def _check_order(call: Call) -> None:
+    if (order := call.attribute("p", 2)) not in (1, 2):
+        raise InvalidModel(f"node {call.operator.name!r} (LpNormalization): p is {order}; accepted: 1, 2")
+
+
 CHECKS: dict[str, Callable[[Call], object]] = {
     "BitCast": same_width,
     "ConvTranspose": windows,
+    "LpNormalization": _check_order,
     "Resize": resizing.check,
 }  # raise InvalidModel, naming the node
 
@@ -168,7 +176,6 @@ class _Walk:
     operators: list[Operator] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
     folding: Folding = field(default_factory=Folding)
-    unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
     # inputs without elements, and the constants that are read in their places
     nothing: dict[str, str] = field(default_factory=dict[str, str])
     # integers that a DequantizeLinear made float constants of, by the constant's name
@@ -238,6 +245,7 @@ class _Walk:
 
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
+        node, opset = own_opset(node)
         node = standard_form(node, f"{self.label}: {title(node)}")
         node.input[:] = [self.nothing.get(name, self.same.get(name, name)) for name in node.input]
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
@@ -247,6 +255,18 @@ class _Walk:
             node = as_cast(node, self.types[node.input[1]])
         if node.op_type == "BitCast" and not node.domain:
             node = as_identity(node, self.types.get(node.input[0]))
+        what = f"{self.label}: {title(node)}"
+        self._refuse_unmade(node, what)
+        if self.control.sequences.reads(node):
+            self.control.follow(node, what)
+            return
+        self._refuse_sequences(node, what)
+        if not node.domain and opset != newest_opset():
+            newer = self._in_newest_form(node, opset, what)
+            if newer is None:
+                return
+            node = newer
+        node = _with_one_padding(node)
         operator = Operator(
             self._unique_name(node, position),
             node.op_type,
@@ -256,34 +276,14 @@ class _Walk:
             node.domain,
             origin,
         )
-        what = f"{self.label}: {title(node)}"
-        for name in operator.inputs:
-            if name and name not in self.tensors and name not in self.control.sequences.held:
-                raise InvalidModel(
-                    f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)"
-                )
-        if self.control.sequences.reads(node):
-            self.control.follow(node, what)
-            return
-        if node.op_type not in ("If", "Loop") and (
-            held := [name for name in operator.inputs if name in self.control.sequences.held]
-        ):
-            raise UnsupportedModel(
-                f"{what}: input {held[0]!r} is a sequence; "
-                "lfopt reads those that other operators take apart again"
-            )
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(
             operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]
         ):
             raise InvalidModel(f"{what}: {wrong}")
-        if self._written_out(node, what, origin, position):
+        if self._written_out(node, what, origin, position) or self._fold_counted(operator, node, what):
             return
         results = self._infer(node, what)
-        if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
-            operator = _rounding_as_before_11(
-                operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what
-            )
         self._check(operator, results)
         if is_q_or_dq(operator):
             # refuses what is not legal
@@ -314,6 +314,38 @@ class _Walk:
             operator.kind == "DequantizeLinear" and set(operator.outputs) & set(node.input)
             for operator in self.operators
         )
+
+    def _refuse_unmade(self, node: NodeProto, what: str) -> None:
+        for name in node.input:
+            if name and name not in self.tensors and name not in self.control.sequences.held:
+                raise InvalidModel(
+                    f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)"
+                )
+
+    def _refuse_sequences(self, node: NodeProto, what: str) -> None:
+        held = [name for name in node.input if name in self.control.sequences.held]
+        if held and node.op_type not in ("If", "Loop"):
+            raise UnsupportedModel(
+                f"{what}: input {held[0]!r} is a sequence; "
+                "lfopt reads those that other operators take apart again"
+            )
+
+    def _in_newest_form(self, node: NodeProto, opset: int, what: str) -> NodeProto | None:
+        """A standard node of an older opset as the newest has it; None: others stand for it."""
+        first = opset
+        while (step := newer_form(node, opset)) is not None:
+            opset, form = step
+            try:
+                newer = form(self.control.build(node), node)
+            except (InvalidModel, UnsupportedModel) as error:
+                if self.label in str(error):
+                    raise
+                raise type(error)(f"{what}: {error} (opset {first})") from None
+            if not isinstance(newer, NodeProto):
+                self.control.stand_for(node, newer, what)
+                return None
+            node = newer
+        return node
 
     def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
         """Whether an operator is one that others stand for, which are in the network then."""
@@ -353,6 +385,10 @@ class _Walk:
     def free(self, wanted: str) -> str:
         """A name that no tensor has."""
         return self.definitions.free(wanted)
+
+    def reserve(self, shape: tuple[int, ...], dtype: str) -> None:
+        """Count a constant that is about to be made. Raises UnsupportedModel for one that is too large."""
+        self.folding.reserve(Tensor("", shape, dtype))
 
     def _check(self, operator: Operator, results: Mapping[str, Tensor]) -> None:
         """Refuse what the arithmetic of an operator does not take."""
@@ -417,9 +453,6 @@ class _Walk:
                 f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: "
                 "what is made of it alone is a constant"
             )
-        if self.unevaluated:
-            more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
-            yield self.unevaluated[0] + more
         if absent := sum(
             value is None and (t not in self.stored or self.stored[t].value is None)
             for t, value in constants.items()
@@ -449,7 +482,7 @@ class _Walk:
         if node.domain == "" and onnx.defs.has(node.op_type):
             schema = onnx.defs.get_schema(node.op_type, newest_opset())
             present = [name for name in node.input if name]
-            if reason := fault(node, self.types):
+            if reason := fault(node, self.types) or ill_typed(node, self.types):
                 raise InvalidModel(f"{what}: {reason}")
             types, data = (
                 {name: self.types[name] for name in present},
@@ -460,16 +493,9 @@ class _Walk:
                     schema, node, types, data, opset_imports=list(self.model.opset_import)
                 )
             except ONNX_REFUSES as error:
-                raise InvalidModel(f"{what}: {one_line(error)}") from None
+                raise InvalidModel(f"{what}: {quoted('shape inference', error)}") from None
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
-            if node.op_type in SHAPES and (value := self.constants.get(node.input[0])) is not None:
-                shapes = zip(node.output, SHAPES[node.op_type](node, value), strict=False)
-                inferred = {
-                    n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape)
-                    for n, shape in shapes
-                    if n
-                }
         return inferred
 
     def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
@@ -545,15 +571,9 @@ class _Walk:
             return True
         inputs = [self._operand(name, by_shape=by_shape) if name else None for name in operator.inputs]
         absent = any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True))
-        values: Mapping[str, np.ndarray | None] = dict.fromkeys(results)
-        if not absent:
-            evaluated = self.folding.evaluate(operator, inputs, results, what)
-            if isinstance(evaluated, str):
-                self.unevaluated.append(
-                    f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {evaluated}"
-                )
-            else:
-                values = evaluated
+        values: Mapping[str, np.ndarray | None] = (
+            dict.fromkeys(results) if absent else self.folding.evaluate(operator, inputs, results, what)
+        )
         for name, tensor in results.items():
             self.add_constant(name, tensor, values[name])
         return True
@@ -581,6 +601,26 @@ class _Walk:
                 self.stored[name] = self.stored[first]
             self.add_constant(name, tensor, self.constants[first])
 
+    def _fold_counted(self, operator: Operator, node: NodeProto, what: str) -> bool:
+        """Make constants of results that are as large as the values of constants say."""
+        if operator.domain or operator.kind not in AT_MOST:
+            return False
+        if any(name and name not in self.constants for name in operator.inputs):
+            return False
+        inputs = [self._operand(name, by_shape=False) if name else None for name in operator.inputs]
+        if any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True)):
+            return False
+        inferred = self._inferred(node, what)
+        shapes = AT_MOST[operator.kind](operator, inputs)
+        at_most = {
+            name: Tensor(name, shape, dtype_name(inferred[name].tensor_type.elem_type, what))
+            for name, shape in zip(operator.outputs, shapes, strict=False)
+            if name
+        }
+        for name, value in self.folding.evaluate(operator, inputs, at_most, what).items():
+            self.add_constant(name, at_most[name], value)
+        return True
+
     def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
         """The operator without results that are constants whatever it reads.
 
@@ -599,7 +639,11 @@ class _Walk:
                 if fill.size == 1
             }
         if operator.kind == "Dropout" and not operator.domain:
-            known |= {name: np.ones(results[name].shape, bool) for name in operator.outputs[1:] if name}
+            known |= {
+                name: np.broadcast_to(np.ones((), bool), results[name].shape)
+                for name in operator.outputs[1:]
+                if name
+            }
         for name, value in known.items():
             self.add_constant(name, results[name], value)
         return (
@@ -656,6 +700,17 @@ class _Walk:
         self.types[name] = _type_proto(tensor)
 
 
+def _with_one_padding(node: NodeProto) -> NodeProto:
+    """The node without pads where auto_pad says another padding, which counts for ONNX Runtime too."""
+    stated = {attribute.name: attribute for attribute in node.attribute}
+    if "pads" not in stated or "auto_pad" not in stated or stated["auto_pad"].s in (b"", b"NOTSET"):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.attribute.remove(stated["pads"])
+    return copy
+
+
 def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     for attribute in node.attribute:
@@ -680,19 +735,6 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
             )
         attributes[attribute.name] = value
     return attributes
-
-
-def _rounding_as_before_11(
-    resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str
-) -> Operator:
-    """Nearest takes the element below where the map grows, above where it shrinks (as onnxruntime has it)."""
-    grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
-    if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
-        raise UnsupportedModel(
-            f"{what}: nearest, from {list(before)} to {list(after)}; "
-            "before opset 11 lfopt takes growing or shrinking, not both at once"
-        )
-    return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
 
 
 def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:

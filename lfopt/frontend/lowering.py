@@ -18,7 +18,7 @@ from lfopt.frontend.qoperators import OF_MICROSOFT, STANDARD, Lowering
 from lfopt.frontend.recurrent import recurrent
 from lfopt.frontend.sampling import grid_sample
 from lfopt.frontend.values import options
-from lfopt.ir import UnsupportedModel
+from lfopt.ir import InvalidModel, UnsupportedModel
 
 LONGEST_TRANSFORM = 1 << 12  # elements of a DFT, which is a product with a matrix
 
@@ -56,6 +56,7 @@ def _batch_normalization(build: Builder, node: NodeProto) -> list[str]:
 def _one_hot(build: Builder, node: NodeProto) -> list[str]:
     indices, depth, values = node.input
     count = int(_constant(build, depth, "depth").reshape(()))
+    build.reserve(max(count, 0))
     axis = int(options(node).get("axis", -1)) % (len(build.shape(indices)) + 1)
     places = build.cast(indices, "int64")
     behind = build.run("Add", places, np.array(count, np.int64))
@@ -73,12 +74,15 @@ def _eye_like(build: Builder, node: NodeProto) -> list[str]:
         if "dtype" in told
         else np.dtype(build.dtype(node.input[0]))
     )
+    build.reserve(rows, columns, dtype=dtype.name)
     return [build.constant(np.eye(rows, columns, k=int(told.get("k", 0)), dtype=dtype))]
 
 
 def _compress(build: Builder, node: NodeProto) -> list[str]:
     x, condition = node.input
-    told, kept = options(node), np.flatnonzero(_constant(build, condition, "condition"))
+    selected = _constant(build, condition, "condition")
+    build.reserve(selected.size)
+    told, kept = options(node), np.flatnonzero(selected)
     if "axis" in told:
         return [build.run("Gather", x, kept, axis=told["axis"])]
     return [build.run("Gather", build.reshape(x, prod(build.shape(x))), kept, axis=0)]
@@ -88,6 +92,7 @@ def _reverse_sequence(build: Builder, node: NodeProto) -> list[str]:
     x, lengths = node.input
     told, shape = options(node), build.shape(x)
     time, batch = int(told.get("time_axis", 0)), int(told.get("batch_axis", 1))
+    build.reserve(shape[time])
     step = np.arange(shape[time]).reshape([-1 if axis == time else 1 for axis in range(len(shape))])
     until = build.reshape(lengths, *(extent if axis == batch else 1 for axis, extent in enumerate(shape)))
     mirrored = build.run("Sub", build.run("Sub", until, np.array(1, np.int64)), step)
@@ -105,7 +110,7 @@ def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
         for i, (n, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))
     ]
     shape_out = [*shape[:2], *spatial]
-    nothing = np.zeros(prod(shape_out), build.dtype(x))
+    nothing = build.filled((prod(shape_out),), 0, build.dtype(x))
     filled = build.run(
         "ScatterElements", nothing, build.reshape(places, prod(shape)), build.reshape(x, prod(shape)), axis=0
     )
@@ -123,6 +128,7 @@ def _tensor_scatter(build: Builder, node: NodeProto) -> list[str]:
     past, update, first = [*node.input, ""][:3]
     told, shape = options(node), build.shape(update)
     axis = int(told.get("axis", -2)) % len(shape)
+    build.reserve(shape[axis])
     places = build.constant(
         np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))])
     )
@@ -154,15 +160,18 @@ def _col2im(build: Builder, node: NodeProto) -> list[str]:
     )
     padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
     counts = [(padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+    if min(*counts, *block, *padded) < 1:
+        raise InvalidModel(f"image {image} in blocks {block}: no block lies in the padded image {padded}")
+    n, channels = build.shape(x)[0], build.shape(x)[1] // prod(block)
+    build.reserve(n * channels, *block, *counts)
+    nothing = build.filled((n * channels, prod(padded)), 0, build.dtype(x))
     at = np.zeros((), np.int64)  # [*block, *counts]: where each element of a column goes
     for i in range(rank):
         along = (np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i]) * strides[i]) * prod(
             padded[i + 1 :]
         )
         at = at + along.reshape([n if k in (i, rank + i) else 1 for k, n in enumerate((*block, *counts))])
-    n, channels = build.shape(x)[0], build.shape(x)[1] // prod(block)
     places = np.broadcast_to(at.reshape(1, -1), (n * channels, at.size))
-    nothing = np.zeros((n * channels, prod(padded)), build.dtype(x))
     summed = build.run(
         "ScatterElements", nothing, places, build.reshape(x, n * channels, at.size), axis=1, reduction="add"
     )
@@ -196,6 +205,7 @@ def transform(build: Builder, signal: str, axis: int, count: int, *, inverse: bo
     moved = build.run("Transpose", build.slice(signal, axis, 0, given), perm=order)
     rows = prod(shape) // shape[axis]
     frequencies = count if inverse or not onesided else count // 2 + 1
+    build.reserve(given, parts, frequencies, 2, dtype="float64")
     angles = 2 * np.pi * np.outer(np.arange(given), np.arange(frequencies)) / count * (1 if inverse else -1)
     real, imaginary = (function(angles) / (count if inverse else 1) for function in (np.cos, np.sin))
     # [index, part of the signal, frequency, part of the result]
@@ -222,6 +232,7 @@ def _stft(build: Builder, node: NodeProto) -> list[str]:
     hop = int(_constant(build, step, "step").reshape(()))
     count = int(_constant(build, length, "length").reshape(())) if length else build.shape(window)[0]
     frames = (extent - count) // hop + 1
+    build.reserve(max(frames, 0), count)
     places = (np.arange(frames)[:, None] * hop + np.arange(count)).reshape(-1)
     framed = build.reshape(build.run("Gather", signal, places, axis=1), batch, frames, count, parts)
     if window:
@@ -264,6 +275,7 @@ def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
             f"{count:g} bands of {length:g} elements at {rate:g} Hz; "
             f"lfopt reads up to {LONGEST_TRANSFORM**2} in all"
         )
+    build.reserve(int(length) // 2 + 1, int(count), dtype="float64")
     low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in (lower, upper))
     mel = np.arange(count + 2) * ((high - low) / (count + 2)) + low
     corners = ((length + 1) * 700 * np.expm1(mel / 2595 * np.log(10)) // rate).astype(np.int64)

@@ -51,7 +51,7 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
                 build, x, np.array([*of_length.values()]), told["max_skip_count"] + 1 if length > 1 else 1
             )
         )
-    nothing = build.constant(np.zeros((rows, 1), np.float32))
+    nothing = build.constant(build.filled((rows, 1), 0, "float32"))
     counts = build.concat([*counted, nothing], 1)
     places[places < 0] = build.shape(counts)[1] - 1
     counts = build.run("Gather", counts, places, axis=1)
@@ -91,8 +91,9 @@ def _counts(build: Builder, x: str, grams: np.ndarray, skips: int) -> str:
     `skips`: the most steps from one number of an n-gram to the next.
     """
     rows, width = build.shape(x)
-    total = build.constant(np.zeros((rows, len(grams)), np.float32))
+    total = build.constant(build.filled((rows, len(grams)), 0, "float32"))
     for step in range(1, min(skips, width) + 1):
+        build.reserve(width, grams.shape[1])
         places = np.arange(width - step * (grams.shape[1] - 1))[:, None] + step * np.arange(grams.shape[1])
         if places.size:
             windows = build.unsqueeze(build.run("Gather", x, places, axis=1), 2)  # [rows, places, 1, length]

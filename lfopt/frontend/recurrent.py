@@ -14,7 +14,7 @@ from onnx import NodeProto
 
 from lfopt.frontend.builder import Builder
 from lfopt.frontend.values import options
-from lfopt.ir import UnsupportedModel
+from lfopt.ir import InvalidModel, UnsupportedModel
 
 MAX_STEPS = 1 << 10  # of a sequence, in both directions together
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -184,6 +184,8 @@ def _direction(
             known = of_state
         parts = build.run("Add", parts, build.run("Add", of_input, known))
     names = [str(name) for name in told.get("activations", DEFAULT[kind] * count)]
+    if len(names) < len(DEFAULT[kind]) * count:
+        raise InvalidModel(f"{len(names)} activations; accepted: {len(DEFAULT[kind]) * count} or more")
     activations = _activations(build, names, told)[k * len(DEFAULT[kind]) :]
     through = build.split(build.entry(peepholes, 0, k), 0, 3) if peepholes else []
     clip, coupled = float(told.get("clip", 0.0)), bool(told.get("input_forget", 0))
@@ -226,13 +228,15 @@ def _first(
     build: Builder, name: str, k: int, shape: tuple[int, int], dtype: str, *, batch_first: bool
 ) -> str:
     """State or cell before the first step."""
-    return build.entry(name, 1 if batch_first else 0, k) if name else build.constant(np.zeros(shape, dtype))
+    if name:
+        return build.entry(name, 1 if batch_first else 0, k)
+    return build.constant(build.filled(shape, 0, dtype))
 
 
 def _masks(build: Builder, lengths: str, steps: int, batch: int) -> list[str]:
     """By step, which sequences of the batch, [batch, 1], have it; none if all have all."""
-    known = build.known(lengths) if lengths else np.full(batch, steps)
-    if known is not None and (known >= steps).all():
+    known = build.known(lengths) if lengths else None
+    if not lengths or (known is not None and (known >= steps).all()):
         return []
     column = build.reshape(build.cast(lengths, "int64"), batch, 1)
     return [build.run("Greater", column, np.array(t, np.int64)) for t in range(steps)]

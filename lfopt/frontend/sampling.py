@@ -19,6 +19,7 @@ from lfopt.ir import UnsupportedModel
 
 CUBIC = -0.75  # Keys' coefficient
 MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
+REAL = ("float32", "float64")
 PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -37,6 +38,11 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
         raise UnsupportedModel(
             f"mode {mode!r}, padding {padding!r} on {len(space)} axes; "
             "lfopt reads linear, nearest and (2 axes) cubic"
+        )
+    if build.dtype(x) not in REAL or build.dtype(grid) != build.dtype(x):
+        raise UnsupportedModel(
+            f"elements of {build.dtype(x)} at places of {build.dtype(grid)}; "
+            f"lfopt reads both of one type, of {', '.join(REAL)}"
         )
     points = prod(out)
     flat = build.reshape(grid, n, points, len(space))
@@ -89,7 +95,7 @@ def _reflected(build: Builder, place: str, size: int, aligned: bool) -> str:
     dtype = build.dtype(place)
     low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
     if high == low:
-        return build.constant(np.full(build.shape(place), low, dtype))
+        return build.constant(build.filled(build.shape(place), low, dtype))
     away = build.run("Abs", build.run("Sub", place, np.array(low, dtype)))
     rest = build.run("Mod", away, np.array(2 * (high - low), dtype), fmod=1)
     back = build.run("Sub", np.array(2 * (high - low), dtype), rest)
@@ -100,7 +106,7 @@ def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligne
     """Neighbours along an axis of coordinates [n, points, 1], int64, and weights: [n, points, neighbours]."""
     dtype = build.dtype(place)
     if mode == "nearest":
-        index, share = build.run("Round", place), build.constant(np.ones(build.shape(place), dtype))
+        index, share = build.run("Round", place), build.constant(build.filled(build.shape(place), 1, dtype))
     else:
         offsets = np.array([0, 1] if mode == "linear" else [-1, 0, 1, 2], dtype)
         first = build.run("Floor", place)

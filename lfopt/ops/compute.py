@@ -184,6 +184,5 @@ def _whole(call: Call, operands: Sequence[Part | None], opset: int) -> tuple[np.
         return evaluate(operator, [None if part is None else part.values for part in operands], opset)
     except (NotImplementedError, RuntimeError) as error:
         raise UnsupportedModel(
-            f"{named}: ONNX's reference cannot compute it: "
-            f"{str(error).splitlines()[0] if str(error) else error!r}"
+            f"{named}: lfopt cannot compute it, nor can ONNX's reference ({type(error).__name__})"
         ) from error

@@ -46,7 +46,6 @@ class OpSpec:
     transposed: bool = False
     passes: int = 1  # over the elements, on vector lanes
     range: Range | None = None  # of all elements of the result
-    looped: bool = False  # ONNX's reference implementation loops over elements in Python
 
     @property
     def elementwise(self) -> bool:
@@ -188,19 +187,18 @@ _ROWS = (  # several operators in one row differ in their values alone
     ),
     OpSpec("Einsum", OTHER, M2M, d.everything, b.einsum, WHOLE),
     OpSpec("DeformConv", OTHER, M2M, d.everything, b.deform_conv, WHOLE, flops=n.deformed),
-    OpSpec("RoiAlign", OTHER, M2M, d.everything, b.roi_align, WHOLE, looped=True),
+    OpSpec("RoiAlign", OTHER, M2M, d.everything, b.roi_align, WHOLE),
     # pools and reductions
     OpSpec(
         "AveragePool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, MEAN, flops=n.windowed,
-        channel_axis=1, looped=True,
+        channel_axis=1,
     ),
     OpSpec(
         "MaxPool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, EXTREME, flops=n.windowed,
-        channel_axis=1, looped=True,
+        channel_axis=1,
     ),
     OpSpec(
         "LpPool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, flops=n.windowed, channel_axis=1,
-        looped=True,
     ),
     OpSpec(
         "GlobalAveragePool", REDUCTION, M2M, d.everything, b.reduce, FOLD, COMPLEX, MEAN,
@@ -244,8 +242,8 @@ _ROWS = (  # several operators in one row differ in their values alone
         parameters=_inputs(1),
     ),
     OpSpec("ArgMax ArgMin", ARG, M2M, d.along_axis(0), b.arg_reduce, pattern=COMPLEX),
-    OpSpec("CumProd CumSum", OTHER, M2M, d.everything, b.cumulative, parameters=_inputs(1), looped=True),
-    OpSpec("TopK", OTHER, M2M, d.everything, b.along(-1), integers=MOVE, parameters=_inputs(1), looped=True),
+    OpSpec("CumProd CumSum", OTHER, M2M, d.everything, b.cumulative, parameters=_inputs(1)),
+    OpSpec("TopK", OTHER, M2M, d.everything, b.along(-1), integers=MOVE, parameters=_inputs(1)),
     # normalisations: a maximum or a sum, a sum of exponentials or squares, the scaling
     OpSpec(
         "Softmax", NORMAL, M2M, d.along_axis(-1), b.along(-1), pattern=COMPLEX, flops=n.per_result(3),
@@ -265,7 +263,7 @@ _ROWS = (  # several operators in one row differ in their values alone
         passes=3,
     ),
     OpSpec("LpNormalization", NORMAL, M2M, d.along_axis(-1), b.along(-1), passes=3),
-    OpSpec("LRN", NORMAL, M2M, d.along_axis(1), b.local_response, channel_axis=1, passes=3, looped=True),
+    OpSpec("LRN", NORMAL, M2M, d.along_axis(1), b.local_response, channel_axis=1, passes=3),
     OpSpec("InstanceNormalization", NORMAL, M2M, d.everything, b.spatial, channel_axis=1, passes=3),
     OpSpec("GroupNormalization", NORMAL, M2M, d.everything, b.group_normalization, channel_axis=1, passes=3),
     OpSpec("MeanVarianceNormalization", NORMAL, M2M, d.everything, b.mean_variance, passes=3),
@@ -299,9 +297,9 @@ _ROWS = (  # several operators in one row differ in their values alone
     ),
     OpSpec("Trilu", OTHER, O2O, d.broadcast, b.broadcast, pattern=INJECTIVE, parameters=_inputs(1)),
     OpSpec("GatherElements", INDEX, O2M, d.everything, b.gather_elements, WHOLE, INJECTIVE, MOVE),
-    OpSpec("GatherND", INDEX, O2M, d.everything, b.gather_nd, WHOLE, INJECTIVE, MOVE, looped=True),
-    OpSpec("ScatterElements", INDEX, O2M, d.everything, b.scatter_elements, WHOLE, looped=True),
-    OpSpec("ScatterND", INDEX, O2M, d.everything, b.scatter_nd, WHOLE, looped=True),
+    OpSpec("GatherND", INDEX, O2M, d.everything, b.gather_nd, WHOLE, INJECTIVE, MOVE),
+    OpSpec("ScatterElements", INDEX, O2M, d.everything, b.scatter_elements, WHOLE),
+    OpSpec("ScatterND", INDEX, O2M, d.everything, b.scatter_nd, WHOLE),
     # views
     OpSpec(
         "Reshape Squeeze Unsqueeze", VIEW, REORGANIZE, d.everything, b.everything, integers=MOVE,

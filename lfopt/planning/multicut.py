@@ -30,7 +30,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from lfopt.ir import NEVER
 from lfopt.ops import Dataflow, bits
@@ -193,6 +192,7 @@ class _Program:
     def _solved(self) -> list[float]:
         """Solve the program of these paths: `cuts` and `more` become w and x; returns y in bytes."""
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
+        from scipy.sparse import csr_array  # noqa: PLC0415  (so does this, less)
 
         paths, maps = self.paths, self.maps
         # columns of: w of a load, by (map, readers); the write of a map with several loads; x(k), by ~k

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from math import ceil
+from math import ceil, prod
 
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
@@ -39,7 +39,7 @@ from lfopt.planning.frames import Frames
 from lfopt.planning.grids import Grids
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import BufferLayout
-from lfopt.planning.tiling_region import CHANNELS, TilingRegion
+from lfopt.planning.tiling_region import CHANNELS, MOST_FRAMES, TilingRegion
 
 MOST_STRIPS = 1 << 20  # of columns, in a tiling
 
@@ -158,6 +158,8 @@ def _split_twice(region: TilingRegion, beta: int, best: Tile | None) -> Iterator
     """
     axes = _axes(region)
     for outer in axes:
+        if ceil(region.shape[outer] / region.grain(outer)) > MOST_FRAMES:
+            continue
         if (
             best is not None
             and region.cost(region.frames(((outer, region.grain(outer)),)))[0].total >= best.dram.total
@@ -178,7 +180,10 @@ def _evenly(
 
     What an operator reads for a block may be read for others too, so the largest is not always the best.
     """
+    repeats = prod(ceil(region.shape[outer] / extent) for outer, extent in others)
     for size in region.sizes(axis):
+        if repeats * ceil(region.shape[axis] / size) > MOST_FRAMES:
+            return
         if (
             others
             and best is not None

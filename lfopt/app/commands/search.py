@@ -34,15 +34,17 @@ from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, steps_of, write_finished
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
-from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
+from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report, step_count
 from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
 from search.methods import METHODS
 from search.objectives import Objective, ObjectiveName
 from simulator.model.simulate import simulate
+from simulator.model.timing import WALKED
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
+TIMED_SECONDS = 1e-4  # that the model takes for a step
 SHOWN = 5  # groups in each of the two short lists
 
 
@@ -229,7 +231,9 @@ def search(
         finished = write_finished(finished, folder)
     plan, interrupted = finished.plan, finished.interrupted
     with_figures = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
-    figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
+    steps = sum(step_count(group.steps) for group in plan.groups)
+    enough = outcome.deadline.leaves("report", min(steps, WALKED) * TIMED_SECONDS)
+    figures = simulate(plan, outcome.graph) if with_figures and enough else None
     if figures is not None:
         _print_model(plan, outcome, figures)
     stages["write"] = time.perf_counter() - clock
