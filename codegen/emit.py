@@ -196,7 +196,9 @@ class _Printer:
             memory.target,
         )
         self.name = prefix or identifier(self.plan.model.name)
-        self.arena = max((group.allocated_bytes for group in self.plan.groups), default=0)  # of one thread
+        hardware = self.plan.hardware
+        # of one thread
+        self.arena = max((group.allocated_bytes(hardware) for group in self.plan.groups), default=0)
         self.run = Writer(1)  # what runs the network
         self.functions = CModule()
         dram = {self.flow.maps[m].name: 4 * start for m, start in memory.starts.items()}

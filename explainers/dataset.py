@@ -36,14 +36,23 @@ from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 
-SCHEMA = "lfopt.dataset/1"
+SCHEMA = "lfopt.dataset/2"
 MANIFEST = "dataset.json"
 CHECKED = 16  # groups of a shard whose labels are computed afresh before it is used
 
-# They too, and named where they are not this: as in older shards.
-NEWER = {"constant_align": 1, "parameter_store_bytes": 0, "parameter_channels": 16, "weight_bits": None}
 # what labels depend on but for beta
-CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")
+CHIP = (
+    "element_bytes",
+    "weight_bytes",
+    "weight_bits",
+    "bias_bytes",
+    "accumulator_bytes",
+    "dram_row_align",
+    "channel_align",
+    "constant_align",
+    "parameter_store_bytes",
+    "parameter_channels",
+)
 
 By = Literal["random", "family"]
 Load = Callable[[str], Dataflow]  # source of a network -> the network
@@ -133,9 +142,6 @@ class ShardRequest:
     def settings(self) -> str:
         """All that determines the shard, as JSON; the path of a file does not."""
         hardware = {key: getattr(self.hardware, key) for key in CHIP}
-        hardware |= {
-            key: spec for key, usual in NEWER.items() if (spec := getattr(self.hardware, key)) != usual
-        }
         network = {
             key: value
             for key, value in asdict(self.network).items()

@@ -32,8 +32,8 @@ _PLACES = {
     "codegen.source": "CSource Unsupported",
     "lfopt.ir": (
         "CannotWrite CommandStream Cost DoesNotFit DramBytes Energy FusionScheme Graph Hardware "
-        "InvalidConfig InvalidGraph InvalidModel InvalidPlan LfoptError MissingValues OpenShape Operator "
-        "Plan PlannedGroup Report SearchRecord Tensor Totals UnsupportedModel Verdict"
+        "FalsePlan InvalidConfig InvalidGraph InvalidModel InvalidPlan LfoptError MissingValues OpenShape "
+        "Operator Plan PlannedGroup Report SearchRecord Tensor Totals UnsupportedModel Verdict"
     ),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}

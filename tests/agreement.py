@@ -51,8 +51,9 @@ def disagreements(
         if counted.dram != group.dram:
             problems.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
         needed = planned_need(costs, mask, price, group.band_rows)
-        if not counted.peak_bytes == group.allocated_bytes == needed:
-            problems.append(f"{what}peak {counted.peak_bytes}, plan {group.allocated_bytes}, F_beta {needed}")
+        allocated = group.allocated_bytes(plan.hardware)
+        if not counted.peak_bytes == allocated == needed:
+            problems.append(f"{what}peak {counted.peak_bytes}, plan {allocated}, F_beta {needed}")
         fixed = group.mode not in ("resident", "brr", "sliced", "gated") and (
             group.mode != "lbdf" or group.band_rows == 1
         )

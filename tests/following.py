@@ -36,7 +36,7 @@ def follow_all(plan: Plan) -> Plan:
 
 def with_places(group: PlannedGroup, places: tuple[Place, ...]) -> PlannedGroup:
     """The buffer that the group claims follows."""
-    return replace(group, places=places, allocated_bytes=max((place.end for place in places), default=0))
+    return replace(group, places=places)
 
 
 def with_steps(

@@ -263,7 +263,8 @@ def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratc
         done = execute(plan, graph, subject.inputs)
         _same(done.outputs, subject.outputs)
         for group, counted in zip(plan.groups, done.groups, strict=True):
-            assert counted.by_formula or (group.dram, group.allocated_bytes) == (
+            allocated = group.allocated_bytes(plan.hardware)
+            assert counted.by_formula or (group.dram, allocated) == (
                 counted.dram,
                 counted.peak_bytes,
             )

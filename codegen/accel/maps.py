@@ -11,6 +11,7 @@ from codegen.source import Unsupported
 from lfopt.ir import Box, Graph, InvalidPlan, Plan, Span, StoredMap, Tensor, round_up
 from lfopt.isa.tables import BEAT_BYTES
 from lfopt.ops import Dataflow
+from lfopt.planning import stored_maps
 
 ALIGN = 64  # bytes: where a map begins
 ADDRESSED_BYTES = 1 << 32  # of DRAM
@@ -106,7 +107,8 @@ def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
 
     Raises Unsupported, and InvalidPlan for maps that the network does not have.
     """
-    stored = dict.fromkeys(name for group in plan.groups for name in (*group.outputs, *group.spilled))
+    flow = Dataflow.of(graph)
+    stored = dict.fromkeys(name for group in plan.groups for name in stored_maps(flow, group))
     maps: dict[str, StoredMap] = {}
     for name in [*graph.inputs, *stored]:
         if name not in graph.tensors:
@@ -120,7 +122,7 @@ def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
         raise Unsupported(
             f"the network's maps: found {address} bytes; the accelerator addresses {ADDRESSED_BYTES}"
         )
-    behind = Dataflow.of(graph).behind
+    behind = flow.behind
     outputs = [behind.get(name, name) for name in graph.outputs]
     if absent := [name for name in outputs if name not in maps]:
         raise InvalidPlan(f"groups: found none that stores {absent[0]!r}, an output of the network")

@@ -43,12 +43,13 @@ from lfopt.app.front import Front, front_of
 from lfopt.app.front_question import Listed, question
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import Model, find_plan, load_model, steps_of
+from lfopt.app.proving import proven_again
 from lfopt.app.random_values import random_inputs
 from lfopt.app.random_weights import calibrated
 from lfopt.app.report.summary import page_of
 from lfopt.app.results import Explained, Planned
 from lfopt.app.sizes import looks_like_a_size, parse_size, size_option
-from lfopt.app.verify import Verified, load_planned, proven_again, verified, verify
+from lfopt.app.verify import Verified, load_planned, verified, verify
 from lfopt.frontend import InputShapes
 from lfopt.fusion import legal as legality
 from lfopt.ir import (

@@ -79,7 +79,7 @@ def run(words: Sequence[str]) -> int:
         from lfopt.ir import LfoptError  # noqa: PLC0415  (it brings NumPy, which `lfopt --help` does without)
 
         if isinstance(error, LfoptError):
-            return _refused(str(error))
+            return _refused(str(error), error.exit_code)
         if isinstance(error, OSError):
             return _refused(f"{error.filename or 'a file or stream'}: {error.strerror or error}")
         raise
@@ -88,8 +88,6 @@ def run(words: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> object:
     check_wings()
     command_line = tokens.read(words, _takes)
-    for line in command_line.notes:
-        sys.stderr.write(f"note: {line}\n")
     if not {"--help", "-h", "--version"} & {*command_line.tokens[:1], *command_line.tokens[-1:]}:
         from lfopt.app.answers.writing import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
 
@@ -109,11 +107,11 @@ def _takes(words: Sequence[str]) -> bool:
     return True
 
 
-def _refused(message: str) -> int:
+def _refused(message: str, status: int = 2) -> int:
     """Print what is wrong, in one line; the exit code."""
     from lfopt.ir.names import printable  # noqa: PLC0415  (as above)
 
     line = printable(" ".join(message.split()))
     line = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 500]} ... {line[-500:]}"
     sys.stderr.write(f"lfopt: {line}\n")
-    return 2
+    return status

@@ -19,11 +19,7 @@ from lfopt.ir.files import whole_file
 from lfopt.ir.hardware import UNSAID
 from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import is_plain, one_line
-from lfopt.planning import GIVEN
 from lfopt.planning.modes import MODES, SCHEMES
-from search.methods import taking
-
-FIRST_SCHEMA = "lfopt.plan/1"  # read, not written
 
 
 def path_of(path: object, what: str) -> Path:
@@ -105,11 +101,9 @@ def read_plan(path: Path) -> Plan:
         path /= "plan.json"
     data = read_json(path, InvalidPlan)
     schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    if schema not in (SCHEMA, FIRST_SCHEMA):
-        raise InvalidPlan(f"{path}: schema: found {schema!r}; accepted: {SCHEMA!r}, {FIRST_SCHEMA!r}")
+    if schema != SCHEMA:
+        raise InvalidPlan(one_line(f"{path}: schema: found {schema!r}; accepted: {SCHEMA!r}"))
     del data["schema"]
-    if schema == FIRST_SCHEMA:
-        _from_first(data, path)
     groups = data.get("groups")
     if isinstance(groups, list) and (lines := sum(_line_count(group) for group in groups)) > MOST_LINES:
         raise InvalidPlan(one_line(f"{path}: found {lines:,} lines of steps; accepted: up to {MOST_LINES:,}"))
@@ -134,30 +128,6 @@ def read_plan(path: Path) -> Plan:
     )
 
 
-def _from_first(data: dict[str, Any], path: Path) -> None:
-    """Rename the fields of a file of lfopt.plan/1 to those of today.
-
-    It says neither what a group requires nor one of both counts of the search. Raises InvalidPlan.
-    """
-    groups, search = data.get("groups"), data.get("search")
-    for k, group in enumerate(groups if isinstance(groups, list) else []):
-        _renamed(group, f"{path}: groups.{k}", "buffer_bytes", "allocated_bytes", "required_bytes")
-    counts = ("plans_evaluated", "groups_evaluated")
-    plans = isinstance(search, dict) and search.get("method") in (*taking("budget"), GIVEN.method)
-    _renamed(search, f"{path}: search", "evaluations", *(counts if plans else reversed(counts)))
-
-
-def _renamed(part: Any, where: str, old: str, new: str, unsaid: str) -> None:
-    """Rename a field of an object; another, of which such a file says nothing, is null."""
-    if not isinstance(part, dict):
-        return
-    if early := [name for name in (new, unsaid) if name in part]:
-        raise InvalidPlan(one_line(f"{where}.{early[0]}: unknown field in {FIRST_SCHEMA}; accepted: {old}"))
-    if old not in part:
-        raise InvalidPlan(one_line(f"{where}.{old}: missing"))
-    part |= {new: part.pop(old), unsaid: None}
-
-
 def _check_modes(plan: Plan, path: Path) -> None:
     """Check scheme and modes. Raises InvalidPlan for one that is in no table."""
     if plan.scheme not in SCHEMES:
@@ -176,10 +146,7 @@ def _check_names(plan: Plan, path: Path) -> None:
         "copies": [name for copy in plan.copies for name in (copy.name, copy.of)],
     }
     for k, group in enumerate(plan.groups):
-        named |= {
-            f"groups.{k}.{field}": getattr(group, field)
-            for field in ("nodes", "inputs", "outputs", "spilled")
-        }
+        named[f"groups.{k}.nodes"] = [*group.nodes]
         named[f"groups.{k}.places"] = [place.name for place in group.places]
     for where, names in named.items():
         if odd := [name for name in names if not is_plain(name)]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from lfopt.app.plans import make_draft
-from lfopt.ir import Plan, PlannedGroup, Totals
-from lfopt.planning import GroupCosts, PlanDraft
+from lfopt.ir import Plan, Totals
+from lfopt.planning import GroupCosts, PlanDraft, loaded_maps
 from lfopt.planning.modes import ModeOption
 from lfopt.planning.spared import Spared
 from search.exact import solve
@@ -63,9 +63,9 @@ def in_other_ways(
         if group.l2.read and group.mode != "chained":
             option = min(
                 costs.options(mask),
-                key=lambda option: (_outside(option, group, inside), option.cost.dram_bytes),
+                key=lambda option: (_outside(costs, mask, option, inside), option.cost.dram_bytes),
             )
-            if _outside(option, group, inside) < group.dram.total:
+            if _outside(costs, mask, option, inside) < group.dram.total:
                 before[mask] = costs.taken(mask)
                 costs.take(mask, option)
     if not before:
@@ -78,17 +78,18 @@ def in_other_ways(
     return draft
 
 
-def _outside(option: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
+def _outside(costs: GroupCosts, mask: int, option: ModeOption, inside: set[str]) -> int:
     """DRAM bytes of an option of a group.
 
     Where only some of the maps that it loads, or stores, are in the second level, all count.
     """
-    moved, spilled = option.terms.dram, option.terms.spilled
+    moved, spilled, flow = option.terms.dram, option.terms.spilled, costs.dataflow
+    leaving = [flow.maps[m].name for m in flow.leaving(mask)]
     kept = [
         size
         for size, names in (
-            (moved.input, group.inputs),
-            (moved.output, group.outputs),
+            (moved.input, loaded_maps(flow, mask)),
+            (moved.output, leaving),
             (moved.spill, spilled),
         )
         if inside.issuperset(names)

@@ -23,9 +23,10 @@ from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.pytorch import TorchModel
 from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
+from lfopt.app.verify import require_true
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
-from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
+from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan, step_count
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, SCHEMES, GroupCosts, Limit, PlanDraft, link, up_to
@@ -228,6 +229,7 @@ class FinishedPlan(NamedTuple):
     interrupted: bool  # by Ctrl-C, now or earlier
     graph: Graph  # that it is of
     first: bool = False  # whether it is the plan of before the search, as there was no time for other steps
+    recounted: bool = True  # False: the time limit struck before, nobody knows whether it holds
 
 
 def find_plan(
@@ -415,10 +417,11 @@ def check_folder(folder: Path, option: str = "--out") -> None:
 
 
 def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> FinishedPlan:
-    """The plan with its steps, and its groups placed to overlap, as far as the job's time allows.
+    """The plan with its steps, and its groups placed to overlap, as far as the job's time allows; recounted.
 
     Ctrl-C ends the making of steps as the time limit does. Raises KeyboardInterrupt for a second one, also if
-    the first has ended the search.
+    the first has ended the search; FalsePlan for a plan that its recount refuses. Where the time limit leaves
+    no time for a recount, the result says so.
     """
 
     def late() -> bool:
@@ -431,11 +434,22 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     plan = draft.finished(limit, first.made if draft.costs is first.costs else None)
     interrupted = outcome.interrupted or limit.interrupted
     unwritten = any(group.unwritten for group in plan.groups)
+    finished: FinishedPlan | None = None
     if unwritten and first.groups and not interrupted and outcome.wanted.caps == Caps():
         before = outcome.first_draft().finished(Limit(outcome.deadline.over), first.made)
         if not any(group.unwritten for group in before.groups):
-            return FinishedPlan(before, interrupted, first.graph, first=True)
-    return FinishedPlan(overlapped(plan, outcome.graph, late), interrupted, outcome.graph)
+            finished = FinishedPlan(before, interrupted, first.graph, first=True)
+    if finished is None:
+        finished = FinishedPlan(overlapped(plan, outcome.graph, late), interrupted, outcome.graph)
+    clock = time.perf_counter()
+    if report is not None:
+        report("recount", 1.0)
+    steps = sum(step_count(group.steps) for group in finished.plan.groups)
+    recounted = outcome.deadline.allows_recount(steps)
+    if recounted:
+        require_true(finished.plan, finished.graph)
+    outcome.seconds["recount"] = time.perf_counter() - clock
+    return finished._replace(recounted=recounted)
 
 
 def write_outcome(outcome: JobOutcome, folder: Path, report: ReportProgress | None = None) -> FinishedPlan:

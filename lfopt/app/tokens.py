@@ -1,4 +1,4 @@
-"""Options that every command takes (--quiet, --verbose, --json), and names that arguments once had."""
+"""Options that every command takes (--quiet, --verbose, --json)."""
 
 from __future__ import annotations
 
@@ -9,26 +9,6 @@ from dataclasses import dataclass
 QUIET, VERBOSE, JSON = ("--quiet", "-q"), ("--verbose", "-v"), "--json"
 SHAPE_OPTION, SHAPE = "--input-shape", re.compile(r"[^=-][^=]*=[0-9]+(,[0-9]+)*")  # one after the other
 STDOUT = "-"  # as a file of JSON
-PLAN, MODEL = {"--plan": ""}, {"--model": ""}
-RENAMED: dict[str, dict[str, str]] = {  # command: old name -> new one; empty: its value is given by position
-    "search": MODEL,
-    "simulate": PLAN,
-    "execute": PLAN | {"--output": "--out"},
-    "run": MODEL | {"--output": "--out"},
-    "codegen": PLAN,
-    "check": PLAN,
-    "cost": MODEL,
-    "report": PLAN,
-    "explain": {"--target": "", "--seconds": "--time-limit"},
-    "inspect": MODEL,
-    "sweep": MODEL | {"--out-dir": "--out"},
-    "quantize": MODEL,
-    "dataset": {"--models": ""},
-    "train": {"--dataset": ""},
-    "schema": {"--document": ""},
-    "zoo export": {"--name": ""},
-    "rtl run": {"--folder": "", "--output": "--out"},
-}
 
 
 @dataclass(frozen=True)
@@ -39,42 +19,21 @@ class CommandLine:
     quiet: bool = False
     verbose: bool = False
     json: str | None = None  # where: - is the standard output
-    notes: tuple[str, ...] = ()  # of names that are old
 
 
 def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> CommandLine:
     """What a command line says. `takes`: whether a command has all it needs in such words.
 
-    >>> line = read(["simulate", "--plan", "runs/x", "-q", "--json"], lambda tokens: True)
+    >>> line = read(["simulate", "runs/x", "-q", "--json"], lambda tokens: True)
     >>> line.tokens, line.quiet, line.verbose, line.json
     (('simulate', 'runs/x'), True, False, '-')
-    >>> line.notes
-    ('--plan is an old name: give PLAN by position',)
     """
     end = tokens.index("--") if "--" in tokens else len(tokens)
     words, rest = list(tokens[:end]), tokens[end:]
-    renamed = next((RENAMED[name] for name in (" ".join(words[:2]), *words[:1]) if name in RENAMED), {})
-    kept: list[str] = []
-    notes: list[str] = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if word in QUIET or word in VERBOSE:
-            continue
-        if name not in renamed:
-            kept.append(word)
-            continue
-        new = renamed[name]
-        notes.append(
-            f"{name} is an old name: give "
-            f"{new or name.removeprefix('--').upper() + ' by position'}{' instead' if new else ''}"
-        )
-        if new:
-            kept.append(new + equals + value)
-        elif equals:
-            kept.append(value)
+    kept = [word for word in words if word not in (*QUIET, *VERBOSE)]
     before, target = _without_target(_spread_shapes(kept), lambda some: takes([*some, *rest]))
     quiet, verbose = (any(word in names for word in words) for names in (QUIET, VERBOSE))
-    return CommandLine((*before, *rest), quiet, verbose, target, tuple(dict.fromkeys(notes)))
+    return CommandLine((*before, *rest), quiet, verbose, target)
 
 
 def _spread_shapes(words: Sequence[str]) -> list[str]:

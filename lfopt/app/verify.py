@@ -8,16 +8,13 @@ from math import isfinite
 from pathlib import Path
 from typing import get_args
 
-from lfopt.app.config import GuidanceName, SearchConfig
-from lfopt.app.deadline import ReportProgress
+from lfopt.app.config import GuidanceName
 from lfopt.app.files import read_plan, sha256
-from lfopt.app.pipeline import run_search
 from lfopt.frontend import load
-from lfopt.ir import Graph, InvalidPlan, Plan
+from lfopt.ir import FalsePlan, Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
-from lfopt.planning import GIVEN, GroupCosts, Traffic, recompute_left
+from lfopt.planning import GIVEN
 from lfopt.planning.modes import ANYWHERE, MODES, SCHEMES
-from lfopt.rewrite.copies import barriers, without_copies
 from search.methods import METHODS
 from search.objectives import OBJECTIVES
 from simulator.recount import Recount, recount
@@ -97,33 +94,16 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
     return verification.plan, verification.graph
 
 
-def proven_again(
-    plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress
-) -> tuple[str, tuple[str, ...]]:
-    """(verdict of the exact search on a plan's lower bound, lines for the claims that it refutes)."""
-    space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
-    costs = GroupCosts.of(
-        graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph)
-    )
-    # a bound of groups does not hold for a plan that keeps maps in the second level
-    if plan.hardware.l2_bytes:
-        proven, bound = costs.unfused(plan.copies).bounds.once_bytes, plan.totals.lower_bound_bytes
-        return (f"verified: {proven:,}" if bound <= proven else f"not verified: at least {proven:,}"), ()
-    searched = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
-    bound, proven = plan.totals.lower_bound_bytes, searched.lower_bound_bytes
-    # what is proven for these copies does not hold for others
-    if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):
-        proven = GroupCosts.of(
-            original, plan.hardware, Traffic(plan.traffic), **space
-        ).bounds.recomputing_bytes
-    proven = costs.proven_bytes(proven, plan.copies)
-    if bound > searched.dram_bytes:
-        return f"refuted: {searched.dram_bytes:,}", (
-            f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {searched.dram_bytes}",
+def require_true(plan: Plan, graph: Graph) -> None:
+    """Recount a plan that lfopt has made, before anybody gets it. Raises FalsePlan."""
+    verification = verified(plan, graph)
+    if verification.wrong:
+        raise FalsePlan(
+            one_line(
+                f"internal error: the plan of {plan.model.name} is not what it claims, and was not written: "
+                f"{verification.wrong[0]}"
+            )
         )
-    if bound > proven:
-        return f"not verified: at least {proven:,}", ()
-    return f"verified: {proven:,}", ()
 
 
 def mode_problems(plan: Plan) -> Iterator[str]:

@@ -6,6 +6,7 @@ from lfopt.ir.constraints import FREE, Constraints
 from lfopt.ir.cost import NO_L2, BufferUse, Cost, DoesNotFit, DramBytes, Figures, L2Bytes
 from lfopt.ir.errors import (
     CannotWrite,
+    FalsePlan,
     InvalidConfig,
     InvalidGraph,
     InvalidModel,
@@ -102,6 +103,7 @@ __all__ = [
     "DramTensor",
     "Energy",
     "EnergyUse",
+    "FalsePlan",
     "Figures",
     "FusionScheme",
     "Graph",

@@ -9,6 +9,7 @@ Each message names the file, node or field, what was found and what is accepted.
     ├── InvalidGraph         a Graph that breaks its own rules
     ├── InvalidConfig        a configuration file, hardware description or command-line value
     ├── InvalidPlan          a plan.json that is malformed or contradicts its model
+    ├── FalsePlan            a plan that lfopt made and its own recount refuses: a defect of lfopt
     ├── MissingValues        something needs weight values, and the model has only their shapes
     └── CannotWrite          a file cannot be written: no space, no permission (an OSError too)
 
@@ -18,6 +19,8 @@ A group that does not fit the buffer is not an error: it is the value `DoesNotFi
 
 class LfoptError(Exception):
     """Wrong input; the message is one line for the user."""
+
+    exit_code = 2  # of a command that ends with it
 
 
 class InvalidModel(LfoptError):
@@ -42,6 +45,12 @@ class InvalidConfig(LfoptError):
 
 class InvalidPlan(LfoptError):
     """A plan file is malformed, or contradicts the model beside it."""
+
+
+class FalsePlan(LfoptError):
+    """A plan that lfopt made does not hold in its own recount: a defect of lfopt, and no input's fault."""
+
+    exit_code = 4
 
 
 class MissingValues(LfoptError):

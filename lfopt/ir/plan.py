@@ -1,21 +1,24 @@
-"""A fusion scheme, and the plan that carries it out: the data of plan.json (schema `lfopt.plan/2`)."""
+"""A fusion scheme, and the plan that carries it out: the data of plan.json (schema `lfopt.plan/3`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lfopt.ir.box import box_shape
 from lfopt.ir.constraints import FREE, Constraints
 from lfopt.ir.cost import NO_L2, DramBytes, L2Bytes, Mode
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.hardware import UNSAID, Hardware
 from lfopt.ir.names import is_plain, plural
-from lfopt.ir.schedule import Node, Place
+from lfopt.ir.schedule import Node, Place, Transfer, computations, leaves, store_ends
+from lfopt.ir.tensor import row_axis
 
-SCHEMA = "lfopt.plan/2"
+SCHEMA = "lfopt.plan/3"
 DIGEST = 64  # hexadecimal digits of a SHA-256
 # how `unexecutable` begins where a group could run, and only its steps are left out
+MAP_CLASSES = ("input", "output", "spill", "l2")  # of transfers
 UNWRITTEN = "its steps were not written"
 
 Proof = Literal["optimal", "bound", "none"]
@@ -67,36 +70,74 @@ class PlannedGroup:
 
     id: int  # position in the executable order
     nodes: tuple[str, ...]  # operator names in topological order
-    mode: Mode  # how the group runs
-    band_rows: int  # output rows made at a time
-    weight_passes: int  # times that the weights are loaded
-    # what the buffer must exceed for these DRAM bytes, one row at a time; 0: any; None: not in lfopt.plan/1
-    required_bytes: int | None
-    allocated_bytes: int  # of the buffer: where its places end; without places, what they would take
+    mode: Mode  # what the planner calls the way in which the group runs: a label, the steps say how
     dram: DramBytes  # moved, by class
-    inputs: tuple[str, ...]  # maps loaded
-    outputs: tuple[str, ...]  # maps stored
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
     # the schedule; empty where the group cannot be executed (see `unexecutable`)
     steps: tuple[Node, ...] = ()
     # why there are no steps: bytes are then what must move and no more, or what a known schedule would move
     unexecutable: str = ""
-    # maps stored and loaded again while the group runs, which nothing else needs
-    spilled: tuple[str, ...] = ()
     l2: L2Bytes = field(default=NO_L2, metadata=UNSAID)  # moved between the buffer and the second level
 
     def __repr__(self) -> str:
         span = f"{self.nodes[0]} .. {self.nodes[-1]}" if self.nodes[1:] else ", ".join(self.nodes)
         count = plural(len(self.nodes), "operator")
-        return (
-            f"PlannedGroup({self.id}: {span}, {count}, {self.mode}, {self.dram.total:,} B of DRAM, "
-            f"{self.allocated_bytes:,} B of buffer)"
-        )
+        return f"PlannedGroup({self.id}: {span}, {count}, {self.mode}, {self.dram.total:,} B of DRAM)"
 
     @property
     def unwritten(self) -> bool:
         """Whether it has no steps only because a limit of time or number came before them."""
         return self.unexecutable.startswith(UNWRITTEN)
+
+    # -- what the places and steps say -----------------------------------------------------------------------
+
+    def allocated_bytes(self, hardware: Hardware) -> int:
+        """Bytes of the buffer: where the places end in it; 0 of a group without steps."""
+        return store_ends(self.places, hardware)["buffer"]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Maps that the steps load and the group does not store, as the steps name them."""
+        stored = {step.tensor for step in self._moves(store=True)}
+        loaded = (step.tensor for step in self._moves(store=False))
+        return tuple(name for name in dict.fromkeys(loaded) if name not in stored)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Maps that the steps store and something else needs."""
+        spilled = {*self.spilled}
+        stored = dict.fromkeys(step.tensor for step in self._moves(store=True))
+        return tuple(name for name in stored if name not in spilled)
+
+    @property
+    def spilled(self) -> tuple[str, ...]:
+        """Maps that the steps store and load again, and nothing else needs, but in a second level."""
+        loaded = {step.tensor for step in self._moves(store=False)}
+        stored = dict.fromkeys(
+            step.tensor
+            for step in self._moves(store=True)
+            if step.kind == "spill" or (step.kind == "l2" and step.tensor in loaded)
+        )
+        return tuple(stored)
+
+    @property
+    def band_rows(self) -> int:
+        """The most rows that one step makes of a map that is stored; where these have one row, of any."""
+        stored = {step.place for step in self._moves(store=True)}
+        tallest = any_tallest = 1
+        for step in computations(self.steps):
+            for box, place in zip(step.boxes, step.places, strict=False):
+                axis = row_axis(box_shape(box))
+                rows = 1 if axis is None else box[axis][1] - box[axis][0]
+                any_tallest = max(any_tallest, rows)
+                tallest = max(tallest, rows if place in stored else 1)
+        return tallest if tallest > 1 else any_tallest
+
+    def _moves(self, *, store: bool) -> Iterator[Transfer]:
+        """Loads or stores of maps."""
+        for step in leaves(self.steps):
+            if isinstance(step, Transfer) and step.store == store and step.kind in MAP_CLASSES:
+                yield step
 
 
 def unschedulable(groups: Iterable[PlannedGroup], traffic: TrafficName) -> tuple[PlannedGroup, ...]:
@@ -178,6 +219,8 @@ class Totals:
     lower_bound_bytes: int  # proven: no scheme of this space moves less
     gap: float  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
     proof: Proof  # optimal: dram_bytes is the bound; bound: it may be above; none: nothing is proven
+    # multiply-accumulates of the steps, of what is computed again too; of groups without steps, each once
+    macs: int = 0
     excluded_bytes: int = 0  # of groups in mode excluded
     # no schedule of any kind that computes nothing twice moves less; null: the plan does not say
     without_recompute_bytes: int | None = None
@@ -191,8 +234,8 @@ class SearchRecord:
 
     method: str  # see search.method of a configuration
     seed: int | None  # None: the method draws no numbers
-    plans_evaluated: int | None  # compared by their DRAM bytes; None: lfopt.plan/1 did not say
-    groups_evaluated: int | None  # prices of groups that were asked for; None: lfopt.plan/1 did not say
+    plans_evaluated: int  # compared by their DRAM bytes
+    groups_evaluated: int  # prices of groups that were asked for
     seconds: float  # of the search alone
     # (DRAM bytes, required bytes) of plans that no other plan found beats in both, if the search keeps them
     front: tuple[tuple[int, int], ...] = ()

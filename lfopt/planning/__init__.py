@@ -4,16 +4,19 @@ from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.chains import link, relink
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, masks_of, plan, recompute_left
+from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, plan, recompute_left
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import (
     MadeSteps,
     Outline,
     dram_at_port,
+    loaded_maps,
+    masks_of,
     memory_map,
     outline,
     plan_groups,
+    stored_maps,
     total_dram,
     totals_of,
     with_steps,
@@ -41,6 +44,7 @@ __all__ = [
     "in_levels",
     "layer_by_layer_bytes",
     "link",
+    "loaded_maps",
     "masks_of",
     "memory_map",
     "outline",
@@ -48,6 +52,7 @@ __all__ = [
     "plan_groups",
     "recompute_left",
     "relink",
+    "stored_maps",
     "total_dram",
     "totals_of",
     "up_to",

@@ -28,8 +28,17 @@ from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.chains import relink
 from lfopt.planning.costs import MAX_RECOMPUTE, GroupCosts, Traffic
 from lfopt.planning.limit import Limit
+from lfopt.planning.macs import executed_macs
 from lfopt.planning.modes import SCHEMES
-from lfopt.planning.outlines import MadeSteps, Outline, memory_map, outline, totals_of, with_steps
+from lfopt.planning.outlines import (
+    MadeSteps,
+    Outline,
+    masks_of,
+    memory_map,
+    outline,
+    totals_of,
+    with_steps,
+)
 from lfopt.planning.repeats import left_for_groups
 from lfopt.planning.second_level import SecondLevelPlan, in_levels
 
@@ -56,7 +65,14 @@ class PlanDraft:
         """
         if self.costs.hardware.l2_bytes:
             return self.plan
-        return replace(self.plan, groups=with_steps(self.costs, self.outlines, limit or Limit(), made))
+        costs, groups = self.costs, with_steps(self.costs, self.outlines, limit or Limit(), made)
+        return replace(
+            self.plan,
+            groups=groups,
+            # what is spilled, and computed again, only the steps say
+            memory=memory_map(costs, groups),
+            totals=replace(self.plan.totals, macs=executed_macs(costs.dataflow, groups)),
+        )
 
 
 def plan(
@@ -163,7 +179,7 @@ def draft(
         epilogue=costs.epilogue,
         memory=memory_map(costs, planned, level.addresses),
         groups=planned,
-        totals=totals_of(costs.unfused(copies), planned, lower_bound_bytes),
+        totals=totals_of(costs.unfused(copies), planned, lower_bound_bytes, costs.dataflow),
         search=search,
         max_recompute=costs.max_recompute if max_recompute is None else max_recompute,
         copies=copies,
@@ -177,11 +193,6 @@ def recompute_left(plan: Plan, graph: Graph) -> float:
     What the plan is allowed, less what its copies take.
     """
     return left_for_groups(graph, plan.max_recompute)
-
-
-def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    """Groups given by the names of their operators, as masks."""
-    return tuple(sum(1 << i for i in {flow.position[name] for name in names}) for names in groups)
 
 
 def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:

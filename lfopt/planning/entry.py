@@ -60,7 +60,7 @@ def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 def _from_the_end(group: PlannedGroup, align: int) -> PlannedGroup | None:
     """The group with places in reverse order, in the same bytes; None where addresses do not allow it."""
-    end = group.allocated_bytes
+    end = max((place.end for place in group.places), default=0)
     places = tuple(replace(place, address=end - place.end) for place in group.places)
     if min((place.address for place in places), default=0) or any(place.address % align for place in places):
         return None

@@ -24,6 +24,7 @@ from lfopt.planning.alike import Structures
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
+from lfopt.planning.macs import executed_macs
 from lfopt.planning.modes import MODES, PlacesAndSteps
 from lfopt.planning.renamed import renamed
 from lfopt.planning.streaming import BufferLayout
@@ -40,6 +41,8 @@ class Outline:
     mask: int
     # raises Unwritten beyond the limit; None where the group cannot be executed
     schedule: Callable[[Limit], PlacesAndSteps] | None
+    band_rows: int  # output rows made at a time
+    allocated_bytes: int  # of the buffer: where its places end, or would if it could be executed
     # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
     like: int = 0
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
@@ -184,24 +187,16 @@ def _outlined(
     mode, terms, option = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
     rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
-    needed, schedule = (
-        scheduled(group, costs.hardware.buffer_bytes, rows) if option is None else option.scheduled
-    )
+    beta = costs.hardware.buffer_bytes
+    allocated, schedule = scheduled(group, beta, rows) if option is None else option.scheduled
     planned = PlannedGroup(
         id=number,
         nodes=costs.dataflow.names(group),
         mode=cost.mode,
-        band_rows=rows,
-        weight_passes=terms.weight_passes,
-        required_bytes=cost.required_bytes,
-        allocated_bytes=needed,
         dram=terms.dram,
-        inputs=_inputs(costs.dataflow, group),
-        outputs=_outputs(costs.dataflow, group),
         unexecutable=schedule if isinstance(schedule, str) else "",
-        spilled=terms.spilled,
     )
-    return Outline(planned, group, None if isinstance(schedule, str) else schedule)
+    return Outline(planned, group, None if isinstance(schedule, str) else schedule, rows, allocated)
 
 
 def _outlined_like(
@@ -211,31 +206,29 @@ def _outlined_like(
     flow, names, planned = costs.dataflow, structures.renaming(first.mask, group), first.group
 
     def schedule(limit: Limit) -> PlacesAndSteps:
-        scheduled = costs.modes[planned.mode].schedule(group, costs.hardware.buffer_bytes, planned.band_rows)
+        scheduled = costs.modes[planned.mode].schedule(group, costs.hardware.buffer_bytes, first.band_rows)
         assert not isinstance(scheduled.make, str), "groups of one structure run alike"
         return scheduled.make(limit)
 
-    spilled = tuple(names[name] for name in planned.spilled)
-    own = replace(
-        planned,
-        id=number,
-        nodes=flow.names(group),
-        inputs=_inputs(flow, group),
-        outputs=_outputs(flow, group),
-        spilled=spilled,
-    )
-    return Outline(own, group, schedule, first.mask, names)
+    own = replace(planned, id=number, nodes=flow.names(group))
+    return Outline(own, group, schedule, first.band_rows, first.allocated_bytes, first.mask, names)
 
 
-def _inputs(flow: Dataflow, group: int) -> tuple[str, ...]:
+def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """Groups given by the names of their operators, as masks."""
+    return tuple(sum(1 << i for i in {flow.position[name] for name in names}) for names in groups)
+
+
+def loaded_maps(flow: Dataflow, group: int) -> tuple[str, ...]:
     """Maps that a group reads from outside, by name."""
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if not flow.makes(group, o.map))
     return tuple(flow.maps[m].name for m in read)
 
 
-def _outputs(flow: Dataflow, group: int) -> tuple[str, ...]:
-    """Maps that a group stores, by name."""
-    return tuple(flow.maps[m].name for m in sorted(flow.leaving(group)))
+def stored_maps(flow: Dataflow, group: PlannedGroup) -> tuple[str, ...]:
+    """Maps that a group stores, those that it spills last, by name."""
+    (mask,) = masks_of(flow, [group.nodes])
+    return (*(flow.maps[m].name for m in sorted(flow.leaving(mask))), *group.spilled)
 
 
 def memory_map(
@@ -273,7 +266,7 @@ def memory_map(
     for i in range(len(flow)):
         for name, size in costs.groups.parameters_of(i):
             add(parameters_of(name), "parameter", 1, size)
-    for name in dict.fromkeys(name for group in groups for name in (*group.outputs, *group.spilled)):
+    for name in dict.fromkeys(name for group in groups for name in stored_maps(flow, group)):
         tensor = flow.maps[flow.map_index[name]]
         add(
             name,
@@ -294,20 +287,25 @@ def dram_at_port(groups: Sequence[PlannedGroup]) -> DramBytes:
 
     There they are outputs when stored, inputs when loaded.
     """
-    return sum(
-        (dram_bytes(g.steps, at_port=True) if g.spilled else g.dram for g in groups if MODES[g.mode].counted),
-        DramBytes(),
-    )
+    counted = (group for group in groups if MODES[group.mode].counted)
+    moved = (dram_bytes(g.steps, at_port=True) if g.dram.spill else g.dram for g in counted)
+    return sum(moved, DramBytes())
 
 
-def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_bytes: int) -> Totals:
+def totals_of(
+    original: GroupCosts,
+    groups: tuple[PlannedGroup, ...],
+    lower_bound_bytes: int,
+    flow: Dataflow | None = None,
+) -> Totals:
     """A plan's totals beside its baselines; the bound is what a search has proven, 0 if none has.
 
-    `original`: costs of the network without copies.
+    `original`: costs of the network without copies; `flow`: of the network with them, if there are any.
     """
     moved, bound = total_dram(groups).total, lower_bound_bytes
     return Totals(
         dram_bytes=moved,
+        macs=executed_macs(flow or original.dataflow, groups),
         layer_by_layer_bytes=layer_by_layer_bytes(original),
         epilogue_fused_bytes=epilogue_fused_bytes(original),
         compulsory_bytes=original.bounds.compulsory_bytes,

@@ -34,7 +34,7 @@ from lfopt.ir import (
 )
 from lfopt.ops import Dataflow
 from lfopt.planning.addresses import Life, allocate
-from lfopt.planning.outlines import DRAM_ALIGN
+from lfopt.planning.outlines import DRAM_ALIGN, loaded_maps, masks_of, stored_maps
 
 WIDEST = 4096  # sets of maps that are followed from one group to the next
 
@@ -77,11 +77,12 @@ def candidates(
     """
     moved: dict[str, int] = defaultdict(int)
     life: dict[str, tuple[int, int]] = {}
-    written = {name for group in groups for name in (*group.outputs, *group.spilled)}
+    written = {name for group in groups for name in stored_maps(flow, group)}
     written -= {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
     for k, group in enumerate(groups):
         if not group.steps:
-            written -= {*group.inputs, *group.outputs, *group.spilled}
+            (mask,) = masks_of(flow, [group.nodes])
+            written -= {*loaded_maps(flow, mask), *stored_maps(flow, group)}
         for times, step in counted_leaves(group.steps):
             if isinstance(step, Transfer) and step.kind in ("input", "output", "spill"):
                 name = flow.behind[step.tensor]

@@ -49,7 +49,7 @@ from lfopt.ops import Dataflow, Weight, spec
 from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.ops.recognise import Attentions, attentions_of
-from lfopt.planning import MODES
+from lfopt.planning import MODES, loaded_maps, masks_of, stored_maps
 from simulator.model.dram import in_runs
 from simulator.model.energy import Spending
 from simulator.model.timing import Accelerator, walked_each
@@ -255,7 +255,7 @@ class _Tally:
             nodes=group.nodes,
             mode=group.mode,
             by_formula=self.why,
-            allocated_bytes=group.allocated_bytes,
+            allocated_bytes=group.allocated_bytes(self.hardware),
             weight_bytes=store_ends(group.places, self.hardware).get("weight buffer", 0),
             dram=self.dram,
             tensors=tuple(sorted(tensors, key=lambda t: (-t.loaded_bytes - t.stored_bytes, t.name))),
@@ -304,20 +304,22 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     tally = _Tally(hardware, group.dram, why=group.unexecutable or "the plan has no steps for it")
     members = [network.index[name] for name in group.nodes]
     first = members[0]
-    for name in group.inputs:
+    (mask,) = masks_of(flow, [group.nodes])
+    inputs, outputs = loaded_maps(flow, mask), stored_maps(flow, group)
+    for name in inputs:
         tally.transfer(name, network.maps[name], store=False)
-    for name in group.outputs:
+    for name in outputs:
         tally.transfer(name, network.maps[name], store=True)
-    again = group.dram.output - sum(network.maps[name] for name in group.outputs)
-    if again > 0 and group.outputs:
-        tally.transfer(group.outputs[0], again, store=True)
+    again = group.dram.output - sum(network.maps[name] for name in outputs)
+    if again > 0 and outputs:
+        tally.transfer(outputs[0], again, store=True)
     weights = {key: size for i in members for key, size in network.constants[i].items()}
     for (name, gathered), size in weights.items():
         tally.transfer(name, size, weights=not gathered)
     for name in map(parameters_of, group.nodes):
         if size := network.parameters.get(name, 0):
             tally.transfer(name, size, store=False)
-    again = group.dram.input - sum(network.maps[name] for name in group.inputs)
+    again = group.dram.input - sum(network.maps[name] for name in inputs)
     if again > 0 and flow.operands[first]:
         tally.transfer(flow.maps[flow.operands[first][0].map].name, again, store=False)
     again = group.dram.weight - sum(weights.values())
@@ -425,7 +427,7 @@ def check_steps(plan: Plan, flow: Dataflow) -> None:
     Raises InvalidPlan otherwise.
     """
     left = {operator.name for operator in flow.operators}
-    maps, attentions = {tensor.name for tensor in flow.maps}, attentions_of(flow)
+    attentions = attentions_of(flow)
     for k, group in enumerate(plan.groups):
         if group.id != k:
             raise InvalidPlan(f"groups.{k}.id: found {group.id}; accepted: {k}, its position")
@@ -438,10 +440,7 @@ def check_steps(plan: Plan, flow: Dataflow) -> None:
                     "or in an earlier group too"
                 )
             left.remove(name)
-        for name in (*group.inputs, *group.outputs):
-            if name not in maps:
-                raise InvalidPlan(f"groups.{k}: {name!r} is not a feature map of the network")
-        _check_counts(f"groups.{k}", group.allocated_bytes, group.required_bytes or 0, *astuple(group.dram))
+        _check_counts(f"groups.{k}", *astuple(group.dram))
         _CheckedGroup(group, flow, attentions).check()
     if left:
         raise InvalidPlan(f"groups: operator {min(left)!r} is in none of them")

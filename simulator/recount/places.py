@@ -62,8 +62,6 @@ def _where(schedule: GroupSteps) -> Iterator[str]:
         if times > 1:
             yield f"{times} places are named {name!r}"
     ends = store_ends(places, schedule.hardware)
-    if (end := ends["buffer"]) != schedule.group.allocated_bytes:
-        yield f"allocated bytes: the plan says {schedule.group.allocated_bytes}, its places end at {end}"
     for store, end in ends.items():
         if end >= (size := schedule.hardware.stores[store]):
             yield f"its places in the {store} end at {end}, must be below {size}"

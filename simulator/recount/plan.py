@@ -64,6 +64,7 @@ class Recount:
     compulsory_bytes: int
     excluded_bytes: int
     without_recompute_bytes: int
+    macs: int  # of the steps
     l2_bytes: int
     by_formula: tuple[int, int]  # (groups, DRAM bytes) without steps that are what a formula says
     not_recounted: tuple[int, int]  # (groups, DRAM bytes) that were only bounded: no steps, and no formula
@@ -366,6 +367,7 @@ class _Recounting:
             "without_recompute_bytes": without_recompute_bytes(net, hardware, self.left_out),
             "excluded_bytes": left_out,
         }
+        counted["macs"] = int(self.macs)
         counted["l2_bytes"] = sum(group.l2.total for group in self.claimed.groups)
         for name, value in counted.items():
             if getattr(totals, name) not in (value, *([None] if name == "without_recompute_bytes" else [])):

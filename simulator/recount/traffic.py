@@ -171,12 +171,18 @@ def _cells_of(
 
 def executed_macs(schedule: GroupSteps) -> Fraction:
     """Multiply-accumulates of a group's steps, those of what is computed again too."""
-    raw, macs = schedule.raw, Fraction(0)
+    net, raw, macs = schedule.net, schedule.raw, Fraction(0)
     for computation in schedule.computations:
         step, piece = computation.step, computation.pieces[0]
-        elements = piece.leaf.runs * prod(piece.extents)
-        share = Fraction(step.inputs[1] - step.inputs[0], computation.depth) if step.inputs is not None else 1
-        for op, part in ((step.operator, share), *((op, 1) for op in step.then if step.last)):
-            of_all = Fraction(raw.specs[op].macs(raw.calls[op]), max(prod(raw.calls[op].results[0]), 1))
-            macs += of_all * elements * part
+        if not all(shape := net.graph.shape(piece.tensor)):
+            continue
+        part = Fraction(piece.leaf.runs * prod(piece.extents), prod(shape))
+        share = Fraction(step.inputs[1] - step.inputs[0], computation.depth) if step.inputs else Fraction(1)
+        call, then = net.calls[step.operator], step.then
+        names = [step.operator]
+        if call.attention is not None:
+            names = [one.operator.name for one in call.parts]
+            then = then[len(names) - 1 :]
+        macs += part * share * sum(raw.specs[op].macs(raw.calls[op]) for op in names)
+        macs += part * sum(raw.specs[op].macs(raw.calls[op]) for op in then if step.last)
     return macs

@@ -420,10 +420,10 @@ def test_explain_of_a_plan_says_what_a_group_saves_and_how_it_could_grow(lfopt, 
     group = planned.plan.groups[g]
     assert data["fits"]
     assert data["operators"] == list(group.nodes)
-    assert data["needed_bytes"] == group.allocated_bytes
+    assert data["needed_bytes"] == group.allocated_bytes(planned.plan.hardware)
     assert {
-        group.allocated_bytes,
-        planned.plan.hardware.buffer_bytes - group.allocated_bytes,
+        group.allocated_bytes(planned.plan.hardware),
+        planned.plan.hardware.buffer_bytes - group.allocated_bytes(planned.plan.hardware),
         data["dram_bytes_one_by_one"] - data["dram_bytes"],
     } <= figures(done.stdout)
     for growth in data["grown"]:

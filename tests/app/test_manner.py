@@ -1,4 +1,4 @@
-"""What all commands share: JSON schemas, --quiet, --verbose, old names, refusals, examples, pipes, tables."""
+"""What all commands share: JSON schemas, --quiet, --verbose, refusals, examples, pipes, tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from lfopt.app.answers.table import ANSWERS
 from lfopt.app.command_line import COMMANDS, app
 from lfopt.app.schema import schema
 from lfopt.app.screen import folded, out, spread
-from lfopt.app.tokens import RENAMED, read
 from tests.app.conftest import refused
 
 SMALL = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24", "--buffer", "8KiB")
@@ -57,7 +56,6 @@ def test_every_command_has_an_example_that_it_takes_and_an_answer_or_a_text_for_
         assert (" ".join(command) in ANSWERS) != (
             command in {("schema",), ("completion",), ("rtl", "isa")}
         ), command
-    assert {name.split()[0] for name in RENAMED} <= {*COMMANDS}
 
 
 def test_what_commands_answer_is_of_their_schema(here, plan: Path, tmp_path: Path) -> None:
@@ -140,17 +138,6 @@ def test_quiet_says_nothing_and_verbose_what_is_going_on(here, plan: Path, tmp_p
     verbose = here("execute", plan, "--verbose")
     assert re.search(r"^ +[0-9.]+ s  group", verbose.stderr, re.MULTILINE)
     assert here("execute", plan).stderr.count("\n") == 1
-
-
-def test_old_names_do_what_they_did_and_say_that_they_are_old(here, plan: Path, tmp_path: Path) -> None:
-    done = here("execute", "--plan", plan, f"--output={tmp_path / 'y.npz'}")
-    assert done.returncode == 0 and (tmp_path / "y.npz").exists()
-    assert (
-        "note: --plan is an old name: give PLAN by position" in done.stderr
-        and "note: --output is an old name: give --out instead" in done.stderr
-    )
-    said = read(["sweep", "--model=m.onnx", "--out-dir", "x", "--", "--model"], lambda words: True)
-    assert said.tokens == ("sweep", "m.onnx", "--out", "x", "--", "--model")
 
 
 @pytest.mark.parametrize(

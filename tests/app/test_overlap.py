@@ -47,10 +47,14 @@ def test_a_plan_is_placed_to_end_no_later() -> None:
         earlier = overlapped(plan, graph)
         before, after = simulate(plan, graph), simulate(earlier, graph)
         assert after.cycles.total <= before.cycles.total
-        assert (after.dram, [g.mode for g in after.groups], [g.allocated_bytes for g in earlier.groups]) == (
+        assert (
+            after.dram,
+            [g.mode for g in after.groups],
+            [g.allocated_bytes(plan.hardware) for g in earlier.groups],
+        ) == (
             before.dram,
             [g.mode for g in before.groups],
-            [g.allocated_bytes for g in plan.groups],
+            [g.allocated_bytes(plan.hardware) for g in plan.groups],
         )
         sooner += after.cycles.total < before.cycles.total
     assert sooner > 2

@@ -443,9 +443,7 @@ def test_a_slot_is_taken_from_its_writing_to_its_last_reading():
         ),
     )
     places = (Place("x", "map", 0, 2, 4), Place("u", "map", 8, 1, 4), Place("y", "map", 12, 1, 4))
-    group = PlannedGroup(
-        0, ("pool", "relu"), "lbdf", 1, 1, 16, 16, DramBytes(16, 16), ("x",), ("y",), places, (Loop(4, turn),)
-    )
+    group = PlannedGroup(0, ("pool", "relu"), "lbdf", DramBytes(16, 16), places, (Loop(4, turn),))
     chip = Hardware(64, element_bytes=4)
     occupied = occupancy(group, Dataflow.of(graph), chip)
     # Row r of x is read by rows r and r + 1 of the pool: it stays until the next turn's pool, the last one
@@ -469,7 +467,7 @@ def test_the_buffer_never_holds_more_than_is_set_aside_and_no_peak_is_lost(squee
         occupied = occupancy(group, flow, squeezenet.plan.hardware, points=40)
         assert occupied.steps == step_count(group.steps)
         assert all(most <= place.slots for most, place in zip(occupied.most, group.places, strict=True))
-        assert occupied.peak_bytes <= group.allocated_bytes
+        assert occupied.peak_bytes <= group.allocated_bytes(squeezenet.plan.hardware)
         totals = [
             sum(place.slot_bytes * row[k] for place, row in zip(group.places, occupied.slots, strict=True))
             for k in range(len(occupied.shown))

@@ -28,7 +28,7 @@ def cut(plan: Plan, graph: Graph, target: str, threads: int) -> CSource:
     """C that is cut among threads."""
     source = emit_c(plan, graph, target, threads=threads, embed=True)
     assert source.together == {}
-    assert source.arena_bytes == threads * plan.groups[0].allocated_bytes
+    assert source.arena_bytes == threads * plan.groups[0].allocated_bytes(plan.hardware)
     return source
 
 
@@ -114,5 +114,6 @@ def test_what_costs_more_alone_is_done_together() -> None:
         b"m->rings"
         not in source.files["model.c"].partition(b"static void group_0")[2].partition(b"int net_run")[0]
     )
-    assert source.arena_bytes == fused(graph).groups[0].allocated_bytes
+    plan = fused(graph)
+    assert source.arena_bytes == plan.groups[0].allocated_bytes(plan.hardware)
     assert emit_c(fused(graph), graph, threads=1).together == {}

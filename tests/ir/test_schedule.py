@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-import lfopt
 from lfopt.app.files import read_plan, write_plan
 from lfopt.app.pipeline import load_network
-from lfopt.app.verify import verify
 from lfopt.ir import (
     Compute,
     DramBytes,
@@ -351,68 +349,13 @@ def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str, times: int
     assert lines < 30 * len(plan.groups)
 
 
-def in_first_words(path: Path) -> None:
-    """Rewrite plan.json as lfopt.plan/1 had it."""
-    data = json.loads(path.read_text())
-    data["schema"] = "lfopt.plan/1"
-    for group in data["groups"]:
-        del group["required_bytes"]
-        group["buffer_bytes"] = group.pop("allocated_bytes")
-    search = data["search"]
-    counts = {name: search.pop(name) for name in ("plans_evaluated", "groups_evaluated")}
-    search["evaluations"] = counts[
-        "plans_evaluated" if search["method"] in ("local", "nsga2", "random") else "groups_evaluated"
-    ]
-    path.write_text(json.dumps(data))
-
-
-@pytest.mark.parametrize(
-    ("method", "said", "unsaid"), [("exact", "groups", "plans"), ("local", "plans", "groups")]
-)
-def test_a_plan_of_the_first_schema_is_read_and_holds_and_what_it_does_not_say_is_not_made_up(
-    tmp_path, method, said, unsaid
-) -> None:
-    graph = random_graph(np.random.default_rng(0), 6)
-    searched = lfopt.search(graph, "1KiB", scheme="auto", method=method, budget=9).save(tmp_path)
-    in_first_words(tmp_path / "plan.json")
-    read = read_plan(tmp_path)
-    groups = tuple(replace(group, required_bytes=None) for group in searched.plan.groups)
-    assert read == replace(
-        searched.plan, groups=groups, search=replace(searched.plan.search, **{f"{unsaid}_evaluated": None})
-    )
-    assert getattr(read.search, f"{said}_evaluated") > 0
-    assert verify(tmp_path).holds
-    write_plan(read, tmp_path / "plan.json")
-    assert read_plan(tmp_path) == read
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda data: data["groups"][0].update(required_bytes=1),
-            r"groups.0.required_bytes: unknown field in lfopt.plan/1; accepted: buffer_bytes$",
-        ),
-        (lambda data: data["groups"][0].pop("buffer_bytes"), r"groups.0.buffer_bytes: missing$"),
-        (
-            lambda data: data["search"].update(plans_evaluated=1),
-            r"search.plans_evaluated: unknown field in lfopt.plan/1; accepted: evaluations$",
-        ),
-        (lambda data: data["search"].update(method=["local"]), r"search.method: found"),
-        (lambda data: data.update(groups=[3], search=[]), r"groups"),
-        (lambda data: data.update(schema=["lfopt.plan/1"]), r"schema: found \['lfopt.plan/1'\]"),
-    ],
-)
-def test_a_file_of_the_first_schema_is_refused_in_one_line_where_it_is_none(
-    tmp_path, change, message
-) -> None:
+@pytest.mark.parametrize("schema", ["lfopt.plan/1", "lfopt.plan/2", ["lfopt.plan/3"], None])
+def test_a_file_of_another_schema_is_refused_in_one_line(tmp_path, schema) -> None:
     costs = GroupCosts(Dataflow.of(random_graph(np.random.default_rng(0), 4)), Hardware(1 << 16))
     write_plan(planned(costs, solve(costs).groups), tmp_path / "plan.json")
-    in_first_words(tmp_path / "plan.json")
     data = json.loads((tmp_path / "plan.json").read_text())
-    change(data)
-    (tmp_path / "plan.json").write_text(json.dumps(data))
-    with pytest.raises(InvalidPlan, match=message):
+    (tmp_path / "plan.json").write_text(json.dumps(data | {"schema": schema}))
+    with pytest.raises(InvalidPlan, match=r"schema: found .*; accepted: 'lfopt.plan/3'$"):
         read_plan(tmp_path)
 
 

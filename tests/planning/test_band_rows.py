@@ -174,7 +174,7 @@ def test_the_first_height_that_fits_is_taken() -> None:
             ]
             fitting = (rows for rows in tried if need(costs, graph, mask, rows) < costs.hardware.buffer_bytes)
             assert group.band_rows == next(fitting, 1)
-            assert group.allocated_bytes == need(costs, graph, mask, group.band_rows)
+            assert group.allocated_bytes(costs.hardware) == need(costs, graph, mask, group.band_rows)
             taken += group.band_rows > 1
     assert taken > 100
 
@@ -307,7 +307,7 @@ def test_a_plan_in_bands_is_recounted_and_simulated(name: str) -> None:
     assert (after.dram, after.macs, after.recomputed_macs) == (before.dram, before.macs, 0)
     # fewer commands; but a band skips kernel rows in the padding only as a whole
     assert after.cycles.compute < 1.001 * before.cycles.compute
-    assert max(group.allocated_bytes for group in banded.groups) < costs.hardware.buffer_bytes
+    assert max(group.allocated_bytes(costs.hardware) for group in banded.groups) < costs.hardware.buffer_bytes
     moved = [
         sum(step.bytes for group in plan.groups for step in unfold(group.steps) if isinstance(step, Transfer))
         for plan in (plain, banded)

@@ -630,13 +630,7 @@ def execute_groups(
                 0,
                 names,
                 "brr",
-                banded.band_rows,
-                banded.weight_passes,
-                None,
-                banded.buffer_bytes,
                 DramBytes(),
-                (),
-                (),
                 places,
                 steps,
             )

@@ -219,13 +219,7 @@ def execute(
         0,
         flow.names(mask),
         "resident",
-        1,
-        1,
-        need,
-        need,
         counted.dram,
-        counted.inputs,
-        counted.outputs,
         places,
         steps,
     )

@@ -166,11 +166,7 @@ def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> 
     for tensor in flow.maps:
         machine.dram.setdefault(tensor.name, values[tensor.name])
         machine.written.setdefault(tensor.name, np.ones(tensor.shape, bool))
-    done = machine.run(
-        PlannedGroup(
-            0, flow.names(mask), "tiled", 1, 1, 0, tile.buffer_bytes, tile.dram, (), (), places, steps
-        )
-    )
+    done = machine.run(PlannedGroup(0, flow.names(mask), "tiled", tile.dram, places, steps))
     assert (done.dram, done.peak_bytes) == (tile.dram, tile.buffer_bytes), f"{what}: {done}"
     assert tile.kind == "bands" or done.touched_bytes == tile.buffer_bytes, (
         f"{what}: {done}"
@@ -313,9 +309,7 @@ def test_parts_of_a_reduction_read_what_the_whole_reads_and_keep_partial_sums_be
                 assert sum(part.vector_bytes for part in done) == whole.vector_bytes
                 held = 2 * (bands - 1) * int(np.prod(work.shape)) * chip.accumulator_bytes
                 assert sum(part.buffer_bytes for part in done) == whole.buffer_bytes + held
-                group = PlannedGroup(
-                    0, flow.names(mask), "tiled", 1, 1, 0, tile.buffer_bytes, tile.dram, (), (), places, nodes
-                )
+                group = PlannedGroup(0, flow.names(mask), "tiled", tile.dram, places, nodes)
                 assert occupancy(group, flow, chip).most == tuple(place.slots for place in places)
                 parts += len(steps)
     assert parts > 300

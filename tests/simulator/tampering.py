@@ -56,10 +56,6 @@ def group_changed(
     return named(tamper, name or change.__name__)
 
 
-def one_byte_less_buffer(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
-    return replace(group, allocated_bytes=group.allocated_bytes - 1) if group.steps else None
-
-
 def class_changed(entry: str, by: int) -> Tamper:
     def change(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
         if not group.steps and group.mode == "tiled" and plan.traffic == "tiled":
@@ -125,7 +121,6 @@ def called_unexecutable(rng: np.random.Generator, group: PlannedGroup, plan: Pla
 
 
 FIGURES = [
-    group_changed(one_byte_less_buffer, f"{ALL} excluded"),
     *(class_changed(entry, by) for entry in ("input", "output", "weight") for by in (-1, 1)),
     *(class_changed(entry, 1) for entry in ("parameter", "spill")),
     group_changed(output_called_input, "lbdf brr resident strips opaque"),

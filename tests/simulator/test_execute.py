@@ -64,7 +64,7 @@ def test_a_fused_block_moves_its_ends_and_its_weights() -> None:
     assert done.loaded == {"x": MAP, "w1": WEIGHTS, "w2": WEIGHTS}
     assert done.stored == {"y": MAP}
     (group,) = done.groups
-    assert group.peak_bytes == group.touched_bytes == plan.groups[0].allocated_bytes
+    assert group.peak_bytes == group.touched_bytes == plan.groups[0].allocated_bytes(plan.hardware)
     assert not group.by_formula
     assert differing(done.outputs, reference(graph, inputs)) == []
 
@@ -209,8 +209,8 @@ def test_the_last_byte_of_the_buffer_stays_free() -> None:
     """F_beta < beta is strict."""
     graph, plan, inputs = block()
     for buffer_bytes, fits in (
-        (plan.groups[0].allocated_bytes + 1, True),
-        (plan.groups[0].allocated_bytes, False),
+        (plan.groups[0].allocated_bytes(plan.hardware) + 1, True),
+        (plan.groups[0].allocated_bytes(plan.hardware), False),
     ):
         smaller = replace(plan, hardware=replace(plan.hardware, buffer_bytes=buffer_bytes))
         if fits:

@@ -718,7 +718,7 @@ def small() -> tuple[Graph, Plan]:
     hardware = Hardware(1 << 12, element_bytes=1)
     places, steps = line_buffer_schedule(BufferLayout(flow, hardware), 1, {0: 1, 1: 1})
     dram = dram_bytes(steps)
-    group = PlannedGroup(0, ("y",), "lbdf", 1, 1, 80, 80, dram, ("x",), ("y",), places, steps)
+    group = PlannedGroup(0, ("y",), "lbdf", dram, places, steps)
     totals = Totals(dram.total, dram.total, dram.total, dram.total, dram.total, 0.0, "optimal")
     model, search = ModelReference("n", "0" * 64, "simplified.onnx"), SearchRecord("exact", None, 1, 1, 0.0)
     return flow.graph, Plan(

@@ -18,7 +18,6 @@ class GroupAnswer:
     mode: Mode
     dram: DramBytes
     allocated_bytes: int  # on chip
-    required_bytes: int | None  # that the buffer must exceed; 0: any will do; null: not known
     has_steps: bool
 
 

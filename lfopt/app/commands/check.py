@@ -11,8 +11,9 @@ from cyclopts import Parameter
 from lfopt.app.answers.plans import CheckAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_seconds
+from lfopt.app.proving import proven_again
 from lfopt.app.screen import out, progress_line, shown, table
-from lfopt.app.verify import Verified, proven_again, verify
+from lfopt.app.verify import Verified, verify
 from lfopt.ir import Plan
 
 SHOWN = 20  # discrepancies printed

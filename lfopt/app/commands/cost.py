@@ -20,6 +20,7 @@ from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
 from lfopt.app.screen import note, out, shown, speed
 from lfopt.app.sizes import memories, parse_shapes, share_of
+from lfopt.app.verify import require_true
 from lfopt.ir import Cost, DoesNotFit, Report
 from lfopt.ir.names import plural, span
 from lfopt.ops import Dataflow
@@ -110,6 +111,7 @@ def cost(
     report = None if plan is None else simulate(plan, graph)
     _print(graph.name, priced, report, top)
     if plan is not None and out_dir is not None:
+        require_true(plan, graph)
         plan = write_files(plan, graph, out_dir)
         out.print(f"\n[dim]wrote[/] {shown(out_dir)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     answer(_answer(priced, report))

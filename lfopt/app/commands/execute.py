@@ -103,10 +103,9 @@ def _compared(plan: Plan, done: Execution, judgement: Judgement) -> ExecuteAnswe
             wrong.append(f"group {group.id}: planned {group.dram}, counted {counted.dram}")
         if group.l2 != counted.l2:
             wrong.append(f"group {group.id}: planned {group.l2}, counted {counted.l2}")
-        if group.allocated_bytes != counted.peak_bytes:
+        if (allocated := group.allocated_bytes(plan.hardware)) != counted.peak_bytes:
             wrong.append(
-                f"group {group.id}: planned {group.allocated_bytes:,} B of buffer, found "
-                f"{counted.peak_bytes:,} B"
+                f"group {group.id}: planned {allocated:,} B of buffer, found {counted.peak_bytes:,} B"
             )
         weights = store_ends(group.places, plan.hardware).get("weight buffer", 0)
         if weights != counted.weight_peak_bytes:

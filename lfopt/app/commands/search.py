@@ -31,10 +31,18 @@ from lfopt.app.config import (
     validate,
 )
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, steps_of, write_finished
+from lfopt.app.pipeline import (
+    ZOO,
+    FinishedPlan,
+    JobOutcome,
+    check_folder,
+    find_plan,
+    steps_of,
+    write_finished,
+)
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
-from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report, step_count
+from lfopt.ir import UNWRITTEN, Hardware, InvalidConfig, Plan, PlannedGroup, Report, step_count
 from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
@@ -89,8 +97,9 @@ def search(
     ends the command.
 
     Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but some
-    groups have no steps: the time limit struck or there would be too many, the smallest step does not fit the
-    buffer, or lfopt does not know the operator; 130: Ctrl-C.
+    groups have no steps (the time limit struck or there would be too many, the smallest step does not fit the
+    buffer, or lfopt does not know the operator), or the plan is not recounted, as the time limit struck;
+    4: a plan that its own recount refuses, which is not written; 130: Ctrl-C.
 
     Parameters
     ----------
@@ -223,11 +232,12 @@ def search(
     clock = time.perf_counter()
     with progress_line() as report:
         finished = steps_of(outcome, report)
-    stages = {**outcome.seconds, "steps": time.perf_counter() - clock}
+    making = time.perf_counter() - clock - outcome.seconds["recount"]
+    stages = {**outcome.seconds, "steps": making, "recount": outcome.seconds["recount"]}
     if finished.first:
         outcome = outcome.as_first(finished.plan)
     note(outcome.graph)
-    _print(outcome)
+    _print(outcome, finished.plan)
     clock = time.perf_counter()
     with progress_line() as report:
         finished = write_finished(finished, folder)
@@ -256,9 +266,23 @@ def search(
             soft_wrap=True,
         )
     _say_what_is_missing(outcome, plan)
+    if not finished.recounted:
+        err.print(
+            "note: the plan is not recounted: the time limit struck before; `lfopt check` does it",
+            style="yellow",
+            soft_wrap=True,
+        )
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
-    incomplete = plan.unschedulable or any(group.unwritten for group in plan.groups)
-    return INTERRUPTED if interrupted else WITHOUT_STEPS if incomplete else 0
+    return _exit_code(finished)
+
+
+def _exit_code(finished: FinishedPlan) -> int:
+    """What the command ends with once the plan is written."""
+    if finished.interrupted:
+        return INTERRUPTED
+    plan = finished.plan
+    without_steps = plan.unschedulable or any(group.unwritten for group in plan.groups)
+    return WITHOUT_STEPS if without_steps or not finished.recounted else 0
 
 
 def _answer(
@@ -292,8 +316,7 @@ def _answer(
                 group.nodes,
                 group.mode,
                 group.dram,
-                group.allocated_bytes,
-                group.required_bytes,
+                group.allocated_bytes(plan.hardware),
                 bool(group.steps),
             )
             for group in plan.groups
@@ -417,8 +440,8 @@ def _job(
     )
 
 
-def _print(outcome: JobOutcome) -> None:
-    plan, flow = outcome.plan, outcome.network
+def _print(outcome: JobOutcome, plan: Plan) -> None:
+    flow = outcome.network
     weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
     out.print(
         f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} "
@@ -445,7 +468,7 @@ def _print(outcome: JobOutcome) -> None:
             f"({plan.totals.excluded_bytes:,} B alone)"
         )
     out.print()
-    out.print(_groups(outcome))
+    out.print(_groups(outcome, plan))
 
 
 def _space(plan: Plan) -> str:
@@ -500,11 +523,11 @@ def _totals(outcome: JobOutcome) -> Table:
     return rows
 
 
-def _groups(outcome: JobOutcome) -> RenderableType:
+def _groups(outcome: JobOutcome, plan: Plan) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
-    groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
+    groups = [group for group in plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
-    beta, known = outcome.plan.hardware.buffer_bytes, by_name(outcome.graph)
+    hardware, known = plan.hardware, by_name(outcome.graph)
     listed: list[PlannedGroup | str] = [
         "moving the most",
         *sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN],
@@ -512,11 +535,11 @@ def _groups(outcome: JobOutcome) -> RenderableType:
     if fused:
         listed += [
             "filling the buffer the most",
-            *sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN],
+            *sorted(fused, key=lambda g: (-g.allocated_bytes(hardware), g.id))[:SHOWN],
         ]
-    idle = {group.id for group in outcome.plan.unschedulable}
+    idle = {group.id for group in plan.unschedulable}
     rows = [
-        (row, *[""] * 5) if isinstance(row, str) else _figures(row, beta, runs=row.id not in idle)
+        (row, *[""] * 5) if isinstance(row, str) else _figures(row, hardware, runs=row.id not in idle)
         for row in listed
     ]
     modules = ["" if isinstance(row, str) else scope_of_named(known, row.nodes) for row in listed]
@@ -524,12 +547,14 @@ def _groups(outcome: JobOutcome) -> RenderableType:
     return named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules, bold=titles)
 
 
-def _figures(group: PlannedGroup, beta: int, *, runs: bool) -> tuple[str, ...]:
-    sizes = f"{group.dram.total:,}", f"{group.allocated_bytes:,}" if runs else "cannot run"
+def _figures(group: PlannedGroup, hardware: Hardware, *, runs: bool) -> tuple[str, ...]:
+    allocated = group.allocated_bytes(hardware)
+    size = f"{allocated:,}" if group.steps else "-" if runs else "cannot run"
     return (
         f"{group.id} {span(group.nodes)}",
         str(len(group.nodes)),
         group.mode,
-        *sizes,
-        share_of(group.allocated_bytes, beta) if runs else "-",
+        f"{group.dram.total:,}",
+        size,
+        share_of(allocated, hardware.buffer_bytes) if group.steps else "-",
     )

@@ -324,8 +324,8 @@ def _few(groups: tuple[int, ...]) -> str:
 
 def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -> None:
     beta = hardware.buffer_bytes
-    share = share_of(group.allocated_bytes, beta)
-    full = of_buffer(group.allocated_bytes, beta) + (f" ({share})" if share else "")
+    share = share_of(report.allocated_bytes, beta)
+    full = of_buffer(report.allocated_bytes, beta) + (f" ({share})" if share else "")
     if hardware.weight_buffer_bytes:
         full += f", {of_buffer(report.weight_bytes, hardware.weight_buffer_bytes, 'weight buffer')}"
     out.print(f"[bold]group {group.id}[/]: {len(group.nodes)} operators, mode {group.mode}, {full}")

@@ -251,8 +251,7 @@ def _groups(plan: Plan, masks: tuple[int, ...], report: Report, flow: Dataflow) 
                 "scope": scope_of(flow.operators[i] for i in bits(mask)),
                 "ops": list(bits(mask)),
                 "by": _classes(figures.dram),
-                "buffer": group.allocated_bytes,
-                "passes": group.weight_passes,
+                "buffer": group.allocated_bytes(plan.hardware),
                 "band": group.band_rows,
                 "saved": figures.saved_bytes,
                 "macs": figures.macs,
@@ -313,7 +312,8 @@ def _fullness(plan: Plan, masks: tuple[int, ...], fills: Sequence[Data], count: 
     bytes_held = [0] * count
     for group, mask, filling in zip(plan.groups, masks, fills, strict=True):
         for k, i in enumerate(bits(mask)):
-            bytes_held[i] = filling["beside"][k] if "beside" in filling else group.allocated_bytes
+            allocated = group.allocated_bytes(plan.hardware)
+            bytes_held[i] = filling["beside"][k] if "beside" in filling else allocated
     return bytes_held
 
 

@@ -31,9 +31,7 @@ class SweepPoint(NamedTuple):
 def own_stair(plan: Plan) -> SweepPoint:
     """The plan itself."""
     buffer, totals = plan.hardware.buffer_bytes, plan.totals
-    needs = [
-        need for group in plan.groups if (need := group.required_bytes or group.allocated_bytes) < buffer
-    ]
+    needs = [need for group in plan.groups if (need := group.allocated_bytes(plan.hardware)) < buffer]
     constant = totals.proof == "optimal" and plan.traffic != "paper"
     since = min(max(needs, default=0) + 1, buffer) if constant else buffer
     return SweepPoint(buffer, since, totals.dram_bytes, totals.lower_bound_bytes, len(plan.groups))

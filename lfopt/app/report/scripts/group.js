@@ -20,7 +20,6 @@ function inspect(g) {
     ["moves", el("strong", {}, bytes(total(group)))],
     ["unfused", `${bytes(unfused(group))}, ${times(unfused(group), total(group))}`],
     ["buffer", andFilled(group.buffer)],
-    group.passes > 1 && ["weight passes", count(group.passes)],
     group.band > 1 && ["rows at a time", count(group.band)],
     group.macs && ["work", macs(group.macs) + (group.again ? `, ${macs(group.again)} of it again` : "")],
     ["cycles, model",
