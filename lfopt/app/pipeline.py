@@ -231,6 +231,7 @@ def find_plan(
         seconds[stage], clock = now - clock, now
 
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
+    config = replace(config, hardware=config.hardware.of_network(quantized=graph.quantized))
     if config.constraints:
         check_names(Dataflow.of(graph), config.constraints)
     lap("load")
