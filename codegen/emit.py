@@ -152,6 +152,8 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
             f"element {element.name}: found {'code that counts' if count else 'a quantised network'}; "
             "accepted: element float32"
         )
+    if text := [name for name, tensor in graph.tensors.items() if tensor.dtype == "string"]:
+        raise Unsupported(f"tensor {text[0]!r}: found type string; generated C accepts numbers")
     if count:
         return
     if (planned_bytes := plan.hardware.element_bytes) != (1 if graph.quantized else element.bytes):

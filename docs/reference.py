@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lfopt.app.batch.work import JobResult
 from lfopt.app.chips import energy_fields, hardware_fields, installed
-from lfopt.app.cli import COMMANDS
+from lfopt.app.command_line import COMMANDS
 from lfopt.app.schema import CLASSES, described
 from lfopt.app.sizes import format_size
 from lfopt.isa.document import register_table

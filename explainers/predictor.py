@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from scipy.sparse import csr_array
 from threadpoolctl import ThreadpoolController
 
 from explainers.graph import FEATURES, Batch, own_sizes
@@ -131,6 +130,8 @@ class Predictor:
         """(operators, HIDDEN) float32: embeddings after the last layer, of many groups at once."""
         x, size = batch.features, len(batch.features)
         u, v = batch.links
+        from scipy.sparse import csr_array  # noqa: PLC0415  (takes half a second)
+
         neighbours = csr_array(
             (np.ones(2 * u.size, np.float32), (np.concatenate((v, u)), np.concatenate((u, v)))),
             shape=(size, size),

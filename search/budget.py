@@ -34,6 +34,16 @@ class SearchBudget:
         """Groups whose price this search asked for, see `Result`."""
         return self._asked() - self._before
 
+    @property
+    def spent(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self._start
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the search is to end; None: as many as it takes."""
+        return None if self._deadline is None else max(self._deadline - time.perf_counter(), 0.0)
+
     def over(self) -> bool:
         """Whether the search is to end: its time is over, or it was told to stop."""
         if self.options.stop is not None and self.options.stop():
@@ -60,7 +70,7 @@ class SearchBudget:
         repairs: RepairStats | None = None,
     ) -> Result:
         """Result of the search; `groups`: in an executable order."""
-        seconds, counts = time.perf_counter() - self._start, (self.plans_evaluated, self.groups_evaluated)
+        seconds, counts = self.spent, (self.plans_evaluated, self.groups_evaluated)
         history = tuple(self.history)
         return Result(
             method,

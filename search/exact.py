@@ -18,6 +18,10 @@ States are walked in passes of growing width: of the states with equally many op
 the most promising ones. A pass ends with a scheme, and with a proof: no scheme moves less than the least that
 any dropped state promised. Where nothing promising was dropped, that is the optimum; on most CNNs the first
 pass does it.
+
+A search that takes long edits its best scheme by local search (`search.local`), and goes on with what that
+finds: states that reach no less are dropped. It does so after a tenth of its time limit (at most two
+seconds), and behind every pass that ends without a proof.
 """
 
 from __future__ import annotations
@@ -29,12 +33,17 @@ from lfopt.fusion import CostModel, component, connected
 from lfopt.ops import Dataflow, bits
 from search.budget import NOTHING, SearchBudget
 from search.intervals import best_intervals
+from search.local import improve
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Partition
+from search.partition import Partition, Partitions
 from search.result import Result
 
 FIRST_WIDTH, WIDER = 2, 16  # states kept per size in the first pass, and how much wider each next pass is
 GROUPS_PER_WIDTH = 48  # groups grown from one state in a pass, per state kept
+EDITS_AFTER = 0.1  # share of the time limit after which the best scheme is edited, and seconds at the most
+EDITS_AFTER_SECONDS = 2.0
+EDITING = 0.25  # share of the time that is left, for which it is edited
+EDITED = 3000  # schemes that local search may try each time
 LONG = 512  # operators of a network on which a pass may take long: it begins with the best intervals too
 
 
@@ -54,6 +63,8 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
         while budget.bound < budget.best_bytes and not budget.over() and done != options.passes:
             search.walk(width)
             width, done = width * WIDER, done + 1
+            if options.passes is None:
+                search.edit()
     except KeyboardInterrupt:
         budget.interrupted = True
     groups, dram_bytes = tuple(budget.best), budget.best_bytes
@@ -79,6 +90,8 @@ class _Search:
     def __init__(self, model: CostModel, options: SearchOptions) -> None:
         self.model, self.options = model, options
         self.asked = 0
+        self.edits = 0  # times that the best scheme was edited
+        self.partitions: Partitions | None = None  # what local search has learnt of groups
         self.budget = SearchBudget(model, options, lambda: self.asked)
 
     def dram_bytes(self, groups: Partition) -> int:
@@ -92,18 +105,55 @@ class _Search:
         return total
 
     def begin_with(self, simpler: CostModel) -> None:
-        """Begin with the scheme that one pass over a simpler model finds, in at most half the time."""
+        """Begin with the scheme that one pass over a simpler model finds, in at most a third of the time."""
         limit = self.options.time_limit
         first = _Search(
             simpler,
-            replace(self.options, time_limit=None if limit is None else limit / 2, lower_bound_bytes=0),
+            replace(
+                self.options, time_limit=None if limit is None else limit / 3, lower_bound_bytes=0, passes=1
+            ),
         )
         try:
+            for plan in self.options.start:
+                first.budget.count(plan, first.dram_bytes(plan))
             first.walk(FIRST_WIDTH)
         finally:  # also what it has when it is interrupted
             self.asked += first.asked
             if first.budget.best:
                 self.budget.count(first.budget.best, self.dram_bytes(tuple(first.budget.best)))
+
+    @property
+    def long(self) -> bool:
+        """Whether the first pass takes so long that the best scheme is to be edited meanwhile."""
+        limit = self.options.time_limit
+        if self.edits or limit is None or self.options.passes is not None:
+            return False
+        return self.budget.spent > min(limit * EDITS_AFTER, EDITS_AFTER_SECONDS)
+
+    def edit(self) -> None:
+        """Go on with what local search makes of the best scheme, unless that is proven.
+
+        Raises KeyboardInterrupt where it is interrupted.
+        """
+        budget, left = self.budget, self.budget.seconds_left
+        if not budget.best or budget.bound >= budget.best_bytes or budget.over():
+            return
+        if self.partitions is None:
+            self.partitions = Partitions(self.model)
+        options = SearchOptions(
+            time_limit=None if left is None else left * EDITING,
+            stop=self.options.stop,
+            partitions=self.partitions,
+            budget=EDITED,
+            seed=self.edits,
+            start=(tuple(budget.best),),
+        )
+        edited = improve(self.model, options, keep=1)
+        self.edits += 1
+        self.asked += edited.groups_evaluated
+        budget.count(edited.groups, edited.dram_bytes)
+        if edited.interrupted:
+            raise KeyboardInterrupt
 
     def walk(self, width: int) -> None:
         """One pass, which improves the best scheme and the bound; only the scheme if it is interrupted."""
@@ -133,6 +183,9 @@ class _Search:
                     budget.bound = max(budget.bound, min(dropped, promised, budget.best_bytes))
                     self._settle(states)
                     return
+                if self.long:
+                    self._settle(states)
+                    self.edit()
                 dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
             if self.options.progress is not None:
                 self.options.progress(
@@ -144,14 +197,19 @@ class _Search:
         budget.bound = max(budget.bound, min(dropped, budget.best_bytes))
 
     def _settle(self, states: dict[int, _State]) -> None:
-        """Count the plan of an unfinished pass: the path to its best furthest state, the rest unfused."""
+        """Count the plan of an unfinished pass: the path to its best furthest state, then the best so far.
+
+        Of the best scheme, groups that the path has a part of are unfused.
+        """
         furthest = max(mask.bit_count() for mask in states)
         reached = min(
             (mask for mask in states if mask.bit_count() == furthest),
             key=lambda mask: states[mask].cost + states[mask].rest,
         )
-        groups = (*_path(states, reached), *(1 << i for i in bits(self.model.dataflow.everything & ~reached)))
-        self.budget.count(groups, self.dram_bytes(groups))
+        groups = [*_path(states, reached)]
+        for group in self.budget.best or [1 << i for i in range(len(self.model.dataflow))]:
+            groups += (1 << i for i in bits(group & ~reached)) if group & reached else [group]
+        self.budget.count(tuple(groups), self.dram_bytes(tuple(groups)))
 
     def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]], most: int) -> int:
         """Reach the states after one.

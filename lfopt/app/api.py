@@ -187,7 +187,8 @@ def search(
     given |= {"together": together, "alone": alone, "cut": cut, "mode": {} if mode is None else dict(mode)}
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
-    return Planned(steps_of(outcome)[0], outcome.graph, outcome.best.result)
+    finished = steps_of(outcome)
+    return Planned(finished.plan, finished.graph, outcome.best.result)
 
 
 def pareto(

@@ -37,6 +37,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
             KeyError,
             EOFError,
             NotImplementedError,
+            MemoryError,
+            OverflowError,
+            RecursionError,
             zipfile.BadZipFile,
             zlib.error,
         ) as error:
@@ -84,11 +87,14 @@ def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str
         value = given[label]
         if tensor.quantization and value.dtype.kind == "f" and value.shape == tensor.shape:
             value = quantized(value, tensor.quantization, tensor.dtype)
-        if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
+        text = value.dtype.kind in "SU"
+        if value.shape != tensor.shape or (
+            tensor.dtype != "string" if text else value.dtype.name != tensor.dtype
+        ):
             raise InvalidConfig(
                 f"{where}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}"
             )
-        feed[name] = value
+        feed[name] = value.astype(str).astype(object) if text else value
     return feed
 
 
@@ -118,7 +124,7 @@ def write_outputs(path: Path, graph: Graph, arrays: Mapping[str, np.ndarray]) ->
 
 
 def given_back(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Graph outputs by label, as callers get them: float32 where integers stand for what the file has so.
+    """Inputs or outputs by label, as callers have them: of the types that the file says.
 
     `arrays`: by name, in the shapes and types of the graph.
     """

@@ -1,11 +1,13 @@
 """Results kept between runs, in folders named by a digest of what they were made from.
 
 A folder is opened only when it is whole, and otherwise made again. Damage and accidents are noticed: files
-that are cut, absent or changed, runs that were killed, two runs that want the same. A hostile writer is not.
+that are cut, absent or changed, runs that were killed, two runs that want the same. What another user owns or
+may write is not opened: it holds code that would run.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import functools
 import hashlib
@@ -38,6 +40,7 @@ ENTRY = "entry.json"  # of a folder: what it is, and its files with their sizes 
 ENTRY_BYTES = 1 << 20  # more than any entry.json has
 KEYS = "[0-9a-f]{24,32}"
 LEFT = re.compile(rf"({KEYS}|profiles)\.(lock|\w{{8}}\.part)")  # what a run holds while it makes something
+OTHERS = stat.S_IWGRP | stat.S_IWOTH  # permissions to write
 BLOCK, BLOCKS = 4096, 64  # bytes; between the first block and the last one
 Kind = Literal["model", "accelerator"]
 # fills a folder; gives facts, for `opened` and for `lfopt cache list`
@@ -164,9 +167,11 @@ def kept(
 
     `key`: 24 to 32 hexadecimal digits. If there is no folder, or it is damaged, or `opened` raises an
     LfoptError for what it finds in it, `make` fills one aside, which is then renamed; where that replaces
-    another, stderr says why. Of the files named in `sampled`, opening reads samples, with `verify`
-    everything. Others who want the same meanwhile wait for it. Raises CannotWrite.
+    another, stderr says why. For a root that is another user's, see `own_root`. Of the files named in
+    `sampled`, opening reads samples, with `verify` everything. Others who want the same meanwhile wait for
+    it. Raises CannotWrite.
     """
+    root = own_root(root)
     folder = root / key
     with suppress(OSError):  # a cache that is read-only, for one
         sweep(root)
@@ -206,8 +211,11 @@ def whole(folder: Path, *, verify: bool = False) -> CacheEntry:
 
     Raises FileNotFoundError where there is no such folder, and Damaged.
     """
-    if not stat.S_ISDIR(folder.lstat().st_mode):
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise Damaged("found no folder")
+    if others := writers(status):
+        raise Damaged(others)
     try:
         entry = _read_entry(folder / ENTRY)
         for file in entry.files:
@@ -254,6 +262,8 @@ def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collect
     """Bring all files to the disk, and write down what they are."""
     files: list[File] = []
     for path in sorted(folder.iterdir()):
+        with writing(path):
+            _for_this_user(path)
         with writing(path), _plain_file(path) as file:
             os.fsync(file.fileno())
             status = os.fstat(file.fileno())
@@ -264,8 +274,16 @@ def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collect
         file.write(entry.text())
         file.flush()
         os.fsync(file.fileno())
+        _for_this_user(folder / ENTRY)
     sync_folder(folder)
     return entry
+
+
+def _for_this_user(path: Path) -> None:
+    """Take the permission to write from all others, whatever the umask was."""
+    mode = path.lstat().st_mode
+    if stat.S_ISREG(mode) and mode & OTHERS:
+        path.chmod(stat.S_IMODE(mode) & ~OTHERS)
 
 
 def _read_entry(path: Path) -> CacheEntry:
@@ -311,8 +329,11 @@ def _plain_file(path: Path) -> Iterator[BufferedReader]:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
     with open(path, "rb", opener=opener) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise Damaged(f"{path.name}: found no plain file")
+        if others := writers(status):
+            raise Damaged(f"{path.name}: {others}")
         yield file
 
 
@@ -334,6 +355,39 @@ def _sample(file: BufferedReader, size: int) -> str:
 
 
 # -- folders and locks ---------------------------------------------------------------------------------------
+
+
+def writers(status: os.stat_result) -> str:
+    """Who else than this user may write a file or folder, in words; nothing where nobody may."""
+    if status.st_uid != os.geteuid():
+        return f"it belongs to another user ({status.st_uid})"
+    return "other users may write it" if status.st_mode & OTHERS else ""
+
+
+def own_root(root: Path) -> Path:
+    """The root of a cache: `root`, or where another user owns it a folder of this process alone.
+
+    Permissions of others are taken from a root that is this user's; a stranger could replace what lies in one
+    between the check and its use.
+    """
+    try:
+        status = root.stat()
+    except OSError:
+        return root  # it is made, or whoever makes it says why not
+    if status.st_uid == os.geteuid():
+        if status.st_mode & OTHERS:
+            own_folder(root)
+        return root
+    return _folder_instead(root, writers(status))
+
+
+@functools.cache
+def _folder_instead(root: Path, why: str) -> Path:
+    """A folder that goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="lfopt-cache-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    note(f"{root}: {why}: nothing in it is used, and nothing is kept")
+    return folder
 
 
 def own_folder(folder: Path) -> None:

@@ -1,136 +1,55 @@
-"""The `lfopt` command. Commands are imported when they run, so that `lfopt --help` answers at once."""
+"""The `lfopt` program: its streams and its signals are in order before anything of size is imported."""
 
 from __future__ import annotations
 
-import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from types import FrameType
 
-from cyclopts import App, CycloptsError
-
-from lfopt.app import tokens
-from lfopt.app.wings import check_wings
-
-
-def _version() -> str:
-    from importlib.metadata import version  # noqa: PLC0415  (slow to import, seldom asked for)
-
-    return version("lfopt")
-
-
-EVERYWHERE = """Every command takes --quiet (-q: errors, notes and JSON alone), --verbose (-v: what is going
-on, as lines), and --json: all that it says as JSON on standard output, or with --json=FILE in a file
-(`lfopt schema COMMAND` describes it).
-
-Exit codes: 0 done; 1 something that was checked does not hold; 2 wrong input, in one line; 3 written, but
-without the steps of some groups; 130 Ctrl-C, with what there was until then."""
-app = App(
-    name="lfopt",
-    help="Find which operators of a network to fuse so that feature maps stay out of DRAM.",
-    help_epilogue=EVERYWHERE,
-    version=_version,
-)
-COMMANDS = {
-    "search": "Find the fusion plan of least DRAM traffic and prove how good it is.",
-    "simulate": "Show what a plan moves and saves, and what it costs in cycles and energy by the model.",
-    "execute": "Run a plan row by row, count its bytes, and compare the outputs with the reference.",
-    "run": "Run a network on given inputs: planned, compiled, and kept for the next time.",
-    "codegen": "Write a plan as C with a program around it, and compile it.",
-    "check": "Recount everything that a plan claims, independently of the planner.",
-    "cost": "Price any partition into groups, say what is illegal or does not fit, and make its plan.",
-    "diff": "Compare two plans: bytes, cycles, which groups changed, and why.",
-    "report": "Write a plan as one HTML page to look at.",
-    "explain": "Say what overflows where operators do not fit as one group, and the cheapest cut that "
-    "repairs it.",
-    "inspect": "Show a network's operators, and what cannot be fused at a given buffer and why.",
-    "batch": "Run many searches from one file, on one machine or a cluster, and gather a row for each.",
-    "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
-    "pareto": "Find which plans, on which buffers and MAC arrays, no other beats, and name the knees.",
-    "quantize": "Write an int8 copy of a network, and say what that does to its accuracy.",
-    "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
-    "train": "Train the predictor of validity and its explainers from labelled groups.",
-    "schema": "Print the JSON Schema of a file that lfopt reads, or of what a command says as JSON.",
-    "zoo": "List and export the networks that lfopt builds itself.",
-    "cache": "List and remove what is kept between runs: compiled models, simulated accelerators, times.",
-    "hw": "List, show and check hardware descriptions, and describe this machine.",
-    "rtl": "Run command streams on the accelerator in RTL, and describe its instructions.",
-    "completion": "Print the completion of commands and options for a shell.",
-}
-MAX_LINE = 4000  # characters of an error
-GROUPS = ("zoo", "cache", "hw", "rtl")  # of commands
-for _name, _help in COMMANDS.items():
-    app.command(f"lfopt.app.commands.{_name}:{'app' if _name in GROUPS else _name}", name=_name, help=_help)
+INTERRUPTED = 130  # exit code
+STDERR = 2  # descriptor
+IMPORTS = "<frozen importlib._bootstrap>"  # file of the frames of an import
 
 
 def main() -> None:
-    """Run the command line: wrong input is one line and exit code 2, an interrupt exit code 130.
+    """Run the command line and end the process with its exit code.
 
-    A reader of the output may leave early.
+    A reader of the output may leave early. What cannot be written to the standard output otherwise is one
+    line, and exit code 2.
     """
-    # file names need not be text in UTF-8, nor terminals take it
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    status = _run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # or Python complains at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(status if isinstance(status, int) else 0)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one that is ignored
+        signal.signal(signal.SIGINT, _interrupted)
+        sys.unraisablehook = _unraisable
+    from lfopt.app import standard  # noqa: PLC0415  (signals come first)
+
+    standard.open_streams()
+    from lfopt.app.command_line import run  # noqa: PLC0415
+
+    status = run(sys.argv[1:])
+    sys.stdout.flush()
+    if lost := standard.lost_output():
+        sys.stderr.write(f"lfopt: standard output: cannot be written: {lost}\n")
+        status = status or 2
+    sys.exit(status)
 
 
-def _run(words: Sequence[str]) -> object:
-    try:
-        check_wings()
-        command_line = tokens.read(words, _takes)
-        for line in command_line.notes:
-            sys.stderr.write(f"note: {line}\n")
-        if not {"--help", "-h", "--version"} & {*command_line.tokens[:1], *command_line.tokens[-1:]}:
-            from lfopt.app.answers.writing import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
-
-            expect(command_line)
-        if (
-            command_line.tokens
-            and command_line.tokens[0] in COMMANDS
-            and command_line.tokens[0] not in GROUPS
-        ):
-            # the line of the list: a page of its own is the command's docstring
-            app[command_line.tokens[0]].help = None
-        return app(command_line.tokens, exit_on_error=False, print_error=False, result_action="return_value")
-    except CycloptsError as error:
-        from lfopt.app.refusals import refusal  # noqa: PLC0415  (seldom)
-
-        _fail(refusal(error))
-    except KeyboardInterrupt:
-        sys.stderr.write("lfopt: interrupted\n")
-        return 130
-    except Exception as error:
-        from lfopt.ir import LfoptError  # noqa: PLC0415  (it brings NumPy, which `lfopt --help` does without)
-
-        if isinstance(error, LfoptError):
-            _fail(str(error))
-        if isinstance(error, OSError):
-            _fail(f"{error.filename or 'file'}: {error.strerror or error}")
-        raise
+def _interrupted(_: int, frame: FrameType | None) -> None:
+    """Ctrl-C: commands end in good order, and within an import, which cannot, the process ends at once."""
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORTS:
+            os.write(STDERR, b"lfopt: interrupted\n")
+            os._exit(INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
-def _takes(words: Sequence[str]) -> bool:
-    """Whether a command has all it needs in such words."""
-    try:
-        app.parse_args(words, exit_on_error=False, print_error=False)
-    except CycloptsError:
-        return False
-    return True
-
-
-def _fail(message: str) -> NoReturn:
-    from lfopt.ir.names import printable  # noqa: PLC0415  (as above)
-
-    line = printable(" ".join(message.split()))
-    line = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 500]} ... {line[-500:]}"
-    sys.stderr.write(f"lfopt: {line}\n")
-    sys.exit(2)
+def _unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C where nothing can be raised, as in a callback of the garbage collector, comes again."""
+    if lost.exc_type is KeyboardInterrupt:
+        signal.raise_signal(signal.SIGINT)
+    else:
+        sys.__unraisablehook__(lost)
 
 
 if __name__ == "__main__":

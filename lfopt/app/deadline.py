@@ -1,27 +1,33 @@
-"""One time limit for all that a job does: what each stage may take of it."""
+"""One time limit for all that a job does, loading included: what each stage may take of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 LEAST_SECONDS = 0.1  # of a search, if the time is over
+# seconds between loading and files, however little the limit leaves: time for the first plan
+LEAST_PLANNING = 1.5
+# seconds beyond the limit in which the steps of the first plan may still be made, and share of the limit
+GRACE_SECONDS = 2.0
+GRACE_SHARE = 0.1
+# share of the limit that is set aside for steps and files, at the least and at the most
+LEAST_RESERVE = 0.1
+MOST_RESERVE = 0.5
 
 ReportProgress = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
 
-Stage = Literal["search", "chains", "second level", "cycles", "layout", "steps", "report"]
-# share of the limit by which a stage is to end; files are written after the steps, and cycles reported if
-# there is time left
+Stage = Literal["bounds", "search", "chains", "second level", "cycles", "layout", "steps", "report"]
+# share of the time between loading and what is set aside by which a stage is to end
 ENDS: dict[Stage, float] = {
-    "search": 0.65,
-    "chains": 0.7,
-    "second level": 0.72,
-    "cycles": 0.75,
-    "layout": 0.8,
-    "steps": 1.0,
-    "report": 1.0,
+    "bounds": 0.25,
+    "search": 0.88,
+    "chains": 0.92,
+    "second level": 0.94,
+    "cycles": 0.98,
+    "layout": 1.0,
 }
 
 
@@ -31,10 +37,52 @@ class Deadline:
 
     seconds: float | None = None  # the limit; None: there is none
     start: float = field(default_factory=time.perf_counter)
+    loaded: float = 0.0  # seconds from the start until the network was loaded
+    reserve: float = 0.0  # seconds set aside for steps and files
+    files: float = 0.0  # seconds of these for files
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.start
+
+    def after_loading(self) -> Deadline:
+        """The deadline once the network is loaded."""
+        return replace(self, loaded=self.passed)
+
+    def setting_aside(self, steps: float, files: float) -> Deadline:
+        """The deadline with these seconds set aside for steps and files, as far as the limit has them."""
+        if self.seconds is None:
+            return self
+        wanted = max(steps + files, LEAST_RESERVE * self.seconds)
+        return replace(self, reserve=min(wanted, MOST_RESERVE * self.seconds), files=files)
+
+    def end(self, stage: Stage) -> float:
+        """Seconds after the start at which a stage is to end; endless without a limit."""
+        if self.seconds is None:
+            return float("inf")
+        least = self.loaded + LEAST_PLANNING
+        if stage == "report":
+            return max(self.seconds, least)
+        if stage == "steps":
+            return max(self.seconds - self.files, least)
+        planning = max(self.seconds - self.reserve - self.loaded, LEAST_PLANNING / 2)
+        return self.loaded + planning * ENDS[stage]
 
     def late(self, stage: Stage) -> bool:
         """Whether the time of a stage is over."""
-        return self.seconds is not None and time.perf_counter() - self.start > self.seconds * ENDS[stage]
+        return self.passed > self.end(stage)
+
+    def leaves(self, stage: Stage, seconds: float) -> bool:
+        """Whether a stage has so many seconds left."""
+        return self.passed + seconds <= self.end(stage)
+
+    def over(self) -> bool:
+        """Whether not even the steps of the first plan may be made any more."""
+        if self.seconds is None:
+            return False
+        grace = GRACE_SECONDS + GRACE_SHARE * self.seconds
+        return self.passed > max(self.end("steps"), self.seconds + grace - self.files)
 
     def clock(self, stage: Stage, most: float) -> Callable[[], bool]:
         """Whether the time of a stage that begins now is over: it has at most a share of the limit.
@@ -51,4 +99,4 @@ class Deadline:
         """Seconds that a stage has left for each of its parts to come; None: as many as it takes."""
         if self.seconds is None:
             return None
-        return max((self.seconds * ENDS[stage] - (time.perf_counter() - self.start)) / parts, LEAST_SECONDS)
+        return max((self.end(stage) - self.passed) / parts, LEAST_SECONDS)

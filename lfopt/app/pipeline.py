@@ -16,6 +16,7 @@ from onnx import ModelProto
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
+from lfopt.app.first_plan import FirstPlan
 from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import ObjectiveResult, break_ties, plan_for
 from lfopt.app.overlap import overlapped
@@ -32,13 +33,13 @@ from lfopt.planning.alike import Prices
 from lfopt.rewrite import simplify
 from search.exact import LONG
 from search.methods import METHODS, taking
-from search.objectives import Objective
+from search.objectives import Caps, Objective
 from search.options import SearchOptions
-from search.partition import Partitions
+from search.partition import Partition, Partitions
 from search.result import Result, unfused
 
 ZOO = "zoo:"
-# share of the time limit that maps between groups may be looked at, or steps have no time in long networks
+# share of the time limit that maps between groups may be looked at
 CHAINS = 0.1
 Model = str | os.PathLike[str] | ModelProto | TorchModel  # an ONNX file, zoo:NAME, or what is in memory
 T = TypeVar("T")
@@ -117,13 +118,14 @@ def run_search(
     model: CostModel | None = None,
     lower_bound_bytes: int = 0,
     report: ReportProgress | None = None,
+    start: tuple[Partition, ...] = (),
 ) -> Result:
     """The result of the search that a configuration names; `how.compare` is not looked at.
 
     `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven
-    of the same space.
+    of the same space. `start`: plans to begin with.
     """
-    start, method = time.perf_counter(), METHODS[how.method]
+    begin, method = time.perf_counter(), METHODS[how.method]
     searched = model or (
         Prices().of(costs) if how.method == "exact" and len(costs.dataflow) >= LONG else costs
     )
@@ -137,9 +139,11 @@ def run_search(
     partitions = Partitions(searched)
     # bounds take a while too
     left = (
-        None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - start), LEAST_SECONDS)
+        None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - begin), LEAST_SECONDS)
     )
-    options = SearchOptions(left, None, progress, lower_bound_bytes, partitions, how.budget, how.seed)
+    options = SearchOptions(
+        left, None, progress, lower_bound_bytes, partitions, how.budget, how.seed, start=start
+    )
     if how.propose == "mapping":
         proposed = METHODS["dnnfusion"].run(searched, options)
         if proposed.interrupted:
@@ -195,11 +199,21 @@ class JobOutcome:
     # whether no other groups move less; of a network with copies: with these; if nothing stays on chip
     # between groups: without that
     optimal: bool
+    first: FirstPlan  # the plan that is written where the steps of the draft are not made in time
+    first_draft: Callable[[], PlanDraft]  # of that plan
 
     @property
     def plan(self) -> Plan:
         """The plan without places and steps."""
         return self.draft.plan
+
+    def as_first(self, plan: Plan) -> JobOutcome:
+        """The outcome with the plan of before the search."""
+        draft, best = self.first_draft(), self.best.result
+        best = self.best._replace(result=replace(best, groups=self.first.groups))
+        draft = replace(draft, plan=plan)
+        known = {"graph": self.first.graph, "costs": self.first.costs, "judged": None}
+        return replace(self, draft=draft, best=best, proven=False, optimal=False, **known)
 
     @cached_property
     def network(self) -> Dataflow:
@@ -212,6 +226,8 @@ class FinishedPlan(NamedTuple):
 
     plan: Plan
     interrupted: bool  # by Ctrl-C, now or earlier
+    graph: Graph  # that it is of
+    first: bool = False  # whether it is the plan of before the search, as there was no time for other steps
 
 
 def find_plan(
@@ -230,12 +246,23 @@ def find_plan(
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
+    deadline = Deadline(config.search.time_limit)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     config = replace(config, hardware=config.hardware.of_network(quantized=graph.quantized))
     if config.constraints:
         check_names(Dataflow.of(graph), config.constraints)
     lap("load")
-    deadline = Deadline(config.search.time_limit)
+    deadline = loaded = deadline.after_loading()
+    costs = costs_of(config, graph, lambda: loaded.late("bounds"))
+    first_plan = FirstPlan(graph, costs)
+    stopped = False  # by Ctrl-C before the search
+    if config.search.time_limit is not None:
+        try:
+            first_plan = FirstPlan.of(graph, costs)
+            deadline = first_plan.make_steps(deadline)
+        except KeyboardInterrupt:
+            stopped = True
+        lap("first plan")
     first = replace(config.search, compare=())
     plain = replace(first, guidance="none", screen=False, propose="none")
     others = [
@@ -249,13 +276,17 @@ def find_plan(
         return replace(how, time_limit=deadline.left("search", methods))
 
     methods = 1 + len(others)
-    if copying := may_copy(config):
-        searched = recompute(replace(config, search=timed(config.search, methods)), graph, report)
+    copying = may_copy(config)
+    if stopped:
+        searched = Recomputed(graph, (), costs, unfused(costs, first.method), optimal=False)
+    elif first_plan.groups and deadline.late("search"):
+        searched = Recomputed(graph, (), costs, first_plan.result(first.method), optimal=False)
+    elif copying:
+        searched = recompute(config, first_plan, deadline, methods, report)
     else:
-        costs = costs_of(config, graph)
-        searched = Recomputed(
-            graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False
-        )
+        begun = (first_plan.groups,) if first_plan.groups and first.method == "exact" else ()
+        result = _searched(costs, timed(first, methods), 0, report, begun)
+        searched = Recomputed(graph, (), costs, result, optimal=False)
     graph, copies, costs, result, optimal = searched._replace(result=kept(searched.costs, searched.result))
     bound, runs = result.lower_bound_bytes, [SearchRun(result, first.guidance)]
     lap(runs[-1].name)
@@ -295,7 +326,7 @@ def find_plan(
         )
         runs, best = [stayed if run is best else run for run in runs], stayed
         lap("second level")
-    if config.traffic == "tiled":
+    if config.traffic == "tiled" and not (first.wanted == Objective() and deadline.late("cycles")):
         judged = _judged(costs, config, best.result, deadline, report)
         changed = best._replace(result=judged.result)
         runs, best = [changed if run is best else run for run in runs], changed
@@ -319,13 +350,21 @@ def find_plan(
         proven,
         deadline,
         optimal,
+        first_plan,
+        lambda: first_plan.draft(best.result, bound, config.recompute_allowed, first.objective),
     )
 
 
-def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: ReportProgress | None) -> Result:
+def _searched(
+    costs: GroupCosts,
+    how: SearchConfig,
+    bound: int,
+    report: ReportProgress | None,
+    start: tuple[Partition, ...] = (),
+) -> Result:
     """The result of `run_search`; Ctrl-C leaves the best plan so far."""
     try:
-        return run_search(costs, how, lower_bound_bytes=bound, report=report)
+        return run_search(costs, how, lower_bound_bytes=bound, report=report, start=start)
     except KeyboardInterrupt:  # before the search began, or after it ended
         return unfused(costs, how.method)
 
@@ -388,15 +427,29 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
             report(f"steps: {limit.spent:,} made", 1.0)
         return outcome.deadline.late("steps")
 
+    first, draft = outcome.first, outcome.draft
     limit = Limit(late, interruptible=not outcome.interrupted)
-    plan = overlapped(outcome.draft.finished(limit), outcome.graph, late)
-    return FinishedPlan(plan, outcome.interrupted or limit.interrupted)
+    plan = draft.finished(limit, first.made if draft.costs is first.costs else None)
+    interrupted = outcome.interrupted or limit.interrupted
+    unwritten = any(group.unwritten for group in plan.groups)
+    if unwritten and first.groups and not interrupted and outcome.wanted.caps == Caps():
+        before = outcome.first_draft().finished(Limit(outcome.deadline.over), first.made)
+        if not any(group.unwritten for group in before.groups):
+            return FinishedPlan(before, interrupted, first.graph, first=True)
+    return FinishedPlan(overlapped(plan, outcome.graph, late), interrupted, outcome.graph)
 
 
 def write_outcome(outcome: JobOutcome, folder: Path, report: ReportProgress | None = None) -> FinishedPlan:
     """`steps_of`, then plan.json and simplified.onnx in `folder`. Raises CannotWrite."""
-    plan, interrupted = steps_of(outcome, report)
-    return FinishedPlan(*_despite_ctrl_c(lambda: write_files(plan, outcome.graph, folder), interrupted))
+    return write_finished(steps_of(outcome, report), folder)
+
+
+def write_finished(finished: FinishedPlan, folder: Path) -> FinishedPlan:
+    """plan.json and simplified.onnx in `folder`. Raises CannotWrite."""
+    plan, interrupted = _despite_ctrl_c(
+        lambda: write_files(finished.plan, finished.graph, folder), finished.interrupted
+    )
+    return finished._replace(plan=plan, interrupted=interrupted)
 
 
 def run(config: Config, folder: Path, report: ReportProgress | None = None) -> JobOutcome:

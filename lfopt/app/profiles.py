@@ -7,7 +7,7 @@ import os
 import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +17,7 @@ from codegen.build import build, compiler_version, find_compiler, write_source
 from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
-from lfopt.app.cache import cache_folder, locked, note, own_folder, remove
+from lfopt.app.cache import cache_folder, locked, note, own_folder, own_root, remove, writers
 from lfopt.app.cache_contents import CacheItem
 from lfopt.app.plans import make_draft
 from lfopt.app.random_values import random_inputs
@@ -74,7 +74,7 @@ class Profiles:
     def here(cls, target: str, threads: int, compiler: Sequence[str]) -> Profiles:
         """Those of this machine, this target and this compiler, in ~/.cache/lfopt."""
         return cls(
-            cache_folder() / DATABASE,
+            own_root(cache_folder()) / DATABASE,
             "\n".join((this_machine(), target, str(threads), compiler_version(compiler))),
         )
 
@@ -101,6 +101,8 @@ class Profiles:
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
     """Open, with its table; what is changed is on the disk afterwards. Raises InvalidConfig."""
+    with suppress(OSError):  # it is there; or SQLite says why it cannot be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
     try:
         with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
             for line in TABLES:
@@ -129,6 +131,8 @@ def damage(path: Path) -> str:
         return ""
     if not path.is_file():
         return "found no file"
+    if others := writers(path.stat()):
+        return others
     try:
         with _database(path) as database:
             verdict = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])

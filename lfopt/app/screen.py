@@ -5,16 +5,16 @@ It is the state of one run of the command line.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +30,10 @@ CELL_LINES = 24  # of one cell; the names of files are hostile
 
 
 class Screen(Console):
-    """A console whose reader may leave early, as `| head` does: the command goes on, and writes its files."""
+    """A console on which a text never acts: what is no printable character in it is escaped.
+
+    `lfopt.ir.names.printable` is what escapes them.
+    """
 
     verbose = False  # whether progress is lines
     silent = False  # whether there is none
@@ -39,13 +42,18 @@ class Screen(Console):
         """Take the width from $COLUMNS or the terminal as they are now, not when the console was made."""
         self._width = None
 
-    def on_broken_pipe(self) -> None:
-        """The reader has left."""
-        leave()
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is printed, in segments: only those of rich itself hold control characters."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable() or segment.text == "\n":
+                yield segment
+            else:
+                text = "\n".join(map(printable, segment.text.split("\n")))
+                yield Segment(text, segment.style)
 
 
-out = Screen(highlight=False)
-err = Screen(stderr=True, highlight=False)
+out = Screen(highlight=False, emoji=False)
+err = Screen(stderr=True, highlight=False, emoji=False)
 
 
 def begin(*, quiet: bool, verbose: bool, json: bool) -> None:
@@ -58,22 +66,10 @@ def begin(*, quiet: bool, verbose: bool, json: bool) -> None:
     err.silent = quiet
 
 
-def leave() -> None:
-    """Standard output has no reader any more: what is still written to it is lost, and nothing else is."""
-    out.quiet = True
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError:  # a stream without a file behind it, as in a notebook
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-
-
 def write(text: str) -> None:
     """Text for programs, as it is, to standard output."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        leave()
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def table(*columns: str, title: str | None = None) -> Table:

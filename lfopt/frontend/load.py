@@ -9,7 +9,7 @@ is known by its shape alone, so a graph without weights and its filled copy give
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -27,14 +27,16 @@ from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast,
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import lowering
-from lfopt.frontend.messages import ONNX_REFUSES, title
-from lfopt.frontend.operands import mismatch
+from lfopt.frontend.matrices import matmul, stacks
+from lfopt.frontend.messages import ONNX_REFUSES, quoted, title
+from lfopt.frontend.older import newer_form
+from lfopt.frontend.operands import ill_typed, mismatch
 from lfopt.frontend.origins import origins
 from lfopt.frontend.qdq import Stored, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.shapes import dims_of, is_open, with_dims
 from lfopt.frontend.spelling import labels, spell
-from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
+from lfopt.frontend.upgrade import fault, newest_opset, own_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
 from lfopt.ir import (
     Attribute,
@@ -47,6 +49,7 @@ from lfopt.ir import (
     Tensor,
     UnsupportedModel,
 )
+from lfopt.ir.graph import hashable
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
 from lfopt.ops.moving import same_width
@@ -65,9 +68,16 @@ SAME_SHAPE = frozenset(
     {"GroupNormalization", "MeanVarianceNormalization"}
 )  # ONNX has no inference for these: the result is shaped as the first input
 
+
+def _check_order(call: Call) -> None:
+    if (order := call.attribute("p", 2)) not in (1, 2):
+        raise InvalidModel(f"node {call.operator.name!r} (LpNormalization): p is {order}; accepted: 1, 2")
+
+
 CHECKS: dict[str, Callable[[Call], object]] = {
     "BitCast": same_width,
     "ConvTranspose": windows,
+    "LpNormalization": _check_order,
     "Resize": resizing.check,
 }  # raise InvalidModel, naming the node
 
@@ -170,6 +180,9 @@ class _Walk:
     nothing: dict[str, str] = field(default_factory=dict[str, str])
     # integers that a DequantizeLinear made float constants of, by the constant's name
     stored: dict[str, Stored] = field(default_factory=dict)
+    # constants that were folded, by what they were worked out from; and which of them stands for an equal one
+    folded: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -232,8 +245,9 @@ class _Walk:
 
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
+        node, opset = own_opset(node)
         node = standard_form(node, f"{self.label}: {title(node)}")
-        node.input[:] = [self.nothing.get(name, name) for name in node.input]
+        node.input[:] = [self.nothing.get(name, self.same.get(name, name)) for name in node.input]
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
         if node.op_type == "Range" and not node.domain:
             self._take_scalars(node)
@@ -241,6 +255,18 @@ class _Walk:
             node = as_cast(node, self.types[node.input[1]])
         if node.op_type == "BitCast" and not node.domain:
             node = as_identity(node, self.types.get(node.input[0]))
+        what = f"{self.label}: {title(node)}"
+        self._refuse_unmade(node, what)
+        if self.control.sequences.reads(node):
+            self.control.follow(node, what)
+            return
+        self._refuse_sequences(node, what)
+        if not node.domain and opset != newest_opset():
+            newer = self._in_newest_form(node, opset, what)
+            if newer is None:
+                return
+            node = newer
+        node = _with_one_padding(node)
         operator = Operator(
             self._unique_name(node, position),
             node.op_type,
@@ -250,22 +276,6 @@ class _Walk:
             node.domain,
             origin,
         )
-        what = f"{self.label}: {title(node)}"
-        for name in operator.inputs:
-            if name and name not in self.tensors and name not in self.control.sequences.held:
-                raise InvalidModel(
-                    f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)"
-                )
-        if self.control.sequences.reads(node):
-            self.control.follow(node, what)
-            return
-        if node.op_type not in ("If", "Loop") and (
-            held := [name for name in operator.inputs if name in self.control.sequences.held]
-        ):
-            raise UnsupportedModel(
-                f"{what}: input {held[0]!r} is a sequence; "
-                "lfopt reads those that other operators take apart again"
-            )
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(
             operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]
@@ -274,10 +284,6 @@ class _Walk:
         if self._written_out(node, what, origin, position) or self._fold_counted(operator, node, what):
             return
         results = self._infer(node, what)
-        if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
-            operator = _rounding_as_before_11(
-                operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what
-            )
         self._check(operator, results)
         if is_q_or_dq(operator):
             # refuses what is not legal
@@ -293,9 +299,58 @@ class _Walk:
                 self._add_tensor(name, results[name], what)
         self.operators.append(operator)
 
+    def _stacks_matrices(self, node: NodeProto) -> bool:
+        """Whether a node multiplies stacks of matrices along more axes than need be.
+
+        Not where operands are dequantised: those scales belong to the operator that they stand before.
+        """
+        if node.op_type != "MatMul" or node.domain or len(node.input) != 2:
+            return False
+        if not all(name in self.tensors for name in node.input):
+            return False
+        if stacks(*(self.tensors[name].shape for name in node.input)) is None:
+            return False
+        return not any(
+            operator.kind == "DequantizeLinear" and set(operator.outputs) & set(node.input)
+            for operator in self.operators
+        )
+
+    def _refuse_unmade(self, node: NodeProto, what: str) -> None:
+        for name in node.input:
+            if name and name not in self.tensors and name not in self.control.sequences.held:
+                raise InvalidModel(
+                    f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)"
+                )
+
+    def _refuse_sequences(self, node: NodeProto, what: str) -> None:
+        held = [name for name in node.input if name in self.control.sequences.held]
+        if held and node.op_type not in ("If", "Loop"):
+            raise UnsupportedModel(
+                f"{what}: input {held[0]!r} is a sequence; "
+                "lfopt reads those that other operators take apart again"
+            )
+
+    def _in_newest_form(self, node: NodeProto, opset: int, what: str) -> NodeProto | None:
+        """A standard node of an older opset as the newest has it; None: others stand for it."""
+        first = opset
+        while (step := newer_form(node, opset)) is not None:
+            opset, form = step
+            try:
+                newer = form(self.control.build(node), node)
+            except (InvalidModel, UnsupportedModel) as error:
+                if self.label in str(error):
+                    raise
+                raise type(error)(f"{what}: {error} (opset {first})") from None
+            if not isinstance(newer, NodeProto):
+                self.control.stand_for(node, newer, what)
+                return None
+            node = newer
+        return node
+
     def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
         """Whether an operator is one that others stand for, which are in the network then."""
-        if (other := lowering(node)) is not None:
+        other = matmul if self._stacks_matrices(node) else lowering(node)
+        if other is not None:
             self._inferred(node, what)
             self.control.lower(node, other, what)
         elif node.domain:
@@ -427,7 +482,7 @@ class _Walk:
         if node.domain == "" and onnx.defs.has(node.op_type):
             schema = onnx.defs.get_schema(node.op_type, newest_opset())
             present = [name for name in node.input if name]
-            if reason := fault(node, self.types):
+            if reason := fault(node, self.types) or ill_typed(node, self.types):
                 raise InvalidModel(f"{what}: {reason}")
             types, data = (
                 {name: self.types[name] for name in present},
@@ -438,7 +493,7 @@ class _Walk:
                     schema, node, types, data, opset_imports=list(self.model.opset_import)
                 )
             except ONNX_REFUSES as error:
-                raise InvalidModel(f"{what}: {one_line(error)}") from None
+                raise InvalidModel(f"{what}: {quoted('shape inference', error)}") from None
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
         return inferred
@@ -506,6 +561,12 @@ class _Walk:
         constant = all(name in self.constants for name in operator.inputs if name)
         if operator.kind in RANDOM or not (by_shape or constant) or (operator.domain and not by_shape):
             return False
+        key = None if by_shape else self._expression(operator)
+        if key in self.folded:
+            self._repeat(self.folded[key], results)
+            return True
+        if key is not None:
+            self.folded[key] = tuple(results)
         if not by_shape and self._keep_stored(operator, results, what):
             return True
         inputs = [self._operand(name, by_shape=by_shape) if name else None for name in operator.inputs]
@@ -516,6 +577,29 @@ class _Walk:
         for name, tensor in results.items():
             self.add_constant(name, tensor, values[name])
         return True
+
+    def _expression(self, operator: Operator) -> Hashable:
+        """What a constant is worked out from: equal for equal constants. None where that is long."""
+        attributes = sorted(operator.attributes.items())
+        if any(isinstance(value, np.ndarray) and value.size > SMALL for _, value in attributes):
+            return None
+        operands = tuple(self._content(name) if name else None for name in operator.inputs)
+        stated = tuple((name, hashable(value)) for name, value in attributes)
+        return operator.kind, operands, stated, tuple(map(bool, operator.outputs))
+
+    def _content(self, name: str) -> Hashable:
+        """A constant's values where they are few, else its name."""
+        value, tensor = self.constants[name], self.tensors[name]
+        few = value is not None and value.size <= SMALL and value.dtype.kind not in "OSU"
+        return (tensor.dtype, tensor.shape, value.tobytes()) if few and value is not None else name
+
+    def _repeat(self, known: tuple[str, ...], results: Mapping[str, Tensor]) -> None:
+        """Let constants that are worked out already stand for the results."""
+        for (name, tensor), first in zip(results.items(), known, strict=True):
+            self.same[name] = first
+            if first in self.stored:
+                self.stored[name] = self.stored[first]
+            self.add_constant(name, tensor, self.constants[first])
 
     def _fold_counted(self, operator: Operator, node: NodeProto, what: str) -> bool:
         """Make constants of results that are as large as the values of constants say."""
@@ -616,6 +700,17 @@ class _Walk:
         self.types[name] = _type_proto(tensor)
 
 
+def _with_one_padding(node: NodeProto) -> NodeProto:
+    """The node without pads where auto_pad says another padding, which counts for ONNX Runtime too."""
+    stated = {attribute.name: attribute for attribute in node.attribute}
+    if "pads" not in stated or "auto_pad" not in stated or stated["auto_pad"].s in (b"", b"NOTSET"):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.attribute.remove(stated["pads"])
+    return copy
+
+
 def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     for attribute in node.attribute:
@@ -640,19 +735,6 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
             )
         attributes[attribute.name] = value
     return attributes
-
-
-def _rounding_as_before_11(
-    resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str
-) -> Operator:
-    """Nearest takes the element below where the map grows, above where it shrinks (as onnxruntime has it)."""
-    grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
-    if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
-        raise UnsupportedModel(
-            f"{what}: nearest, from {list(before)} to {list(after)}; "
-            "before opset 11 lfopt takes growing or shrinking, not both at once"
-        )
-    return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
 
 
 def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +17,7 @@ from typing import BinaryIO
 import google.protobuf.message
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from lfopt.frontend.expansion import in_qdq_form
 from lfopt.frontend.opset import oldest_opset
@@ -54,9 +55,9 @@ def save(graph: Graph, path: str | Path) -> None:
     path = Path(path)
     try:
         if sum(value.nbytes for value in graph.constants.values() if value is not None) <= INLINE_BYTES:
-            location, content = None, to_model(graph).SerializeToString()
+            location = None
             with whole_file(path) as file:
-                file.write(content)
+                _write_inline(graph, file)
         else:
             model, location, values = _with_external_values(graph, path.name)
             content = model.SerializeToString()
@@ -69,6 +70,53 @@ def save(graph: Graph, path: str | Path) -> None:
     except (ValueError, google.protobuf.message.EncodeError) as error:
         # beyond what protobuf holds, or a null character in the path
         raise CannotWrite(one_line(f"{path}: cannot be written: {error}")) from None
+
+
+def _write_inline(graph: Graph, file: BinaryIO) -> None:
+    """Write what `to_model` serializes to, byte for byte, without a copy of the constants in memory."""
+    graph = in_qdq_form(graph)
+    model = _without_constants(graph)
+    before, behind = GraphProto(), GraphProto()
+    behind.CopyFrom(model.graph)
+    before.node.extend(model.graph.node)
+    before.name = model.graph.name
+    behind.ClearField("node")
+    behind.ClearField("name")
+    rest, head = ModelProto(), ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
+    rest.opset_import.extend(model.opset_import)
+    parts = [_initializer_parts(graph.tensors[name], value) for name, value in graph.constants.items()]
+    first, last = before.SerializeToString(), behind.SerializeToString()
+    size = len(first) + len(last) + sum(len(start) + len(content) for start, content in parts)
+    file.write(head.SerializeToString() + _tag(ModelProto.GRAPH_FIELD_NUMBER, size) + first)
+    for start, content in parts:
+        file.write(start)
+        file.write(content)
+    file.write(last + rest.SerializeToString())
+
+
+def _initializer_parts(tensor: Tensor, value: np.ndarray | None) -> tuple[bytes, bytes | memoryview]:
+    """(start of a constant as a field of the graph, the bytes behind it)."""
+    kind = (
+        None if value is None or value.dtype == object else onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    )
+    if value is None or kind is None or kind in PACKED_BITS or sys.byteorder != "little" or not value.size:
+        whole = _initializer(tensor, value).SerializeToString()
+        return _tag(GraphProto.INITIALIZER_FIELD_NUMBER, len(whole)), whole
+    named = TensorProto(dims=value.shape, data_type=kind, name=tensor.name).SerializeToString()
+    content = _content(value)
+    start = named + _tag(TensorProto.RAW_DATA_FIELD_NUMBER, len(content))
+    return _tag(GraphProto.INITIALIZER_FIELD_NUMBER, len(start) + len(content)) + start, content
+
+
+def _tag(field: int, size: int) -> bytes:
+    """The start of a field of `size` bytes in a serialized message."""
+    encoded = bytearray()
+    for number in (field << 3 | 2, size):
+        while number > 0x7F:
+            encoded.append(number & 0x7F | 0x80)
+            number >>= 7
+        encoded.append(number)
+    return bytes(encoded)
 
 
 def _without_constants(graph: Graph) -> ModelProto:

@@ -34,6 +34,7 @@ from lfopt.ir.plan import (
     TrafficName,
     Verdict,
     parameters_of,
+    unschedulable,
 )
 from lfopt.ir.quantization import Quantization
 from lfopt.ir.report import (
@@ -164,6 +165,7 @@ __all__ = [
     "store_ends",
     "unfold",
     "unfused_steps",
+    "unschedulable",
     "whole",
     "within",
 ]

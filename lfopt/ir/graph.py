@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -14,6 +14,11 @@ from lfopt.ir.quantization import Quantization
 from lfopt.ir.tensor import Tensor
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
+
+
+def hashable(value: Attribute) -> Hashable:
+    """An attribute as a key: equal for equal types and values."""
+    return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
 SHOWN = 4  # inputs and outputs in a line

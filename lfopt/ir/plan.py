@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,7 +79,8 @@ class PlannedGroup:
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
     # the schedule; empty where the group cannot be executed (see `unexecutable`)
     steps: tuple[Node, ...] = ()
-    unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
+    # why there are no steps: bytes are then what must move and no more, or what a known schedule would move
+    unexecutable: str = ""
     # maps stored and loaded again while the group runs, which nothing else needs
     spilled: tuple[str, ...] = ()
     l2: L2Bytes = field(default=NO_L2, metadata=UNSAID)  # moved between the buffer and the second level
@@ -95,6 +97,18 @@ class PlannedGroup:
     def unwritten(self) -> bool:
         """Whether it has no steps only because a limit of time or number came before them."""
         return self.unexecutable.startswith(UNWRITTEN)
+
+
+def unschedulable(groups: Iterable[PlannedGroup], traffic: TrafficName) -> tuple[PlannedGroup, ...]:
+    """Groups that cannot run: no step fits the buffer, or lfopt does not know the operator.
+
+    Not those that traffic `once` or `paper` counts without steps, nor those whose steps a limit left out.
+    """
+    return tuple(
+        group
+        for group in groups
+        if group.unexecutable and not group.unwritten and (traffic == "tiled" or group.mode == "opaque")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +222,17 @@ class Plan:
     # operators that recompute, in the order of the model; baselines and bound are without them
     copies: tuple[Copy, ...] = ()
 
+    @property
+    def unschedulable(self) -> tuple[PlannedGroup, ...]:
+        """Groups that have no steps though the traffic asks for them; see `unschedulable`."""
+        return unschedulable(self.groups, self.traffic)
+
     def __repr__(self) -> str:
         totals, groups = self.totals, plural(len(self.groups), "group")
         proof = (
-            "optimal"
+            "cannot run"
+            if self.unschedulable
+            else "optimal"
             if totals.proof == "optimal"
             else f"bound {totals.lower_bound_bytes:,} B"
             if totals.lower_bound_bytes

@@ -37,6 +37,7 @@ from lfopt.ops.rows import RowReads
 KIND = "Attention"
 # the most that scores of hidden keys may be: in float32 e^(HIDDEN - m) is 0 for a largest score m > -9,896
 HIDDEN = -1e4
+KEPT = 1 << 14  # boxes whose regions are remembered before this memory starts afresh
 # what a part computes: `lfopt.ops.compute.compute`
 Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]
 # a tensor from outside, and what it is there: queries, keys, values, scores (a mask), or the result
@@ -104,14 +105,24 @@ class Attention:
             box, name = through_view(box, self.tensors[name].shape, self.tensors[source].shape), source
         return name, box
 
-    def regions(self, name: str, box: Box, keys: Span | None = None, stop: str = "") -> dict[Use, Box]:
+    def regions(self, name: str, box: Box, keys: Span | None = None, stop: str = "") -> Mapping[Use, Box]:
         """The smallest boxes of tensors from outside that a box of a tensor needs, by tensor and use.
 
         Through the tensor `stop` it looks no further. `keys`: of which block; None: of all that are seen.
         """
-        needed: dict[Use, list[Box]] = {}
-        self._spread(name, box, "result", keys, stop, needed)
-        return {use: hull(boxes) for use, boxes in needed.items()}
+        known, key = self._regions, (name, box, keys, stop)
+        if key not in known:
+            needed: dict[Use, list[Box]] = {}
+            self._spread(name, box, "result", keys, stop, needed)
+            if len(known) >= KEPT:
+                known.clear()
+            known[key] = {use: hull(boxes) for use, boxes in needed.items()}
+        return known[key]
+
+    @cached_property
+    def _regions(self) -> dict[tuple[str, Box, Span | None, str], Mapping[Use, Box]]:
+        """Regions worked out so far: of one box, every operand is asked for in turn."""
+        return {}
 
     def _spread(
         self, name: str, box: Box, use: str, keys: Span | None, stop: str, needed: dict[Use, list[Box]]

@@ -10,7 +10,6 @@ from functools import reduce
 
 import numpy as np
 import onnx
-from scipy.special import erf
 
 from lfopt.ir import Box
 from lfopt.ops.call import Call
@@ -68,10 +67,17 @@ def _selu(call: Call, x: Values) -> Values:
     return gamma * np.where(x > 0, x, alpha * np.expm1(x))
 
 
+def _erf(x: np.ndarray) -> np.ndarray:
+    """The error function."""
+    from scipy.special import erf  # noqa: PLC0415  (takes half a second)
+
+    return erf(x)
+
+
 def _gelu(call: Call, x: Values) -> Values:
     if call.attribute("approximate", "none") == "tanh":
         return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))  # sqrt(2 / pi)
-    return 0.5 * x * (1 + erf(x * 0.7071067811865476))  # 1 / sqrt(2)
+    return 0.5 * x * (1 + _erf(x * 0.7071067811865476))  # 1 / sqrt(2)
 
 
 def _hard_sigmoid(call: Call, x: Values) -> Values:
@@ -94,7 +100,7 @@ REAL: dict[str, Callable[[Call, Values], Values]] = {
     "Cos": lambda call, x: np.cos(x),
     "Cosh": lambda call, x: np.cosh(x),
     "Elu": _elu,
-    "Erf": lambda call, x: erf(x),
+    "Erf": lambda call, x: _erf(x),
     "Exp": lambda call, x: np.exp(x),
     "Gelu": _gelu,
     "HardSigmoid": _hard_sigmoid,
@@ -187,10 +193,11 @@ FOLDED: dict[str, Callable[[Values, Values], Values]] = {
 
 
 def _clip(call: Call, values: list[Values | None]) -> Values:
+    """min(max(x, low), high); a bound that is not a number is none."""
     x, low, high = (*values, None, None)[:3]
     assert x is not None
-    x = x if low is None else np.maximum(x, low)
-    return x if high is None else np.minimum(x, high)
+    x = x if low is None else np.where(x < low, low, x)
+    return x if high is None else np.where(x > high, high, x)
 
 
 SPECIAL: dict[str, Callable[[Call, list[Values | None]], Values]] = {"Clip": _clip}

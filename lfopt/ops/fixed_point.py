@@ -157,6 +157,8 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
     [10, 12, 127]
     """
     scale, zero_point = _along(by, real.ndim)
+    if real.dtype.kind in "iu":  # QuantizeLinear takes int32 too
+        real = real.astype(np.float64)
     with np.errstate(all="ignore"):
         steps = np.nan_to_num(np.rint(real / scale.astype(real.dtype)), nan=0.0, posinf=1e9, neginf=-1e9)
         least, most = limits(dtype)

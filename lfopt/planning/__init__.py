@@ -8,6 +8,7 @@ from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, ma
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import (
+    MadeSteps,
     Outline,
     dram_at_port,
     memory_map,
@@ -27,6 +28,7 @@ __all__ = [
     "SCHEMES",
     "GroupCosts",
     "Limit",
+    "MadeSteps",
     "Outline",
     "PlanDraft",
     "Propose",

@@ -27,9 +27,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from math import ceil
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import AllocationRequest
 from lfopt.planning.tiling_region import TilingRegion, even_sizes
 
+FEW_BLOCKS = 8  # blocks of keys that are always looked at one by one
 FEW_BANDS = 16  # numbers of bands of queries that are all tried where masks hide keys
 BlockNumbers = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
 
@@ -56,6 +57,16 @@ class AttentionBlocks:
     queries: int
     keys: int
     outside: Literal["heads", "queries"] = "heads"  # whose loop runs around the other
+
+
+class _BandsRead(NamedTuple):
+    """What bands of queries read of one operand, block by block of keys; one entry per band."""
+
+    bytes: np.ndarray  # of all blocks of keys
+    first_bytes: np.ndarray  # of the first one
+    single: np.ndarray  # whether it is the only one
+    again: np.ndarray  # whether the first one is the last one of the band before
+    closed: bool  # whether the first one of the first band is the last one of the last
 
 
 class AttentionTiling:
@@ -83,7 +94,8 @@ class AttentionTiling:
             self.places[k] = self.layout.place_name(f"{name} as {self.form.uses[k][1]}") if apart else name
         self.sums_place = self.layout.place_name("sums")
         self._boxes: dict[object, Box] = {}
-        self._sums: dict[tuple[int, int, int], list[int]] = {}
+        # per operand, heads and keys in a block: bytes of each block of keys, which are alike, bytes before
+        self._blocks: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._stacks: dict[int, list[Box]] = {}
         self._changes: dict[tuple[int, int], int] = {}
         self._ends: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
@@ -417,47 +429,91 @@ class AttentionTiling:
             return heads * sum(
                 times * self._all_blocks(k, blocks, band) for band, times in self._alike(blocks)
             )
-        same_heads = self.changes(k, blocks.heads) == 1
-        total, stays = 0, 0  # bytes of one block of heads; of what the first iteration need not load
-        before: Box | None = None
-        ends: list[tuple[Box, int]] = []
-        for band, seen in enumerate(
-            zip(*(blocks_read.tolist() for blocks_read in self._seen(blocks)), strict=True)
-        ):
-            first, last = (
-                self.box(k, blocks, 0, band, self._block(blocks, number)) for number in (seen[0], seen[1] - 1)
-            )
-            size, one, only = self._bytes(k, first), self._sum(k, blocks, band, seen), seen[1] - seen[0] == 1
-            ends += [(first, size), (last, self._bytes(k, last))]
-            if blocks.outside == "heads":
-                total += one - (size if first == before else 0)
-            else:
-                rest = one - (size if same_heads and only else 0)
-                repeats = heads - self.changes(k, blocks.heads) if only else 0
-                total += one - (size if first == before and (same_heads or heads == 1) else 0)
-                total += (heads - 1) * rest if same_heads else (heads - 1 - repeats) * one
-            before = last
+        changes = self.changes(k, blocks.heads)
+        same_heads, read = changes == 1, self._bands_read(k, blocks)
+        one, size, only, again = read.bytes, read.first_bytes, read.single, read.again
         if blocks.outside == "queries":
-            return total
-        if ends[0][0] == ends[-1][0]:
-            stays = ends[0][1] * (heads - self.changes(k, blocks.heads))
+            total = int(one.sum())
+            if same_heads:
+                rest = one - np.where(only, size, 0)
+                total += (heads - 1) * int(rest.sum())
+            else:
+                total += int(((heads - 1 - np.where(only, heads - changes, 0)) * one).sum())
+            return total - (int(size[again].sum()) if same_heads or heads == 1 else 0)
+        total = int(one.sum()) - int(size[again].sum())
+        # what the first iteration of a block of heads need not load
+        stays = int(size[0]) * (heads - changes) if read.closed else 0
         return heads * total - stays
 
-    def _sum(self, k: int, blocks: AttentionBlocks, band: int, seen: Span) -> int:
-        """Bytes of the blocks of these numbers."""
-        if self._depends(k)[1]:
-            return sum(
-                self._bytes(k, self.box(k, blocks, 0, band, self._block(blocks, number)))
-                for number in range(*seen)
+    def _bands_read(self, k: int, blocks: AttentionBlocks) -> _BandsRead:
+        """What the bands of one block of heads read of an operand that comes block by block of keys."""
+        first, stop = self._seen(blocks)
+        last = stop - 1
+        if self._depends(k)[1] or bool((last < first).any()):
+            bands = range(len(first))
+            boxes = [
+                [
+                    self.box(k, blocks, 0, band, self._block(blocks, number))
+                    for number in (
+                        *range(first[band], stop[band]),
+                        *([] if last[band] >= first[band] else [last[band]]),
+                    )
+                ]
+                for band in bands
+            ]
+            counted = [int(stop[band] - first[band]) for band in bands]
+            sizes = [
+                sum(self._bytes(k, box) for box in seen[:count])
+                for seen, count in zip(boxes, counted, strict=True)
+            ]
+            return _BandsRead(
+                np.array(sizes, np.int64),
+                np.array([self._bytes(k, seen[0]) for seen in boxes], np.int64),
+                np.array(counted) == 1,
+                np.array([False, *(one[-1] == other[0] for one, other in pairwise(boxes))]),
+                boxes[0][0] == boxes[-1][-1],
             )
+        # the same for every query: the boxes of the blocks of keys are all there are
         key = (k, blocks.heads, blocks.keys)
-        if key not in self._sums:
-            sizes = (
-                self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(0, self.keys, blocks.keys)
-            )
-            self._sums[key] = [0, *accumulate(sizes)]
-        upto = self._sums[key]
-        return upto[seen[1]] - upto[seen[0]]
+        if key not in self._blocks:
+            spanned = self._key_boxes(k, blocks)
+            numbers: dict[Box, int] = {}
+            alike = np.array([numbers.setdefault(box, len(numbers)) for box in spanned])
+            moved = np.array([self._bytes(k, box) for box in spanned], np.int64)
+            self._blocks[key] = moved, alike, np.concatenate(([0], np.cumsum(moved)))
+        moved, alike, upto = self._blocks[key]
+        again = np.zeros(len(first), bool)
+        again[1:] = alike[first[1:]] == alike[last[:-1]]
+        return _BandsRead(
+            upto[stop] - upto[first],
+            moved[first],
+            stop - first == 1,
+            again,
+            bool(alike[first[0]] == alike[last[-1]]),
+        )
+
+    def _key_boxes(self, k: int, blocks: AttentionBlocks) -> list[Box]:
+        """What the blocks of keys read of an operand that is the same for every query."""
+        key_spans = spans(0, self.keys, blocks.keys)
+        count = len(key_spans)
+
+        def box(number: int) -> Box:
+            return self.box(k, blocks, 0, 0, key_spans[number])
+
+        if self.even and count > FEW_BLOCKS:
+            first, moves = box(0), [one[0] - other[0] for one, other in zip(box(1), box(0), strict=True)]
+
+            def moved(number: int) -> Box:
+                return tuple(
+                    [
+                        (start + number * by, stop + number * by)
+                        for (start, stop), by in zip(first, moves, strict=True)
+                    ]
+                )
+
+            if all(box(number) == moved(number) for number in (1, 2, count // 3, count // 2, count - 2)):
+                return [*map(moved, range(count - 1)), box(count - 1)]
+        return [*map(box, range(count))]
 
     def _all_blocks(self, k: int, blocks: AttentionBlocks, band: int) -> int:
         """Bytes of all blocks of keys, for one band."""

@@ -113,6 +113,17 @@ class ContractionBands(ContractionTiling):
             for block, times in Counter(map(extents_of, self.blocks)).items()
         )
 
+    @cached_property
+    def _second_bytes(self) -> int:
+        """DRAM bytes of operand 1 in one pass, block by block, if that is a map."""
+        if self.second is None:
+            return 0
+        alike = {extents_of(block): block for block in self.blocks}
+        return sum(
+            times * self.layout.map_bytes(footprint(self.call, 1, alike[extents]))
+            for extents, times in Counter(map(extents_of, self.blocks)).items()
+        )
+
     def dram(self, rows: int) -> DramBytes:
         """Bytes that the schedule moves."""
         layout = self.layout
@@ -131,8 +142,7 @@ class ContractionBands(ContractionTiling):
             before = {**loads, **beside}
         passes = self.passes(rows)
         weight += passes * self.weight_bytes
-        if self.second is not None:
-            read += passes * sum(layout.map_bytes(footprint(self.call, 1, block)) for block in self.blocks)
+        read += passes * self._second_bytes
         return DramBytes(input=read, output=written, weight=weight)
 
     def _stays(self, name: str, box: Box, rows: int, before: dict[str, Box]) -> bool:

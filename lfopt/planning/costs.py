@@ -3,8 +3,9 @@
     valid iff it fits in some mode (each says what it needs), and the parameters of several operators fit the
     store for them
 
-A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if
-they do not fit whole, they are tiled.
+A single operator may always stand alone. An operator followed by elementwise operators (its epilogue) may run
+where one of its smallest steps fits. If they do not fit whole, they are tiled. A single operator of which no
+step fits has no steps: its price is what must move and no more.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from lfopt.ops.flight import attending, in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
+from lfopt.planning.limit import never
 from lfopt.planning.modes import (
     ANYWHERE,
     MODES,
@@ -70,12 +72,13 @@ class GroupCosts:
         max_recompute: float = MAX_RECOMPUTE,
         constraints: Constraints = FREE,
         known: GroupCosts | None = None,
+        late: Callable[[], bool] = never,
     ) -> None:
         """`max_recompute`: MACs that a group may do over those of its operators; 1 without recomputation.
 
         `constraints`: what groups must keep to; one that does not costs `UNMET` bytes more, or is not legal.
         `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which
-        everything else is shared.
+        everything else is shared. `late`: whether the time for bounds that take long is over.
 
         Raises InvalidConfig for an unknown scheme, one that traffic `paper` has no mode of, and for a mode
         that the scheme has not.
@@ -101,6 +104,7 @@ class GroupCosts:
         self.traffic = traffic
         self.scheme = scheme
         self.epilogue = epilogue
+        self.late = late
         self.max_recompute = max_recompute if SCHEMES[scheme].copies else 1.0
         self.groups = Groups(dataflow, hardware) if known is None else known.groups
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
@@ -126,6 +130,7 @@ class GroupCosts:
         # per group: (bounds, DRAM bytes with every tensor once)
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}
         self._prices: dict[int, Cost | None] = {}
+        self._unfused: dict[tuple[Copy, ...], GroupCosts] = {}
         # ways of groups that are to run otherwise than with the fewest bytes
         self._taken: dict[int, ModeOption] = {}
 
@@ -141,6 +146,7 @@ class GroupCosts:
         max_recompute: float = MAX_RECOMPUTE,
         groups: Sequence[Sequence[str]] | None = None,
         constraints: Constraints = FREE,
+        late: Callable[[], bool] = never,
     ) -> GroupCosts:
         """Costs of the groups of a network, as the scheme sees it.
 
@@ -168,6 +174,7 @@ class GroupCosts:
             epilogue=epilogue,
             max_recompute=max_recompute,
             constraints=constraints,
+            late=late,
         )
 
     @property
@@ -192,9 +199,13 @@ class GroupCosts:
         """
         if not copies and not self.flies:
             return self
-        graph = self.dataflow.graph
-        flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
-        return GroupCosts(flow, self.hardware, self.traffic, scheme=self.scheme, epilogue=self.epilogue)
+        key = tuple(copies)
+        if key not in self._unfused:
+            graph = self.dataflow.graph
+            flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
+            space = {"scheme": self.scheme, "epilogue": self.epilogue, "late": self.late}
+            self._unfused[key] = GroupCosts(flow, self.hardware, self.traffic, **space)
+        return self._unfused[key]
 
     def at(self, buffer_bytes: int) -> GroupCosts:
         """Costs on another buffer; all that does not depend on its size is shared."""
@@ -216,6 +227,7 @@ class GroupCosts:
             "epilogue": self.epilogue,
             "max_recompute": self.max_recompute,
             "constraints": self.constraints,
+            "late": self.late,
         }
         return GroupCosts(self.dataflow, hardware, self.traffic, known=self, **space)
 
@@ -280,9 +292,13 @@ class GroupCosts:
         wanted = self.rules.mode(mask) if mask & self.rules.touched else None
         everywhere = self._whole if mask & self.excluded else [*self._whole, *self._anywhere]
         modes = [chosen] if chosen.alone or wanted is not None else everywhere
+        cost = self.price(mask)
+        executable = cost is not None and cost.executable
         for mode in modes if chosen in modes else [chosen, *modes]:
             if whole is None or mode.whole == whole:
-                yield from mode.options(mask, beta, once)
+                for option in mode.options(mask, beta, once):
+                    if option.cost.executable or not executable:
+                        yield option
 
     def take(self, mask: int, option: ModeOption | None) -> None:
         """Let a group run in one of its ways; None: in that of the fewest bytes."""
@@ -337,7 +353,9 @@ class GroupCosts:
             return best
         for mode in self._anywhere:
             cost = mode.price(mask, beta, once)
-            if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
+            if cost is not None and (
+                best is None or (cost.executable, -cost.dram_bytes) > (best.executable, -best.dram_bytes)
+            ):
                 best = cost
         return best
 
@@ -413,13 +431,14 @@ class GroupCosts:
         return name, needed
 
     def legal_anywhere(self, mask: int) -> bool:
-        """Whether the group may run on any buffer: a single operator, or an allowed epilogue group."""
+        """Whether the group may run however little of it fits: a single operator, or an epilogue group."""
         if is_single(mask):
             return True
         return (
             any(mode.anywhere(mask) for mode in self._anywhere)
             and self.groups.parameters_fit(mask)
             and not self.rules.forbid(mask)
+            and self.price(mask) is not None
         )
 
     @cached_property
@@ -471,6 +490,7 @@ class GroupCosts:
             counted,
             epilogue=self.epilogue,
             flights=self.flies,
+            late=self.late,
         )
 
     @property

@@ -29,7 +29,7 @@ from lfopt.planning.chains import relink
 from lfopt.planning.costs import MAX_RECOMPUTE, GroupCosts, Traffic
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
-from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
+from lfopt.planning.outlines import MadeSteps, Outline, memory_map, outline, totals_of, with_steps
 from lfopt.planning.repeats import left_for_groups
 from lfopt.planning.second_level import SecondLevelPlan, in_levels
 
@@ -49,11 +49,14 @@ class PlanDraft:
     plan: Plan  # not written; without places and steps, unless the chip has a second level
     outlines: tuple[Outline, ...]
 
-    def finished(self, limit: Limit | None = None) -> Plan:
-        """The plan with its steps, as far as the limit allows."""
+    def finished(self, limit: Limit | None = None, made: MadeSteps | None = None) -> Plan:
+        """The plan with its steps, as far as the limit allows.
+
+        `made`: steps made for other plans of these costs, to which those made here are added.
+        """
         if self.costs.hardware.l2_bytes:
             return self.plan
-        return replace(self.plan, groups=with_steps(self.costs, self.outlines, limit or Limit()))
+        return replace(self.plan, groups=with_steps(self.costs, self.outlines, limit or Limit(), made))
 
 
 def plan(
@@ -151,7 +154,7 @@ def draft(
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
         # maps that no group avoids may stay on chip
-        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.compulsory_bytes)
+        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.once_bytes)
     unfinished = Plan(
         model=ModelReference(graph.name, "", MODEL),
         hardware=costs.hardware,

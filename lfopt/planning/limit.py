@@ -12,6 +12,11 @@ MOST_MADE = 1 << 22  # steps made for a plan, before they are folded into loops:
 T = TypeVar("T", bound=Sequence[Node] | Again)
 
 
+def never() -> bool:
+    """Whether the time is over, where there is no limit."""
+    return False
+
+
 class Unwritten(Exception):
     """The steps of a group are not made; the message says why."""
 
@@ -36,7 +41,7 @@ class Limit:
         interruptible: bool = False,
     ) -> None:
         self.interruptible, self.interrupted = interruptible, False
-        self._stop, self._most, self._left = stop or (lambda: False), most, most
+        self._stop, self._most, self._left = stop or never, most, most
         self._steps, self._steps_left = steps, steps
         self._lines, self._lines_left = lines, lines
 

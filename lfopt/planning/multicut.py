@@ -25,15 +25,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from lfopt.ir import NEVER
 from lfopt.ops import Dataflow, bits
+from lfopt.planning.limit import never
 from lfopt.planning.stretches import Stretches, between
 
 ROUNDS = 12  # programs solved
@@ -78,12 +78,18 @@ class _Path(NamedTuple):
     loads: tuple[MapLoad, ...]  # those of its steps
 
 
-def unavoidable(flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> list[int]:
+def unavoidable(
+    flow: Dataflow,
+    stretches: Sequence[Stretches],
+    maps: Sequence[CutCosts],
+    late: Callable[[], bool] = never,
+) -> list[int]:
     """Per operator: bytes beyond the compulsory ones that the stretches which begin with it prove.
 
-    Their sum is the least that any plan moves beyond those. `maps`: what each costs.
+    Their sum is the least that any plan moves beyond those. `maps`: what each costs. Once it is `late`, no
+    further program is solved, which proves less.
     """
-    return _Program(flow, stretches, maps).proven()
+    return _Program(flow, stretches, maps).proven(late)
 
 
 class _Program:
@@ -117,10 +123,12 @@ class _Program:
             inside |= self.flow.ancestors[last]
         return inside if lasts & ~(1 << first) else 0
 
-    def proven(self) -> list[int]:
+    def proven(self, late: Callable[[], bool]) -> list[int]:
         """See `unavoidable`."""
         known, counts = {*self.paths}, list[float]()
         for _ in range(ROUNDS):
+            if late():
+                break
             new = [path for i in range(len(self.flow)) if (path := self._violated(i)) and path not in known]
             if len(counts) == len(self.paths) + len(new):
                 break
@@ -131,7 +139,8 @@ class _Program:
             if large and sum(counts) < before * (1 + LITTLE):
                 break
         proven = [0] * len(self.flow)
-        for path, size in zip(self.paths, self._exact(counts), strict=True):
+        # paths of a round that was not solved prove nothing
+        for path, size in zip(self.paths[: len(counts)], self._exact(counts), strict=True):
             proven[path.first] += size
         return proven
 
@@ -183,6 +192,7 @@ class _Program:
     def _solved(self) -> list[float]:
         """Solve the program of these paths: `cuts` and `more` become w and x; returns y in bytes."""
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
+        from scipy.sparse import csr_array  # noqa: PLC0415  (so does this, less)
 
         paths, maps = self.paths, self.maps
         # columns of: w of a load, by (map, readers); the write of a map with several loads; x(k), by ~k
@@ -231,7 +241,7 @@ class _Program:
         used: Counter[MapLoad] = Counter()
         share = dict[int, Fraction]()  # per operator: what is left of 1
         proven_bytes: list[int] = []
-        for path, count in zip(self.paths, counts, strict=True):
+        for path, count in zip(self.paths[: len(counts)], counts, strict=True):
             size = max(round(count), 0)
             for m in {m for m, _ in path.loads}:
                 size = self._fitting(m, [mask for n, mask in path.loads if n == m], used, size)

@@ -16,6 +16,7 @@ from lfopt.ir import (
     dram_bytes,
     parameters_of,
     round_up,
+    unschedulable,
 )
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import band_rows
@@ -42,6 +43,15 @@ class Outline:
     # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
     like: int = 0
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for outlines of the same costs whose steps are the same."""
+        group = self.group
+        return self.mask, group.mode, group.band_rows, group.dram, group.allocated_bytes
+
+
+MadeSteps = dict[Hashable, PlacesAndSteps]  # by `Outline.key`
 
 
 def plan_groups(
@@ -87,12 +97,17 @@ def outline(
     return tuple(outlines)
 
 
-def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
+def with_steps(
+    costs: GroupCosts, outlines: Sequence[Outline], limit: Limit, made: MadeSteps | None = None
+) -> tuple[PlannedGroup, ...]:
     """The groups with their places and steps; those beyond the limit say so, and have none.
 
     Those that move little come first: most are done then. Of groups of one structure, the first one's steps
     are made: the others take no time.
+
+    `made`: steps made for other plans of these costs, to which those made here are added.
     """
+    made = {} if made is None else made
     layout, planned, known = (
         BufferLayout(costs.dataflow, costs.hardware),
         [outlined.group for outlined in outlines],
@@ -100,7 +115,7 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
     )
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
-            planned[k] = _with_steps(costs, layout, outlines[k], limit, known)
+            planned[k] = _with_steps(costs, layout, outlines[k], limit, known, made)
         except Unwritten as why:
             planned[k] = replace(planned[k], unexecutable=str(why))
         except KeyboardInterrupt:
@@ -112,7 +127,12 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
 
 
 def _with_steps(
-    costs: GroupCosts, layout: BufferLayout, outlined: Outline, limit: Limit, known: dict[int, PlacesAndSteps]
+    costs: GroupCosts,
+    layout: BufferLayout,
+    outlined: Outline,
+    limit: Limit,
+    known: dict[int, PlacesAndSteps],
+    made: MadeSteps,
 ) -> PlannedGroup:
     """`known`: places and steps by group, of those that others may be like."""
     if outlined.schedule is None:
@@ -120,12 +140,12 @@ def _with_steps(
     laid_out = (
         renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors)
         if outlined.like in known
-        else None
+        else made.get(outlined.key)
     )
     if laid_out is None:
         limit.expect(1)
         laid_out = outlined.schedule(limit)
-        known[outlined.mask] = laid_out
+    known[outlined.mask] = made[outlined.key] = laid_out
     places, steps = laid_out
     if steps:
         steps = with_parameters(costs, layout, outlined.mask, outlined.group.mode, steps)
@@ -293,7 +313,7 @@ def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_boun
         compulsory_bytes=original.bounds.compulsory_bytes,
         lower_bound_bytes=bound,
         gap=(moved - bound) / bound if bound else 0.0,
-        proof="optimal" if moved == bound else "bound",
+        proof="optimal" if moved == bound and not unschedulable(groups, original.traffic.value) else "bound",
         excluded_bytes=total_dram(groups, counted=False).total,
         without_recompute_bytes=original.bounds.without_recompute_bytes,
         l2_bytes=sum(group.l2.total for group in groups),

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from lfopt.ir import NEVER
 from lfopt.ops import Dataflow, bits
+from lfopt.planning.limit import never
 
 # operators in the order from the first of a stretch to its last; consumers of the first have no limit
 FAR = 32
@@ -31,15 +32,19 @@ class Stretches(NamedTuple):
     extra: dict[int, int]
 
 
-def stretches(flow: Dataflow, extra_bytes: Callable[[int, int, int], int]) -> list[Stretches]:
+def stretches(
+    flow: Dataflow, extra_bytes: Callable[[int, int, int], int], late: Callable[[], bool] = never
+) -> list[Stretches]:
     """Per operator: the stretches that begin with it.
 
     `extra_bytes(first, last, operators)` is E of a stretch, which must not fall as the stretch grows. Hence
     it is at least that of a stretch within, and 0 if the stretch is within one that costs 0: the farthest are
-    worked out first.
+    worked out first. Once it is `late`, operators that are not reached begin no stretch, which proves less.
     """
     by_first = [Stretches(0, {})] * len(flow)
     for i in reversed(range(len(flow))):
+        if late():
+            break
         near = (((1 << FAR) - 1) << i | flow.succs[i]) & flow.descendants[i]
         never, known = 0, dict[int, int]()
         for s in bits(flow.succs[i]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, cached_property
-from itertools import product
+from itertools import accumulate, product, takewhile
 from math import ceil, isqrt, lcm, prod
 
 from lfopt.ir import Box, DramBytes, cut, round_up, whole
@@ -16,6 +16,7 @@ from lfopt.ops.dependence import spatial_window
 from lfopt.planning.frames import Frames
 from lfopt.planning.streaming import BufferLayout, StreamedGroup
 
+MOST_FRAMES = 1 << 15  # that are looked at along one axis, one by one
 CHANNELS = -100  # stands for the output channels of a contraction, group by group: see `channel_blocks`
 
 
@@ -94,8 +95,14 @@ class TilingRegion:
         return self.width if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
 
     def sizes(self, axis: int) -> Sequence[int]:
-        """Extents of blocks that cut an axis of the result evenly, largest first."""
-        return even_sizes(self.shape[axis], self.grain(axis))
+        """Extents of blocks that cut an axis of the result evenly, largest first.
+
+        Those that give more than `MOST_FRAMES` blocks, all sizes together, are left out.
+        """
+        extent = self.shape[axis]
+        sizes = even_sizes(extent, self.grain(axis))
+        counts = accumulate(-(-extent // size) for size in sizes)
+        return sizes[: sum(1 for _ in takewhile(lambda count: count <= MOST_FRAMES, counts))]
 
     def channel_sizes(self) -> list[int]:
         """Sizes of blocks of output channels worth trying, largest first: whole groups, and parts of one."""

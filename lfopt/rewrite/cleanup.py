@@ -15,13 +15,13 @@ from lfopt.ir import Operator, Tensor
 from lfopt.ops import spec
 from lfopt.ops.parameters import pad_amounts, permutation, slice_steps
 from lfopt.rewrite.draft import MAX_FOLDED, folded
+from lfopt.rewrite.equal_constants import equal_constants
 from lfopt.rewrite.log import Applied, Log
 from lfopt.rewrite.mutable_graph import MutableGraph, signature
 
 RANDOM = frozenset(
     "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
 )
-SMALL_CONSTANT = 64  # elements up to which equal constants are found
 BROADCASTING = frozenset(
     """Add Sub Mul Div Pow Max Min Mean Sum And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Where
     Mod""".split()
@@ -177,9 +177,11 @@ def drop_expands(mutable: MutableGraph, log: Log) -> int:
 def merge_equal(mutable: MutableGraph, log: Log) -> int:
     """Common sub-expressions: of operators of equal kind, attributes and inputs, the first is read by all.
 
-    Small equal constants become one.
+    Equal constants become one before.
     """
-    _merge_constants(mutable)
+    for name, first in equal_constants(mutable.tensors, mutable.constants, mutable.outputs).items():
+        if mutable.readers.get(name):
+            mutable.redirect(name, first)
     count = 0
     first: dict[object, Operator] = {}
     for operator in mutable.finish().operators:
@@ -203,22 +205,6 @@ def merge_equal(mutable: MutableGraph, log: Log) -> int:
         log.applied.append(Applied("common sub-expression", "clean-up", (operator.name,), (), 0, 0))
         count += 1
     return count
-
-
-def _merge_constants(mutable: MutableGraph) -> None:
-    first: dict[object, str] = {}
-    for name, value in tuple(mutable.constants.items()):
-        tensor = mutable.tensors[name]
-        if (
-            value is None
-            or value.size > SMALL_CONSTANT
-            or value.dtype.kind not in "biuf"
-            or name in mutable.outputs
-        ):
-            continue
-        known = first.setdefault((tensor.dtype, tensor.shape, tensor.quantization, value.tobytes()), name)
-        if known != name and mutable.readers.get(name):
-            mutable.redirect(name, known)
 
 
 def fold_constants(mutable: MutableGraph, log: Log) -> int:

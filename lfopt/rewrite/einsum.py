@@ -7,7 +7,7 @@ broadcasts one, stays Einsum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -152,10 +152,9 @@ class _Work:
         axes = np.array([axis for axis, label in enumerate(given.labels) if label not in labels])
         if given.name in self.mutable.constants:
             value = self.mutable.constants[given.name]
-            return Indexed(
-                self._constant(self.shape(labels), None if value is None else value.sum(axis=tuple(axes))),
-                labels,
-            )
+            total = None if value is None else value.sum(axis=tuple(axes))
+            of = ("sum", given.name, *axes.tolist())
+            return Indexed(self._constant(self.shape(labels), total, of), labels)
         inputs = given.name, self.mutable.add_constant(f"{self.einsum.name}.axes", axes.shape, "int64", axes)
         return Indexed(self._add("ReduceSum", inputs, self.shape(labels), {"keepdims": 0}), labels)
 
@@ -164,18 +163,25 @@ class _Work:
             return name
         if name in self.mutable.constants:
             value = self.mutable.constants[name]
-            return self._constant(tuple(shape), None if value is None else value.reshape(shape))
+            shaped = None if value is None else value.reshape(shape)
+            return self._constant(tuple(shape), shaped, ("reshape", name))
         wanted = self.mutable.add_constant(
             f"{self.einsum.name}.shape", (len(shape),), "int64", np.array(shape, np.int64)
         )
         return self._add("Reshape", (name, wanted), tuple(shape))
 
-    def _constant(self, shape: tuple[int, ...], value: np.ndarray | None) -> str:
-        """Name of a constant operand in another form."""
+    def _constant(
+        self, shape: tuple[int, ...], value: np.ndarray | None, of: tuple[Hashable, ...] | None = None
+    ) -> str:
+        """Name of a constant operand in another form; `of`: see `MutableGraph.add_constant`."""
         mutable, einsum = self.mutable, self.einsum
         dtype = mutable.tensors[einsum.outputs[0]].dtype
         return mutable.add_constant(
-            f"{einsum.name}.constant", shape, dtype, None if value is None else np.ascontiguousarray(value)
+            f"{einsum.name}.constant",
+            shape,
+            dtype,
+            None if value is None else np.ascontiguousarray(value),
+            of,
         )
 
     def _add(

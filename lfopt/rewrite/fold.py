@@ -41,12 +41,22 @@ def fold_batch_normalization(graph: Graph) -> Graph:
     uses = Counter(name for op in graph.operators for name in op.inputs)
     uses.update(graph.outputs)
     tensors, constants = dict(graph.tensors), dict(graph.constants)
+    folded = dict[object, list[str]]()  # weights and bias, by what they are worked out from
     operators: dict[str, Operator] = {}  # by name, in order
     convolutions: dict[str, Operator] = {}  # by the tensor that they make
     for op in graph.operators:
         conv = convolutions.get(op.inputs[0]) if op.kind == "BatchNormalization" and not op.domain else None
         if conv is not None and uses[op.inputs[0]] == 1 and _fits(conv, op, tensors, constants):
-            op = _merged(conv, op, tensors, constants)
+            worked_out = (
+                conv.kind,
+                conv.attributes.get("group", 1),
+                op.attributes.get("epsilon", 1e-5),
+                *conv.inputs[1:],
+                *op.inputs[1:],
+            )
+            if worked_out not in folded:
+                folded[worked_out] = _folded(conv, op, tensors, constants)
+            op = replace(conv, inputs=(conv.inputs[0], *folded[worked_out]), outputs=op.outputs)
         operators[op.name] = op
         if op.kind in ("Conv", "ConvTranspose") and not op.domain:
             convolutions[op.outputs[0]] = op
@@ -68,11 +78,11 @@ def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constan
     return all(tensors[name].shape == (channels,) for name in vectors)
 
 
-def _merged(
+def _folded(
     conv: Operator, norm: Operator, tensors: dict[str, Tensor], constants: dict[str, np.ndarray | None]
-) -> Operator:
-    """The convolution that does the work of both; its weight and bias are added to tensors and constants."""
-    source, filters, *bias = conv.inputs
+) -> list[str]:
+    """Names of weight and bias of the convolution that does the work of both: new constants."""
+    filters, *bias = conv.inputs[1:]
     weight, count = tensors[filters], tensors[norm.inputs[1]].shape
     folded = [
         constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])
@@ -87,7 +97,7 @@ def _merged(
             name += "_"
         tensors[name], constants[name] = Tensor(name, shape, weight.dtype), value
         names.append(name)
-    return replace(conv, inputs=(source, *names), outputs=norm.outputs)
+    return names
 
 
 def _folded_values(
@@ -214,13 +224,19 @@ def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tu
     row = None if by is None else np.broadcast_to(by.astype(np.float64).reshape(-1), (channels,))
     values = mutable.constants[filters]
     names = [filters]
+    settings = tuple(str(layer.attributes.get(name)) for name in ("group", "transB"))
+    worked_out = (layer.kind, *settings, affine, filters)
     if affine.kind in ("Mul", "Div") or (affine.kind == "Sub" and not affine.map_first):
         scaled = (
             None
             if values is None or row is None
             else affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
         )
-        names = [mutable.add_constant(f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled)]
+        names = [
+            mutable.add_constant(
+                f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled, of=worked_out
+            )
+        ]
     biased = bool(bias and bias[0])
     if biased or affine.kind in ("Add", "Sub"):
         old = mutable.constants[bias[0]] if biased else np.zeros(channels)
@@ -228,7 +244,11 @@ def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tu
         shape = (
             (channels,) if not biased else np.broadcast_shapes(mutable.tensors[bias[0]].shape, (channels,))
         )
-        names.append(mutable.add_constant(f"{layer.name}.bias.folded", shape, weight.dtype, shifted))
+        names.append(
+            mutable.add_constant(
+                f"{layer.name}.bias.folded", shape, weight.dtype, shifted, of=("bias", affine, *bias)
+            )
+        )
     return tuple(names)
 
 

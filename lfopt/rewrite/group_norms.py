@@ -68,6 +68,7 @@ def _recognise(mutable: MutableGraph, instance: Operator) -> None:
     ):
         return
     scale, bias = (mutable.constants[name] for name in instance.inputs[1:])
+    worked_out = [*instance.inputs[1:], groups]  # what the new constants are worked out from
     per_channel = _PerChannel(
         *(None if value is None else np.repeat(value, channels // groups) for value in (scale, bias))
     )
@@ -80,9 +81,12 @@ def _recognise(mutable: MutableGraph, instance: Operator) -> None:
         )
         if reader is not None and operand is not None:
             value = mutable.constants[operand]
+            worked_out += [kind, operand]
             last, per_channel = reader, applied(per_channel, None if value is None else value.reshape(-1))
     constants = [
-        mutable.add_constant(f"{instance.name}.{part}", (channels,), source.dtype, value)
+        mutable.add_constant(
+            f"{instance.name}.{part}", (channels,), source.dtype, value, of=(part, *worked_out)
+        )
         for part, value in zip(("scale", "bias"), per_channel, strict=True)
     ]
     attributes = {"num_groups": groups, "epsilon": instance.attributes.get("epsilon", 1e-5)}

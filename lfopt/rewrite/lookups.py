@@ -111,7 +111,9 @@ def _look_up(mutable: MutableGraph, product: Operator, vectors: _OneHot) -> None
         row = add("row", "Sub", (row, mutable.add_scalar(below, index.dtype)), shape)
     values = mutable.constants[matrix.name]
     padded = None if values is None else np.pad(values, ((1, 1), (0, 0)))
-    table = mutable.add_constant(f"{name}.table", (classes + 2, columns), matrix.dtype, padded)
+    table = mutable.add_constant(
+        f"{name}.table", (classes + 2, columns), matrix.dtype, padded, of=("padded", matrix.name)
+    )
     mutable.change(
         Operator(name, "Gather", (table, row), product.outputs, {"axis": 0}, origin=product.origin)
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from lfopt.ir import Attribute, Graph, Operator, Tensor
+from lfopt.ir.graph import hashable
 from lfopt.ops import Call
 
 Signature = tuple[object, ...]
@@ -35,6 +36,7 @@ class MutableGraph:
         self._by_signature: dict[Signature, str] = {}  # tensor by what makes it
         self._scalars: dict[tuple[str, float], str] = {}
         self._folded: dict[Signature, str] = {}  # constant by what it was worked out from
+        self._made: dict[Hashable, str] = {}  # constant by what a pass worked it out from
         for place, operator in enumerate(graph.operators):
             self.add(operator, place)
 
@@ -154,11 +156,26 @@ class MutableGraph:
         self.remove(operator.name)
         self.redirect(operator.outputs[0], tensor)
 
-    def add_constant(self, wanted: str, shape: tuple[int, ...], dtype: str, value: np.ndarray | None) -> str:
-        """Name of a new constant; value: of that shape, or None: it is known by its shape alone."""
+    def add_constant(
+        self,
+        wanted: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        value: np.ndarray | None,
+        of: tuple[Hashable, ...] | None = None,
+    ) -> str:
+        """Name of a new constant; value: of that shape, or None: it is known by its shape alone.
+
+        `of`: what it is worked out from, names of constants among it; the same request later gets this one.
+        """
+        key = None if of is None else (of, shape, dtype)
+        if key is not None and key in self._made:
+            return self._made[key]
         name = self.fresh(wanted)
         self.tensors[name] = Tensor(name, shape, dtype)
         self.constants[name] = None if value is None else value.astype(dtype, copy=False)
+        if key is not None:
+            self._made[key] = name
         return name
 
     def add_scalar(self, value: float, dtype: str) -> str:
@@ -249,8 +266,4 @@ class MutableGraph:
 
 def signature(kind: str, inputs: Iterable[str], attributes: Mapping[str, Attribute]) -> Signature:
     """What two operators with the same result have in common."""
-    return (kind, tuple(inputs), *((name, _hashable(attributes[name])) for name in sorted(attributes)))
-
-
-def _hashable(value: Attribute) -> object:
-    return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+    return (kind, tuple(inputs), *((name, hashable(attributes[name])) for name in sorted(attributes)))

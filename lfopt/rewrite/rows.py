@@ -192,7 +192,11 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, rows: Rows) ->
         return name
     value = mutable.constants[name]
     return mutable.add_constant(
-        f"{name}.vector", tensor.shape[-1:], tensor.dtype, None if value is None else value.reshape(-1)
+        f"{name}.vector",
+        tensor.shape[-1:],
+        tensor.dtype,
+        None if value is None else value.reshape(-1),
+        of=("reshape", name),
     )
 
 

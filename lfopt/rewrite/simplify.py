@@ -9,6 +9,7 @@ from lfopt.rewrite.cleanup import drop_idle
 from lfopt.rewrite.composite import STABLE_SOFTMAXES
 from lfopt.rewrite.einsum import einsums_as_products
 from lfopt.rewrite.engine import Engine, Index
+from lfopt.rewrite.equal_constants import merge_equal_constants
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.fold import fold_affine, fold_norms
 from lfopt.rewrite.group_norms import instances_as_groups
@@ -67,17 +68,13 @@ def simplify(graph: Graph, rules: str = "default") -> Graph:
     Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of
     one-hot vectors are lookups (`lfopt.rewrite.lookups`), GroupNormalization is made of its parts
     (`lfopt.rewrite.group_norms`), linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`), and
-    convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
+    convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`). With any rules, equal
+    constants are one (`lfopt.rewrite.equal_constants`).
     """
-    return (
-        graph
-        if rules == "none"
-        else on_rows(
-            on_positions(
-                rewrite(instances_as_groups(products_as_lookups(einsums_as_products(graph))), rules).graph
-            )
-        )
-    )
+    if rules == "none":
+        return merge_equal_constants(graph)
+    primitive = instances_as_groups(products_as_lookups(einsums_as_products(graph)))
+    return merge_equal_constants(on_rows(on_positions(rewrite(primitive, rules).graph)))
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:

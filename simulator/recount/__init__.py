@@ -29,8 +29,8 @@ What is recounted exactly, and what is only bounded:
   the compulsory bytes and the plan's is checked.
 """
 
-from simulator.recount.groups import LineBufferCount, count, not_an_epilogue, rings
+from simulator.recount.groups import not_an_epilogue
 from simulator.recount.network import RecountNetwork
 from simulator.recount.plan import Recount, recount
 
-__all__ = ["LineBufferCount", "Recount", "RecountNetwork", "count", "not_an_epilogue", "recount", "rings"]
+__all__ = ["Recount", "RecountNetwork", "not_an_epilogue", "recount"]

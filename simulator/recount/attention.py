@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from lfopt.ir import Box, Span, box_shape
+from lfopt.ir import Box, box_shape
+from lfopt.ops import statistics
 from lfopt.ops.attention import form_of, mixed_box, row_reads, state_box, state_shape
 from lfopt.ops.call import Call
 from lfopt.ops.table import ATTENTION
-from simulator.recount.needs import AxisSpans, ResultBoxes, each_run
+from simulator.recount.needs import ResultBoxes, each_run
 from simulator.recount.network import Constant, MapOperand, RecountNetwork
 from simulator.recount.progressions import Ints
-from simulator.recount.schedule import Computation, StepBox, describe
+from simulator.recount.schedule import StepBox
 
 
 def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
@@ -103,19 +103,21 @@ class State(StepBox):
         """(runs,) first index along an axis."""
         return self.origin[:, axis]
 
-    def covers(self, axis: int, part: AxisSpans) -> bool:
-        """Whether the box begins at 0 in all runs and covers these parts along an axis."""
-        return not self.origin[:, axis].any() and self.extents[axis] >= part[1].max()
+    def ends(self, axis: int) -> tuple[int, int]:
+        """(lowest start, highest stop) along an axis in all runs."""
+        starts = self.origin[:, axis]
+        return int(starts.min()), int(starts.max()) + self.extents[axis]
 
 
 def state_of(call: Call, piece: StepBox) -> State:
-    """The state of a box of the result, in all its runs."""
+    """The state of a box of the result, of an attention or of a normalization, in all its runs."""
+    box_of = statistics.state_box if call.attention is None else state_box
     known: dict[Box, Box] = {}
     starts: list[list[int]] = []
     nothing = np.zeros(piece.leaf.runs, np.int64)
     for box, _ in each_run(piece.parts, (nothing, nothing)):
         if box not in known:
-            known[box] = state_box(call, box)
+            known[box] = box_of(call, box)
         starts.append([start for start, _ in known[box]])
     shapes = {box_shape(box) for box in known.values()}
     extents = tuple(max(extent) for extent in zip(*shapes, strict=True))
@@ -123,8 +125,11 @@ def state_of(call: Call, piece: StepBox) -> State:
 
 
 def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
-    """Shape of an attention's state between blocks; None of other operators."""
-    return state_shape(calls[op]) if calls[op].attention is not None else None
+    """Shape of the state that an attention or a normalization keeps; None of other operators."""
+    call = calls[op]
+    if call.attention is not None:
+        return state_shape(call)
+    return statistics.state_shape(call) if statistics.has_statistics(call) else None
 
 
 def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
@@ -134,42 +139,3 @@ def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
         return False
     box = tuple((int(start[0]), int(stop[0])) for start, stop in result.axes)
     return all(stop - start == 1 for start, stop in mixed_box(call, box)[:-2])
-
-
-# -- what it adds --------------------------------------------------------------------------------------------
-
-
-def key_problems(op: str, computations: Sequence[Computation], call: Call) -> Iterator[str]:
-    """Problems unless, for every part of the result, each key in view is added once, in consecutive steps."""
-    form = form_of(call)
-    runs: list[tuple[int, Box, Span, Computation]] = []
-    for one in computations:
-        given = one.step.inputs is not None
-        for time, (box, span) in zip(
-            one.leaf.times.tolist(), each_run(one.pieces[0].parts, one.inputs), strict=True
-        ):
-            runs.append((time, box, span if given else form.seen(mixed_box(call, box)), one))
-    runs.sort(key=lambda run: run[0])
-    at: Box | None = None
-    seen: list[Span] = []
-    for _, box, span, one in runs:
-        if one.step.first == (at is not None) or (at is not None and at != box):
-            yield (
-                f"{describe(one.leaf)}: "
-                f"{'it begins anew' if one.step.first else 'it goes on with another part'} "
-                f"before {op!r} is finished"
-            )
-            return
-        at, seen = box, [*seen, span]
-        if one.step.last:
-            first, stop = form.seen(mixed_box(call, box))
-            ends = sorted(seen)
-            whole = (
-                ends[0][0] <= first and ends[-1][1] >= stop and all(a[1] == b[0] for a, b in pairwise(ends))
-            )
-            if not whole:
-                yield f"{describe(one.leaf)}: not every key that {op!r} sees is added just once"
-                return
-            at, seen = None, []
-    if at is not None:
-        yield f"{op!r} is begun and not finished"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Hardware, Span, Tensor, round_up
+from lfopt.ir import DramBytes, Hardware, Tensor, round_up
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.scaling import table
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.traits import Arithmetic
-from simulator.recount.needs import folded_rows
-from simulator.recount.network import MapOperand, RecountNetwork
+from simulator.recount.network import RecountNetwork
 
 TABLE_BYTES = 256
 
@@ -26,17 +22,6 @@ class CompulsoryTraffic:
     dram: DramBytes
     inputs: tuple[str, ...]  # maps loaded
     outputs: tuple[str, ...]  # maps stored
-
-
-@dataclass(frozen=True, slots=True)
-class LineBufferCount:
-    """Counts of one group in line-buffer depth-first order."""
-
-    buffer_bytes: int
-    dram: DramBytes  # every tensor once
-    inputs: tuple[str, ...]  # maps loaded
-    outputs: tuple[str, ...]  # maps stored
-    rings: dict[str, int]  # rows held at once, by map
 
 
 def in_order(net: RecountNetwork, group: Iterable[str]) -> list[str]:
@@ -58,16 +43,6 @@ def moved_once(net: RecountNetwork, group: Sequence[str], hardware: Hardware) ->
         parameter=sum(parameter_bytes(net, op, hardware) for op in group),
     )
     return CompulsoryTraffic(dram, tuple(inputs), tuple(outputs))
-
-
-def count(net: RecountNetwork, group: Sequence[str], hardware: Hardware) -> LineBufferCount:
-    """Buffer bytes of a group in line-buffer depth-first order, and its DRAM bytes with every tensor once."""
-    members = in_order(net, group)
-    moved, held = moved_once(net, members, hardware), rings(net, members)
-    needed = sum(rows * hardware.row_bytes(net.tensor(name)) for name, rows in held.items())
-    if not hardware.weight_buffer_bytes:
-        needed += weight_bytes(net, members, hardware)[1]
-    return LineBufferCount(needed, moved.dram, moved.inputs, moved.outputs, held)
 
 
 def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> tuple[int, int]:
@@ -212,126 +187,6 @@ def in_bytes(tensor: Tensor) -> bool:
         and tensor.quantization.axis is None
         and tensor.dtype in ("int8", "uint8")
     )
-
-
-# -- the line-buffer schedule --------------------------------------------------------------------------------
-
-
-class LineBuffered(NamedTuple):
-    """Outcome of a group's line-buffer depth-first schedule."""
-
-    rings: dict[str, int]  # per map: the largest number of rows held at once
-    spans: dict[str, list[Span]]  # per operator: the rows of every step, in order
-
-
-def rings(net: RecountNetwork, group: Iterable[str], band_rows: int = 1) -> dict[str, int]:
-    """The largest number of rows of each map that a group holds at once in line-buffer depth-first order."""
-    return run_line_buffered(net, group, band_rows).rings
-
-
-def runs(net: RecountNetwork, op: str) -> bool:
-    """Whether an operator folds the rows of one map into one row, so that it can take them one by one."""
-    call, reads = net.calls[op], [read for read in net.reads[op] if read.by == op]
-    if folded_rows(call) < 2 or call.rows_out > 1 or [read.index for read in reads] != [0]:
-        return False
-    return net.graph.shape(reads[0].map) == net.graph.shape(reads[0].seen)
-
-
-def sums_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
-    """Bytes of a running reduction: its result, in accumulators."""
-    return (
-        hardware.row_bytes(net.tensor(net.makes[op][0]))
-        // hardware.element_bytes
-        * hardware.accumulator_bytes
-    )
-
-
-def run_line_buffered(
-    net: RecountNetwork, group: Iterable[str], band_rows: int = 1, running: Container[str] = ()
-) -> LineBuffered:
-    """Run a group in line-buffer depth-first order, in bands of so many rows.
-
-    The results that leave the group are made band by band, the one next of which this leaves the smallest
-    part done. Before an operator computes, the rows that it reads are made, input by input: one by one; in
-    bands of several rows, all that are asked for in one step. Rows take their places when they are made; a
-    row goes when every reader in the group has passed it. Reductions in `running` advance with the rows of
-    their operand, at most a band at a time, and their result is there after the last.
-    """
-    members = in_order(net, group)
-    inside = set(members)
-    made_inside = {name for op in members for name in net.makes[op]}
-    height = {
-        name: net.tensor(name).rows
-        for op in members
-        for name in (*net.makes[op], *(read.map for read in net.reads[op]))
-    }
-    done = dict.fromkeys(members, 0)  # rows computed
-    row_counts = {op: height[net.reads[op][0].map] if op in running else net.height(op) for op in members}
-    loaded = {read.map: 0 for op in members for read in net.reads[op] if read.map not in made_inside}
-    held = dict.fromkeys(loaded, 1) | dict.fromkeys(made_inside, 0)
-    spans: dict[str, list[Span]] = {op: [] for op in members}
-    # per map: (reader, lowest row that its rows r, r + 1, ... still read)
-    tails: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)
-    for op in members:
-        for read in net.reads[op]:
-            tails[read.map].append(
-                (
-                    op,
-                    [*range(height[read.map] + 1)] if op in running else _lowest_from(read, height[read.map]),
-                )
-            )
-
-    def hold(name: str, first: int, stop: int) -> None:
-        oldest = min((lowest[done[reader]] for reader, lowest in tails[name]), default=first)
-        held[name] = max(held[name], stop - min(oldest, first))
-
-    def compute(sink: str, rows: int) -> None:
-        waiting = [(sink, rows)]
-        while waiting:
-            op, goal = waiting[-1]
-            first = done[op]
-            if first >= goal:
-                waiting.pop()
-                continue
-            stop = goal if band_rows > 1 and op not in running else min(first + band_rows, goal)
-            for read in net.reads[op]:
-                need = stop if op in running else max(read.last[first:stop]) + 1
-                if need and read.map not in loaded and net.maker[read.map] in running:
-                    need = row_counts[net.maker[read.map]]
-                if read.map in loaded:
-                    # a load of several rows brings one after the other
-                    for row in range(loaded[read.map], need):
-                        hold(read.map, row, row + 1)
-                        loaded[read.map] = row + 1
-                elif done[net.maker[read.map]] < need:
-                    waiting.append((net.maker[read.map], need))
-                    break
-            else:
-                for name in net.makes[op]:
-                    if first < height[name]:
-                        hold(name, first, min(stop, height[name]))
-                spans[op].append((first, stop))
-                done[op] = stop
-
-    def part_done(op: str) -> Fraction:
-        return Fraction(min(done[op] + band_rows, row_counts[op]), row_counts[op])
-
-    sinks = [op for op in members if any(net.needed_outside(name, inside) for name in net.makes[op])]
-    while unfinished := [op for op in sinks if done[op] < row_counts[op]]:
-        sink = (
-            min(unfinished, key=lambda op: (part_done(op), net.position[op]))
-            if unfinished[1:]
-            else unfinished[0]
-        )
-        compute(sink, min(done[sink] + band_rows, row_counts[sink]))
-    return LineBuffered(held, spans)
-
-
-def _lowest_from(read: MapOperand, height: int) -> list[int]:
-    lowest = [height]
-    for row in reversed(read.first):
-        lowest.append(min(row, lowest[-1]))
-    return lowest[::-1]
 
 
 # -- what a group is -----------------------------------------------------------------------------------------

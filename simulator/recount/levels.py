@@ -7,11 +7,11 @@ count them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
-from lfopt.ir import DramBytes, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer, leaves
-from simulator.recount.modes import MODES
+from lfopt.ir import DramBytes, Hardware, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer, leaves
+from simulator.recount.groups import moved_once
 from simulator.recount.network import RecountNetwork
 
 L2_CHOICES = ("exact", "heuristic")
@@ -25,8 +25,9 @@ def one_level(net: RecountNetwork, plan: Plan) -> tuple[Plan, list[str]]:
     for group in plan.groups:
         moved: dict[str, int] = {}
         l2_bytes = [0, 0]
-        steps = tuple(_in_dram(net, group, node, 1, moved, l2_bytes) for node in group.steps)
-        wrong += _misplaced(net, group, inside)
+        inner = inner_maps(net, group.nodes)
+        steps = tuple(_in_dram(net, inner, node, 1, moved, l2_bytes) for node in group.steps)
+        wrong += _misplaced(net, group, inside, plan.hardware)
         if group.l2 != (counted := L2Bytes(*l2_bytes)):
             wrong.append(f"group {group.id}: second level: the plan says {group.l2}, counted {counted}")
         groups.append(
@@ -35,6 +36,12 @@ def one_level(net: RecountNetwork, plan: Plan) -> tuple[Plan, list[str]]:
             else group
         )
     return replace(plan, groups=tuple(groups)), wrong
+
+
+def inner_maps(net: RecountNetwork, nodes: Iterable[str]) -> set[str]:
+    """Maps that operators of a group make and nothing else needs."""
+    members = {op for op in nodes if op in net.operators}
+    return {name for op in members for name in net.makes[op] if not net.needed_outside(name, members)}
 
 
 def _impossible(plan: Plan) -> Iterator[str]:
@@ -53,7 +60,7 @@ def _impossible(plan: Plan) -> Iterator[str]:
 
 def _in_dram(
     net: RecountNetwork,
-    group: PlannedGroup,
+    inner: Container[str],
     node: Node,
     times: int,
     moved: dict[str, int],
@@ -61,23 +68,20 @@ def _in_dram(
 ) -> Node:
     """A node with transfers of the second level as transfers of DRAM.
 
-    Adds their bytes to `moved`, by class, and to `l2_bytes`: read, written.
+    `inner`: maps of the group that nothing else needs. Adds their bytes to `moved`, by class, and to
+    `l2_bytes`: read, written.
     """
     if isinstance(node, Loop):
         return replace(
             node,
             body=tuple(
-                _in_dram(net, group, inner, times * max(node.count, 0), moved, l2_bytes)
-                for inner in node.body
+                _in_dram(net, inner, below, times * max(node.count, 0), moved, l2_bytes)
+                for below in node.body
             ),
         )
     if not isinstance(node, Transfer) or node.kind != "l2":
         return node
-    spilled = (
-        MODES[group.mode].spills and net.behind.get(node.tensor) in group.spilled
-        if group.mode in MODES
-        else False
-    )
+    spilled = net.behind.get(node.tensor, node.tensor) in inner
     kind = "spill" if spilled else "output" if node.store else "input"
     size = times * node.rows * node.row_bytes
     moved[kind] = moved.get(kind, 0) + size
@@ -85,9 +89,13 @@ def _in_dram(
     return replace(node, kind=kind)
 
 
-def _misplaced(net: RecountNetwork, group: PlannedGroup, inside: set[str]) -> Iterator[str]:
+def _misplaced(
+    net: RecountNetwork, group: PlannedGroup, inside: set[str], hardware: Hardware
+) -> Iterator[str]:
     """Problems of transfers whose memory is not the one in which their map lies."""
-    if not group.steps and (odd := inside.intersection((*group.inputs, *group.outputs, *group.spilled))):
+    members = [op for op in group.nodes if op in net.operators]
+    once = moved_once(net, members, hardware)
+    if not group.steps and (odd := inside.intersection((*once.inputs, *once.outputs))):
         yield f"group {group.id}: it has no steps, and {min(odd)!r} lies in the second level"
     reported: set[tuple[str, bool]] = set()
     for step in leaves(group.steps):

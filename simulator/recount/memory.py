@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 
-from lfopt.ir import DramTensor, Plan, PlannedGroup, parameters_of
+from lfopt.ir import DramTensor, Plan, PlannedGroup, Transfer, leaves, parameters_of
 from simulator.recount.groups import may_share, moved_once, parameter_bytes
+from simulator.recount.levels import inner_maps
 from simulator.recount.network import RecountNetwork
 
 DRAM_ALIGN = 64  # bytes: where a tensor in either memory may begin
@@ -52,12 +53,12 @@ class _Memory:
         wanted = {name: role for name, role in wanted.items() if name in claimed or name not in self.free}
         parameters = self._parameters(known, claimed)
         wanted |= dict.fromkeys(parameters, "parameter")
-        for _, members in known:
+        for group, members in known:
             wanted |= {
                 name: "output" if name in net.stored else "map"
                 for name in moved_once(net, members, self.hardware).outputs
             }
-        wanted |= {name: "map" for group, _ in known for name in group.spilled if name in net.maker}
+            wanted |= dict.fromkeys(spilled(net, group, members), "map")
         if len(self.plan.memory) > 2 * len(wanted):
             yield f"memory: {len(self.plan.memory):,} entries, for {len(wanted):,} tensors"
             return
@@ -156,6 +157,13 @@ class _Memory:
             rows, size = tensor.rows, self.hardware.dram_bytes(tensor)
         memory = entry.memory if role == "map" else "dram"
         return DramTensor(entry.name, role, entry.address, rows, size // max(rows, 1), memory)  # type: ignore[arg-type]
+
+
+def spilled(net: RecountNetwork, group: PlannedGroup, members: Sequence[str]) -> list[str]:
+    """Maps that a group stores and nothing else needs: it loads them again."""
+    inner = inner_maps(net, members)
+    stored = (step.tensor for step in leaves(group.steps) if isinstance(step, Transfer) and step.store)
+    return [name for name in dict.fromkeys(stored) if name in inner]
 
 
 def _entry_text(entry: DramTensor) -> str:

@@ -1,8 +1,8 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
-Rows follow the row rules of the operator table, unless axes are permuted. The other axes are said here, for
-elementwise operators and those in `RULES`; for all others they are left open (None): of what those read, only
-rows are checked.
+Spans are said here for elementwise operators and those in `RULES`; for all others, box by box, by the box
+rules of the table. What is read through a view whose axes are not those of the map is left open (None): all
+of each row, and rows by the row rules of the table.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from functools import partial
 import numpy as np
 
 from lfopt.ir import Box, Span, row_axis
-from lfopt.ops.attention import box_rule
 from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
+from lfopt.ops.footprint import folded_axis, footprints
 from lfopt.ops.parameters import pad_amounts, reduced_axes
+from lfopt.ops.statistics import has_statistics, statistics_axis
 from lfopt.ops.table import TABLE, Tiling, spec
 from lfopt.ops.traits import Family
 from simulator.recount.network import MapOperand, RecountNetwork
@@ -30,13 +31,18 @@ AxisSpans = tuple[Ints, Ints]  # along one axis, for many boxes: start, stop
 class ResultBoxes:
     """Boxes of an operator's results, in many runs of one step."""
 
-    axes: tuple[AxisSpans, ...]  # of the first result
+    results: tuple[tuple[AxisSpans, ...], ...]  # per result, its axes
     rows: AxisSpans  # of all results together
     inputs: AxisSpans  # what the step reads of what is folded
 
+    @property
+    def axes(self) -> tuple[AxisSpans, ...]:
+        """Axes of the first result."""
+        return self.results[0]
+
 
 Rule = Callable[[ResultBoxes], AxisSpans]
-Rules = list[Rule | None]  # per axis of an operand; None: not known
+Rules = list[Rule | None]  # per axis of an operand; None: all of it
 
 
 def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bool) -> Rules:
@@ -45,8 +51,7 @@ def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bo
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
-    permutes = spec(call.operator.kind, call.operator.domain).permutes
-    if axis is not None and call.attention is None and not (known and (permutes or rules[axis] is _inputs)):
+    if axis is not None and call.attention is None and not known:
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules
@@ -60,14 +65,18 @@ def constant_rules(call: Call, index: int) -> Rules:
 def folded(call: Call) -> int:
     """Extent that is folded into one output element, and may be split: input channels, rows, or keys.
 
-    Input channels of a contraction, rows of a reduction, keys of an attention; 0 of all else.
+    Input channels of a contraction, rows of a reduction (or its longest axis), what a normalization makes
+    statistics of, keys of an attention; 0 of all else.
     """
     if call.attention is not None:
         return call.attention.keys
+    if has_statistics(call):
+        return call.shape(0)[statistics_axis(call)]
     row = spec(call.operator.kind, call.operator.domain)
     kind = row.kind
     if row.tiling is Tiling.FOLD:
-        return folded_rows(call)
+        axis = folded_axis(call, 0)
+        return 0 if axis is None else call.shape(0)[axis]
     if kind == "Conv":
         return call.shape(1)[1]
     if kind == "ConvTranspose":
@@ -216,8 +225,9 @@ def _reduce(call: Call, index: int) -> Rules:
         partial(_same, place[axis]) if axis in place else partial(_whole, extent)
         for axis, extent in enumerate(shape)
     ]
-    if folded(call):
-        rules[row_axis(shape) or 0] = _inputs
+    axis = folded_axis(call, 0)
+    if axis is not None:
+        rules[axis] = _inputs
     return rules
 
 
@@ -270,7 +280,7 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
     **dict.fromkeys((kind for kind, row in TABLE.items() if row.family is Family.POOL), _pool),
     **dict.fromkeys((kind for kind, row in TABLE.items() if row.family is Family.REDUCTION), _reduce),
     "BatchNormalization": _batch_normalization,
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along),
+    "Hardmax": _along,
     "Concat": _concat,
     "Pad": _pad,
     "Gather": _gather,
@@ -279,37 +289,38 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
 
 
 def _rules(call: Call, index: int) -> Rules:
-    if call.attention is not None:
-        return _attention(call, index)
     row = spec(call.operator.kind, call.operator.domain)
-    if len(call.results) == 1 and row.kind in RULES:
-        return RULES[row.kind](call, index)
-    return (
-        _broadcast(call.shape(index), len(call.result))
-        if row.elementwise
-        else [None] * len(call.shape(index))
-    )
+    if call.attention is None and len(call.results) == 1 and row.kind in RULES:
+        rules = RULES[row.kind](call, index)
+    elif call.attention is None and row.elementwise:
+        rules = _broadcast(call.shape(index), len(call.result))
+    else:
+        rules = [None] * len(call.shape(index))
+    known: dict[tuple[tuple[Box, ...], Span], Box] = {}
+    return [rule or partial(_box_by_box, call, index, axis, known) for axis, rule in enumerate(rules)]
 
 
-# -- attention -----------------------------------------------------------------------------------------------
+# -- box by box ----------------------------------------------------------------------------------------------
 
 
-def _attention(call: Call, index: int) -> Rules:
-    """Per axis of an operand of an attention, for the keys at hand."""
-    known: dict[tuple[Box, Span], Box] = {}
-    return [partial(_attended, call, index, axis, known) for axis in range(len(call.shape(index)))]
-
-
-def _attended(
-    call: Call, index: int, axis: int, known: dict[tuple[Box, Span], Box], result: ResultBoxes
+def _box_by_box(
+    call: Call,
+    index: int,
+    axis: int,
+    known: dict[tuple[tuple[Box, ...], Span], Box],
+    result: ResultBoxes,
 ) -> AxisSpans:
-    starts, stops = np.empty_like(result.rows[0]), np.empty_like(result.rows[0])
-    for run, (box, keys) in enumerate(each_run(result.axes, result.inputs)):
-        if (box, keys) not in known:
-            known[box, keys] = box_rule(
-                call, index, box, 0, None if keys in ((0, folded(call)), (0, 0)) else keys
-            )
-        starts[run], stops[run] = known[box, keys][axis]
+    """Span of an operand along an axis, by the operator's own rule for boxes."""
+    runs = len(result.rows[0])
+    starts, stops = np.empty(runs, np.int64), np.empty(runs, np.int64)
+    every = (0, 0), (0, folded(call))
+    boxes = [[box for box, _ in each_run(axes, result.inputs)] for axes in result.results]
+    spans = zip(*(end.tolist() for end in result.inputs), strict=True)
+    for run, (*outs, inputs) in enumerate(zip(*boxes, spans, strict=True)):
+        if (key := (tuple(outs), inputs)) not in known:
+            part = None if inputs in every else inputs
+            known[key] = footprints(call, index, key[0], inputs=part, by_rows=False)
+        starts[run], stops[run] = known[key][axis]
     return starts, stops
 
 

@@ -1,14 +1,15 @@
 """Check that what is read is on chip: every read of a schedule against all writes to its places.
 
 A place is a ring: what is written last to a slot is there until something else is written to that slot, or to
-a place that has bytes in common with this one. Rows of maps are followed one by one; where slots hold less
-than a whole row, also which part of the row. No values, no loops: all runs of a step are looked up at once.
+a place that has bytes in common with this one. Rows of maps are followed one by one. Parts of a row that come
+one after the other are in their slot together as long as it has room for all of them; a part for which there
+is none takes the place of the others. No values, no loops: all runs of a step are looked up at once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -17,10 +18,11 @@ import numpy as np
 
 from lfopt.ir import Place
 from simulator.recount.needs import AxisSpans
-from simulator.recount.progressions import Ints, RowBudget
+from simulator.recount.progressions import Ints, RowBudget, cell_spans, product_of
 from simulator.recount.schedule import StepBox
 
 AT_ONCE = 1 << 20  # rows that are looked up
+MOST_BLOCKS = 64  # of a constant in one place, the last ones, among which a read looks for its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +58,6 @@ class Wanted:
                 stop = np.where(part[0] < part[1], stop, start)
         return start, np.maximum(stop, start)
 
-    @cached_property
-    def row_elements(self) -> Ints:
-        """(runs,) elements read of each row; 0 where an axis is not known."""
-        elements = np.ones_like(self.times)
-        for axis, part in enumerate(self.parts):
-            if axis != self.row_axis:
-                elements = elements * (part[1] - part[0] if part is not None else 0)
-        return elements
-
 
 @dataclass(eq=False)
 class WrittenPlace:
@@ -78,8 +71,6 @@ class WrittenPlace:
     partners: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])
     # of those: places that are cut into the same slots, and looked at slot by slot
     twins: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])
-    narrow: tuple[int, ...] = ()  # axes along which a slot holds only a part of a row
-    parted: int = -1  # axis along which a slot collects parts of a row, each at a place of its own; -1: none
 
     @cached_property
     def times(self) -> Ints:
@@ -90,22 +81,6 @@ class WrittenPlace:
     def rows(self) -> int:
         """Number of rows written, all runs counted."""
         return sum(write.piece.height * write.piece.leaf.runs for write in self.writes)
-
-    def narrow_to(self, axes: Iterable[int]) -> None:
-        """Let slots hold only a part of a row, along these axes."""
-        self.narrow = tuple(axis for axis in axes if axis != self.writes[0].piece.row_axis)
-
-    def collects(self, shape: tuple[int, ...], narrow: Sequence[int]) -> int:
-        """Axis along which slots collect parts of rows; -1 unless each row has a slot and one axis is cut."""
-        axis = self.writes[0].piece.row_axis
-        rows, cut = 1 if axis is None else shape[axis], [k for k in narrow if k != axis]
-        return cut[0] if len(cut) == 1 and self.place.slots >= rows else -1
-
-    @cached_property
-    def cuts(self) -> Ints:
-        """Ends of parts along the axis `parted`, ascending."""
-        ends = [end for write in self.writes for end in write.piece.part(self.parted)]
-        return np.unique(np.concatenate(ends))
 
     def in_turn(self) -> bool:
         """Whether writes have the slot numbers 0, 1, 2 and so on; just 0 if there is one slot.
@@ -203,51 +178,50 @@ class Rows:
     Keys are a row or slot, times `base`, plus the step; they rise.
     """
 
-    def __init__(self, ring: WrittenPlace) -> None:
-        self.ring, self.base = ring, ring.steps + 1
-        pieces = [write.piece for write in ring.writes]
-        self._heights = [piece.height for piece in pieces]
-        times, rows = (
-            self._each(piece.leaf.times for piece in pieces),
-            self._each(piece.first_row for piece in pieces),
+    def __init__(
+        self, ring: WrittenPlace, shape: tuple[int, ...], part_bytes: Callable[[tuple[int, ...]], int]
+    ) -> None:
+        """`shape`: of the tensor; `part_bytes`: bytes on chip of one row of these extents."""
+        self.ring, self.base, self.shape, self.part_bytes = ring, ring.steps + 1, shape, part_bytes
+        self.pieces = [write.piece for write in ring.writes]
+        self._heights = [piece.height for piece in self.pieces]
+        self._times, rows = (
+            self._each(piece.leaf.times for piece in self.pieces),
+            self._each(piece.first_row for piece in self.pieces),
         )
         slots = self._each(write.number for write in ring.writes)
-        further = _joined([np.tile(np.arange(piece.height), piece.leaf.runs) for piece in pieces])
+        further = _joined([np.tile(np.arange(piece.height), piece.leaf.runs) for piece in self.pieces])
         rows += further
         slots += further
         slots %= ring.place.slots
-        self._cells = len(ring.cuts) if ring.parted >= 0 else 1  # of a slot, each looked at as if it were one
         del further
-        if ring.parted >= 0:
-            first, stop = (self._each(piece.part(ring.parted)[end] for piece in pieces) for end in (0, 1))
-            (times, rows, slots), _ = self._by_part([times, rows, slots], (first, stop))
-        in_time = np.argsort(times, kind="stable")
-        order, self._row_keys = self._sorted(rows, times, in_time)
+        in_time = np.argsort(self._times, kind="stable")
+        order, self._row_keys = self._sorted(rows, in_time)
         self._slots = slots[order]  # by row
-        self._parts = [
-            tuple(self._each(piece.part(axis)[end] for piece in pieces)[order] for end in (0, 1))
-            for axis in ring.narrow
-        ]
-        self._by_slot, self._slot_keys = self._sorted(slots, times, in_time)
+        self._by_slot, self._slot_keys = self._sorted(slots, in_time)
         self._rows = rows[self._by_slot]  # by slot
-        self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
+        row_axis = self.pieces[0].row_axis
+        axes = [axis for axis in range(len(shape)) if axis != row_axis]
+        # axes along which every write is of the same part, and not of all of the row: that part
+        self.frame: dict[int, tuple[int, int]] = {}
+        self.varied: list[int] = []  # axes along which writes are of different parts
+        for axis in axes:
+            spans = {piece.ends(axis) for piece in self.pieces}
+            first, stop = min(spans)
+            if len(spans) > 1 or stop - first != self.pieces[0].extents[axis]:
+                self.varied.append(axis)
+            elif (first, stop) != (0, shape[axis]):
+                self.frame[axis] = first, stop
+        # per varied axis: start and stop of what was written, by slot
+        self._parts: dict[int, AxisSpans] = {}
+        for axis in self.varied:
+            start, stop = (self._each(piece.part(axis)[end] for piece in self.pieces) for end in (0, 1))
+            self._parts[axis] = start[self._by_slot], stop[self._by_slot]
 
-    def _by_part(self, columns: list[Ints], part: AxisSpans) -> tuple[list[Ints], Ints]:
-        """(columns with one entry per piece of a row's part, number of pieces per entry).
-
-        The place's parts are cut into pieces, each as if it were a row in a slot of its own. The first column
-        is repeated as it is, the others are of rows and slots.
-        """
-        cuts = self.ring.cuts
-        first, stop = np.searchsorted(cuts, part[0], side="right") - 1, np.searchsorted(cuts, part[1])
-        counts = np.maximum(stop - first, 1)
-        cells = (
-            np.maximum(np.repeat(first, counts), 0)
-            + np.arange(counts.sum())
-            - np.repeat(np.cumsum(counts) - counts, counts)
-        )
-        same, *others = (np.repeat(column, counts) for column in columns)
-        return [same, *(column * len(cuts) + cells for column in others)], counts
+    @property
+    def told_apart(self) -> list[int]:
+        """Axes along which it matters which part of a row is read."""
+        return [*self.frame, *self.varied]
 
     def _each(self, runs: Iterable[Ints]) -> Ints:
         """Values of all runs of every write, repeated for each of its rows."""
@@ -255,49 +229,127 @@ class Rows:
             [np.repeat(values, height) for values, height in zip(runs, self._heights, strict=True)]
         )
 
-    def _sorted(self, numbers: Ints, times: Ints, in_time: Ints) -> tuple[Ints, Ints]:
+    def _sorted(self, numbers: Ints, in_time: Ints) -> tuple[Ints, Ints]:
         order = in_time[_by_number(numbers[in_time])]
         keys = numbers[order] * self.base
-        keys += times[order]
+        keys += self._times[order]
         return order, keys
 
+    # -- parts of rows ---------------------------------------------------------------------------------------
+
     @cached_property
-    def _filled(self) -> Ints:
-        """(writes,) int64, sorted by slot: elements of the current row in the slot after each write."""
-        writes = zip(self._elements, self._heights, self.ring.writes, strict=True)
-        written = _joined(
-            [np.full(height * write.piece.leaf.runs, elements) for elements, height, write in writes]
-        )[self._by_slot]
+    def _since(self) -> Ints:
+        """(writes,) int64, by slot: step of the first write of those that are in the slot together.
+
+        They are of one row, nothing came over them in between, and the slot has room for all of them.
+        """
         slots, times = np.divmod(self._slot_keys, self.base)
-        begins = _changes([slots, self._rows, self.ring.disturbances(times), *self.ring.taken(slots, times)])
-        del slots, times
-        first = np.maximum.accumulate(np.where(begins, np.arange(len(written)), 0))
-        total = np.cumsum(written)
-        return total - (total - written)[first]
+        ring = self.ring
+        begins = _changes([slots, self._rows])
+        intact = ring.disturbances(times - 1)[:-1] == ring.disturbances(times)[1:]
+        for first, last in zip(ring.taken(slots, times, before=True), ring.taken(slots, times), strict=True):
+            intact &= first[:-1] == last[1:]
+        begins[1:] |= ~intact
+        whole = tuple(1 if axis == self.pieces[0].row_axis else n for axis, n in enumerate(self.shape))
+        if self.part_bytes(whole) > ring.place.slot_bytes:
+            self._make_room(begins)
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(times)), 0))
+        return times[first]
 
-    def have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
+    def _make_room(self, begins: Ints) -> None:
+        """Mark the writes for which there is no room beside what is in their slot: they take its place."""
+        low, high = (np.stack([self._parts[axis][end] for axis in self.varied], axis=1) for end in (0, 1))
+        both = np.maximum(high[1:], high[:-1]) - np.minimum(low[1:], low[:-1])
+        begins[1:] |= self._too_large(both)
+        starts = np.flatnonzero(begins)
+        hulls = np.maximum.reduceat(high, starts) - np.minimum.reduceat(low, starts)
+        stops = [*starts[1:].tolist(), len(begins)]
+        for k in np.flatnonzero(self._too_large(hulls)).tolist():
+            start, stop = low[starts[k]], high[starts[k]]
+            for at in range(int(starts[k]) + 1, stops[k]):
+                start, stop = np.minimum(start, low[at]), np.maximum(stop, high[at])
+                if self._too_large((stop - start)[None])[0]:
+                    begins[at], start, stop = True, low[at], high[at]
+
+    def _too_large(self, extents: Ints) -> Ints:
+        """(parts,) bool: whether a slot has no room for such a part; `extents`: along the varied axes."""
+        different, inverse = np.unique(extents, axis=0, return_inverse=True)
+        sizes: list[int] = []
+        row_axis = self.pieces[0].row_axis
+        fixed = [1 if axis == row_axis else extent for axis, extent in enumerate(self.pieces[0].extents)]
+        for some in different.tolist():
+            part = list(fixed)
+            for axis, extent in zip(self.varied, some, strict=True):
+                part[axis] = extent
+            sizes.append(self.part_bytes(tuple(part)))
+        return (np.array(sizes, np.int64) > self.ring.place.slot_bytes)[inverse.reshape(-1)]
+
+    @cached_property
+    def _cuts(self) -> list[Ints]:
+        """Per varied axis: ends of the cells into which writes cut a row."""
+        return [
+            np.unique(
+                np.concatenate(
+                    [np.array([0, self.shape[axis]]), *(end for p in self.pieces for end in p.part(axis))]
+                )
+            )
+            for axis in self.varied
+        ]
+
+    def _cells(self, parts: Sequence[AxisSpans], work: RowBudget) -> tuple[Ints, Ints]:
+        """(number of a part, cell) of every cell that parts of rows cover; `parts`: per varied axis."""
+        spans = [cell_spans(cut, part) for cut, part in zip(self._cuts, parts, strict=True)]
+        return product_of(len(parts[0][0]), spans, [len(cut) - 1 for cut in self._cuts], work)
+
+    @cached_property
+    def _cell_count(self) -> int:
+        return prod(len(cut) - 1 for cut in self._cuts)
+
+    def _cell_keys(self, work: RowBudget) -> Ints:
+        """Keys of the writes of every cell, (slot x cells + cell) x base + step, ascending."""
+        if self._sorted_cells is None:
+            write, cell = self._cells([self._parts[axis] for axis in self.varied], work)
+            slots, times = np.divmod(self._slot_keys, self.base)
+            self._sorted_cells = np.sort((slots[write] * self._cell_count + cell) * self.base + times[write])
+        return self._sorted_cells
+
+    _sorted_cells: Ints | None = None
+
+    def _together(
+        self, slot: Ints, here: Ints, read: Ints, parts: Sequence[AxisSpans], work: RowBudget
+    ) -> Ints:
+        """(reads,) bool: whether all cells of a part were written since the row came to its slot.
+
+        `here`: the last write to that slot.
+        """
+        keys = self._cell_keys(work)
+        which, cell = self._cells(parts, work)
+        base = (slot[which] * self._cell_count + cell) * self.base
+        at = np.searchsorted(keys, base + read[which]) - 1
+        written = keys[np.maximum(at, 0)] - base
+        present = (at >= 0) & (written >= self._since[here[which]])
+        complete = np.ones(len(slot), bool)
+        complete[which[~present]] = False
+        return complete
+
+    # -- reads -----------------------------------------------------------------------------------------------
+
+    def have(self, wanted: Wanted, run: Ints, row: Ints, work: RowBudget) -> Ints:
         """Whether rows are here when they are read: each `row` in a `run` of what is wanted."""
-        if self.ring.parted < 0 or not len(run):
-            return self._have(wanted, run, row)
-        cuts, part = self.ring.cuts, wanted.parts[self.ring.parted]
-        # where nobody knows which part is read: it may be any
-        met = np.logical_and if part is not None else np.logical_or
-        first, stop = (
-            part
-            if part is not None
-            else (np.full_like(wanted.times, cuts[0]), np.full_like(wanted.times, cuts[-1]))
-        )
-        (runs, rows), counts = self._by_part([run, row], (first[run], stop[run]))
-        return met.reduceat(self._have(wanted, runs, rows), np.cumsum(counts) - counts)
-
-    def _have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         # keys are looked up in the order in which they lie: the others would each wait for memory
         order = _by_number(row)
         present = np.empty(len(row), bool)
-        present[order] = self._have_in_order(wanted, run[order], row[order])
+        present[order] = self._have_in_order(wanted, run[order], row[order], work)
         return present
 
-    def _have_in_order(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
+    def _part_read(self, wanted: Wanted, axis: int, run: Ints) -> AxisSpans:
+        """Part of a row that is read along an axis; all of it where that is not known."""
+        part = wanted.parts[axis]
+        if part is None:
+            return np.zeros(len(run), np.int64), np.full(len(run), self.shape[axis])
+        return part[0][run], part[1][run]
+
+    def _have_in_order(self, wanted: Wanted, run: Ints, row: Ints, work: RowBudget) -> Ints:
         read = wanted.times[run]
         # the last time that the row was written before
         last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)
@@ -305,34 +357,39 @@ class Rows:
         present = (written >= 0) & (written < read)  # else it never was
         here = np.maximum(np.searchsorted(self._slot_keys, slot * self.base + read) - 1, 0)
         present &= (self._slot_keys[here] - slot * self.base == written) & (self._rows[here] == row)
-        elements = wanted.row_elements[run]
-        if self.ring.parted < 0 and len(elements) and elements.max() > min(self._elements):
-            present &= self._filled[here] >= elements
-        for axis, (start, stop) in zip(self.ring.narrow, self._parts, strict=True):
-            part = wanted.parts[axis]
-            if part is not None:
-                present &= (start[last] <= part[0][run]) & (part[1][run] <= stop[last])
+        for axis, (start, stop) in self.frame.items():
+            first, behind = self._part_read(wanted, axis, run)
+            present &= (start <= first) & (behind <= stop)
         present &= self.ring.undisturbed(written, read - wanted.replaced)
-        if not self.ring.twins:
+        if self.ring.twins:
+            in_place = wanted.in_place or wanted.replaced
+            present &= self.ring.untouched(slot, written, read, in_place=in_place)
+        if not self.varied:
             return present
-        return present & self.ring.untouched(slot // self._cells, written, read, in_place=wanted.in_place)
+        parts = [self._part_read(wanted, axis, run) for axis in self.varied]
+        within = present.copy()  # the last write to the slot has all that is read
+        for axis, (first, behind) in zip(self.varied, parts, strict=True):
+            start, stop = self._parts[axis]
+            within &= (start[here] <= first) & (behind <= stop[here])
+        rest = np.flatnonzero(present & ~within)
+        if len(rest):
+            some = [(first[rest], behind[rest]) for first, behind in parts]
+            within[rest] = self._together(slot[rest], here[rest], read[rest], some, work)
+        return within
 
 
-def close(rings: Sequence[WrittenPlace], *, by_slot: bool) -> None:
+def close(rings: Sequence[WrittenPlace]) -> None:
     """Fill in which places overlap.
 
-    `by_slot`: a write to one slot leaves the other slots intact, where two places of rows have the same
-    slots. Blocks are lost in any case.
+    Where two places of rows have the same slots, a write to one slot leaves the others intact.
     """
     reaching: list[WrittenPlace] = []  # those that go on behind the address at hand
     for ring in sorted(rings, key=lambda ring: ring.place.address):
         reaching = [other for other in reaching if other.place.end > ring.place.address]
         if ring.place.end > ring.place.address:
             for other in reaching:
-                alike = (
-                    by_slot
-                    and ring.place.purpose == "map"
-                    and replace(ring.place, name="") == replace(other.place, name="")
+                alike = ring.place.purpose == "map" and replace(ring.place, name="") == replace(
+                    other.place, name=""
                 )
                 (ring.twins if alike else ring.partners).append(other)
                 (other.twins if alike else other.partners).append(ring)
@@ -346,7 +403,7 @@ def missing_row(places: Sequence[Rows], wanted: Wanted, work: RowBudget) -> tupl
     """
     first, stop = wanted.rows
     # Of runs that read the same, with nothing written in between, one is looked at.
-    narrow = sorted({axis for rows in places for axis in rows.ring.narrow})
+    narrow = sorted({axis for rows in places for axis in rows.told_apart})
     told_by = [
         first,
         stop,
@@ -361,7 +418,7 @@ def missing_row(places: Sequence[Rows], wanted: Wanted, work: RowBudget) -> tupl
         run = np.repeat(runs, counts)
         row = first[run] + np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
         for rows in places:
-            lacking = ~rows.have(wanted, run, row)
+            lacking = ~rows.have(wanted, run, row, work)
             run, row = run[lacking], row[lacking]
         if len(run):
             return int(wanted.times[run[0]]), int(row[0])
@@ -439,9 +496,19 @@ class _Place:
         }
 
     def has(self, wanted: Wanted, cut: dict[int, AxisSpans], runs: Ints) -> Ints:
-        """(runs,) bool: whether the block loaded last is the wanted one, and is intact."""
+        """(runs,) bool: whether one of the blocks loaded last is the wanted one, and is intact."""
         last = np.searchsorted(self.times, wanted.times[runs]) - 1
-        present = last >= 0
+        present = np.zeros(len(runs), bool)
+        for before in range(min(self.ring.place.slots * len(self.spans), MOST_BLOCKS)):
+            lacking = np.flatnonzero(~present & (last >= before))
+            if not len(lacking):
+                break
+            present[lacking] = self._intact(wanted, cut, runs[lacking], last[lacking] - before)
+        return present
+
+    def _intact(self, wanted: Wanted, cut: dict[int, AxisSpans], runs: Ints, last: Ints) -> Ints:
+        """(runs,) bool: whether each load numbered `last` is of the wanted block, which is intact."""
+        present = np.ones(len(runs), bool)
         for axis, part in cut.items():
             start, stop = self.part(axis)
             present &= (start[last] <= part[0][runs]) & (part[1][runs] <= stop[last])

@@ -9,8 +9,8 @@ from math import gcd
 from typing import NamedTuple
 
 from lfopt.ir import Hardware, Tensor, row_axis, store_ends
+from lfopt.ops.statistics import has_statistics
 from simulator.recount.attention import kept_shape, query_by_query, state_of
-from simulator.recount.modes import MODES
 from simulator.recount.needs import ResultBoxes, Rules, constant_rules, operand_rules
 from simulator.recount.onchip import ConstantLoads, Rows, Wanted, Write, WrittenPlace, close, missing_row
 from simulator.recount.progressions import Ints, Leaf
@@ -40,19 +40,11 @@ def place_problems(schedule: GroupSteps) -> Iterator[str]:
     tenants = _put(schedule, rings)
     for store in schedule.hardware.stores:
         here = [ring for ring in rings if schedule.hardware.store_of(ring.place.purpose) == store]
-        close(here, by_slot=MODES[schedule.group.mode].chains)
+        close(here)
     wrong = [*_crowded(schedule)]
     wrong += [
         text for ring, held in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, held)
     ]
-    # what lies in one place is done with when another is written
-    if not MODES[schedule.group.mode].reuses_bytes:
-        wrong += [
-            f"places {ring.place.name!r} and {other.place.name!r} overlap"
-            for ring in rings
-            for other in ring.partners
-            if id(ring) < id(other)
-        ]
     yield from wrong or _StepReads(schedule, rings, tenants).problems()
 
 
@@ -111,7 +103,7 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
 def _kept(schedule: GroupSteps, computation: Computation, piece: StepBox) -> StepBox:
     """Box that is kept of a part of a result while it is folded in parts."""
     call = schedule.net.calls[computation.step.operator]
-    return piece if call.attention is None else state_of(call, piece)
+    return state_of(call, piece) if call.attention is not None or has_statistics(call) else piece
 
 
 def _crowded(schedule: GroupSteps) -> Iterator[str]:
@@ -135,7 +127,7 @@ def _crowded(schedule: GroupSteps) -> Iterator[str]:
 def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> Iterator[str]:
     """Problems of a place, given its tenants.
 
-    It must hold a single map or its sums, or any constants, in slots of just the size that they need.
+    It must hold a single map or its sums, or any constants, in slots that have room for each part.
     """
     place = ring.place
     if not tenants:
@@ -159,47 +151,17 @@ def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> It
             f"{' and '.join(sorted(repr(t.tensor) for t in tenants))}; accepted: {names[0]!r}"
         )
     if constants:
-        whole = needed = max(write.offset + write.size for write in ring.writes)
+        needed = max(write.offset + write.size for write in ring.writes)
         if not ring.in_turn():
             yield f"place {place.name!r}: blocks are not numbered one after the other"
     else:
-        shape = schedule.net.graph.shape(tenant.tensor)
-        if tenant.sums:
-            shape = kept_shape(schedule.net.calls, schedule.net.maker[tenant.tensor]) or shape
-        whole, needed = (
-            _row_bytes(schedule, shape, tenant),
-            max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes),
-        )
-        narrow = [
-            axis
-            for axis, extent in enumerate(shape)
-            if any(write.piece.extents[axis] < extent for write in ring.writes)
-        ]
-        cut = ring.collects(shape, narrow) if MODES[schedule.group.mode].spills else -1
-        if cut >= 0 and place.slot_bytes >= (size := _collected(schedule, ring, tenant)):
-            ring.parted, needed = cut, size
-        elif place.slot_bytes < whole:
-            if needed < place.slot_bytes:  # channels are made block by block, and stored together
-                stored = [
-                    piece
-                    for step, piece in schedule.moves
-                    if step.store and schedule.group.places[step.place] is place
-                ]
-                needed = max(
-                    (_row_bytes(schedule, piece.extents, tenant) for piece in stored), default=needed
-                )
-                narrow = [
-                    axis for axis in narrow if any(piece.extents[axis] < shape[axis] for piece in stored)
-                ]
-            ring.narrow_to(narrow)
+        needed = max(_row_bytes(schedule, write.piece.extents, sums=tenant.sums) for write in ring.writes)
         if place.name == tenant.tensor and any(
             (number != piece.first_row).any() for piece, number in _numbered(schedule, ring)
         ):
             yield f"place {place.name!r}: rows are not in the slots of their numbers"
-    if place.slot_bytes not in (whole, needed):
-        yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}" + (
-            f" or {whole}" if whole > needed else ""
-        )
+    if place.slot_bytes < needed:
+        yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}"
 
 
 def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
@@ -226,25 +188,11 @@ def _numbered(schedule: GroupSteps, ring: WrittenPlace) -> Iterator[tuple[StepBo
             yield piece, piece.leaf.start(len(piece.extents))
 
 
-def _row_bytes(schedule: GroupSteps, shape: tuple[int, ...], tenant: Tenant) -> int:
+def _row_bytes(schedule: GroupSteps, extents: tuple[int, ...], *, sums: bool) -> int:
     """Bytes of one row of a box on chip."""
     hardware = schedule.hardware
-    size = hardware.row_bytes(Tensor("", shape, ""))
-    return size // hardware.element_bytes * hardware.accumulator_bytes if tenant.sums else size
-
-
-def _collected(schedule: GroupSteps, ring: WrittenPlace, tenant: Tenant) -> int:
-    """Bytes of one row of the hull of all parts that come into a place."""
-    columns = range(len(ring.writes[0].piece.extents))
-    reach = [
-        [(write.piece.leaf.ends(write.piece.column + k), write.piece.extents[k]) for write in ring.writes]
-        for k in columns
-    ]
-    hull = tuple(
-        max(ends[1] + extent for ends, extent in column) - min(ends[0] for ends, _ in column)
-        for column in reach
-    )
-    return _row_bytes(schedule, hull, tenant)
+    size = hardware.row_bytes(Tensor("", extents, ""))
+    return size // hardware.element_bytes * hardware.accumulator_bytes if sums else size
 
 
 class _StepRead(NamedTuple):
@@ -292,7 +240,7 @@ class _StepReads:
     def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces
         call = self.schedule.net.calls[step.operator]
-        most = 2 if call.attention is None else len(call.operator.inputs)
+        most = len(call.operator.inputs) if call.attention is not None else 1 if has_statistics(call) else 2
         inputs = None if step.last else range(most)  # a bias is added when sums are finished
         self.operands.append(
             (
@@ -338,13 +286,19 @@ class _StepReads:
                 )
                 self.reads[Tenant(name)].append(_StepRead(leaf, wanted))
 
+    def _rows(self, ring: WrittenPlace, tenant: Tenant) -> Rows:
+        shape = self.net.graph.shape(tenant.tensor)
+        if tenant.sums:
+            shape = kept_shape(self.net.calls, self.net.maker[tenant.tensor]) or shape
+        return Rows(ring, shape, partial(_row_bytes, self.schedule, sums=tenant.sums))
+
     def problems(self) -> Iterator[str]:
         """Problems: the first read of every step that is not served."""
         for leaf, op, result, inputs in self.operands:
             yield from self._constants(leaf, op, result, inputs)
         for tenant, reads in self.reads.items():
             self.schedule.work.hold(sum(ring.rows for ring in self.holding[tenant]))
-            places = [Rows(ring) for ring in self.holding[tenant]]
+            places = [self._rows(ring, tenant) for ring in self.holding[tenant]]
             for leaf, wanted, place in reads:
                 here = [rows for rows in places if place is None or rows.ring is self.rings[place]]
                 missing = missing_row(here, wanted(), self.schedule.work)

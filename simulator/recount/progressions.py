@@ -150,7 +150,7 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     if 0 in shape:
         return np.zeros(shape, np.int64)
     boxes = [box for box in boxes if all(box.extents)]
-    cuts = [_cuts(axis, extent, boxes) for axis, extent in enumerate(shape)]
+    cuts = [cuts_along(axis, extent, boxes) for axis, extent in enumerate(shape)]
     axes = [axis for axis, cut in enumerate(cuts) if len(cut) > 2]  # along the others every box is whole
     sizes = tuple(len(cuts[axis]) for axis in axes)
     if prod(sizes) > MOST_CELLS:
@@ -176,19 +176,39 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     return covered.reshape([len(cut) - 1 for cut in cuts])
 
 
-def times_along(shape: tuple[int, ...], boxes: Sequence[Boxes], axis: int) -> Ints:
-    """(extent of the axis, 2) int64: least and greatest cover of the elements at each place along an axis.
-
-    Raises TooMuch.
-    """
-    # of the cells of the grid
-    lengths = np.diff(_cuts(axis, shape[axis], [box for box in boxes if all(box.extents)]))
-    grid = np.moveaxis(times_covered(shape, boxes), axis, 0).reshape(len(lengths), -1)
-    return np.repeat(np.stack([grid.min(axis=1), grid.max(axis=1)], axis=1), lengths, axis=0)
-
-
-def _cuts(axis: int, extent: int, boxes: Sequence[Boxes]) -> Ints:
+def cuts_along(axis: int, extent: int, boxes: Sequence[Boxes]) -> Ints:
+    """Ends of the cells along one axis: 0, the extent, and where a box begins or ends; ascending."""
     edges = [np.array([0, extent], np.int64)]
     for starts, extents, _ in boxes:
         edges += [starts[:, axis], starts[:, axis] + extents[axis]]
     return np.unique(np.concatenate(edges))
+
+
+# -- cells ---------------------------------------------------------------------------------------------------
+
+
+def cell_spans(cut: Ints, part: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """(first cell, cell behind the last) of spans that begin and end at ends of cells, or lie within one."""
+    first = np.searchsorted(cut, part[0], side="right") - 1
+    return first, np.maximum(np.searchsorted(cut, part[1]), first)
+
+
+def product_of(
+    count: int, spans: Sequence[tuple[Ints, Ints]], sizes: Sequence[int], work: RowBudget
+) -> tuple[Ints, Ints]:
+    """(number of a run, number of a cell) of every cell that `count` runs of a box cover.
+
+    `spans`: per axis, the cells of every run; `sizes`: cells of the grid. Raises TooMuch.
+
+    >>> product_of(2, [(np.array([0, 1]), np.array([2, 2]))], [3], RowBudget())
+    (array([0, 0, 1]), array([0, 1, 1]))
+    """
+    runs, cells = np.arange(count), np.zeros(count, np.int64)
+    for (first, stop), size in zip(spans, sizes, strict=True):
+        counts = (stop - first)[runs]
+        work.hold(int(counts.sum()))
+        further = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        cells = np.repeat(cells, counts) * size
+        runs = np.repeat(runs, counts)
+        cells += first[runs] + further
+    return runs, cells

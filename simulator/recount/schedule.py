@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis, step_count
-from simulator.recount.modes import MODES
 from simulator.recount.needs import AxisSpans, ResultBoxes, folded
 from simulator.recount.network import MapOperand, RecountNetwork
 from simulator.recount.progressions import Boxes, Ints, Leaf, RowBudget, leaves
@@ -46,9 +45,10 @@ class StepBox:
         start = self.start(axis)
         return start, start + self.extents[axis]
 
-    def covers(self, axis: int, part: AxisSpans) -> bool:
-        """Whether the box begins at 0 in all runs and covers these parts along an axis."""
-        return self.leaf.ends(self.column + axis) == (0, 0) and self.extents[axis] >= part[1].max()
+    def ends(self, axis: int) -> tuple[int, int]:
+        """(lowest start, highest stop) along an axis in all runs."""
+        low, high = self.leaf.ends(self.column + axis)
+        return low, high + self.extents[axis]
 
     @property
     def parts(self) -> tuple[AxisSpans, ...]:
@@ -121,7 +121,8 @@ class GroupSteps:
         ]
         self.gathering = {op for op in members if any(c.gathered for c in net.constants[op])}
         self.constants = {c.name for op in members for c in net.constants[op] if not c.gathered}
-        self.spilled = {name for name in group.spilled if name in self.produced and MODES[group.mode].spills}
+        # maps that the group makes and nothing else needs: they may go out and come back
+        self.inner = {name for name in self.produced if not net.needed_outside(name, members)}
         self.leaves, self.steps = leaves(group.steps), step_count(group.steps)
 
     @cached_property
@@ -181,7 +182,7 @@ class GroupSteps:
         stops = [start + height for start, height in zip(starts, heights, strict=True)]
         nothing = np.zeros(pieces[0].leaf.runs, np.int64)
         return ResultBoxes(
-            pieces[0].parts,
+            tuple(piece.parts for piece in pieces),
             (np.minimum.reduce(starts), np.maximum.reduce(stops)),
             inputs or (nothing, nothing),
         )
@@ -194,16 +195,18 @@ class GroupSteps:
         for leaf in self.leaves:
             step = leaf.step
             why = (
-                self._senseless_transfer(step)
+                self._senseless_transfer(leaf, step)
                 if isinstance(step, Transfer)
                 else self._senseless_compute(step)
             )
             if why := why or _beyond(leaf, self._limits(step)):
                 yield f"{describe(leaf)}: {why}"
 
-    def _senseless_transfer(self, step: Transfer) -> str:
+    def _senseless_transfer(self, leaf: Leaf, step: Transfer) -> str:
         net = self.net
         if step.kind == "parameter":
+            if leaf.counts:
+                return "parameters are not loaded in loops"
             if step.tensor not in self.operators:
                 return "there is no such operator in the group"
             return (
@@ -216,15 +219,13 @@ class GroupSteps:
         if step.gather:
             if step.store or step.gather not in self.gathering or step.tensor != net.makes[step.gather][0]:
                 return f"{step.gather!r} gathers nothing into that"
-        elif step.tensor in self.spilled:
-            pass
         elif step.store:
-            if step.tensor not in self.produced or not net.needed_outside(step.tensor, self.members):
-                return "nothing outside the group needs it"
-        elif step.tensor in self.produced and MODES[self.group.mode].chains:
-            pass  # one stage stores it, another loads it again
-        elif step.tensor not in self.constants and not any(
-            step.tensor in (read.seen, read.map) for _, read in self.external
+            if step.tensor not in self.produced:
+                return "the group does not make it"
+        elif (
+            step.tensor not in self.produced
+            and step.tensor not in self.constants
+            and not any(step.tensor in (read.seen, read.map) for _, read in self.external)
         ):
             return "the group does not read it from DRAM"
         if step.offset and step.tensor not in self.constants:

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -310,6 +311,57 @@ def test_folders_are_for_this_user_alone(root: Path, monkeypatch: pytest.MonkeyP
         assert stat.S_IMODE(root.stat().st_mode) == 0o700
     finally:
         os.umask(before)
+
+
+def writable(path: Path) -> None:
+    path.chmod(path.stat().st_mode | stat.S_IWGRP)
+
+
+def foreign(path: Path) -> None:
+    """Give a file or folder to another user."""
+    os.chown(path, 65534, -1)
+
+
+@pytest.mark.parametrize("part", [".", "entry.json", "file"])
+@pytest.mark.parametrize("given", [writable, foreign])
+def test_what_another_user_owns_or_may_write_is_made_again_with_one_line(
+    given: Callable[[Path], None], part: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if given is foreign and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    keep(KEYS[0], root)
+    given(root / KEYS[0] / part)
+    assert keep(KEYS[0], root) == (b"content", False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search("other users may write it|belongs to another user", line)
+    assert line.endswith("it is made again")
+    assert keep(KEYS[0], root) == (b"content", True)
+
+
+def test_a_cache_of_another_user_is_not_used_at_all(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(KEYS[0], root)
+    monkeypatch.setattr(cache, "own_folder", lambda folder: None)
+    stat_of = Path.stat
+
+    def of_a_stranger(path: Path, **how: bool) -> os.stat_result:
+        status = stat_of(path, **how)
+        return os.stat_result((*status[:4], 65534, *status[5:])) if path == root else status
+
+    monkeypatch.setattr(Path, "stat", of_a_stranger)
+    assert [keep(KEYS[0], root, b"anew") for _ in range(2)] == [(b"anew", False), (b"anew", True)]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "belongs to another user (65534): nothing in it is used" in line
+
+
+def test_entries_are_for_this_user_whatever_the_umask_is(root: Path) -> None:
+    before = os.umask(0)
+    try:
+        keep(KEYS[0], root)
+    finally:
+        os.umask(before)
+    assert keep(KEYS[0], root) == (b"content", True)
 
 
 # -- names ---------------------------------------------------------------------------------------------------

@@ -12,34 +12,45 @@ from lfopt.app.deadline import ENDS, LEAST_SECONDS, Deadline
 from lfopt.app.overlap import overlapped
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.ir import Hardware
+from simulator.recount import recount
 
 
 def test_stages_end_one_after_the_other_and_the_last_within_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(time, "perf_counter", lambda: 1078.0)
     shares = [*ENDS.values()]
     assert shares == sorted(shares)
     assert shares[-1] <= 1
-    past = Deadline(100.0, start=1000.0)
-    assert [past.late(stage) for stage in ENDS] == [share < 0.78 for share in shares]
-    assert {past.late(stage) for stage in ENDS} == {True, False}
-    assert past.left("search") == LEAST_SECONDS
-    assert past.left("steps", 2) == pytest.approx((100 * ENDS["steps"] - 78) / 2)
+    deadline = Deadline(100.0, start=1000.0, loaded=20.0).setting_aside(steps=8.0, files=12.0)
+    ends = [deadline.end(stage) for stage in ENDS]
+    assert ends == pytest.approx([20 + 60 * share for share in shares])
+    assert deadline.end("steps") == pytest.approx(88)
+    assert deadline.end("report") == pytest.approx(100)
+    monkeypatch.setattr(time, "perf_counter", lambda: 1078.0)
+    assert [deadline.late(stage) for stage in ENDS] == [end < 78 for end in ends]
+    assert {deadline.late(stage) for stage in ENDS} == {True, False}
+    assert deadline.left("search") == LEAST_SECONDS
+    assert deadline.left("steps", 2) == pytest.approx((88 - 78) / 2)
     assert not Deadline().late("search")
     assert Deadline().left("steps") is None
 
 
-def test_steps_are_held_to_the_limit_that_the_search_began() -> None:
-    outcome = find_plan(
-        Config(
-            "zoo:fsrcnn",
-            Hardware(1 << 16),
-            input_shapes={"image": (1, 1, 20, 24)},
-            search=SearchConfig(time_limit=1e-6),
-        )
+def test_half_of_the_limit_at_least_is_left_for_the_search() -> None:
+    deadline = Deadline(10.0, start=0.0).setting_aside(steps=1e3, files=1e3)
+    assert deadline.end("layout") >= 5
+    assert Deadline(1e-6, loaded=3.0).end("layout") > 3
+
+
+def test_a_job_whose_limit_is_over_before_it_is_loaded_writes_a_plan_with_steps() -> None:
+    config = Config(
+        "zoo:fsrcnn",
+        Hardware(1 << 16),
+        input_shapes={"image": (1, 1, 20, 24)},
+        search=SearchConfig(time_limit=1e-6),
     )
-    assert all(group.unwritten for group in steps_of(outcome).plan.groups)
+    finished = steps_of(find_plan(config))
+    assert all(group.steps for group in finished.plan.groups)
+    assert recount(finished.graph, finished.plan).discrepancies == ()
 
 
 def test_groups_are_not_placed_to_overlap_once_time_is_over() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lfopt.app.answers.table import ANSWERS
-from lfopt.app.cli import COMMANDS, app
+from lfopt.app.command_line import COMMANDS, app
 from lfopt.app.schema import schema
 from lfopt.app.screen import folded, out, spread
 from lfopt.app.tokens import RENAMED, read

@@ -121,6 +121,17 @@ def test_a_damaged_database_is_set_aside_with_a_note_and_begun_anew(
         ]
 
 
+def test_a_database_that_others_may_write_is_set_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.sqlite"
+    Profiles(path, "here").add([(("a", 1), 1.0)])
+    assert Profiles(path, "here").seconds() == {("a", 1): 1.0}
+    path.chmod(0o666)
+    assert Profiles(path, "here").seconds() == {}
+    assert "other users may write it; it is set aside" in capsys.readouterr().err
+
+
 def test_a_database_that_goes_away_meanwhile_is_begun_anew(tmp_path: Path) -> None:
     profiles = Profiles(tmp_path / "profiles.sqlite", "here")
     profiles.add([(("code", 1), 0.5)])

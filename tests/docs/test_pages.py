@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from lfopt.app.chips import energy_fields, hardware_fields
-from lfopt.app.cli import COMMANDS
+from lfopt.app.command_line import COMMANDS
 from lfopt.ir import Hardware
 from lfopt.ir.listing import parse
 from lfopt.planning import MODES

@@ -245,7 +245,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(folder, tmp_path):
 
 
 def _call(arguments: list[str]) -> None:
-    from lfopt.app.cli import app
+    from lfopt.app.command_line import app
 
     app(["train", *arguments], exit_on_error=False, result_action="return_value")
 

@@ -637,7 +637,10 @@ HOSTILE = {
     "negative scale": (broken(c5=np.array([1, -1, 1, 1], np.float32)), "a scale is -1"),
     "infinite scale": (broken(c0=np.float32(np.inf)), "a scale is inf"),
     "scale that is no number": (broken(c0=np.float32(np.nan)), "a scale is nan"),
-    "zero point of another type": (broken(c6=np.zeros(4, np.uint8)), "zero_point has inconsistent type"),
+    "zero point of another type": (
+        broken(c6=np.zeros(4, np.uint8)),
+        "are of types int8 and uint8; accepted: one type",
+    ),
     "zero point that is no integer": (broken(c1=np.float32(3)), "zero_point"),
     "map scales of wrong length": (
         broken(c0=np.ones(3, np.float32), c1=np.zeros(3, np.int8)),

@@ -18,9 +18,10 @@ from search.exact import solve
 from search.options import SearchOptions
 from simulator.model.occupancy import occupancy
 from simulator.model.simulate import simulate
-from simulator.recount import RecountNetwork, recount, rings
+from simulator.recount import RecountNetwork, recount
 from simulator.recount.groups import weight_bytes
 from tests.brute import Oracle
+from tests.line_buffers import rings
 from tests.random_plans import random_scheme
 from tests.row_networks import SAME, network
 from tests.strategies import random_bands, random_graph, random_hardware

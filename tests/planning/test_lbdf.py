@@ -11,8 +11,9 @@ import pytest
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
-from simulator.recount import RecountNetwork, count, rings
+from simulator.recount import RecountNetwork
 from tests.brute import Oracle
+from tests.line_buffers import count, rings
 from tests.strategies import random_graph, random_hardware
 
 

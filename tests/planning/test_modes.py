@@ -18,11 +18,11 @@ from lfopt.ops.reference import reference
 from lfopt.planning import MODES, NEVER, SCHEMES, GroupCosts, link, totals_of
 from search.exact import solve
 from simulator.interpreter.execute import execute
-from simulator.recount import modes as recounted
 from simulator.recount import recount
 from tests.agreement import disagreements
 from tests.attention_models import random_attention
 from tests.codegen.counting import disagreement
+from tests.line_buffers import line_buffer_problems
 from tests.random_plans import Values, computable, planned, random_inputs, random_scheme
 from tests.strategies import random_gate, random_graph, random_hardware
 
@@ -85,6 +85,9 @@ def test_a_mode_moves_the_same_bytes_priced_scheduled_executed_recounted_and_cou
                 costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs)
             )
         assert not recount(graph, plan).discrepancies
+        for group in plan.groups:
+            if group.mode == "lbdf":
+                assert not line_buffer_problems(graph, plan.hardware, group)
         if counted:
             continue
         try:
@@ -125,14 +128,6 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
                 done |= 1 << op
                 assert mode.may_fit(done, bound, beta)
     assert min(priced, refused) > 50
-
-
-def test_the_recount_knows_the_same_modes_and_schemes_from_a_table_of_its_own() -> None:
-    assert set(recounted.MODES) == set(MODES)
-    for name, mode in MODES.items():
-        row, schemes = recounted.MODES[name], {scheme for scheme in SCHEMES if name in modes_of(scheme)}
-        assert set(row.schemes) == schemes
-        assert (row.counted, row.rings, not row.executed) == (mode.counted, mode.rings, mode.alone)
 
 
 def test_the_command_line_offers_the_schemes_of_the_table(lfopt) -> None:

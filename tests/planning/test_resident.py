@@ -32,8 +32,9 @@ from lfopt.planning.resident import SLOTS, Peak, Resident
 from lfopt.rewrite import simplify
 from simulator.interpreter.buffer import Overrun
 from simulator.interpreter.execute import Machine, Violation
-from simulator.recount import RecountNetwork, count
+from simulator.recount import RecountNetwork
 from tests.brute import Oracle
+from tests.line_buffers import count
 from tests.strategies import OPSET, random_graph, random_hardware
 
 

@@ -19,8 +19,9 @@ from search import exact
 from search.exact import solve
 from search.options import SearchOptions
 from search.result import Result, unfused
-from simulator.recount import RecountNetwork, count
+from simulator.recount import RecountNetwork
 from tests.brute import brute_force
+from tests.line_buffers import count
 from tests.real_networks import network
 from tests.strategies import random_graph, random_hardware
 

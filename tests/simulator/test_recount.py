@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lfopt.app.files import sha256, write_plan
-from lfopt.app.verify import search_problems
+from lfopt.app.verify import search_problems, verified
 from lfopt.frontend import from_model, save
 from lfopt.ir import (
     Compute,
@@ -32,26 +32,21 @@ from lfopt.ir import (
     PlannedGroup,
     SearchRecord,
     Transfer,
-    box_shape,
-    row_axis,
     store_ends,
     unfold,
 )
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import OPAQUE, Dataflow
 from lfopt.ops.reference import reference
-from lfopt.ops.table import spec
 from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of
 from search.exact import solve
 from simulator.interpreter.execute import Violation, execute
 from simulator.recount import progressions, recount
-from simulator.recount.modes import MODES
-from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
 from tests.following import follow, with_places, with_steps
 from tests.real_networks import network
-from tests.simulator.tampering import FIGURES, PLACES, STEPS, Tamper, edited, named, written
+from tests.simulator.tampering import FIGURES, PLACES, STEPS, WASTEFUL, Tamper, edited, named, written
 from tests.strategies import (
     OPSET,
     one_contraction,
@@ -261,9 +256,8 @@ def test_rows_that_a_gather_picks_are_loaded_as_weights() -> None:
     steps = [
         (path, node) for path, node in written(group.steps) if isinstance(node, Transfer) and node.gather
     ]
-    for changed in ((), (steps[0][1],) * 2):
-        lie = with_steps(group, edited(group.steps, steps[0][0], changed), plan.hardware)
-        assert not recount(graph, follow(replace(plan, groups=(lie,)))).agrees
+    lie = with_steps(group, edited(group.steps, steps[0][0], ()), plan.hardware)
+    assert not recount(graph, follow(replace(plan, groups=(lie,)))).agrees
 
 
 def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None:
@@ -504,8 +498,29 @@ WHOLE = [
 ]  # fmt: skip
 
 
+def found_out(tamper: Tamper, graph: Graph, plan: Plan, changed: Plan) -> bool:
+    """Whether a changed plan is refused; if not, it must be true, and no more than wasteful."""
+    if not verified(changed, graph).holds:
+        return True
+    assert tamper.__name__ in WASTEFUL, f"accepted: {changed}"
+    assert changed.totals.dram_bytes >= plan.totals.dram_bytes
+    if not any(spec is OPAQUE for spec in Dataflow.of(graph).specs):
+        inputs = some_inputs(graph)
+        assert not (why := fails(graph, changed, inputs, reference(graph, inputs))), why
+    return False
+
+
+def some_inputs(graph: Graph) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype)
+        for name in graph.inputs
+    }
+
+
 @pytest.mark.parametrize("tamper", [*FIGURES, *PLACES, *STEPS, *WHOLE], ids=lambda tamper: tamper.__name__)
 def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
+    """But for plans that stay true, and move, compute or take more than they need: these run."""
     rng = np.random.default_rng(1)
     tried = 0
     for seed in range(300):
@@ -513,7 +528,7 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
         changed = tamper(rng, graph, plan)
         if changed is not None:
             tried += 1
-            assert not recount(graph, changed).agrees, f"seed {seed}: {changed}"
+            found_out(tamper, graph, plan, changed)
             if tried == 10:
                 return
     assert tried > 2
@@ -551,7 +566,7 @@ def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> No
 
 def weights_over_others(group: PlannedGroup, hardware: Hardware) -> Iterator[Place]:
     held = [place for place in group.places if place.purpose == "weight" and place.bytes]
-    if len(held) > 1 and not MODES[group.mode].reuses_bytes:
+    if len(held) > 1:
         yield replace(held[1], address=held[0].address)
 
 
@@ -605,16 +620,17 @@ def test_what_lies_in_the_wrong_buffer_or_over_weights_is_found_out(
                     required_bytes=group.required_bytes and end,
                 )
                 wrong = replace(plan, groups=(*plan.groups[:k], changed, *plan.groups[k + 1 :]))
+                if runs is None and recount(graph, wrong).agrees:  # it is loaded again before it is read
+                    inputs = some_inputs(graph)
+                    assert not fails(graph, wrong, inputs, reference(graph, inputs))
+                    continue
                 assert not recount(graph, wrong).agrees, f"seed {seed}: {new}"
                 if runs is False and not any(spec is OPAQUE for spec in Dataflow.of(graph).specs):
                     with pytest.raises(Violation):
                         execute(
                             wrong,
                             graph,
-                            {
-                                name: np.zeros(graph.shape(name), graph.tensors[name].dtype)
-                                for name in graph.inputs
-                            },
+                            some_inputs(graph),
                         )
                 tried += 1
     assert tried > 3
@@ -633,66 +649,22 @@ def in_bands(seeds: range) -> Iterator[tuple[int, Graph, Plan]]:
             yield seed, graph, plan
 
 
-def rows_at_once(group: PlannedGroup) -> int:
-    """The most rows that a step makes."""
-    boxes = [
-        box
-        for step in unfold(group.steps)
-        if isinstance(step, Compute) or step.gather
-        for box in (step.boxes if isinstance(step, Compute) else (step.box,))
-    ]
-    spans = [box[axis] for box in boxes if (axis := row_axis(box_shape(box))) is not None]
-    return max((stop - start for start, stop in spans), default=1)
-
-
-def test_a_recount_agrees_with_every_plan_in_bands_and_with_no_other_height() -> None:
-    """The first step of the first of the highest results tells the height.
-
-    Where no step is asked for more than one row, 1 is as true.
-    """
+def test_a_recount_agrees_with_every_plan_in_bands() -> None:
     tried = 0
     for seed, graph, plan in in_bands(range(3000, 3200)):
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
-        for g, group in enumerate(plan.groups):
-            others = {1, group.band_rows - 1, group.band_rows + 1, 1000, -1, 10**30} - {
-                group.band_rows,
-                1 if rows_at_once(group) == 1 else 0,
-            }
-            for rows in others if group.mode == "lbdf" else ():
-                other = replace(
-                    plan, groups=(*plan.groups[:g], replace(group, band_rows=rows), *plan.groups[g + 1 :])
-                )
-                assert not recount(graph, other).agrees, (
-                    f"seed {seed}, group {g}: {rows} rows in place of {group.band_rows}"
-                )
-                tried += 1
-    assert tried > 500
-
-
-def test_steps_of_other_bands_are_found_out() -> None:
-    """The rings of a plan in bands with the steps of the plan row by row, which fit them."""
-    tried = 0
-    for seed, graph, plan in in_bands(range(3200, 3300)):
-        plain = planned(graph, plan.hardware)
-        for g, (group, other) in enumerate(zip(plan.groups, plain.groups, strict=True)):
-            if group.band_rows != other.band_rows and group.mode == "lbdf":
-                changed = replace(
-                    plan, groups=(*plan.groups[:g], replace(group, steps=other.steps), *plan.groups[g + 1 :])
-                )
-                assert any("made in one step" in line for line in recount(graph, changed).discrepancies), (
-                    f"seed {seed}, group {g}"
-                )
-                tried += 1
+        tried += 1
     assert tried > 50
 
 
 @pytest.mark.parametrize("tamper", [*FIGURES, *PLACES, *STEPS], ids=lambda tamper: tamper.__name__)
 def test_a_tampered_plan_in_bands_is_found_out(tamper: Tamper) -> None:
     rng = np.random.default_rng(4)
-    for seed, graph, plan in in_bands(range(3300, 3315)):
+    for _, graph, plan in in_bands(range(3300, 3315)):
         changed = tamper(rng, graph, plan)
-        assert changed is None or not recount(graph, changed).agrees, f"seed {seed}: {changed}"
+        if changed is not None:
+            found_out(tamper, graph, plan, changed)
 
 
 @pytest.mark.parametrize(
@@ -706,7 +678,8 @@ def test_a_tampered_plan_that_folds_rows_is_found_out(tamper: Tamper) -> None:
     for seed in range(200):
         graph, plan = reduction_plan(seed)
         changed = tamper(rng, graph, plan) if folds(plan) else None
-        assert changed is None or not recount(graph, changed).agrees, f"seed {seed}: {changed}"
+        if changed is not None:
+            found_out(tamper, graph, plan, changed)
 
 
 # -- tampering: anything -------------------------------------------------------------------------------------
@@ -778,12 +751,7 @@ def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed(
     for seed in seeds:
         graph, plan = draw(seed)
         rng = np.random.default_rng(seed)
-        kinds = {op.name: op.kind for op in graph.operators}
-        groups = [
-            g
-            for g in plan.groups
-            if g.steps and all(kinds[name] in RULES or spec(kinds[name]).elementwise for name in g.nodes)
-        ]
+        groups = [g for g in plan.groups if g.steps]
         if not groups or any(group.mode == "opaque" for group in plan.groups):
             continue
         inputs = {

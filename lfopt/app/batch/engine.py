@@ -208,6 +208,21 @@ def _outcome(future: Future[Any]) -> Any:
         return JobFailure.of(error)
 
 
+class _Shielded(Executor):
+    """Processes that start with Ctrl-C blocked: within their imports it would be a traceback each."""
+
+    def __init__(self, pool: Executor) -> None:
+        self.pool = pool
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """A job for the pool, which starts processes here where some are missing."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self.pool.submit(fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Here(Executor):
     """The process itself: a job is done when it has been given out."""
 
@@ -228,7 +243,7 @@ def _pool(joblib: Any, count: int) -> Iterator[Executor]:
     environment = {name: os.environ.get(name, share) for name in THREADS}
     pool = joblib.externals.loky.ProcessPoolExecutor(count, initializer=_ignore_interrupts, env=environment)
     try:
-        yield pool
+        yield _Shielded(pool)
     finally:
         pool.shutdown(kill_workers=True)  # jobs are out only where the run ends early
 

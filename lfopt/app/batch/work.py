@@ -21,6 +21,7 @@ from lfopt.ir.report import Timing
 from simulator.model.simulate import simulate
 
 MOST = 1 << 62  # of any number of a row
+ALWAYS = ("dram_bytes", "lower_bound_bytes", "cycles", "macs", "groups")  # figures of every finished job
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class JobResult:
     python: str = ""  # version
     numpy: str = ""  # version
 
+    @property
+    def absent(self) -> str:
+        """A figure that every finished job has, and that this row lacks; nothing where the job failed."""
+        return next((name for name in ALWAYS if self.error is None and getattr(self, name) is None), "")
+
     def __post_init__(self) -> None:
         for column in fields(self):
             value = getattr(self, column.name)
@@ -73,11 +79,12 @@ def compute(job: BatchJob) -> JobResult:
     loaded = time.perf_counter()
     outcome = find_plan(job.config, graph=graph)
     searched = time.perf_counter()
-    plan, interrupted = steps_of(outcome)
-    if interrupted:
+    finished = steps_of(outcome)
+    if finished.interrupted:
         raise KeyboardInterrupt
     planned = time.perf_counter()
-    report = simulate(plan, outcome.graph)
+    plan = finished.plan
+    report = simulate(plan, finished.graph)
     drafted = outcome.seconds["plan"]
     totals, moved = plan.totals, report.dram
     return replace(

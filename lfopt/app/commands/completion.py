@@ -17,6 +17,6 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     shell
         For zsh, a file _lfopt in a folder of $fpath; for fish, ~/.config/fish/completions/lfopt.fish.
     """
-    from lfopt.app.cli import app  # noqa: PLC0415  (the application imports its commands when they run)
+    from lfopt.app.command_line import app  # noqa: PLC0415  (the application imports its commands when they run)
 
     write(app.generate_completion(shell=shell) + "\n")

@@ -115,7 +115,7 @@ def cost(
     answer(_answer(priced, report))
     if plan is None:
         return 1
-    return WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+    return WITHOUT_STEPS if plan.unschedulable or any(group.unwritten for group in plan.groups) else 0
 
 
 def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:

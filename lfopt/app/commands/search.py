@@ -31,18 +31,20 @@ from lfopt.app.config import (
     validate,
 )
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, write_outcome
+from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, steps_of, write_finished
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
-from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
+from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report, step_count
 from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
 from search.methods import METHODS
 from search.objectives import Objective, ObjectiveName
 from simulator.model.simulate import simulate
+from simulator.model.timing import WALKED
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
+TIMED_SECONDS = 1e-4  # that the model takes for a step
 SHOWN = 5  # groups in each of the two short lists
 
 
@@ -86,8 +88,9 @@ def search(
     Ctrl-C ends the search, or the making of steps after it: the best plan so far is written. A second Ctrl-C
     ends the command.
 
-    Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but the
-    steps of some groups are left out, because the time limit struck or there would be too many; 130: Ctrl-C.
+    Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but some
+    groups have no steps: the time limit struck or there would be too many, the smallest step does not fit the
+    buffer, or lfopt does not know the operator; 130: Ctrl-C.
 
     Parameters
     ----------
@@ -215,32 +218,45 @@ def search(
     check_folder(folder)
     with progress_line() as report:
         outcome = find_plan(job, report)
+    clock = time.perf_counter()
+    with progress_line() as report:
+        finished = steps_of(outcome, report)
+    stages = {**outcome.seconds, "steps": time.perf_counter() - clock}
+    if finished.first:
+        outcome = outcome.as_first(finished.plan)
     note(outcome.graph)
     _print(outcome)
     clock = time.perf_counter()
     with progress_line() as report:
-        plan, interrupted = write_outcome(outcome, folder, report)
+        finished = write_finished(finished, folder)
+    plan, interrupted = finished.plan, finished.interrupted
     with_figures = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
-    figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
+    steps = sum(step_count(group.steps) for group in plan.groups)
+    enough = outcome.deadline.leaves("report", min(steps, WALKED) * TIMED_SECONDS)
+    figures = simulate(plan, outcome.graph) if with_figures and enough else None
     if figures is not None:
         _print_model(plan, outcome, figures)
-    stages = ", ".join(
-        f"{stage} {seconds:.2f} s"
-        for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items()
-    )
+    stages["write"] = time.perf_counter() - clock
+    laps = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in stages.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
-    out.print(f"[dim]{stages}[/]")
+    out.print(f"[dim]{laps}[/]")
     if with_figures and figures is None:
         err.print(
             "note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them",
             style="yellow",
             soft_wrap=True,
         )
+    if finished.first:
+        err.print(
+            "note: the time limit struck before the steps of the plan found were made: the plan from before "
+            "the search is written",
+            style="yellow",
+            soft_wrap=True,
+        )
     _say_what_is_missing(outcome, plan)
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
-    return (
-        INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
-    )
+    incomplete = plan.unschedulable or any(group.unwritten for group in plan.groups)
+    return INTERRUPTED if interrupted else WITHOUT_STEPS if incomplete else 0
 
 
 def _answer(
@@ -328,6 +344,21 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
 
 def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:
     """Say what an interrupt or a limit cost."""
+    for group in plan.unschedulable[:SHOWN]:
+        buffer_bytes = plan.hardware.buffer_bytes
+        err.print(
+            f"note: group {group.id} {escape(span(group.nodes))} cannot run: {escape(group.unexecutable)} "
+            f"({buffer_bytes:,} B of buffer)",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if count := len(plan.unschedulable):
+        err.print(
+            f"note: {count} of {len(plan.groups)} groups cannot run, and so the plan cannot; their bytes are "
+            "what must move, and no more",
+            style="yellow",
+            soft_wrap=True,
+        )
     left_out = Counter(
         group.unexecutable.removeprefix(f"{UNWRITTEN}: ") for group in plan.groups if group.unwritten
     )
@@ -438,6 +469,8 @@ def _totals(outcome: JobOutcome) -> Table:
     add(f"layer by layer{star}", totals.layer_by_layer_bytes)
     add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
     proof = "optimal" if totals.proof == "optimal" else f"gap {100 * totals.gap:.2f} %"
+    if plan.unschedulable:
+        proof = f"cannot run: {len(plan.unschedulable)} without steps"
     add(
         f"this plan, {outcome.best.name}",
         totals.dram_bytes,
@@ -479,18 +512,22 @@ def _groups(outcome: JobOutcome) -> RenderableType:
             "filling the buffer the most",
             *sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN],
         ]
-    rows = [(row, *[""] * 5) if isinstance(row, str) else _figures(row, beta) for row in listed]
+    idle = {group.id for group in outcome.plan.unschedulable}
+    rows = [
+        (row, *[""] * 5) if isinstance(row, str) else _figures(row, beta, runs=row.id not in idle)
+        for row in listed
+    ]
     modules = ["" if isinstance(row, str) else scope_of_named(known, row.nodes) for row in listed]
     titles = [k for k, row in enumerate(listed) if isinstance(row, str)]
     return named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules, bold=titles)
 
 
-def _figures(group: PlannedGroup, beta: int) -> tuple[str, ...]:
-    sizes = f"{group.dram.total:,}", f"{group.allocated_bytes:,}"
+def _figures(group: PlannedGroup, beta: int, *, runs: bool) -> tuple[str, ...]:
+    sizes = f"{group.dram.total:,}", f"{group.allocated_bytes:,}" if runs else "cannot run"
     return (
         f"{group.id} {span(group.nodes)}",
         str(len(group.nodes)),
         group.mode,
         *sizes,
-        share_of(group.allocated_bytes, beta),
+        share_of(group.allocated_bytes, beta) if runs else "-",
     )

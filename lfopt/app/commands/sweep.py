@@ -212,8 +212,10 @@ def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
             "optimal"
             if stair.dram_bytes == stair.lower_bound_bytes
             else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
+            if stair.lower_bound_bytes
+            else "no bound"
         )
-        ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}"
+        ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}" if ends["compulsory"] else ""
         endless = stair.buffer_bytes == UNLIMITED
         kib = "unlimited" if endless else f"{stair.buffer_bytes / 1024:,.1f} KiB"
         rows.add_row(

@@ -11,6 +11,7 @@ from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import GroupBoundary, cuts
 from lfopt.app.report.page import Figure, PageSummary, render
+from lfopt.app.report.picture import proven
 from lfopt.app.report.pictures import PICTURED, pictures
 from lfopt.app.report.sweep import SweepPoint, own_stair, sweep
 from lfopt.app.screen import mib, speed
@@ -144,7 +145,7 @@ def _grown_note(grown: Sequence[GroupBoundary], drawn: int) -> str:
 def _figures(plan: Plan) -> tuple[Figure, ...]:
     totals = plan.totals
     optimal = totals.proof == "optimal"
-    proof = "proven optimal" if optimal else f"gap {100 * totals.gap:.2f} % to the proven bound"
+    proof = proven(plan)
     ratio = f"{totals.dram_bytes / totals.lower_bound_bytes:.3f}" if totals.lower_bound_bytes else "-"
     return (
         Figure("DRAM traffic", mib(totals.dram_bytes), "MiB", f"{totals.dram_bytes:,} B per inference"),

@@ -54,7 +54,7 @@ def sweep(costs: GroupCosts, own: SweepPoint, seconds: float) -> list[SweepPoint
         if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in by_size.values()):
             continue
         if any(
-            stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size
+            stair.dram_bytes <= costs.bounds.once_bytes and stair.buffer_bytes < size
             for stair in by_size.values()
         ):
             continue  # nothing is left to gain

@@ -1,0 +1,70 @@
+"""The plan that a job has before it searches: unfused or epilogue-fused, whichever moves fewer bytes.
+
+Its steps are made first, so that a job whose time is over writes a plan that has steps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from lfopt.app.deadline import Deadline
+from lfopt.app.plans import make_draft
+from lfopt.ir import DoesNotFit, Graph
+from lfopt.planning import GroupCosts, Limit, MadeSteps, PlanDraft, epilogue_groups, outline, with_steps
+from search.result import Result
+
+# bytes of constants that are written, digested and brought to the disk in a second
+FILE_BYTES_PER_SECOND = 100e6
+# seconds for the steps of the plan that a search finds, over those for the first one
+STEPS_FACTOR = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class FirstPlan:
+    """The better of the two baselines, as groups of the costs that a search begins with."""
+
+    graph: Graph
+    costs: GroupCosts
+    groups: tuple[int, ...] = ()  # in an executable order; none where it is not looked for
+    dram_bytes: int = 0
+    seconds: float = 0.0  # that its prices took
+    made: MadeSteps = field(default_factory=MadeSteps)  # steps of its groups, once they are made
+
+    @classmethod
+    def of(cls, graph: Graph, costs: GroupCosts) -> FirstPlan:
+        """Every operator alone, or with its epilogue where that moves fewer bytes."""
+        start = time.perf_counter()
+        unfused = tuple(1 << i for i in range(len(costs.dataflow)))
+        moved = costs.dram_bytes(unfused)
+        fused = epilogue_groups(costs)
+        if len(fused) < len(unfused) and all(costs.price(group) for group in fused):
+            fewer = costs.dram_bytes(fused)
+            if fewer < moved:
+                return cls(graph, costs, fused, fewer, time.perf_counter() - start)
+        return cls(graph, costs, unfused, moved, time.perf_counter() - start)
+
+    def result(self, method: str) -> Result:
+        """The result of a search that has no time."""
+        count, bound = len(self.groups), self.costs.bounds.compulsory_bytes
+        return Result(
+            method, self.groups, self.dram_bytes, min(bound, self.dram_bytes), 1, count, self.seconds
+        )
+
+    def draft(self, searched: Result, bound: int, max_recompute: float | None, objective: str) -> PlanDraft:
+        """Its draft, once a search has ended with `searched` and proven `bound` bytes."""
+        for group in self.groups:  # in the way of the fewest bytes, of which there are steps
+            self.costs.take(group, None)
+        result = replace(searched, groups=self.groups, dram_bytes=self.dram_bytes)
+        options = {"max_recompute": max_recompute, "objective": objective, "limit": Limit(lambda: True)}
+        return make_draft(self.graph, self.costs, result, min(bound, self.dram_bytes), **options)
+
+    def make_steps(self, deadline: Deadline) -> Deadline:
+        """Make its steps; the deadline with time set aside for those of the plan to come, and for files."""
+        start = time.perf_counter()
+        outlines = outline(self.costs, self.groups, late=lambda: True)
+        if not isinstance(outlines, DoesNotFit) and not self.costs.hardware.l2_bytes:
+            with_steps(self.costs, outlines, Limit(deadline.over), self.made)
+        seconds = time.perf_counter() - start
+        constants = sum(value.nbytes for value in self.graph.constants.values() if value is not None)
+        return deadline.setting_aside(seconds * STEPS_FACTOR, constants / FILE_BYTES_PER_SECOND)
