@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lfopt.app.agreement import MARGIN, REALS, VAGUE, Agreement, Arrays, Expected
-from lfopt.app.arrays import real
+from lfopt.app.arrays import given_back, real
 from lfopt.app.pipeline import ZOO, file_of
 from lfopt.ir import Graph
 from lfopt.ir.names import one_line
@@ -80,7 +80,9 @@ def _asked(model: str | Path, graph: Graph, values: Arrays) -> Opinion | str:
     except ImportError:
         return "it is not installed (pip install 'lfopt[quantize]')"
     name = f"ONNX Runtime {'.'.join(onnxruntime.__version__.split('.')[:2])}"
-    feeds = {graph.label(k): _real(graph, k, value) for k, value in values.items()}
+    stored = {name: value for name, value in values.items() if value.dtype.kind != "f"}
+    feeds = {graph.label(name): value for name, value in values.items() if name not in stored}
+    feeds |= given_back(graph, stored)
     labels = {graph.label(k): k for k in graph.outputs}
     try:
         source = _source(model)
@@ -141,6 +143,8 @@ def _compared(
         [r[name] for r in wanted.rounded],
     )
     given = _real(graph, name, output)
+    if name in graph.integer_ends and plain.dtype == output.dtype:
+        plain, optimized = (real(graph.tensors[name], one) for one in (plain, optimized))
     if plain.shape != given.shape or optimized.shape != given.shape:
         return Agreement(name, given.size, given.size or 1, 0, None, None, None, opinion.judge)
     if given.dtype.name not in REALS or not np.issubdtype(plain.dtype, np.number):

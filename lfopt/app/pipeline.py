@@ -250,6 +250,7 @@ def find_plan(
 
     deadline = Deadline(config.search.time_limit)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
+    config = replace(config, hardware=config.hardware.of_network(quantized=graph.quantized))
     if config.constraints:
         check_names(Dataflow.of(graph), config.constraints)
     lap("load")

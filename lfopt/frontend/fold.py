@@ -112,8 +112,8 @@ def _call(operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapp
     )
     shapes = tuple(None if value is None else value.shape for value in inputs)
     known = tuple(value is not None for value in inputs)
-    made = tuple(results.values())
-    return Call(operator, shapes, tuple(inputs), known, tuple(t.shape for t in made), tensors, made)
+    outputs = tuple(results.values())
+    return Call(operator, shapes, tuple(inputs), known, tuple(t.shape for t in outputs), tensors, outputs)
 
 
 def _is_own(call: Call) -> bool:

@@ -150,8 +150,10 @@ class GroupCosts:
     ) -> GroupCosts:
         """Costs of the groups of a network, as the scheme sees it.
 
-        `groups`: a partition of its operators, if there is one: nothing is in flight from one to another.
+        `hardware`: as it is for the network, see `Hardware.of_network`. `groups`: a partition of its
+        operators, if there is one: nothing is in flight from one to another.
         """
+        hardware = hardware.of_network(quantized=graph.quantized)
         flow = Dataflow.of(graph)
         owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
         apart = constraints if constraints.alone or constraints.cut else None

@@ -50,10 +50,10 @@ def execute(
     plan
         plan.json, or the folder it is in.
     inputs
-        .npz with one array per graph input. Without it, inputs are drawn at random. Float arrays are
-        quantised where the model takes integers.
+        .npz with one array per graph input. Without it, inputs are drawn at random. A quantised network takes
+        real numbers as well as the integers that stand for them.
     output
-        .npz to write the graph outputs to, as real numbers.
+        .npz to write the graph outputs to, of types as in the file.
     seed
         Seed of random inputs (and of weights, with --fill).
     fill

@@ -106,7 +106,7 @@ def explain(
     hardware
         Hardware description (YAML).
     element_bytes
-        Bytes per element of a feature map (2 if nothing else is said).
+        Bytes per element of a feature map (if nothing says it: 2, or 1 of a quantised network).
     explainer
         Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are
         weights for the scheme. gnne needs torch.

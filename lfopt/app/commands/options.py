@@ -21,7 +21,7 @@ InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume
 
 
 def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) -> Hardware:
-    """A chip from a hardware file, or from its buffer alone, with elements of 2 bytes.
+    """A chip from a hardware file, or from its buffer alone, with elements as `Hardware.of_network` says.
 
     `buffer` and `element_bytes` win over the file. Raises InvalidConfig.
     """

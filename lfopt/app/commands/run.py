@@ -20,7 +20,7 @@ from codegen.runtime import Compiled
 from lfopt.app.agreement import expected, said_of
 from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.arrays import read_arrays, read_inputs, with_values, write_arrays
+from lfopt.app.arrays import given_back, read_arrays, read_inputs, with_values, write_outputs
 from lfopt.app.by_shape import completed
 from lfopt.app.commands.options import InputShapes, chip, generator
 from lfopt.app.compiled import CPU, Target, compile_graph
@@ -64,9 +64,9 @@ def run(
         ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     inputs
         .npz with one array per input of the network; .npy if there is one input. Their shapes count where the
-        file leaves shapes open.
+        file leaves shapes open. Of types as in the file; a quantised network's may be its integers too.
     output
-        .npz to write the outputs to.
+        .npz to write the outputs to, of types as in the file.
     target
         Instructions that the code may use; native: those of this machine.
     threads
@@ -127,11 +127,12 @@ def run(
             verify=verify,
         )
     ready = time.perf_counter()
-    outputs = compiled.run({graph.label(name): value for name, value in values.items()})
+    held = compiled.run_stored({graph.label(name): value for name, value in values.items()})
+    outputs = {name: held[graph.label(name)] for name in graph.outputs}
     done = time.perf_counter()
     if output is not None:
-        write_arrays(output, outputs)
-    given = _outputs(compiled, outputs)
+        write_outputs(output, graph, outputs)
+    given = _outputs(compiled, given_back(graph, outputs))
     _print(given)
     how = "found compiled" if was_kept else f"compiled in {ready - start:.1f} s"
     out.print(
@@ -172,7 +173,7 @@ def _hardware(hardware: str | None, buffer: str | None) -> Hardware:
 def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
     if file is None and graph.inputs:
         wanted = "; ".join(
-            f"{name}: {graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs
+            f"{name}: {graph.end_type(name)} {list(graph.shape(name))}" for name in graph.inputs
         )
         raise InvalidConfig(f"--input: not given; accepted: .npz with {wanted}")
     return {} if file is None else read_inputs(graph, file)
@@ -257,9 +258,8 @@ def _check(
     drawn: bool,
 ) -> Judgement:
     stored = "bfloat16" if element == "bf16" else ""
-    given = {name: outputs[graph.label(name)] for name in graph.outputs}
     with threadpool_limits(1):
-        judgement = judged(graph, values, given, expected(graph, values, stored), model, drawn=drawn)
+        judgement = judged(graph, values, outputs, expected(graph, values, stored), model, drawn=drawn)
     of_reference = [one for one in judgement.agreements if one.judge == REFERENCE]
     for line in (*said_of(of_reference), *judgement.lines()):
         out.print(shown(line), style="dim")

@@ -114,7 +114,7 @@ def search(
         On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description. Below 4,096 with a
         unit: 256B or 256KiB.
     element_bytes
-        Bytes per element of a feature map (2 if nothing else is said).
+        Bytes per element of a feature map (if nothing says it: 2, or 1 of a quantised network).
     scheme
         How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once),
         brr (bands of rows, weights streamed for each), auto: per group whichever moves the fewest bytes, or

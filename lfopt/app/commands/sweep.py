@@ -74,7 +74,7 @@ def sweep(
     hardware
         Hardware description (YAML); its buffer is replaced by those of the sweep.
     element_bytes
-        Bytes per element of a feature map (2 if not given).
+        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
