@@ -380,6 +380,8 @@ class _Recounting:
                 f"totals.lower_bound_bytes: {bound} is not between the compulsory "
                 f"{counted['compulsory_bytes']} and the plan's {dram}"
             )
+        if totals.proof == "optimal" and self.plan.unschedulable:
+            self.discrepancies.append("totals.proof: optimal, but groups of the plan cannot run")
         if totals.proof == "optimal" and bound != dram:
             self.discrepancies.append(
                 f"totals.proof: optimal, but the bound is {bound} and the plan moves {dram}"

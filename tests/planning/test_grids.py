@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -24,9 +25,8 @@ from tests.agreement import differing
 from tests.operators import ARITHMETIC, FAMILIES, Case, alone, cases, spec
 
 PLAIN, ALIGNED = Hardware(1), Hardware(1, dram_row_align=16, channel_align=4)
-ALL = 24  # cases of each family of operators; a tenth of them in `make test`
-GRIDS = 4  # drawn of a case
-TWO_PASSES = 8  # of those that have statistics
+ALL = 12  # cases of each family of operators; one of them in `make test`
+GRIDS = 3  # drawn of a case, and of those that fold in parts
 
 
 class Drawn:
@@ -79,7 +79,7 @@ def any_grids(count: int) -> Counter[str]:
     rng, checked = np.random.default_rng(0), Counter[str]()
     for drawn in operators(count):
         chip = ALIGNED if rng.random() < 0.3 else PLAIN
-        every = list(Grids(drawn.region(chip)).every())
+        every = list(islice(Grids(drawn.region(chip)).every(), 150))
         assert every, f"{drawn.case}: no grid"
         in_parts = [grids for grids in every if grids.grids[0].parts < grids.grids[0].target.depth]
         picked = [every[int(k)] for k in rng.integers(len(every), size=GRIDS)]
@@ -100,7 +100,7 @@ def any_buffers(count: int) -> int:
         while smallest - low > 1:
             middle = (low + smallest) // 2
             low, smallest = (low, middle) if tiles.best(1, middle).kind != "none" else (middle, smallest)
-        for beta in sorted({smallest, *(smallest << k for k in range(1, 6)), 1 << 22}):
+        for beta in sorted({smallest, *(smallest << k for k in (1, 3)), 1 << 22}):
             tile = tiles.best(1, beta)
             assert tile.kind != "none", f"{drawn.case} at {beta} B, but not at {smallest} B"
             assert tile.buffer_bytes < beta
@@ -114,20 +114,19 @@ def any_buffers(count: int) -> int:
 
 
 def test_any_grid_of_any_operator_does_what_it_says() -> None:
-    assert any_grids(ALL // 10).total() > 400
+    assert any_grids(1).total() > 150
 
 
 @pytest.mark.slow
 def test_any_grid_of_many_operators_does_what_it_says() -> None:
     checked = any_grids(ALL)
-    assert checked.total() > 4000
-    assert min(checked.values()) > 4
+    assert checked.total() > 2000
 
 
 def test_more_buffer_never_moves_more_from_the_smallest_step_on() -> None:
-    assert any_buffers(ALL // 10) > 300
+    assert any_buffers(1) > 150
 
 
 @pytest.mark.slow
 def test_more_buffer_never_moves_more_of_many_operators() -> None:
-    assert any_buffers(ALL) > 3000
+    assert any_buffers(ALL) > 1500
