@@ -80,7 +80,7 @@ def _asked(model: str | Path, graph: Graph, values: Arrays) -> Opinion | str:
     except ImportError:
         return "it is not installed (pip install 'lfopt[quantize]')"
     name = f"ONNX Runtime {'.'.join(onnxruntime.__version__.split('.')[:2])}"
-    feeds = {graph.label(k): real(graph.tensors[k], value) for k, value in values.items()}
+    feeds = {graph.label(k): _real(graph, k, value) for k, value in values.items()}
     labels = {graph.label(k): k for k in graph.outputs}
     try:
         source = _source(model)
@@ -119,6 +119,11 @@ def _outputs(
     return {labels[label]: np.asarray(array) for label, array in zip(labels, arrays, strict=True)}
 
 
+def _real(graph: Graph, name: str, value: np.ndarray) -> np.ndarray:
+    """(same shape) numbers of an input or output as the file has them: real where integers stand for them."""
+    return value if value.dtype.kind == "f" else real(graph.tensors[name], value)
+
+
 def _typed(value: np.ndarray, kind: str) -> np.ndarray:
     """Real numbers in the type that the file has."""
     floats = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
@@ -135,7 +140,7 @@ def _compared(
         opinion.optimized[name],
         [r[name] for r in wanted.rounded],
     )
-    given = real(graph.tensors[name], output)
+    given = _real(graph, name, output)
     if plain.shape != given.shape or optimized.shape != given.shape:
         return Agreement(name, given.size, given.size or 1, 0, None, None, None, opinion.judge)
     if given.dtype.name not in REALS or not np.issubdtype(plain.dtype, np.number):

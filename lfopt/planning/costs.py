@@ -244,6 +244,10 @@ class GroupCosts:
             self._prices[mask] = self._kept_to(mask) if mask & self.rules.touched else self._price(mask)
         return self._prices[mask]
 
+    def executable(self, groups: Sequence[int]) -> bool:
+        """Whether all of these groups have steps."""
+        return all(price is not None and price.executable for price in map(self.price, groups))
+
     def at_least(self, mask: int) -> int:
         """0: a price is worked out at once, without a bound before."""
         return 0

@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import combinations, product
 from math import ceil, lcm, prod
 
-from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, cut, fold, whole, within
+from lfopt.ir import Again, Box, DramBytes, Node, Place, Span, Step, cut, fold, whole, within
 from lfopt.ops.boxes import NOTHING
 from lfopt.ops.compute import folding
 from lfopt.ops.footprint import folded_axis, footprints
@@ -35,6 +35,7 @@ PARTS = -1  # the axis of parts of what is folded, in place of an axis of the re
 MOST_BLOCKS = 1 << 14  # along an axis, where they have to be looked at one by one
 MOST_TILES = 1 << 21  # of a grid: no plan has the steps of more
 FEW = 64  # blocks along an axis that are always looked at one by one
+WALKED = 3  # blocks of a loop whose steps are made where all but the last only move on
 MOST_GRIDS = 4000  # that are priced for one operator
 
 # (axis of the result, extent of a block), outermost loop first
@@ -519,7 +520,7 @@ class Grid:
             limit.spend(len(steps))
             return tuple(steps)
         axis, extent = self.loops[len(at)]
-        blocks: list[tuple[Node, ...]] = []
+        blocks: list[tuple[Node, ...] | Again] = []
         if self.in_passes and len(at) == len(self.blocks):
             measured = [self._statistics(at, tile, k, numbers, there) for k in range(self.counts[-1])]
             limit.spend(sum(map(len, measured)))
@@ -528,12 +529,27 @@ class Grid:
                 for k in range(self.counts[-1])
             ]
             return (*fold(measured), *fold(blocks_made))
-        for k in range(self.counts[len(at)]):
+        count, before = self.counts[len(at)], dict[str, Box]()
+        repeats = count - WALKED - 1 if self._moves_on(len(at)) else 0
+        for k in range(count):
+            if repeats > 0 and WALKED <= k < count - 1:
+                if k == WALKED:
+                    blocks.append(Again(1, repeats))
+                    there.update({name: _moved_on(before[name], box, repeats) for name, box in there.items()})
+                continue
             part = tile
             if axis != PARTS:
                 part = cut(tile, axis, (k * extent, min((k + 1) * extent, self.target.shape[axis])))
+            before = dict(there)
             blocks.append(self._nodes((*at, k), part, numbers, there, limit))
         return fold(blocks)
+
+    def _moves_on(self, loop: int) -> bool:
+        """Whether all blocks of a loop but the last read the same parts, moved on by the same with each."""
+        if self.in_passes or self.cuts is None or self.loops[loop][0] == PARTS:
+            return False
+        cuts = [self.cuts[operand.name][loop] for operand in self.target.operands]
+        return all(along.regular for read in cuts for along in read.axes)
 
     def _span(self, k: int) -> Span:
         """A part of what is folded or normalized."""
@@ -603,6 +619,16 @@ class Grid:
                 name = flow.maps[m].name
                 steps.append(layout.store(name, box, numbers[name]))
         return steps
+
+
+def _moved_on(before: Box, box: Box, times: int) -> Box:
+    """The box that has moved on from `before`, so many times more."""
+    return tuple(
+        [
+            (start + times * (start - low), stop + times * (start - low))
+            for (low, _), (start, stop) in zip(before, box, strict=True)
+        ]
+    )
 
 
 def _meet(boxes: Sequence[Box]) -> Box:

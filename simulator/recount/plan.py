@@ -317,6 +317,8 @@ class _Recounting:
         """Complain of a group without steps that is no single operator, with its epilogue."""
         if not self.flies and (why := not_an_epilogue(self.net, members)):
             self._say(group, f"it has no steps, and {why}")
+        if group.mode != "tiled":
+            self._say(group, f"mode {group.mode}, but it has no steps")
 
     def _moved_once(self, group: PlannedGroup, members: list[str]) -> CompulsoryTraffic:
         """Traffic of a group without steps, every tensor once."""

@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from lfopt.app.compiled import plan_for_cpu
 from lfopt.frontend import from_model
-from lfopt.ir import Graph, Hardware
+from lfopt.ir import Graph, Hardware, Plan
+from lfopt.planning import GroupCosts
 from lfopt.rewrite import simplify
 from tests.codegen.many import Case, build, run
-from tests.codegen.random_networks import RUNS_HERE
+from tests.random_plans import planned
 
 OPSET = 20
 SMALL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 7, -7)
@@ -83,15 +83,22 @@ def graph_of(net: Operators) -> Graph:
     return simplify(from_model(net.model()))
 
 
+def plan_of(graph: Graph) -> Plan:
+    """The plan of every operator by itself."""
+    costs = GroupCosts.of(graph, Hardware(1 << 18, element_bytes=4), scheme="auto")
+    return planned(costs, tuple(1 << k for k in range(len(costs.dataflow))))
+
+
 def compiled(
-    nets: Sequence[tuple[Graph, Mapping[str, np.ndarray]]], folder: Path, flags: str = "-O0"
+    nets: Sequence[tuple[Plan, Graph, Mapping[str, np.ndarray]]],
+    folder: Path,
+    targets: Sequence[str],
+    flags: str = "-O0",
 ) -> list[dict[str, np.ndarray]]:
-    """Outputs of each graph by each target that runs here: graph by graph, target by target."""
+    """Outputs of each graph by each target: graph by graph, target by target."""
+    each = [(target, *net) for net in nets for target in targets]
     cases = [
-        Case(k, graph, plan_for_cpu(graph, Hardware(1 << 18, element_bytes=4)), target, 1, 0, inputs)
-        for k, (target, graph, inputs) in enumerate(
-            (target, graph, inputs) for graph, inputs in nets for target in dict.fromkeys(RUNS_HERE)
-        )
+        Case(k, graph, plan, target, 1, 0, inputs) for k, (target, plan, graph, inputs) in enumerate(each)
     ]
     program = build([(case, case.printed(1)) for case in cases], folder / "many", (flags, "-w"), 2)
     assert not program.refused

@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
-from lfopt.app.compiled import plan_for_cpu
-from lfopt.ir import Hardware
 from lfopt.ops.reference import reference
 from simulator.interpreter.execute import execute
 from tests.codegen.random_networks import RUNS_HERE
-from tests.codegen.side_by_side import ODD, Operators, compiled, graph_of
+from tests.codegen.side_by_side import ODD, Operators, compiled, graph_of, plan_of
 from tests.qdq_models import run as by_runtime
 
 NAN, INF = np.nan, np.inf
@@ -154,17 +152,40 @@ def wrong(wanted: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -
 def test_odd_values_come_out_as_of_onnx_runtime(tmp_path: Path) -> None:
     nets = [elementwise(), integers(), along_axes(nans=True), along_axes(nans=False), products()]
     graphs = [graph_of(net) for net in nets]
-    by_c = compiled([(graph, net.inputs) for graph, net in zip(graphs, nets, strict=True)], tmp_path)
-    each = len(by_c) // len(nets)
+    plans = [plan_of(graph) for graph in graphs]
+    targets = [*dict.fromkeys(RUNS_HERE)]
+    inputs = [net.inputs for net in nets]
+    by_c = compiled([*zip(plans, graphs, inputs, strict=True)], tmp_path, targets)
     faults: list[str] = []
-    for k, (net, graph) in enumerate(zip(nets, graphs, strict=True)):
+    for k, (net, graph, plan) in enumerate(zip(nets, graphs, plans, strict=True)):
         with np.errstate(all="ignore"):
-            by_reference = reference(graph, net.inputs)
-            plan = plan_for_cpu(graph, Hardware(1 << 18, element_bytes=4))
-            by_executor = execute(plan, graph, net.inputs).outputs
-        wanted = by_runtime(net.model(), net.inputs)
-        wanted = dict(zip(graph.outputs, wanted.values(), strict=True))
-        found = {"reference": by_reference, "executor": by_executor}
-        found |= dict(zip(dict.fromkeys(RUNS_HERE), by_c[k * each : (k + 1) * each], strict=True))
+            found = {
+                "reference": reference(graph, net.inputs),
+                "executor": execute(plan, graph, net.inputs).outputs,
+            }
+        found |= dict(zip(targets, by_c[k * len(targets) : (k + 1) * len(targets)], strict=True))
+        by_onnx = by_runtime(net.model(), net.inputs)
+        wanted = dict(zip(graph.outputs, by_onnx.values(), strict=True))
         faults += [f"{who}: {fault}" for who, outputs in found.items() for fault in wrong(wanted, outputs)]
     assert not faults, "\n".join(faults)
+
+
+def test_a_nan_stays_in_what_takes_the_largest(tmp_path: Path) -> None:
+    """Wherever it stands in a window or along an axis: ONNX Runtime loses some."""
+    net = Operators()
+    image = np.arange(9 * 25, dtype=np.float32).reshape(1, 9, 5, 5)
+    image[0, np.arange(9), np.arange(9) % 5, np.arange(9) // 2] = NAN
+    x = net.given(image)
+    net.put("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4)
+    net.put("GlobalMaxPool", x)
+    for axis in (1, 2, 3):
+        net.put("ReduceMax", x, net.fixed([axis], "int64"))
+        net.put("ReduceMin", x, net.fixed([axis], "int64"))
+    graph = graph_of(net)
+    wanted = reference(graph, net.inputs)
+    pooled, whole, *_ = wanted.values()
+    assert np.isnan(whole).all()
+    for channel, (row, column) in enumerate(np.argwhere(np.isnan(image))[:, 2:]):
+        assert np.isnan(pooled[0, channel, max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]).all()
+    for outputs in compiled([(plan_of(graph), graph, net.inputs)], tmp_path, [*dict.fromkeys(RUNS_HERE)]):
+        assert not wrong(wanted, outputs)

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.codegen.side_by_side import Operators, compiled, graph_of
+from tests.codegen.random_networks import RUNS_HERE
+from tests.codegen.side_by_side import Operators, compiled, graph_of, plan_of
 
 # channels: all residues of panels of 4 vectors in some of their multiples, few of them by default
-FEW = (1, 7, 9, 15, 23, 40, 41, 77, 1000)
+FEW = (1, 7, 15, 23, 40, 41, 77, 1000)
 MANY = (*range(1, 130), 161, 191, 200, 257, 1000)
 FUNCTIONS = "Sigmoid Tanh Erf Exp Gelu HardSwish Mish Softplus Sqrt Elu Softsign".split()
 
@@ -63,10 +64,12 @@ def rows(widths: tuple[int, ...]) -> Operators:
     return net
 
 
-def check(nets: list[Operators], folder: Path) -> None:
-    """Checks that all elements of every output are the same, by every target that runs here."""
+def check(nets: list[Operators], folder: Path, targets: list[str]) -> None:
+    """Checks that all elements of every output are the same."""
     faults: list[str] = []
-    for outputs in compiled([(graph_of(net), net.inputs) for net in nets], folder, "-O2"):
+    graphs = [graph_of(net) for net in nets]
+    given = [(plan_of(graph), graph, net.inputs) for graph, net in zip(graphs, nets, strict=True)]
+    for outputs in compiled(given, folder, targets, "-O2"):
         for name, values in outputs.items():
             if len(kinds := np.unique(values)) > 1:
                 faults.append(f"{name} {list(values.shape)}: {kinds.tolist()[:4]}")
@@ -74,11 +77,9 @@ def check(nets: list[Operators], folder: Path) -> None:
 
 
 def test_equal_operands_give_equal_outputs_in_panels_and_behind_them(tmp_path: Path) -> None:
-    few = FEW[1:-2:2]
-    check(
-        [products(FEW, 300, 1), products(few, 37, 5), products_of_maps(few), windows(few), rows(few)],
-        tmp_path,
-    )
+    few = FEW[1::4]
+    nets = [products(FEW, 300, 1), products(few, 37, 5), products_of_maps(few), windows(few), rows(few)]
+    check(nets, tmp_path, RUNS_HERE[-1:])
 
 
 @pytest.mark.slow
@@ -89,4 +90,4 @@ def test_equal_operands_give_equal_outputs_whatever_is_left_behind_panels(part: 
     for first in range(0, len(widths), 8):
         some = widths[first : first + 8]
         nets += [products_of_maps(some), windows(some), rows(some)]
-    check(nets, tmp_path)
+    check(nets, tmp_path, [*dict.fromkeys(RUNS_HERE)])

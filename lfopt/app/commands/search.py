@@ -133,9 +133,11 @@ def search(
     budget
         Plans that a method that samples may evaluate.
     time_limit
-        Seconds for the search, whatever follows it, and the steps of the plan together; several methods share
-        those of the search. When a stage's time is over, the best so far is taken; groups whose steps are not
-        made at the end are written without.
+        Seconds for the whole job: loading, the search, whatever follows it, the steps of the plan and its
+        files; several methods share those of the search. The better plan of every operator alone and of fused
+        epilogues comes first, with its steps; it is written where those of a better plan are not made in
+        time. When a stage's time is over, the best so far is taken. Python's own start comes on top, and a
+        job whose limit is over before it has that plan finishes it.
     guidance
         Whose explanations say where a method that samples splits groups that do not fit: those of a network
         (rg, pg, gnne), bytes from the row schedule (analytic), links at random (random), or none.

@@ -228,6 +228,8 @@ def _sweep_note(plan: Plan, stairs: Sequence[SweepPoint], seconds: float) -> str
     proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
     if plan.hardware.l2_bytes:
         return "The plan's own buffer alone: plans for others would be found without the second level."
+    if plan.unschedulable:
+        return "The plan's own buffer, on which it cannot run, and those on which one can: nothing is proven."
     if len(stairs) == 1:
         return "The plan's own buffer alone: " + (
             f"{seconds:g} s were too few for other sizes." if seconds else "no time was given to other sizes."

@@ -76,7 +76,7 @@ def _stair(costs: GroupCosts, seconds: float) -> SweepPoint | None:
     result = solve(costs, SearchOptions(time_limit=seconds))
     if result.interrupted:
         raise KeyboardInterrupt
-    if not result.groups:
+    if not result.groups or not costs.executable(result.groups):
         return None
     size = costs.hardware.buffer_bytes
     since = size
