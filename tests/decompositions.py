@@ -263,7 +263,7 @@ def grouped_convolution(rng: np.random.Generator) -> Pair:
         _size(rng, 1, 3),
         int(rng.choice([1, 3])),
     )
-    stride, h, w = _size(rng, 1, 2), _size(rng, 3), _size(rng, 3)
+    stride, h, w = 1 if kernel == 1 else _size(rng, 1, 2), _size(rng, 3), _size(rng, 3)
     biased = filters > 1 and rng.random() < 0.5
     window: dict[str, Any] = {
         "kernel_shape": [kernel] * 2,
