@@ -68,9 +68,9 @@ INLINE void put_16_uint8(void *y, __m512i v)
     _mm_storeu_si128(y, _mm512_cvtusepi32_epi8(_mm512_max_epi32(v, _mm512_setzero_si512())));
 }
 
-/* Sums times multipliers, divided by 2^shift and rounded, and a zero point added, where no halves come: `less`
-   holds shifts less one, `up` is 2 * zero point + 1. Results are known to fit. floor((floor(p / 2^(shift - 1)) + 1) / 2) is
-   floor((p + 2^(shift - 1)) / 2^shift). */
+/* Sums times multipliers, divided by 2^shift and rounded, and a zero point added, where no halves come:
+   `less` holds shifts less one, `up` is 2 * zero point + 1. Results are known to fit.
+   floor((floor(p / 2^(shift - 1)) + 1) / 2) is floor((p + 2^(shift - 1)) / 2^shift). */
 INLINE __m512i rescaled_16(__m512i sum, __m512i multiplier, __m512i less, int up)
 {
     const __m512i low = _mm512_set1_epi64(0xffffffff);

@@ -99,8 +99,8 @@ static inline float floats_1(uint32_t n)
 #define BITS_1(x) bits_1(x)
 #define FLOATS_1(x) floats_1(x)
 #define SELECT_1(mask, a, b) ((mask) ? (a) : (b))
-/* A sum plus a product, rounded once where vectors are. Of s + a * b, GCC may put several products in one vector
-   and add them one by one, which rounds twice. */
+/* A sum plus a product, rounded once where vectors are. Of s + a * b, GCC may put several products in one
+   vector and add them one by one, which rounds twice. */
 #if LANES > 1 && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_f))
 #define ADDED_1(s, a, b) __builtin_fmaf(a, b, s)
 #else
