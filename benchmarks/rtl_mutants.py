@@ -217,6 +217,9 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "lf_requantize": [
         ("twice >= bounds.above", "twice > bounds.above"),
+        ("twice[0] && (lost || twice[1])", "twice[0]"),
+        ("twice[0] && (lost || twice[1])", "twice[0] && twice[1]"),
+        ("sixteens > 2'd1 && product[30:15] != '0", "1'b0"),
         ("(found >>> 11) == (found >>> 31) ? found : (found >>> 31) ^ 32'sh7FF", "found"),
     ],
     "lf_tables": [

@@ -20,8 +20,8 @@ from codegen.loops.table import loops
 from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import Compute, Graph, Span, Tensor
-from lfopt.ops import Call
-from lfopt.ops.attention import Use, form_of, state_box, state_shape
+from lfopt.ops import Call, attention, statistics
+from lfopt.ops.attention import Use, form_of, state_shape
 from lfopt.ops.parameters import permutation
 
 
@@ -273,6 +273,7 @@ class CountedAttention:
 
 def kept_step(call: Call, step: Compute) -> Compute:
     """The step with the box of what it keeps in the place of that of its result, moving as that does."""
+    state_box = attention.state_box if call.attention is not None else statistics.state_box
     (box,) = step.boxes
     kept = state_box(call, box)
     shape, by = call.result, list[tuple[int, ...]]()
@@ -299,6 +300,9 @@ def kept_step(call: Call, step: Compute) -> Compute:
 
 
 def kept_tensor(call: Call) -> Tensor:
-    """A tensor for what is kept of every query between two blocks."""
+    """A tensor for what is kept of every query between two blocks, or of what is normalized."""
+    if call.attention is None:
+        dtype = "float64" if call.result_tensors[0].dtype == "float64" else "float32"
+        return Tensor(call.operator.outputs[0], statistics.state_shape(call), dtype)
     dtype = form_of(call).softmax.result_tensors[0].dtype
     return Tensor(call.operator.outputs[0], state_shape(call), "float64" if dtype == "float64" else "float32")

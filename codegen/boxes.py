@@ -80,6 +80,10 @@ class OnBoxes(Nest):
         with self.out.block("else"):
             yield
 
+    def ends(self, axis: int) -> tuple[str, str]:
+        """C expressions: where the box of the first result begins and ends along an axis."""
+        return f"b0->first[{axis}]", f"b0->stop[{axis}]"
+
     def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
         """C conditions, all of which hold inside the box of a result."""
         return [

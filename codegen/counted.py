@@ -20,6 +20,7 @@ from codegen.blob import Blob
 from codegen.boxes import InFlight, OnBoxes, OnChip
 from codegen.layout import COUNTED, CTYPES, MapLayout
 from codegen.loops.nest import Array
+from codegen.loops.statistics import two_passes
 from codegen.loops.table import loops
 from codegen.memory import LINE
 from codegen.source import Unsupported
@@ -44,10 +45,11 @@ from lfopt.ir import (
     store_ends,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Call, Dataflow
+from lfopt.ops import Call, Dataflow, statistics
 from lfopt.ops.attention import form_of, state_shape
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
+from lfopt.ops.statistics import has_statistics
 
 RANK = 8  # of a tensor, at most
 IN_MAPS, IN_WEIGHTS, IN_L2 = range(3)  # memories, as in chip.h
@@ -81,6 +83,11 @@ class CountingCode:
         self.kept = {
             one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.recognised
         }  # of attention, between two blocks of keys
+        self.kept |= {  # of normalizations, between two parts
+            call.operator.outputs[0]: kept_tensor(call)
+            for _, call in self.calls.values()
+            if has_statistics(call)
+        }
         self.weights = {
             (op.name, w.name)
             for op, constants in zip(flow.operators, flow.weights, strict=True)
@@ -508,7 +515,11 @@ class CountingCode:
             held, where = (
                 (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.accumulator)
             )
-            self._claim(held, where, node, box, used, first_place, base)
+            if held in self.graph.tensors or held.removeprefix(SUMS) not in self.kept:
+                self._claim(held, where, node, box, used, first_place, base)
+            else:
+                kept = kept_step(self.calls[node.operator][1], node)
+                self._claim(held, where, kept, kept.boxes[0], 0, first_place, base)
             used += len(box)
         for operator in (node.operator, *node.then):
             self._need(operator)
@@ -541,17 +552,20 @@ class CountingCode:
         out.comment(operator)
         boxes = "".join(f", const box *b{k}" for k in range(len(results)))
         summing = operator in self.summing
+        shape = statistics.state_shape(call) if has_statistics(call) else call.result
         sums = (
-            self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", call.result)
-            if summing
-            else None
+            self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", shape) if summing else None
         )
         with out.block(
             f"static void {name}(const context "
             f"*m{boxes}{', int from, int to, int first, int last' if sums else ''})"
         ):
             out("".join(f"(void)b{k}; " for k in range(len(results))).strip())
-            loops(OnBoxes(out, call, operands, results, self.blob, sums))
+            nest = OnBoxes(out, call, operands, results, self.blob, sums)
+            if sums and has_statistics(call):
+                two_passes(nest, sums)
+            else:
+                loops(nest)
             if then and sums:
                 out("if (!last) return;")
             self._following(then, flying)

@@ -68,9 +68,9 @@ INLINE void put_16_uint8(void *y, __m512i v)
     _mm_storeu_si128(y, _mm512_cvtusepi32_epi8(_mm512_max_epi32(v, _mm512_setzero_si512())));
 }
 
-/* Sums times multipliers, divided by 2^shift and rounded, and a zero point added: `less` holds shifts less
-   one, `up` is 2 * zero point + 1. Results are known to fit. floor((floor(p / 2^(shift - 1)) + 1) / 2) is
-   floor((p + 2^(shift - 1)) / 2^shift). */
+/* Sums times multipliers, divided by 2^shift and rounded, and a zero point added, where no halves come:
+   `less` holds shifts less one, `up` is 2 * zero point + 1. Results are known to fit.
+   floor((floor(p / 2^(shift - 1)) + 1) / 2) is floor((p + 2^(shift - 1)) / 2^shift). */
 INLINE __m512i rescaled_16(__m512i sum, __m512i multiplier, __m512i less, int up)
 {
     const __m512i low = _mm512_set1_epi64(0xffffffff);
@@ -82,7 +82,54 @@ INLINE __m512i rescaled_16(__m512i sum, __m512i multiplier, __m512i less, int up
     return _mm512_srai_epi32(_mm512_add_epi32(both, _mm512_set1_epi32(up)), 1);
 }
 
-/* The same with rows of 16: multipliers, shifts less one, 2 * zero point + 1. */
+/* v / 2^by, to nearest, halves to even. */
+INLINE __m512i rounded_16(__m512i v, int by)
+{
+    const __m512i odd = _mm512_and_si512(_mm512_srai_epi32(v, (unsigned)by), _mm512_set1_epi32(1));
+    const __m512i less = _mm512_set1_epi32((int)((1u << (by - 1)) - 1));
+    return _mm512_srai_epi32(_mm512_add_epi32(_mm512_add_epi32(v, less), odd), (unsigned)by);
+}
+
+INLINE __m512i rounded_8(__m512i v, __m512i by) /* the same of int64 */
+{
+    const __m512i one = _mm512_set1_epi64(1);
+    const __m512i odd = _mm512_and_si512(_mm512_srav_epi64(v, by), one);
+    const __m512i less = _mm512_sub_epi64(_mm512_sllv_epi64(one, _mm512_sub_epi64(by, one)), one);
+    return _mm512_srav_epi64(_mm512_add_epi64(_mm512_add_epi64(v, less), odd), by);
+}
+
+/* Sums times multipliers, divided by 2^shift, halves to even, and a zero point added, with rows of 16:
+   multipliers, shifts, the zero point. Lanes behind the last channel have shift 0: what they hold is not
+   stored. Results are known to fit. scaled_mean: products are first rounded to multiples of 2^18. */
+INLINE __m512i scaled_products(__m512i even, __m512i odd, const int32_t *by)
+{
+    const __m512i s = words(by + 16);
+    const __m512i low = rounded_8(even, _mm512_and_si512(s, _mm512_set1_epi64(0xffffffff)));
+    const __m512i high = rounded_8(odd, _mm512_srli_epi64(s, 32));
+    return _mm512_add_epi32(_mm512_mask_shuffle_epi32(low, 0xaaaa, high, _MM_PERM_CCAA), words(by + 32));
+}
+
+INLINE __m512i scaled_even(__m512i sum, const int32_t *by)
+{
+    const __m512i m = words(by);
+    return scaled_products(_mm512_mul_epi32(sum, m),
+                           _mm512_mul_epi32(_mm512_srli_epi64(sum, 32), _mm512_srli_epi64(m, 32)), by);
+}
+
+INLINE __m512i coarse_8(__m512i v)
+{
+    return _mm512_and_si512(_mm512_add_epi64(v, _mm512_set1_epi64(1 << 17)), _mm512_set1_epi64(-(1 << 18)));
+}
+
+INLINE __m512i scaled_mean(__m512i sum, const int32_t *by)
+{
+    const __m512i m = words(by);
+    return scaled_products(coarse_8(_mm512_mul_epi32(sum, m)),
+                           coarse_8(_mm512_mul_epi32(_mm512_srli_epi64(sum, 32), _mm512_srli_epi64(m, 32))),
+                           by);
+}
+
+/* The same where no halves come, with rows of 16: multipliers, shifts less one, 2 * zero point + 1. */
 INLINE __m512i scaled_any(__m512i sum, const int32_t *by)
 {
     return rescaled_16(sum, words(by), words(by + 16), by[32]);

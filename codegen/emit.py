@@ -29,7 +29,7 @@ from codegen.select import Selected, select
 from codegen.source import CSource, Unsupported
 from codegen.target import Target, target
 from codegen.writer import CModule, Writer, string
-from lfopt.ir import Graph, Operator, Plan
+from lfopt.ir import Graph, Operator, Plan, Tensor
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
 from lfopt.ir.names import LONGEST_SYMBOL, identifier, one_line
 from lfopt.ir.origins import scope_of, source_of
@@ -152,6 +152,8 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
             f"element {element.name}: found {'code that counts' if count else 'a quantised network'}; "
             "accepted: element float32"
         )
+    if text := [name for name, tensor in graph.tensors.items() if tensor.dtype == "string"]:
+        raise Unsupported(f"tensor {text[0]!r}: found type string; generated C accepts numbers")
     if count:
         return
     if (planned_bytes := plan.hardware.element_bytes) != (1 if graph.quantized else element.bytes):
@@ -456,7 +458,7 @@ class _Printer:
                     size = self.schedule.images * tensor.elements * np.dtype(tensor.dtype).itemsize
                     out(
                         f"{{{string(name)}, {string(tensor.dtype)}, {len(tensor.shape)}, {role}_{k}, "
-                        f"{size}}},"
+                        f"{size}, {', '.join(_meaning(tensor))}}},"
                     )
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
@@ -584,3 +586,9 @@ def _embedded(name: str, weights: bytes) -> bytes:
     text = ",\n    ".join(lines) or "0"
     aligned = "#ifdef __GNUC__\n__attribute__((aligned(64)))\n#else\n_Alignas(64) /* C11 */\n#endif"
     return f"#include <stdint.h>\n\n{aligned}\nconst uint64_t {name}_weights[] = {{\n    {text}}};\n".encode()
+
+
+def _meaning(tensor: Tensor) -> tuple[str, str]:
+    """Scale and zero point of an input or output, as C; 0 where its elements are numbers themselves."""
+    by = tensor.quantization
+    return ("0", "0") if by is None else (f"{float(by.scale[0]).hex()}f", str(by.zero_point[0]))

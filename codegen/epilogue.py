@@ -176,8 +176,8 @@ BINARY: dict[str, Callable[[str, str], str]] = {
     "Sub": lambda a, b: f"{a} - {b}",
     "Mul": lambda a, b: f"{a} * {b}",
     "Div": lambda a, b: f"{a} / {b}",
-    "Max": lambda a, b: f"max_@({a}, {b})",
-    "Min": lambda a, b: f"min_@({a}, {b})",
+    "Max": lambda a, b: f"most_@({a}, {b})",
+    "Min": lambda a, b: f"least_@({a}, {b})",
     "PRelu": _leaky,
 }
 

@@ -4,9 +4,22 @@
 /* v / 2^by, rounded down; C leaves open what >> makes of a negative number. */
 static inline int64_t shifted(int64_t v, int by) { return v < 0 ? ~(~v >> by) : v >> by; }
 
+/* v / 2^by, to nearest, halves to even. */
+static inline int64_t rounded(int64_t v, int by)
+{
+    return shifted(v + (INT64_C(1) << (by - 1)) - 1 + (shifted(v, by) & 1), by);
+}
+
 static inline int64_t rescaled(int32_t sum, int32_t multiplier, int shift)
 {
-    return shifted((int64_t)sum * multiplier + (INT64_C(1) << (shift - 1)), shift);
+    return rounded((int64_t)sum * multiplier, shift);
+}
+
+/* Of a mean: the product is first rounded to a multiple of 2^18. */
+static inline int64_t averaged(int32_t sum, int32_t multiplier, int shift)
+{
+    const int64_t product = (int64_t)sum * multiplier + (1 << 17);
+    return rounded(product - (product & ((1 << 18) - 1)), shift);
 }
 
 static inline int clamped(int64_t v, int least, int most)

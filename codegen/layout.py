@@ -132,6 +132,15 @@ class MapLayout:
         return not self.alias_strides and len(self.sequence) <= 1
 
     @property
+    def pixel_axes(self) -> tuple[int, ...]:
+        """Axes of more than one element, outermost first, without the innermost: pixels come in their order.
+
+        >>> MapLayout(Tensor("x", (1, 3, 4, 5), "float32"), (2, 0, 3, 1)).pixel_axes
+        (2, 3)
+        """
+        return tuple(axis for axis in self.order[:-1] if self.shape[axis] > 1)
+
+    @property
     def by_rows(self) -> bool:
         """Whether rows lie one after the other."""
         axis = row_axis(self.shape)

@@ -42,6 +42,8 @@ typedef struct {
     int rank;
     const int64_t *shape; /* `rank` extents */
     size_t bytes;         /* of the whole array: dense, C order, native byte order, aligned as its elements */
+    float scale; /* of integers that stand for scale * (integer - zero_point); 0 where they are numbers */
+    int zero_point;
 } NAME_tensor;
 typedef struct NAME_context NAME_context; /* memory of one caller; what is in it is nobody else's business */
 

@@ -24,10 +24,13 @@
 /* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised:
    of that sum and r, by a polynomial of degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was
    lost of x. power_of_2: 2^x for x from -127 (which gives 0) to 127. bounded: to there; what is not a number
-   may become 127. swish: x times its sigmoid. */
+   may become 127. swish: x times its sigmoid. max, min: a where one is not a number; most, least: what is not
+   a number where one is not. */
 #define MATH(N)                                                                                              \
-    static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }                           \
-    static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }                           \
+    static inline v##N max_##N(v##N a, v##N b) { return LARGER_##N(a, b); }                                  \
+    static inline v##N min_##N(v##N a, v##N b) { return SMALLER_##N(a, b); }                                 \
+    static inline v##N most_##N(v##N a, v##N b) { return SELECT_##N(b == b, max_##N(a, b), b); }             \
+    static inline v##N least_##N(v##N a, v##N b) { return SELECT_##N(b == b, min_##N(a, b), b); }            \
     static inline v##N within_##N(v##N x, float limit)                                                       \
     {                                                                                                        \
         return min_##N(max_##N(x, SPLAT_##N(-limit)), SPLAT_##N(limit));                                     \
@@ -68,7 +71,13 @@
     INLINE v##N swish_##N(v##N x) { return x / (SPLAT_##N(1.0f) + exp_##N(-x)); }
 
 typedef float v1;
+#if LANES > 1 /* as the other lanes: equal elements have equal results */
+typedef float w1;
+#define WIDE_1(x) (x)
+#else
 typedef double w1; /* for polynomials: one lane costs no more in double */
+#define WIDE_1(x) ((double)(x))
+#endif
 typedef float u1;
 typedef uint32_t i1;
 
@@ -87,10 +96,18 @@ static inline float floats_1(uint32_t n)
 }
 
 #define SPLAT_1(x) (x)
-#define WIDE_1(x) ((double)(x))
 #define BITS_1(x) bits_1(x)
 #define FLOATS_1(x) floats_1(x)
 #define SELECT_1(mask, a, b) ((mask) ? (a) : (b))
+/* A sum plus a product, rounded once where vectors are. Of s + a * b, GCC may put several products in one
+   vector and add them one by one, which rounds twice. */
+#if LANES > 1 && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_f))
+#define ADDED_1(s, a, b) __builtin_fmaf(a, b, s)
+#else
+#define ADDED_1(s, a, b) ((s) + (a) * (b))
+#endif
+#define LARGER_1(a, b) ((a) < (b) ? (b) : (a))
+#define SMALLER_1(a, b) ((a) > (b) ? (b) : (a))
 MATH(1)
 
 static inline float sqrt_1(float x) { return sqrtf(x); }
@@ -121,6 +138,17 @@ static inline float largest_1(float x) { return x; }
     typedef v##N w##N;                                                             \
     typedef float u##N __attribute__((vector_size(4 * N), aligned(4), may_alias)); \
     typedef uint32_t i##N __attribute__((vector_size(4 * N)));
+#ifdef __AVX__ /* one instruction in place of four, without the headers that it would take long to read */
+#define LARGER_4(a, b) ((v4)__builtin_ia32_maxps(b, a))
+#define SMALLER_4(a, b) ((v4)__builtin_ia32_minps(b, a))
+#define LARGER_8(a, b) ((v8)__builtin_ia32_maxps256(b, a))
+#define SMALLER_8(a, b) ((v8)__builtin_ia32_minps256(b, a))
+#else
+#define LARGER_4(a, b) SELECT_4((a) < (b), b, a)
+#define SMALLER_4(a, b) SELECT_4((a) > (b), b, a)
+#define LARGER_8(a, b) SELECT_8((a) < (b), b, a)
+#define SMALLER_8(a, b) SELECT_8((a) > (b), b, a)
+#endif
 #define SPLAT_4(x) ((x) - (v4){0})
 #define WIDE_4(x) SPLAT_4(x)
 #define BITS_4(x) ((i4)(x))
@@ -152,6 +180,8 @@ VECTOR(16)
 /* a where one is not a number. */
 static inline v16 max_16(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)b, (__m512)a); }
 static inline v16 min_16(v16 a, v16 b) { return (v16)_mm512_min_ps((__m512)b, (__m512)a); }
+static inline v16 most_16(v16 a, v16 b) { return SELECT_16(b == b, max_16(a, b), b); }
+static inline v16 least_16(v16 a, v16 b) { return SELECT_16(b == b, min_16(a, b), b); }
 static inline v16 within_16(v16 x, float limit)
 {
     return min_16(max_16(x, SPLAT_16(-limit)), SPLAT_16(limit));

@@ -9,8 +9,8 @@ import itertools
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +18,15 @@ import cffi
 import numpy as np
 
 from codegen.arrays import Array, Inputs, arguments, by_name, readable, returned
-from lfopt.ir import DramBytes, L2Bytes, LfoptError, Tensor
+from lfopt.ir import DramBytes, L2Bytes, LfoptError, Quantization, Tensor
 from lfopt.ir.names import one_line, plural
+from lfopt.ops.fixed_point import dequantized, quantized
 
 ALIGNMENT = 64  # bytes, of a context
 INTERFACE = """
 typedef struct {
   const char *name; const char *dtype; int rank; const int64_t *shape; size_t bytes;
+  float scale; int zero_point;
 } NAME_tensor;
 typedef struct NAME_context NAME_context;
 extern int NAME_input_count, NAME_output_count;
@@ -70,8 +72,10 @@ class Compiled:
     They end with this object.
     """
 
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]  # as `run` takes them; those with a quantization are integers in the code
     outputs: tuple[Tensor, ...]
+    stored_inputs: tuple[Tensor, ...]  # as the code has them
+    stored_outputs: tuple[Tensor, ...]
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Compiled:
         weights: Path,
         labels: Mapping[str, str] | None = None,
         *,
+        real_ends: Collection[str] = (),
         groups: int | None = None,
         dram_bytes: int | None = None,
     ) -> None:
@@ -88,9 +93,11 @@ class Compiled:
         The file `weights` is read only if they are not linked in.
 
         `labels`: what callers call inputs and outputs, where it is not their name in the code (see
-        `Graph.labels`). `groups`, `dram_bytes`: of the plan, where they are known.
+        `Graph.labels`). `real_ends`: inputs and outputs, by their name in the code, that callers have in
+        float32 where the code has integers. `groups`, `dram_bytes`: of the plan, where they are known.
         """
         self._labels: Mapping[str, str] = labels or {}
+        self._real_ends = frozenset(real_ends)
         self._ffi: Any = cffi.FFI()
         self._ffi.cdef(INTERFACE.replace("NAME", name))
         try:
@@ -109,14 +116,14 @@ class Compiled:
         self.name, self.folder = name, library.parent
         self.groups, self.dram_bytes = groups, dram_bytes
         self.context_bytes, self.arena_bytes, self.weights_bytes = (int(size) for size in sizes)
-        self.inputs, self.outputs = (
-            tuple(self._tensor(symbols[key][k]) for k in range(count))
+        stored = [
+            [symbols[key][k] for k in range(count)]
             for key, count in zip(("inputs", "outputs"), counts, strict=True)
-        )
+        ]
+        self.stored_inputs, self.stored_outputs = (tuple(map(self._tensor, ends)) for ends in stored)
+        self.inputs, self.outputs = (tuple(map(self._as_given, ends)) for ends in stored)
         self._wanted = {tensor.name: f"{tensor.dtype} {list(tensor.shape)}" for tensor in self.inputs}
-        self._given, self._made = (
-            [(tensor.shape, np.dtype(tensor.dtype)) for tensor in of] for of in (self.inputs, self.outputs)
-        )
+        self._made = [(end.shape, np.dtype(end.dtype)) for end in self.stored_outputs]
         self._init, self._run, self._end = symbols["init"], symbols["run"], symbols["end"]
         self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
@@ -137,9 +144,19 @@ class Compiled:
         return one_line(f"Compiled({self.name}: {ends[0]} -> {ends[1]}; {groups}{moved}{sizes})")
 
     def _tensor(self, descriptor: Any) -> Tensor:
+        """An input or output as the code has it."""
         name, dtype = (self._ffi.string(text).decode() for text in (descriptor.name, descriptor.dtype))
         shape = tuple(int(descriptor.shape[axis]) for axis in range(descriptor.rank))
-        return Tensor(self._labels.get(name, name), shape, dtype)
+        scale, zero = float(descriptor.scale), int(descriptor.zero_point)
+        meaning = Quantization((scale,), (zero,)) if scale else None
+        return Tensor(self._labels.get(name, name), shape, dtype, meaning)
+
+    def _as_given(self, descriptor: Any) -> Tensor:
+        """An input or output as callers have it."""
+        tensor = self._tensor(descriptor)
+        name = self._ffi.string(descriptor.name).decode()
+        real = tensor.quantization is not None and name in self._real_ends
+        return replace(tensor, dtype="float32") if real else tensor
 
     def _new_context(self) -> _Context:
         memory = np.empty(self.context_bytes + ALIGNMENT, np.uint8)
@@ -162,12 +179,20 @@ class Compiled:
         """Outputs by name, each of its tensor's shape and dtype.
 
         `inputs`: arrays by name, a list or tuple of them in the model's order, or one array if there is one
-        input; each of its tensor's shape and dtype.
+        input; each of its tensor's shape and dtype. Where the code has integers and callers have float32,
+        that is quantised before it runs and made of its results, as QuantizeLinear and DequantizeLinear do.
 
         Arrays in C order and this machine's byte order are read where they are; others are copied. Raises
         InvalidConfig if an input is absent, unknown, no array, or of another type or shape.
         """
         return self._ran(inputs, lambda context: None)[0]
+
+    def run_stored(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """As `run`, with the integers that the code has: inputs of the shapes and types of `stored_inputs`.
+
+        Raises as `run`.
+        """
+        return self._ran(inputs, lambda context: None, stored=True)[0]
 
     def __call__(self, *arrays: Array, **named: Array) -> Any:
         """The output, or a tuple of several, for arrays in the model's order and then by name.
@@ -212,9 +237,16 @@ class Compiled:
             1
         ]
 
-    def _ran(self, inputs: Inputs, after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
-        """Outputs by name, and what `after` makes of the context that they were made in."""
-        given = self._arrays(inputs)
+    def _ran(
+        self, inputs: Inputs, after: Callable[[Any], T], *, stored: bool = False
+    ) -> tuple[dict[str, np.ndarray], T]:
+        """Outputs by name, and what `after` makes of the context that they were made in.
+
+        `stored`: inputs and outputs are of the types that the code has.
+        """
+        given = self._arrays(inputs, self.stored_inputs if stored else self.inputs)
+        if not stored:
+            given = [*map(_held, self.inputs, self.stored_inputs, given)]
         outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
         try:
             context = self._idle.pop()
@@ -237,10 +269,12 @@ class Compiled:
             raise CannotRun(
                 f"{self.name}: {FAULTS.get(status, f'it ended with {status}')}; its outputs are worthless"
             )
-        return {tensor.name: array for tensor, array in zip(self.outputs, outputs, strict=True)}, said
+        if not stored:
+            outputs = [*map(_real, self.outputs, self.stored_outputs, outputs)]
+        return {end.name: array for end, array in zip(self.outputs, outputs, strict=True)}, said
 
-    def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
-        """Inputs in order, as the code reads them: dense, in C order and aligned.
+    def _arrays(self, inputs: Inputs, ends: tuple[Tensor, ...]) -> list[np.ndarray]:
+        """Inputs in order, each of its end's type: dense, in C order and aligned.
 
         The arrays themselves where they are so.
         """
@@ -252,18 +286,34 @@ class Compiled:
         else:
             values = [*by_name(inputs, self._wanted, self.name).values()]
         arrays: list[np.ndarray] = []
-        for tensor, (shape, dtype), value in zip(self.inputs, self._given, values, strict=True):
+        for end, value in zip(ends, values, strict=True):
             if (
                 type(value) is np.ndarray
-                and value.dtype == dtype
-                and value.shape == shape
+                and value.dtype == end.dtype
+                and value.shape == end.shape
                 and value.flags.c_contiguous
                 and value.flags.aligned
             ):
                 arrays.append(value)
             else:
-                arrays.append(readable(tensor, value))
+                arrays.append(readable(end, value))
         return arrays
+
+
+def _held(end: Tensor, stored: Tensor, array: np.ndarray) -> np.ndarray:
+    """What the code reads, of the same shape: integers where callers have float32."""
+    if end.dtype == stored.dtype:
+        return array
+    assert end.quantization is not None
+    return quantized(array, end.quantization, stored.dtype)
+
+
+def _real(end: Tensor, stored: Tensor, array: np.ndarray) -> np.ndarray:
+    """What callers get, of the same shape: float32 where the code makes integers."""
+    if end.dtype == stored.dtype:
+        return array
+    assert end.quantization is not None
+    return dequantized(array, end.quantization)
 
 
 def _end_all(idle: list[_Context], end: Callable[[Any], None], library: object) -> None:

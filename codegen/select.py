@@ -319,7 +319,12 @@ class _GroupKernels:
         memory, flow, i = self.memory, self.memory.flow, operators[0]
         result = flow.results[operators[-1]][0]
         flat = self.whole and (flow.specs[i].elementwise or table.is_pointwise(flow.calls[i]))
-        fused = self._fused_kernel(i, NO_EPILOGUE, result, memory.layouts.__getitem__, flat=flat)
+        seen = self._seen(i)
+
+        def layouts(m: int) -> MapLayout:
+            return memory.layouts[m] if m == result else seen.get(m, memory.layouts[m])
+
+        fused = self._fused_kernel(i, NO_EPILOGUE, result, layouts, flat=flat)
         once = flat or fused.layouts(result).extents.rows == 1
         return replace(fused, once=once, table=table_behind(flow, operators), tiled=bool(self.tiled >> i & 1))
 
@@ -362,7 +367,8 @@ class _GroupKernels:
             )
             if view is not None and (self.whole or (view.by_rows and alike)):
                 views[operand.map] = view
-            elif call.operator.kind != "Gemm":
+            # a product with a constant matrix takes pixels in any order: see `kernels.weights.in_order`
+            elif call.operator.kind not in table.PRODUCTS or not call.constant[1]:
                 named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"
                 raise Unsupported(
                     f"{named}: found a view of {list(own.shape)} as {list(tensor.shape)}; fast kernels "

@@ -153,7 +153,8 @@ class _Hull:
 
     def _bounded(self, weights: Vector) -> Vector:
         """Weights of the same direction, rounded where weighted sums would exceed LARGEST."""
-        most = LARGEST // (4 * TIE * max((max(point) for point in self.points), default=1))
+        largest = max((figure for point in self.points for figure in point), default=0)
+        most = LARGEST // (4 * TIE * max(largest, 1))  # where nothing moves, all figures are 0
         over = max(weights) // most + 1
         return (weights[0] // over, weights[1] // over, weights[2] // over)
 

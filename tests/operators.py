@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -12,7 +12,7 @@ import onnx.shape_inference
 import onnxruntime as ort
 from onnx import helper
 
-from lfopt.ir import Operator, Tensor, row_axis
+from lfopt.ir import Graph, Operator, Tensor, row_axis
 from lfopt.ops import Call, RowReads, spec
 from lfopt.ops.evaluate import evaluate, to_node
 
@@ -1144,3 +1144,22 @@ def cases(family: Callable[[np.random.Generator], Case | None], wanted: int) -> 
         if case is not None:
             drawn.append(case)
     return drawn
+
+
+def alone(case: Case) -> Graph:
+    """A graph of that operator."""
+    operator, results = case.operator, case.call().result_tensors
+    tensors = dict(zip(operator.inputs, case.call().tensors, strict=True))
+    given = {f"x{i}": value for i, value in enumerate(case.operands) if value is not None}
+    read = {name: replace(tensor, name=name) for name, tensor in tensors.items() if name and tensor}
+    written = dict(zip((name for name in operator.outputs if name), results, strict=True))
+    constants = {name: value for name, value in given.items() if int(name[1:]) in case.constant}
+    return Graph(
+        "alone",
+        (operator,),
+        {**read, **written},
+        constants,
+        tuple(n for n in given if n not in constants),
+        tuple(written),
+        OPSET,
+    )

@@ -21,6 +21,7 @@ from math import exp, log2
 from codegen.epilogue import number
 from codegen.kernels.attention_operands import AttentionOperands, HeadMatrix, ScoreOperand
 from codegen.kernels.fused_kernel import FusedKernel
+from codegen.kernels.tiles import added
 from codegen.target import Target
 from codegen.writer import CModule, Writer
 
@@ -257,7 +258,9 @@ class TileFunctions:
             )
             for key in range(keys):
                 body(f"float k{key} = k[{key * self.k.across}];")
-                body.all(f"s{key}_{w} += k{key} * q{w};" for w in range(len(tile.lanes)))
+                body.all(
+                    added(f"s{key}_{w}", f"k{key}", f"q{w}", lanes) for w, lanes in enumerate(tile.lanes)
+                )
             body(f"k += {self.k.down};", f"q += {tile.pitch};")
         if not weights:
             body.all(
@@ -418,7 +421,7 @@ class TileFunctions:
             )
             for e in range(count):
                 body(f"float v{e} = v[{e * self.v.across}];")
-                body.all(f"o{e}_{w} += v{e} * s{w};" for w in range(len(tile.lanes)))
+                body.all(added(f"o{e}_{w}", f"v{e}", f"s{w}", lanes) for w, lanes in enumerate(tile.lanes))
             body(f"v += {self.v.down};", f"s += {tile.pitch};")
         body.all(f"*(u{lanes} *)(o + {e * tile.pitch + at[w]}) = o{e}_{w};" for e, w, lanes in sums)
         return self._function(

@@ -12,7 +12,7 @@ import numpy as np
 
 from codegen.kernels import pairs
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import Channels, Pixels, pixels, tile, tile_costs
+from codegen.kernels.tiles import Channels, Pixels, added, pixels, tile, tile_costs
 from codegen.kernels.window import KernelWindow, declare_rows
 from codegen.writer import CModule, Writer
 
@@ -143,7 +143,10 @@ def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chan
                                 out(f"v{lanes} w{k} = *(const u{lanes} *)(v + {offsets[k]});")
                             for p in there:
                                 out(f"float a{p} = a[{p * window.strides[1] * source.pitch}];")
-                                out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
+                                out.all(
+                                    added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes)
+                                    for k, lanes in enumerate(channels.lanes)
+                                )
                             out("a++;", f"v += {channels.width};")
                         if by_tap:
                             end(there)

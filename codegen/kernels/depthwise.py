@@ -11,7 +11,7 @@ from codegen.elements import BF16
 from codegen.epilogue import number
 from codegen.kernels import columns
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile_costs, vectors
+from codegen.kernels.tiles import Channels, Pixels, added, channels_in, pixels, tile_costs, vectors
 from codegen.kernels.window import KernelWindow, declare_rows
 from codegen.writer import CModule, Writer
 
@@ -25,7 +25,7 @@ class Fold:
     """A reduction of the taps of a channel to one value."""
 
     start: str  # of the sum; with weights, that is the bias
-    tap: str  # C statement: {sum}, {value}, {column}, {lanes}
+    tap: str  # C statement: {sum}, {value}, {lanes}; with weights, a product is added
     weights: np.ndarray | None = None  # (channels, taps)
     bias: np.ndarray | None = None  # (channels,)
     divisors: np.ndarray | None = None  # (rows, pixels) of the result
@@ -42,12 +42,12 @@ def depthwise(
         out,
         fused,
         window,
-        Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), bias),
+        Fold("", "", weights.reshape(len(weights), -1), bias),
     )
 
 
 def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: bool) -> None:
-    """The kernel of a pool that takes the largest.
+    """The kernel of a pool that takes the largest; what is not a number stays.
 
     `empty`: some windows hold nothing but padding, which gives the least number that there is.
     """
@@ -57,7 +57,7 @@ def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: b
         window,
         Fold(
             number(float(np.finfo(np.float32).min)) if empty else "-INFINITY",
-            "{sum} = max_{lanes}({sum}, {value});",
+            "{sum} = most_{lanes}({sum}, {value});",
         ),
     )
 
@@ -176,7 +176,11 @@ def _tile(
                             value = fused.load(
                                 window.map, lanes, f"a + {(p * window.strides[1] + reach) * source.pitch}"
                             )
-                            out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
+                            out(
+                                added(f"s{p}", value, f"w{column}", lanes)
+                                if weighted
+                                else fold.tap.format(sum=f"s{p}", value=value, lanes=lanes)
+                            )
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))
         fused.store(out, part.size, (lanes,), output.channels, "s{p}")

@@ -37,11 +37,12 @@ class Products:
     shift: np.ndarray  # (output channels,) int64
     zero_in: int  # zero point of the map
     zero_out: int  # zero point of the result
+    largest: int  # no sum is larger in magnitude
 
     @cached_property
     def scaling(self) -> Scaling:
         """Fixed-point factors of the sums."""
-        return Scaling(Multipliers(self.multiplier, self.shift), self.zero_out)
+        return Scaling(Multipliers(self.multiplier, self.shift), self.zero_out, self.largest)
 
     @cached_property
     def shifted(self) -> np.ndarray | None:

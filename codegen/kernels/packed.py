@@ -78,15 +78,38 @@ def constants(out: CModule, values: np.ndarray) -> str:
     return f"(const {kind} *){out.constant(values, values.dtype.name)}"
 
 
+def halves(by: Multipliers, largest: int) -> bool:
+    """Whether a factor takes a sum to a whole number and a half; `largest`: of the sums' magnitudes.
+
+    That is a multiple of 2**(shift - 1) which is no multiple of 2**shift.
+    """
+    divisors = by.multiplier & -by.multiplier  # the largest powers of two that divide the multipliers
+    least = np.left_shift(np.int64(1), by.shift - 1) // np.maximum(divisors, 1)
+    return bool(((by.multiplier > 0) & (least <= largest)).any())
+
+
 class Scaling:
     """Fixed-point factors of channels and a zero point, as rows of 16 int32.
 
     The C function `name` of dots.h takes them.
     """
 
-    def __init__(self, by: Multipliers, zero: int) -> None:
-        """`by`: (channels,) multipliers and shifts; `zero`: zero point of the result."""
+    def __init__(self, by: Multipliers, zero: int, largest: int, *, mean: bool = False) -> None:
+        """`by`: (channels,) multipliers and shifts; `zero`: zero point of the result.
+
+        `largest`: no sum is larger in magnitude; `mean`: whether they are scaled as means. Few factors,
+        powers of two among them, make halves of such sums; others need not look for them.
+        """
         times, less = (np.pad(f, (0, -len(f) % LANES)) for f in by)
+        if mean or halves(by, largest):
+            self.name = "scaled_mean" if mean else "scaled_even"
+            rows = [
+                times.reshape(-1, LANES),
+                less.reshape(-1, LANES),
+                np.full((len(less) // LANES, LANES), zero),
+            ]
+            self.rows = np.stack(rows, axis=1).astype(np.int32)
+            return
         if high := all(s in HIGH for s in by.shift.tolist()):
             up = np.where(
                 less > 0, np.left_shift(np.int64(2 * zero + 1), np.maximum(less - 1, 0)), 0

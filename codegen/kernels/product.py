@@ -9,7 +9,7 @@ from codegen.elements import FLOAT32, Element
 from codegen.kernels.choice import Write
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.pairs import weighed
-from codegen.kernels.tiles import Channels, Pixels, pixels, tile, tile_costs, vectors
+from codegen.kernels.tiles import Channels, Pixels, added, pixels, tile, tile_costs, vectors
 from codegen.layout import MapLayout
 from codegen.writer import CModule, Writer
 from lfopt.ir import row_axis
@@ -322,7 +322,7 @@ def _tile(
             )
             for p in range(part.size):
                 out(f"float a{p} = {held[0].read(f'a[{p * stack.a[0]}]')};")
-                out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
+                out.all(added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes) for k, lanes in enumerate(channels.lanes))
             out(f"a += {stack.a[1]};", f"w += {step};")
         _store(out, fused, stack, part.size, channels)
     return out

@@ -84,7 +84,9 @@ def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise fused.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
     bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), zero_of(tensor_of(call, 0))
-    return lambda weights: Products(weights, bias, multiplier, shift, zero_in, _zero_out(fused))
+    return lambda weights: Products(
+        weights, bias, multiplier, shift, zero_in, _zero_out(fused), requantization.largest
+    )
 
 
 def _zero_out(fused: FusedKernel) -> int:
@@ -264,16 +266,16 @@ def _all(value: int) -> str:
 def _terms(fused: FusedKernel) -> Write:
     terms, operands = by.sum_terms(fused.call), _operands(fused)
     zeros = [zero_of(tensor_of(fused.call, k)) for k in range(len(operands))]
-    start = (1 << terms.shift - 1) - sum(m * z for m, z in zip(terms.multipliers, zeros, strict=True))
+    start = -sum(m * z for m, z in zip(terms.multipliers, zeros, strict=True))
     adds = [
         f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));"
         for k, m in enumerate(terms.multipliers)
     ]
-    value = f"_mm512_add_epi32(_mm512_srai_epi32(sum, {terms.shift}), {_all(_zero_out(fused))})"
+    value = f"_mm512_add_epi32(rounded_16(sum, {terms.shift}), {_all(_zero_out(fused))})"
     return lambda out: _elementwise(out, fused, operands, value, [f"__m512i sum = {_all(start)};", *adds])
 
 
-def _scaling(fused: FusedKernel, factors: Multipliers, largest: int) -> Scaling:
+def _scaling(fused: FusedKernel, factors: Multipliers, largest: int, *, mean: bool = False) -> Scaling:
     """One factor for all. Raises Unsupported where results may not fit."""
     if (
         factors.multiplier.size != 1
@@ -286,6 +288,8 @@ def _scaling(fused: FusedKernel, factors: Multipliers, largest: int) -> Scaling:
     return Scaling(
         Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)),
         _zero_out(fused),
+        largest,
+        mean=mean,
     )
 
 
@@ -337,7 +341,7 @@ def _mean(fused: FusedKernel) -> Write:
     image, count = fused.layouts(source).extents, prod(call.shape(0)[2:])
     extents(fused, fused.result)
     counted = by.window_counts(call, whole(call.result)) if pool else np.array(count)
-    scaling = _scaling(fused, by.mean_factors(call, counted), count * 255)
+    scaling = _scaling(fused, by.mean_factors(call, counted), count * 255, mean=True)
     start = -count * zero_of(tensor_of(call, 0))
 
     def write(out: CModule) -> None:

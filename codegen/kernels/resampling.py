@@ -8,6 +8,7 @@ import numpy as np
 
 from codegen.epilogue import number
 from codegen.kernels.fused_kernel import FusedKernel
+from codegen.kernels.tiles import added
 from codegen.writer import CModule
 
 
@@ -40,10 +41,8 @@ def interpolation(
                 out(f"for (int i = 0; i < {down}; i++)")
                 out(f"    for (int j = 0; j < {across}; j++)")
                 weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
-                out(
-                    f"        s += {weight} * "
-                    f"{fused.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};"
-                )
+                value = fused.load(source, lanes, f"x[i] + columns[p * {across} + j] + c")
+                out(f"        {added('s', weight, value, lanes)}")
                 fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", output.channels)
 
 
@@ -111,10 +110,8 @@ def transposed(
                     for lanes in fused.over(out, outputs, split=True):
                         out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
                         value = fused.stored(source).read(f"x[q * {read.pitch} + i]")
-                        out(
-                            f"for (int i = 0; i < {inputs}; i++) s += {value} * *(const u{lanes} *)(w + i * "
-                            f"{outputs} + c);"
-                        )
+                        weight = f"*(const u{lanes} *)(w + i * {outputs} + c)"
+                        out(f"for (int i = 0; i < {inputs}; i++) {added('s', value, weight, lanes)}")
                         out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = s;")
         with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
             for lanes in fused.over(out, outputs, split=True):

@@ -99,7 +99,7 @@ def mean(out: CModule, fused: FusedKernel, source: int) -> None:
 
 def largest(out: CModule, fused: FusedKernel, source: int) -> None:
     """The kernel of a maximum over all rows and pixels; what is not a number stays."""
-    _folded(out, fused, source, "-INFINITY", "SELECT_@({v} == {v}, max_@({s}, {v}), {v})", "")
+    _folded(out, fused, source, "-INFINITY", "most_@({s}, {v})", "")
 
 
 def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str, factor: str) -> None:

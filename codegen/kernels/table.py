@@ -173,9 +173,10 @@ def _matrix(fused: FusedKernel) -> _Dense:
         if call.has(2):
             if any(extent != 1 for extent in call.shape(2)[:-1]):
                 raise fused.unsupported(f"a bias of {list(call.shape(2))}", "one for each column")
-            bias = np.broadcast_to(
-                fused.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])
-            ).reshape(-1)
+            beta = np.float32(call.attribute("beta", 1.0))
+            # beta 0 leaves the operand out, whatever it holds
+            given = fused.constant(2) * beta if beta else np.float32(0)
+            bias = np.broadcast_to(given, (1, weights.shape[0])).reshape(-1)
     seen = on_rows(fused)
     return _Dense(
         seen,
@@ -267,6 +268,17 @@ def _largest(fused: FusedKernel) -> Write:
     return lambda out: largest(out, fused, source)
 
 
+def _require_same_pixels(fused: FusedKernel, *maps: int) -> None:
+    """Raises Unsupported where pixels of a map, as it is seen, come in another order than the result's."""
+    written = fused.layouts(fused.result).pixel_axes
+    for m in maps:
+        if (read := fused.layouts(m).pixel_axes) != written:
+            raise fused.unsupported(
+                f"pixels along axes {list(read)}, for a result whose lie along {list(written)}",
+                "pixels in the order of the result's",
+            )
+
+
 def _concat(fused: FusedKernel) -> Write:
     call = fused.call
     axis = call.attribute("axis", 0) % len(call.result)
@@ -279,6 +291,7 @@ def _concat(fused: FusedKernel) -> Write:
             "feature maps side by side in their channels",
         )
     maps, channels = [fused.operand(k) for k in inputs], [call.shape(k)[axis] for k in inputs]
+    _require_same_pixels(fused, *maps)
     firsts = accumulate((0, *channels))
     parts = [(m, first) for m, first in zip(maps, firsts, strict=False) if m not in fused.aliased]
     _require(fused, *(m for m, _ in parts))
@@ -290,6 +303,7 @@ def _softmax(fused: FusedKernel) -> Write:
     axis = call.attribute("axis", -1) % len(call.result)
     if any(fused.layouts(m).order[-1:] != (axis,) for m in (fused.operand(0), fused.result)):
         raise fused.unsupported(f"axis {axis} of {list(call.result)}", "softmax over channels")
+    _require_same_pixels(fused, fused.operand(0))
     return lambda out: softmax(out, fused, fused.operand(0))
 
 
@@ -328,6 +342,7 @@ def _layer_normalization(fused: FusedKernel) -> Write:
         raise fused.unsupported(
             f"{list(call.shape(0))} from axis {call.attribute('axis', -1)}", "the last axis, innermost"
         )
+    _require_same_pixels(fused, source)
     operands = [
         fused.constant(k) if call.constant[k] else fused.address(fused.operand(k), "0") for k in vectors
     ]
@@ -373,8 +388,9 @@ def _split(fused: FusedKernel) -> Write:
         raise fused.unsupported(
             f"axis {call.attribute('axis', 0)} of {list(call.shape(0))}", "channels that are cut apart"
         )
+    source = fused.layouts(fused.operand(0))
     # behind a view, pixels may come in another order
-    if any(fused.layouts(m).order != fused.layouts(fused.operand(0)).order for m in results):
+    if any(fused.layouts(m).pixel_axes != source.pixel_axes for m in results):
         raise fused.unsupported(
             "results whose pixels lie in another order than those of the operand", "the same order"
         )

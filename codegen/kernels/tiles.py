@@ -44,6 +44,15 @@ class Pixels(NamedTuple):
         return self.size
 
 
+def added(total: str, a: str, b: str, lanes: int) -> str:
+    """C statement: a product is added to a sum, and rounded as often whatever the lanes.
+
+    >>> added("s", "a0", "w0", 8), added("s", "a0", "w0", 1)
+    ('s += a0 * w0;', 's = ADDED_1(s, a0, w0);')
+    """
+    return f"{total} = ADDED_1({total}, {a}, {b});" if lanes == 1 else f"{total} += {a} * {b};"
+
+
 def tile_costs(runs: Iterable[Channels | Pixels]) -> list[int]:
     """Cost of every tile of some runs, in their order."""
     return [run.cost for run in runs for _ in range(run.tiles)]
@@ -80,7 +89,11 @@ def tile(channels: int, pixels: int, target: Target) -> tuple[list[Channels], in
 
 def channels_in(lanes: Sequence[int], wide: int) -> list[Channels]:
     """Vectors of these lanes, `wide` of them in a tile."""
-    tiles = [tuple(lanes[k : k + wide]) for k in range(0, len(lanes), wide)]
+    return tiles_of([tuple(lanes[k : k + wide]) for k in range(0, len(lanes), wide)])
+
+
+def tiles_of(tiles: Sequence[tuple[int, ...]]) -> list[Channels]:
+    """Tiles side by side, each the lanes of its vectors."""
     runs: list[Channels] = []
     for each, same in groupby(tiles):
         first = runs[-1].first + runs[-1].width * runs[-1].tiles if runs else 0

@@ -2,18 +2,22 @@
 
 They lie as a few long streams, one for each vector of a tile, which are read at the same time: a processor
 fetches each ahead on its own. Several input channels, or pairs of them in bfloat16, are summed at once where
-vectors are too few to keep multiply-adds from waiting for one another.
+vectors are too few to keep multiply-adds from waiting for one another: as many in all tiles, so that sums
+have the same order in all channels.
 """
 
 from __future__ import annotations
+
+from itertools import accumulate
 
 import numpy as np
 
 from codegen.elements import paired
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.pairs import first as lanes_of
-from codegen.kernels.tiles import LATENCY, Channels, channels_in, vectors
+from codegen.kernels.tiles import LATENCY, Channels, added, tiles_of, vectors
 from codegen.kernels.window import KernelWindow
+from codegen.target import Target
 from codegen.writer import CModule, Writer
 
 STREAMS = 4  # vectors of output channels in a tile, at most
@@ -38,10 +42,11 @@ def vector_product(
     `weights`: (output channels, input channels) float32, `bias`: (output channels,) float32.
     """
     output, inputs = fused.images(fused.result), weights.shape[1]
-    across = channels_in(vectors(output.channels, fused.target), STREAMS)
+    across = _across(vectors(output.channels, fused.target))
+    together = _together(across, inputs, fused.target)
     names = [f"{fused.name}_{k}" for k in range(len(across))]
     tiles = [
-        out.function(name, _tile(fused, source, channels, inputs, name))
+        out.function(name, _tile(fused, source, channels, inputs, together, name))
         for name, channels in zip(names, across, strict=True)
     ]
     in_pairs = not fused.stored(source).floats
@@ -91,8 +96,25 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
     return packed
 
 
-def _tile(fused: FusedKernel, source: int, channels: Channels, inputs: int, name: str) -> Writer:
-    """The function of a tile.
+def _across(lanes: list[int]) -> list[Channels]:
+    """Tiles of at most STREAMS vectors, nearly as many in each."""
+    count = -(-len(lanes) // STREAMS)
+    sizes = [len(lanes) // count + (k < len(lanes) % count) for k in range(count)]
+    stops = [*accumulate(sizes)]
+    return tiles_of([tuple(lanes[stop - size : stop]) for size, stop in zip(sizes, stops, strict=True)])
+
+
+def _together(across: list[Channels], inputs: int, target: Target) -> int:
+    """Input channels that all tiles sum apart: enough for the narrowest, where the widest has room."""
+    vectors_of = [len(channels.lanes) for channels in across]
+    room = target.accumulators // max(vectors_of)
+    return max(1, min(-(-LATENCY // min(vectors_of)), room, inputs))
+
+
+def _tile(
+    fused: FusedKernel, source: int, channels: Channels, inputs: int, together: int, name: str
+) -> Writer:
+    """The function of a tile. `together`: input channels that are summed apart.
 
     Sums of sums lose less: what some input channels add up to is added to the rest.
     """
@@ -100,7 +122,7 @@ def _tile(fused: FusedKernel, source: int, channels: Channels, inputs: int, name
     # input channels (or pairs of them) that weights are stored for, and those of whole pairs
     steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)
     streams, offsets = range(len(lanes)), [sum(lanes[:k]) for k in range(len(lanes))]
-    together = max(1, min(-(-LATENCY // len(lanes)), inputs))  # input channels that are summed apart
+    together = max(1, min(together, inputs))
     whole = inputs - inputs % together
     chunk = whole if whole <= CHUNK * together else CHUNK * together
     a, w, y = (
@@ -120,7 +142,7 @@ def _tile(fused: FusedKernel, source: int, channels: Channels, inputs: int, name
                 f"{s} = dot_{lanes[k]}({s}, {lanes_of(value, max(lanes), lanes[k])}, *(const p{lanes[k]} "
                 f"*){place});"
             )
-        return f"{s} += {value} * *(const u{lanes[k]} *){place};"
+        return added(s, value, f"*(const u{lanes[k]} *){place}", lanes[k])
 
     def read(at: str) -> str:
         return (

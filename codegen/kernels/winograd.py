@@ -17,7 +17,7 @@ import numpy as np
 
 from codegen.epilogue import EpilogueOperand, number
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import LATENCY, Channels, tile, vectors
+from codegen.kernels.tiles import LATENCY, Channels, added, tile, vectors
 from codegen.kernels.window import KernelWindow
 from codegen.layout import Image
 from codegen.target import Target
@@ -454,7 +454,7 @@ class _Kernel:
                 )
                 for p in range(length):
                     out(f"float a{p} = v[{p * self.pitch} + i];")
-                    out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(lanes)))
+                    out.all(added(f"s{p}_{k}", f"a{p}", f"w{k}", each) for k, each in enumerate(lanes))
                 out(f"w += {width};")
             if inputs > CHUNK:
                 with out.block("if (from)"):

@@ -181,8 +181,9 @@ def _is_infinite(s: Scalar, call: Call) -> str:
 
 
 def _clipped(s: Scalar, call: Call) -> str:
-    x = s.larger("a", "b") if call.has(1) else "a"
-    return s.smaller(x, "c") if call.has(2) else x
+    """C expression: min(max(a, b), c); a bound that is not a number is none."""
+    x = "(a < b ? b : a)" if call.has(1) else "a"
+    return f"{x} > c ? c : {x}" if call.has(2) else x
 
 
 def _plain(expression: str) -> Expression:

@@ -143,10 +143,10 @@ def _by_table(nest: Nest) -> None:
 def _terms(nest: Nest) -> None:
     terms = by.sum_terms(nest.call)
     with nest.elements() as at:
-        nest.out(f"int32_t sum = {1 << terms.shift - 1};")
+        nest.out("int32_t sum = 0;")
         for index, multiplier in enumerate(terms.multipliers):
             nest.out(f"sum += {met(nest, index, at)} * {multiplier};")
-        store(nest, at, f"shifted(sum, {terms.shift})")
+        store(nest, at, f"rounded(sum, {terms.shift})")
 
 
 def _product(nest: Nest) -> None:
@@ -181,7 +181,7 @@ def _mean(nest: Nest) -> None:
         with _read(nest, at, pool=pool) as index:
             nest.out(f"sum += {x(index)};")
         with nest.end(at, "sum"):
-            store(nest, at, scaled(nest, at, "sum", factors))
+            store(nest, at, scaled(nest, at, "sum", factors, "averaged"))
 
 
 def _extreme(nest: Nest) -> None:

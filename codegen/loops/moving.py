@@ -8,6 +8,7 @@ raise.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import prod
 
 import numpy as np
@@ -277,8 +278,11 @@ def scatter_elements(nest: Nest) -> None:
     axis = nest.call.attribute("axis", 0) % len(y.shape)
     _data_first(nest)
     with nest.alone(), nest.over(indices.shape, "j") as place:
-        nest.out(f"const int k = place_of({indices.at(place)}, {y.shape[axis]});")
-        _update(nest, [*place[:axis], "k", *place[axis + 1 :]], updates, place, ["k >= 0"])
+        # along the other axes an update stays where it is: those beside the box need not be at hand
+        conditions = nest.wanted({a: i for a, i in enumerate(place) if a != axis})
+        with nest.out.block(f"if ({' && '.join(conditions)})") if conditions else nullcontext():
+            nest.out(f"const int k = place_of({indices.at(place)}, {y.shape[axis]});")
+            _update(nest, [*place[:axis], "k", *place[axis + 1 :]], updates, place, ["k >= 0"])
 
 
 def scatter_nd(nest: Nest) -> None:

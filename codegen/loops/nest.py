@@ -172,6 +172,10 @@ class Nest:
         """The axis along which a result is made row by row, where its index is r."""
         return None if self.whole else row_axis(self.results[result].shape)
 
+    def ends(self, axis: int) -> tuple[str, str]:
+        """C expressions: between which indices along an axis elements of the first result are to be made."""
+        return "0", str(self.results[0].shape[axis])
+
     def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
         """C conditions that all hold where elements of a result are to be made.
 

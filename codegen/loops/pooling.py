@@ -27,11 +27,16 @@ def max_pool(nest: Nest) -> None:
         empty = any((window.covered((0, window.size_out)) == 0).any() for window in sliding)
         out(f"{x.ctype} most = {_lowest(scalar, empty=empty)};")
         if places:
-            out("int none = 1;", f"int64_t place = {_place(nest, [*at[:2], *['-1'] * len(sliding)])};")
+            out(
+                "int none = 1;",
+                f"{x.ctype} best = most;",
+                f"int64_t place = {_place(nest, [*at[:2], *['-1'] * len(sliding)])};",
+            )
         with taps(nest, sliding, at[2:]) as tap:
             out(f"const {x.ctype} v = {x.at([*at[:2], *tap.source])};")
             if places:
-                out(f"if (none || v > most) place = {_place(nest, [*at[:2], *tap.source])}, none = 0;")
+                here = _place(nest, [*at[:2], *tap.source])
+                out(f"if (none || v > best) best = v, place = {here}, none = 0;")
             out(f"most = {scalar.larger('most', 'v')};")
         if values:
             out(f"{values.at(at)} = most;")

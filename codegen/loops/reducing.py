@@ -11,7 +11,7 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.pooling import power, root
 from codegen.loops.scalar import Scalar
 from codegen.loops.sums import Sums
-from lfopt.ir import row_axis
+from lfopt.ops.footprint import folded_axis
 from lfopt.ops.parameters import reduced_axes
 
 
@@ -25,9 +25,9 @@ def along(
     """
     order = x.layout.order if x.shape == x.layout.shape else range(len(x.shape))
     chosen = [axis for axis in order if axis in axes]
-    rows = row_axis(x.shape)
+    folded = folded_axis(nest.call, 0)
     with nest.folded(
-        [x.shape[axis] for axis in chosen], name, chosen.index(rows) if rows in chosen else None
+        [x.shape[axis] for axis in chosen], name, chosen.index(folded) if folded in chosen else None
     ) as indices:
         index = list(at)
         for axis, i in zip(chosen, indices, strict=True):

@@ -5,7 +5,8 @@ Whatever these are, nothing outside an array is touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import product
 from math import prod
 
@@ -73,7 +74,8 @@ def deform_conv(nest: Nest) -> None:
             with nest.over((outputs,), "o") as (o,):
                 channel = f"({g}) * {outputs} + {o}"
                 bias = f" + (double){nest.operand(3).at([channel])}" if nest.call.has(3) else ""
-                out(f"{y.at([at[0], channel, at[2], at[3]])} = ({y.ctype})(sums[{o}]{bias});")
+                with _where(nest, {1: channel}):
+                    out(f"{y.at([at[0], channel, at[2], at[3]])} = ({y.ctype})(sums[{o}]{bias});")
 
 
 def _weights(nest: Nest) -> Callable[[str, str, str], str]:
@@ -130,9 +132,17 @@ def roi_align(nest: Nest) -> None:
         with out.block("for (int j = 0; j < count_y; j++)"), out.block("for (int k = 0; k < count_x; k++)"):
             _sample(nest, x, average=average)
         samples = "count_y > 0 && count_x > 0"
-        with nest.over((channels,), "c") as (c,):
+        with nest.over((channels,), "c") as (c,), _where(nest, {1: c}):
             value = f"made[{c}] / ((double)count_y * count_x)" if average else f"made[{c}]"
             out(f"{y.at([at[0], c, at[2], at[3]])} = ({y.ctype})({samples} ? {value} : 0);")
+
+
+@contextmanager
+def _where(nest: Nest, at: Mapping[int, str]) -> Iterator[None]:
+    """A block for elements of the result that are to be made, at these indices by axis."""
+    conditions = nest.wanted(at)
+    with nest.out.block(f"if ({' && '.join(conditions)})") if conditions else nullcontext():
+        yield
 
 
 def _along(nest: Nest, name: str, edges: Sequence[str]) -> None:
@@ -160,9 +170,10 @@ def _sample(nest: Nest, x: Array, *, average: bool) -> None:
             f"const int {name}0 = (int){name}, {name}1 = smaller({name}0 + 1, {extent - 1});",
             f"const double f{name} = {name} - {name}0;",
         )
-    with nest.over((channels,), "c") as (c,):
+    with nest.over((channels,), "c") as (c,), _where(nest, {1: c}):
+        image = "image" if x.shape[0] > 1 else "0"
         parts = [
-            f"{_share(r, s)} * (double){x.at(['image', c, f'y{r}', f'x{s}'])}" for r, s in product("01", "01")
+            f"{_share(r, s)} * (double){x.at([image, c, f'y{r}', f'x{s}'])}" for r, s in product("01", "01")
         ]
         if average:
             out(f"if (inside) made[{c}] += {' + '.join(parts)};")

@@ -22,26 +22,20 @@ def _others(nest: Nest, axis: int) -> Iterator[Callable[[str], list[str]]]:
         yield lambda k: [k if a == axis else indices[a] for a in range(rank)]
 
 
-def _find(nest: Nest, x: Array, at: Callable[[str], Sequence[str]], extent: int, better: str) -> None:
-    """Set `best` to the index of the first element that no other is better than.
-
-    One that is not a number is better than any.
-    """
+def _find(nest: Nest, x: Array, at: Callable[[str], Sequence[str]], extent: int, condition: str) -> None:
+    """Set `best` to the index of the last element x that, seen from the first on, beats the `top` so far."""
     s = Scalar(x.dtype)
-    condition = f"x {better} top" + (
-        " || (isnan(x) && !isnan(top))"
-        if s.floating and "=" not in better
-        else " || isnan(x)"
-        if s.floating
-        else ""
-    )
     nest.out("int best = 0;", f"{s.ctype} top = {x.at(at('0'))};")
     with nest.out.block(f"for (int k = 1; k < {extent}; k++)"):
         nest.out(f"const {s.ctype} x = {x.at(at('k'))};", f"if ({condition}) best = k, top = x;")
 
 
 def arg_extreme(nest: Nest) -> None:
-    """ArgMax, ArgMin: index of the first (or last) extreme element."""
+    """ArgMax, ArgMin: index of the first (or last) extreme element.
+
+    What is not a number is none, unless it stands first: nothing is larger or smaller than that. Source: ONNX
+    Runtime.
+    """
     call, x, y = nest.call, nest.operand(0), nest.results[0]
     axis, kept = call.attribute("axis", 0) % len(x.shape), bool(call.attribute("keepdims", 1))
     better = (">" if call.operator.kind == "ArgMax" else "<") + (
@@ -50,16 +44,17 @@ def arg_extreme(nest: Nest) -> None:
     if not prod(x.shape):
         raise nest.unsupported("no elements", "one or more")
     with nest.elements() as at:
-        _find(nest, x, lambda k: [*at[:axis], k, *at[axis + kept :]], x.shape[axis], better)
+        _find(nest, x, lambda k: [*at[:axis], k, *at[axis + kept :]], x.shape[axis], f"x {better} top")
         nest.out(f"{y.at(at)} = best;")
 
 
 def hardmax(nest: Nest) -> None:
-    """1 at the first largest element along an axis, 0 elsewhere."""
+    """1 at the first largest element along an axis, 0 elsewhere; what is not a number is the largest."""
     x, y = nest.operand(0), nest.results[0]
     axis = nest.call.attribute("axis", -1) % len(x.shape)
     with _others(nest, axis) as at:
-        _find(nest, x, at, x.shape[axis], ">")
+        largest = "x > top" + (" || (isnan(x) && !isnan(top))" if Scalar(x.dtype).floating else "")
+        _find(nest, x, at, x.shape[axis], largest)
         with nest.each(axes=[axis]) as along:
             nest.out(f"{y.at(at(along[axis]))} = {along[axis]} == best;")
 
@@ -77,11 +72,11 @@ def cumulative(nest: Nest) -> None:
     with _others(nest, axis) as at:
         sign, nothing = ("*", 1) if call.operator.kind == "CumProd" else ("+", 0)
         nest.out(f"{s.ctype} total = {nothing};")
-        extent = x.shape[axis]
+        extent, (first, stop) = x.shape[axis], nest.ends(axis)
         head = (
-            f"for (int k = {extent} - 1; k >= 0; k--)"
+            f"for (int k = {extent} - 1; k >= {first}; k--)"
             if call.attribute("reverse", 0)
-            else f"for (int k = 0; k < {extent}; k++)"
+            else f"for (int k = 0; k < {stop}; k++)"
         )
         with nest.out.block(head):
             wanted = " && ".join(nest.wanted({axis: "k"}))

@@ -76,10 +76,15 @@ def store(nest: Nest, at: Sequence[str], value: str) -> None:
     nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero_of(result)}), {least}, {most});")
 
 
-def scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> str:
-    """C expression: an int32 sum, scaled by factors that broadcast against the result."""
+def scaled(
+    nest: Nest, at: Sequence[str], value: str, factors: Multipliers, function: str = "rescaled"
+) -> str:
+    """C expression: an int32 sum, scaled by factors that broadcast against the result.
+
+    `function`: of integer.h, that scales.
+    """
     return (
-        f"rescaled({value}, {entry(nest, factors.multiplier.astype(np.int32), at)}, "
+        f"{function}({value}, {entry(nest, factors.multiplier.astype(np.int32), at)}, "
         f"{entry(nest, factors.shift.astype(np.uint8), at)})"
     )
 

@@ -143,7 +143,11 @@ static void print_tensor(FILE *file, const char *what, const NAME_tensor *tensor
     for (int axis = 0; axis < tensor->rank; ++axis) {
         fprintf(file, "%s%lld", axis > 0 ? ", " : "", (long long)tensor->shape[axis]);
     }
-    fputs("]\n", file);
+    fputs("]", file);
+    if (tensor->scale != 0.0f) {
+        fprintf(file, ", %.9g * (integer - %d)", (double)tensor->scale, tensor->zero_point);
+    }
+    fputs("\n", file);
 }
 
 static void print_list(void) {

@@ -12,7 +12,7 @@ import numpy as np
 from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.operands import b_patch
 from hw_rtl.emulator.patch import Patch, Writes
-from lfopt.isa.tables import FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale, Space
+from lfopt.isa.tables import FACTOR_BYTES, MEAN_BITS, TABLE_BYTES, WINDOW, Operation, Scale, Space
 
 
 def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
@@ -69,10 +69,11 @@ def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> n
     elif d["bias_value"]:
         sums = wrapped(sums + d["bias_value"])
     if d["scale"] == Scale.CHANNEL:
-        multiplier, shift, rounding = _factors(memory, d["factors"], d["out_blocks"], channels)
-        sums = (sums * multiplier + rounding >> shift) + d["o_zero"]
+        multiplier, shift = _factors(memory, d["factors"], d["out_blocks"], channels)
+        sums = _halves_to_even(_product(d, sums, multiplier), shift) + d["o_zero"]
     elif d["scale"] == Scale.SCALAR:
-        sums = (sums * d["multiplier"] + (1 << d["shift"] - 1) >> d["shift"]) + d["o_zero"]
+        products = _product(d, sums, np.array(d["multiplier"]))
+        sums = _halves_to_even(products, np.array(d["shift"])) + d["o_zero"]
     clamped = np.minimum(np.maximum(sums, d["low"]), d["high"]).astype(np.uint8)
     if d["has_table"]:
         words = TABLE_BYTES // memory.lanes
@@ -81,25 +82,31 @@ def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> n
     return clamped
 
 
-def _factors(
-    memory: EmulatedMemory, row: int, blocks: int, channels: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(multipliers, shifts, rounding terms), (channels,) int64 each.
+def _product(d: Mapping[str, int], sums: np.ndarray, multiplier: np.ndarray) -> np.ndarray:
+    """int64: sums times factors; of a mean (SUM), rounded to multiples of 2**MEAN_BITS."""
+    products = sums * multiplier
+    if d["operation"] != Operation.SUM:
+        return products
+    return (products + (1 << MEAN_BITS - 1)) >> MEAN_BITS << MEAN_BITS
 
-    Shifts of 0 and 63 are done, not refused, as in hardware.
-    """
+
+def _halves_to_even(products: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """int64: products / 2**shift, to nearest. Shifts of 0 and 63 are done, not refused, as in hardware."""
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    lost = products & ~(np.int64(-1) << shift)
+    down = products >> shift
+    return down + ((lost > half) | ((lost == half) & (down & 1 == 1) & (half > 0)))
+
+
+def _factors(memory: EmulatedMemory, row: int, blocks: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """(multipliers, shifts), (channels,) int64 each."""
     patch = Patch(memory.spaces[Space.FACTORS].start + row * FACTOR_BYTES, blocks * FACTOR_BYTES)
     stored = memory.get(patch, Space.FACTORS)
 
-    def unpacked() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def unpacked() -> tuple[np.ndarray, np.ndarray]:
         each = stored.reshape(-1, FACTOR_BYTES)[:channels]
         multiplier = np.ascontiguousarray(each[:, :4]).view("<u4")[:, 0] & 0x7FFFFFFF
-        shift = (each[:, 4] & 63).astype(np.int64)
-        return (
-            multiplier.astype(np.int64),
-            shift,
-            np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0),
-        )
+        return multiplier.astype(np.int64), (each[:, 4] & 63).astype(np.int64)
 
     return memory.cached(("factors", row, channels), [patch], unpacked)
 

@@ -72,6 +72,7 @@ module lf_drain
     logic [7:0]        factors;  // row
     logic [30:0]       multiplier;
     logic [5:0]        shift;
+    logic              mean;
     bounds_t           bounds;
     logic              has_table;
     logic [5:0]        table_id;
@@ -140,11 +141,12 @@ module lf_drain
       // What is not scaled is multiplied by 1.
       request_new.multiplier = scales ? d.multiplier : 31'd1;
       request_new.shift = scales ? d.shift : '0;
+      request_new.mean = scales && d.operation == 3'(DoSum);
       request_new.bounds = '{
         zero: zero[7:0],
         low: low[7:0],
         high: d.high[7:0],
-        below: {11'(low) - 11'(zero), 1'b0} - 12'd1,
+        below: {11'(low) - 11'(zero), 1'b0},
         above: {11'(d.high) - 11'(zero), 1'b1}
       };
       request_new.has_table = d.last && d.has_table;
@@ -376,6 +378,7 @@ module lf_drain
   tag_t               sum_tag_q, tag;
   logic               come, come_place, come_hold;
   bounds_t [1:0]      bounds;
+  logic [1:0]         means;
   logic [Lanes*8-1:0] bytes, looked;
   logic [Lanes*32-1:0] held;
 
@@ -400,6 +403,7 @@ module lf_drain
 
   for (genvar p = 0; p < 2; p++) begin : gen_bounds
     assign bounds[p] = request_q[p].bounds;
+    assign means[p] = request_q[p].mean;
   end
 
   lf_requantize #(
@@ -420,6 +424,7 @@ module lf_drain
     .multiplier_i  (multiplier),
     .shift_i       (shift),
     .bounds_i      (bounds),
+    .mean_i        (means),
     .valid_o       (come),
     .place_o       (come_place),
     .hold_o        (come_hold),

@@ -35,20 +35,22 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """An output beside the reference."""
+    """An output beside a judge's: the reference's, or ONNX Runtime's."""
 
     output: str
     elements: int
     wrong: int  # elements that are further off than accepted
-    not_finite: int  # elements of the reference that are infinite, or no numbers
-    # largest less smallest element of the reference; the largest, if all are the same; null for integers,
+    not_finite: int  # elements of the judge's that are infinite, or no numbers
+    # largest less smallest element of the judge's; the largest, if all are the same; null for integers,
     # which must be equal
     scale: float | None
     largest_error: float | None  # of the scale; null where some are no numbers, and wrong
     accepted_error: float | None  # of the scale
+    judge: str = "reference"  # whose output it is compared with
 
     def __str__(self) -> str:
         differ = f"output {self.output!r}: {self.wrong:,} of {self.elements:,} elements differ"
+        differ += "" if self.judge == "reference" else f" from those of {self.judge}"
         if self.scale is None or self.accepted_error is None:
             return differ
         by = (
@@ -170,16 +172,19 @@ def exactly(graph: Graph, inputs: Arrays) -> Arrays:
     }
     return reference(
         replace(graph, tensors=tensors),
-        {name: value.astype(tensors[name].dtype, copy=False) for name, value in inputs.items()},
+        {
+            name: value.astype(tensors[name].dtype, copy=False) if name in real else value
+            for name, value in inputs.items()
+        },
     )
 
 
 def _real(graph: Graph) -> frozenset[str]:
-    """Real maps that no quantised map is computed from."""
+    """Real maps that no quantised map, and no text, is computed from."""
     fixed = {
         name
         for name, tensor in graph.tensors.items()
-        if tensor.quantization or tensor.dtype.startswith(("float8", "float4"))
+        if tensor.quantization or tensor.dtype.startswith(("float8", "float4", "string"))
     }
     for operator in reversed(graph.operators):
         if not fixed.isdisjoint(operator.outputs):

@@ -23,7 +23,7 @@ from codegen.arrays import Inputs, array, by_name
 from codegen.elements import ElementName
 from codegen.emit import emit_c as print_c
 from codegen.source import CSource
-from lfopt.app.arrays import taken
+from lfopt.app.arrays import given_back, taken
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.config import (
     MAX_SECONDS,
@@ -161,11 +161,11 @@ def search(
     Planned(Plan(squeezenet1_1: 262,144 B of buffer, lbdf, 12 groups, 4,769,888 B of DRAM, optimal))
 
     `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file,
-    or one of those installed, by name. `element_bytes`: of a feature map's element. `rules`: see `simplify`;
-    a Graph is taken as it is unless they are given. `weights`: whether zoo:NAME gets values, without which a
-    plan cannot be executed or compiled. `max_energy`: uJ. `progress(what, share)` is called now and then. All
-    others are those of `lfopt search` and of its configuration. Ctrl-C leaves the best plan so far:
-    `result.interrupted`. Raises LfoptError.
+    or one of those installed, by name. `element_bytes`: of a feature map's element; 2, or 1 of a quantised
+    network. `rules`: see `simplify`; a Graph is taken as it is unless they are given. `weights`: whether
+    zoo:NAME gets values, without which a plan cannot be executed or compiled. `max_energy`: uJ.
+    `progress(what, share)` is called now and then. All others are those of `lfopt search` and of its
+    configuration. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
     """
     graph = load(model, input_shapes, weights=weights)
     if rules is not None or not isinstance(model, Graph):
@@ -317,10 +317,11 @@ def execute(
 ) -> Execution:
     """Run a plan row by row, holding on chip only what it says, and count every DRAM byte.
 
-    `inputs`: arrays by name, or a list of them in the model's order; float arrays are quantised where the
-    model takes integers; None: drawn at random from `seed`. `fill`: draw weights that are absent too.
-    `outputs` of what it gives are by the model's names. Raises MissingValues for a network without weights,
-    InvalidPlan for a plan that cannot be carried out.
+    `inputs`: arrays by name, or a list of them in the model's order, of types as in the file; a quantised
+    network takes real numbers as well as the integers that stand for them. None: drawn at random from
+    `seed`. `fill`: draw weights that are absent too. `outputs` of what it gives are by the model's names, of
+    types as in the file. Raises MissingValues for a network without weights, InvalidPlan for a plan that
+    cannot be carried out.
     """
     loaded, graph = _planned(plan, model)
     rng = _generator(seed)
@@ -330,8 +331,7 @@ def execute(
         values = random_inputs(graph, rng)
     else:
         wanted = {
-            graph.label(name): f"{graph.tensors[name].dtype} {list(graph.shape(name))}"
-            for name in graph.inputs
+            graph.label(name): f"{graph.end_type(name)} {list(graph.shape(name))}" for name in graph.inputs
         }
         values = taken(
             graph,
@@ -339,7 +339,7 @@ def execute(
             "inputs",
         )
     done = run_steps(loaded, graph, values)
-    return replace(done, outputs={graph.label(name): value for name, value in done.outputs.items()})
+    return replace(done, outputs=given_back(graph, done.outputs))
 
 
 def explain(
@@ -515,7 +515,7 @@ def _scheme(scheme: object) -> FusionScheme:
 
 
 def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> Hardware:
-    """A chip from its description, or from its buffer alone, with elements of 2 bytes.
+    """A chip from its description, or from its buffer alone, with elements as `Hardware.of_network` says.
 
     `buffer` and `element_bytes` win over the description.
     """

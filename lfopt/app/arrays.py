@@ -37,6 +37,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
             KeyError,
             EOFError,
             NotImplementedError,
+            MemoryError,
+            OverflowError,
+            RecursionError,
             zipfile.BadZipFile,
             zlib.error,
         ) as error:
@@ -67,14 +70,15 @@ def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
 def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """Graph inputs by name, in the shapes and types of the graph, from arrays by label in the same shapes.
 
-    Floats are quantised where the graph takes integers. Raises InvalidConfig, which says `where` the arrays
-    are from, for one that is absent or of another shape or type.
+    Inputs that are held as integers may be given as integers too; floats are quantised. Raises InvalidConfig,
+    which says `where` the arrays are from, for one that is absent or of another shape or type.
     """
     feed: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor, label = graph.tensors[name], graph.label(name)
-        accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}" + (
-            ", or real numbers to be quantised" if tensor.quantization else ""
+        other = f", or {tensor.dtype} that stands for it" if graph.held(name) else ", or real numbers"
+        accepted = f"accepted: {graph.end_type(name)} {list(tensor.shape)}" + (
+            other if tensor.quantization else ""
         )
         if label not in given:
             raise InvalidConfig(
@@ -83,11 +87,14 @@ def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str
         value = given[label]
         if tensor.quantization and value.dtype.kind == "f" and value.shape == tensor.shape:
             value = quantized(value, tensor.quantization, tensor.dtype)
-        if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
+        text = value.dtype.kind in "SU"
+        if value.shape != tensor.shape or (
+            tensor.dtype != "string" if text else value.dtype.name != tensor.dtype
+        ):
             raise InvalidConfig(
                 f"{where}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}"
             )
-        feed[name] = value
+        feed[name] = value.astype(str).astype(object) if text else value
     return feed
 
 
@@ -109,13 +116,23 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
 
 
 def write_outputs(path: Path, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write graph outputs to a .npz by their labels; quantised ones as real numbers. Raises CannotWrite.
+    """Write graph outputs to a .npz by their labels, as `given_back`. Raises CannotWrite.
 
     `arrays`: by name, in the shapes and types of the graph.
     """
-    write_arrays(
-        path, {graph.label(name): real(graph.tensors[name], value) for name, value in arrays.items()}
-    )
+    write_arrays(path, given_back(graph, arrays))
+
+
+def given_back(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs or outputs by label, as callers have them: of the types that the file says.
+
+    `arrays`: by name, in the shapes and types of the graph.
+    """
+    real = {name: graph.held(name) for name in arrays}
+    return {
+        graph.label(name): value if (by := real[name]) is None else dequantized(value, by)
+        for name, value in arrays.items()
+    }
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -121,12 +121,12 @@ def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
 def _graph(model: ModelProto) -> Graph:
     """The simplified network of a model.
 
-    Raises Unsupported where inputs of the two differ in type: quantising them would become the caller's work.
+    Raises Unsupported where inputs of the two differ in type.
     """
     if not isinstance(model, ModelProto):
         raise InvalidConfig(f"model: found {type(model).__name__}; accepted: an onnx.ModelProto")
     graph = simplify(from_model(model))
-    taken_as = {graph.label(name): graph.tensors[name].dtype for name in graph.inputs}
+    taken_as = {graph.label(name): graph.end_type(name) for name in graph.inputs}
     for value in model.graph.input:
         declared = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
         if (accepted_as := taken_as.get(value.name, declared)) != declared:

@@ -173,7 +173,9 @@ def compile_graph(
             folder / entry.facts["library"],
             {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")},
         )
-        return Compiled(library, entry.facts["name"], folder / WEIGHTS, graph.labels, **figures)
+        real = [name for name in (*graph.inputs, *graph.outputs) if graph.held(name) is not None]
+        name = entry.facts["name"]
+        return Compiled(library, name, folder / WEIGHTS, graph.labels, real_ends=real, **figures)
 
     machine = this_machine() if target == "native" else platform.machine()
     key = key_of(

@@ -62,7 +62,7 @@ class SearchConfig:
     compare: tuple[Method, ...] = ()
     seed: int = 0  # of methods that draw random numbers
     budget: int = 5000  # plans, of the methods that sample
-    # seconds for the search by all methods, what follows it, and the steps of the plan; None: until done
+    # seconds for loading, the search by all methods, what follows it, steps and files; None: until done
     time_limit: float | None = None
     # whose explanations say where groups that do not fit are split; none: at random
     guidance: GuidanceName = "none"

@@ -44,6 +44,13 @@ class FirstPlan:
                 return cls(graph, costs, fused, fewer, time.perf_counter() - start)
         return cls(graph, costs, unfused, moved, time.perf_counter() - start)
 
+    def result(self, method: str) -> Result:
+        """The result of a search that has no time."""
+        count, bound = len(self.groups), self.costs.bounds.compulsory_bytes
+        return Result(
+            method, self.groups, self.dram_bytes, min(bound, self.dram_bytes), 1, count, self.seconds
+        )
+
     def draft(self, searched: Result, bound: int, max_recompute: float | None, objective: str) -> PlanDraft:
         """Its draft, once a search has ended with `searched` and proven `bound` bytes."""
         for group in self.groups:  # in the way of the fewest bytes, of which there are steps

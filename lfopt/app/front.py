@@ -23,9 +23,10 @@ from lfopt.app.files import path_of
 from lfopt.app.recompute import costs_of
 from lfopt.app.sizes import format_size
 from lfopt.fusion import CostModel
-from lfopt.ir import Figures, Graph, Hardware
+from lfopt.ir import Figures, Graph, Hardware, InvalidConfig
 from lfopt.ir.names import plural
 from lfopt.ir.plan import Proof
+from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from search.exact import solve
 from search.fronts import AXES, Bend, Hypervolume, Supported, efficient, hypervolume, knee, supported
@@ -172,7 +173,14 @@ class Front:
 
 
 def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None = None) -> Front:
-    """The Pareto front of a network; Ctrl-C and the time limit leave what was found."""
+    """The Pareto front of a network; Ctrl-C and the time limit leave what was found.
+
+    Raises InvalidConfig for a network in which nothing moves.
+    """
+    if not len(Dataflow.of(graph)):
+        raise InvalidConfig(
+            f"{graph.name}: found no operators that compute anything; accepted: a network whose plans differ"
+        )
     clock = time.perf_counter()
     end = None if question.time_limit is None else clock + question.time_limit
     points: list[Point] = []

@@ -102,7 +102,7 @@ def plan_for(
         costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy
     )
     cap = wanted.caps.dram_bytes
-    least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else fewest.lower_bound_bytes
+    least = costs.bounds.once_bytes if costs.hardware.l2_bytes else fewest.lower_bound_bytes
     if cap is not None and cap < least:
         raise InvalidConfig(
             f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}"

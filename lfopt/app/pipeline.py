@@ -250,6 +250,7 @@ def find_plan(
 
     deadline = Deadline(config.search.time_limit)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
+    config = replace(config, hardware=config.hardware.of_network(quantized=graph.quantized))
     if config.constraints:
         check_names(Dataflow.of(graph), config.constraints)
     lap("load")
@@ -280,6 +281,8 @@ def find_plan(
     copying = may_copy(config)
     if stopped:
         searched = Recomputed(graph, (), costs, unfused(costs, first.method), optimal=False)
+    elif first_plan.groups and deadline.late("search"):
+        searched = Recomputed(graph, (), costs, first_plan.result(first.method), optimal=False)
     elif copying:
         searched = recompute(config, first_plan, deadline, methods, report)
     else:
@@ -325,7 +328,7 @@ def find_plan(
         )
         runs, best = [stayed if run is best else run for run in runs], stayed
         lap("second level")
-    if config.traffic == "tiled":
+    if config.traffic == "tiled" and not (first.wanted == Objective() and deadline.late("cycles")):
         judged = _judged(costs, config, best.result, deadline, report)
         changed = best._replace(result=judged.result)
         runs, best = [changed if run is best else run for run in runs], changed

@@ -20,7 +20,7 @@ def proven_again(
     )
     # a bound of groups does not hold for a plan that keeps maps in the second level
     if plan.hardware.l2_bytes:
-        proven, bound = costs.unfused(plan.copies).bounds.compulsory_bytes, plan.totals.lower_bound_bytes
+        proven, bound = costs.unfused(plan.copies).bounds.once_bytes, plan.totals.lower_bound_bytes
         return (f"verified: {proven:,}" if bound <= proven else f"not verified: at least {proven:,}"), ()
     searched = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound, proven = plan.totals.lower_bound_bytes, searched.lower_bound_bytes

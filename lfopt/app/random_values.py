@@ -18,4 +18,5 @@ def _random(tensor: Tensor, rng: np.random.Generator) -> np.ndarray:
         return quantized(rng.standard_normal(tensor.shape), tensor.quantization, tensor.dtype)
     if tensor.dtype.startswith("float"):
         return rng.standard_normal(tensor.shape).astype(tensor.dtype)
-    return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
+    drawn = rng.integers(0, 2, tensor.shape)
+    return drawn.astype(str).astype(object) if tensor.dtype == "string" else drawn.astype(tensor.dtype)

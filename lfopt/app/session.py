@@ -20,7 +20,7 @@ from lfopt.app.compiled import CPU, Target, compile_model
 from lfopt.app.pipeline import Model
 from lfopt.frontend import InputShapes
 from lfopt.frontend.shapes import Dim, dims_of
-from lfopt.ir import Graph, Hardware, InvalidConfig, Tensor
+from lfopt.ir import Graph, Hardware, InvalidConfig, Quantization, Tensor
 from lfopt.ir.names import one_line
 
 TYPES = {"float32": "float", "float64": "double"}  # as ONNX Runtime calls them; others as NumPy does
@@ -33,6 +33,8 @@ class NodeArg:
     name: str
     type: str  # such as tensor(float)
     shape: list[Dim]  # extents; names of those that are open
+    # what the integers stand for that it is held as in the code, or is itself; None: it is not quantised
+    quantization: Quantization | None = None
 
 
 class InferenceSession:
@@ -117,7 +119,8 @@ class InferenceSession:
 
 
 def _of_tensor(tensor: Tensor) -> NodeArg:
-    return NodeArg(tensor.name, f"tensor({TYPES.get(tensor.dtype, tensor.dtype)})", list(tensor.shape))
+    kind = f"tensor({TYPES.get(tensor.dtype, tensor.dtype)})"
+    return NodeArg(tensor.name, kind, list(tensor.shape), tensor.quantization)
 
 
 def _of_value(value: ValueInfoProto) -> NodeArg:

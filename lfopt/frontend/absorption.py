@@ -375,7 +375,19 @@ class _Rewriting:
         tensors |= {name: stored.tensor for name, stored in self.added.items()}
         constants = {name: self._value(name) for name in self.graph.constants if name in used}
         constants |= {name: stored.value for name, stored in self.added.items()}
-        graph = replace(self.graph, operators=tuple(operators), tensors=tensors, constants=constants)
+        before = self.graph.tensors
+        integer_ends = frozenset(
+            name
+            for name in (*self.graph.inputs, *self.graph.outputs)
+            if before[name].dtype in BYTES and tensors[name].quantization is not None
+        )
+        graph = replace(
+            self.graph,
+            operators=tuple(operators),
+            tensors=tensors,
+            constants=constants,
+            integer_ends=integer_ends,
+        )
         return replace(graph, notes=(*graph.notes, *self._notes(graph)))
 
     def _value(self, name: str) -> np.ndarray | None:
@@ -481,24 +493,15 @@ class _Rewriting:
         return Tensor(root, tensor.shape, code.dtype, code.quantization)
 
     def _notes(self, graph: Graph) -> Iterator[str]:
-        before, after = self.graph.tensors, graph.tensors
-        changed = [
-            (what, name)
+        after = graph.tensors
+        held = [
+            f"{what} {name!r} as {after[name].dtype}"
             for what, names in (("input", graph.inputs), ("output", graph.outputs))
             for name in names
-            if before[name] != after[name]
+            if graph.held(name) is not None
         ]
-        if real := [
-            f"{what} {name!r} is {after[name].dtype}"
-            for what, name in changed
-            if before[name].dtype == "float32"
-        ]:
-            yield f"quantised network: {', '.join(real)}, where the file has float32"
-        if held := [f"{what} {name!r}" for what, name in changed if before[name].dtype in BYTES]:
-            yield (
-                f"quantised network: {', '.join(held)} is of integers in the file; "
-                "a saved model has real numbers there"
-            )
+        if held:
+            yield f"quantised network: held are {', '.join(held)}; float32 goes in and out, as in the file"
         borders = [op for op in graph.operators if is_q_or_dq(op)]
         rescaled = [op for op in borders if op.kind == Q and after[op.inputs[0]].quantization is not None]
         if rescaled:

@@ -1,8 +1,8 @@
 """Graphs inside of operators: branches of If, bodies of Loop and Scan, functions that define operators.
 
-They are kept apart from the network, so that checker, converter and shape inference, which trust what they
-are given, never see them before the types of what they read are known. What they read of the graph around
-them are operands of their node from then on, behind its own.
+They are kept apart from the network, so that checker and shape inference, which trust what they are given,
+never see them before the types of what they read are known. What they read of the graph around them are
+operands of their node from then on, behind its own.
 """
 
 from __future__ import annotations
@@ -110,8 +110,9 @@ class Bodies:
             )
         captured = tuple(dict.fromkeys(name for graph in graphs.values() for name in _free_names(graph)))
         copies = (GraphProto.FromString(graphs[name].SerializeToString()) for name in wanted)
+        own_opsets = tuple(OperatorSetIdProto(domain=o.domain, version=o.version) for o in opsets)
         self.kept.append(
-            tuple(Body(graph, captured, tuple(opsets), tuple(functions), ir_version) for graph in copies)
+            tuple(Body(graph, captured, own_opsets, tuple(functions), ir_version) for graph in copies)
         )
         own = [
             AttributeProto.FromString(attribute.SerializeToString())

@@ -83,7 +83,10 @@ class Builder:
         return shape
 
     def filled(self, shape: tuple[int, ...], value: float, dtype: str) -> np.ndarray:
-        """An array all of whose elements are one value, of which it keeps one."""
+        """An array of a shape, all of whose elements are one value, of which it keeps one.
+
+        Raises UnsupportedModel if it is too large.
+        """
         self.network.reserve(shape, dtype)
         return np.broadcast_to(np.array(value, dtype), shape)
 

@@ -108,6 +108,10 @@ class Control:
             raise error if self.label in str(error) else UnsupportedModel(f"{what}: {error}") from None
         except InvalidModel as error:
             raise error if self.label in str(error) else InvalidModel(f"{what}: {error}") from None
+        self.stand_for(node, sources, what)
+
+    def stand_for(self, node: NodeProto, sources: Sequence[str], what: str) -> None:
+        """Give tensors the names that a node's outputs have. Raises InvalidModel where there are fewer."""
         if len(sources) < len(node.output):
             raise InvalidModel(f"{what}: found {len(node.output)} outputs; its graph makes {len(sources)}")
         for source, name in zip(sources, node.output, strict=False):

@@ -16,7 +16,7 @@ from onnx import FunctionProto, NodeProto, TypeProto
 
 from lfopt.frontend.messages import ONNX_REFUSES
 from lfopt.frontend.read import SMALL
-from lfopt.frontend.upgrade import newest_opset
+from lfopt.frontend.upgrade import newest_opset, of_opset
 from lfopt.ir import InvalidModel, Tensor
 from lfopt.ir.names import one_line, plain
 
@@ -55,6 +55,7 @@ class Definitions:
         Raises InvalidModel.
         """
         body = definition(node, self.types, what)
+        opset = next((o.version for o in body.opset_import if not o.domain), newest_opset())
         names = {"": "", **dict(zip(body.input, node.input, strict=False))}
         names |= {formal: name for formal, name in zip(body.output, node.output, strict=False) if name}
         for part in body.node:
@@ -76,7 +77,8 @@ class Definitions:
             for name in part.output:
                 names[name] = names.get(name) or self.free(f"{node.output[0]}.{name}")
             results = [names[name] for name in part.output]
-            yield self._written(part, given, results, f"{node.name or node.op_type}.{part.output[0]}")
+            name = f"{node.name or node.op_type}.{part.output[0]}"
+            yield of_opset(self._written(part, given, results, name), opset)
             if inner and (value := self.constants.get(results[0])) is not None:
                 key = (value.dtype.str, value.shape, value.tobytes()) if value.size <= SMALL else told
                 names[part.output[0]] = self.by_source[told] = self.by_source.setdefault(key, results[0])

@@ -38,10 +38,12 @@ def effort(call: Call, *, own: bool) -> Effort:
     row = row_of(call)
     read = sum(prod(shape) for shape in call.shapes if shape is not None)
     touched = read + sum(map(prod, call.results))
-    made = sum(map(bytes_of, call.result_tensors))
+    result_bytes = sum(map(bytes_of, call.result_tensors))
     if not own:
         looped = row is OPAQUE and call.operator.kind not in VECTORISED
-        return Effort(_visited(call, touched) * (PYTHON_STEPS if looped else 1), made, 3 * made)
+        return Effort(
+            _visited(call, touched) * (PYTHON_STEPS if looped else 1), result_bytes, 3 * result_bytes
+        )
     work = WORK.get(call.operator.kind)
     steps, elements = work(call) if work else (0, 0)
     if row.family in (Family.CONVOLUTION, Family.POOL):
@@ -55,7 +57,7 @@ def effort(call: Call, *, own: bool) -> Effort:
     if copies > 2:
         elements += read
     wide = sum(max(bytes_of(tensor), 4 * tensor.elements) for tensor in call.result_tensors)
-    return Effort(steps, made, copies * wide + WORKING_BYTES * elements)
+    return Effort(steps, result_bytes, copies * wide + WORKING_BYTES * elements)
 
 
 def bytes_of(tensor: Tensor) -> int:

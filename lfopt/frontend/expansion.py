@@ -40,9 +40,8 @@ class _Expansion:
         self.held: dict[str, str] = {}  # name of the integers of a quantised tensor
         self.real: dict[str, str] = {}  # name of the real numbers that they stand for
         self.parameters: dict[str, tuple[str, str]] = {}  # names of scale and zero point
-        self.read = {name for op in graph.operators if self._reads_real(op) for name in op.inputs} | set(
-            graph.outputs
-        )
+        self.read = {name for op in graph.operators if self._reads_real(op) for name in op.inputs}
+        self.read |= {*graph.outputs} - graph.integer_ends
 
     def result(self) -> Graph:
         graph = self.graph
@@ -54,8 +53,8 @@ class _Expansion:
         return replace(graph, operators=tuple(self.operators), tensors=self.tensors, constants=self.constants)
 
     def _enter(self, name: str) -> None:
-        """A constant is held as it is; a graph input is real, and quantised at once."""
-        if name in self.constants:
+        """A constant is held as it is, as an input of integers is; other inputs are real, and quantised."""
+        if name in self.constants or name in self.graph.integer_ends:
             self.held[name] = name
         else:
             self.tensors[name] = Tensor(name, self.graph.shape(name), "float32")
@@ -80,9 +79,10 @@ class _Expansion:
         ]
         spelled: dict[str, str] = {}
         for name in quantised:
-            if name in self.graph.outputs:
-                spelled[name] = self._fresh(f"{name}.quantized" if is_q_or_dq(operator) else f"{name}.real")
-            if is_q_or_dq(operator):
+            integers = is_q_or_dq(operator)
+            if name in self.graph.outputs and not (integers and name in self.graph.integer_ends):
+                spelled[name] = self._fresh(f"{name}.quantized" if integers else f"{name}.real")
+            if integers:
                 self.held[name] = spelled.get(name, name)
                 self.tensors[self.held[name]] = replace(
                     self.graph.tensors[name], name=self.held[name], quantization=None
@@ -96,19 +96,21 @@ class _Expansion:
             )
         )
         for name in quantised:
-            if not is_q_or_dq(operator):
+            if name not in self.held:
                 self._quantize(name, spelled.get(name, name))
             self._dequantize(name)
 
     def _quantize(self, name: str, real: str) -> None:
-        self.held[name] = held = self._fresh(f"{name}.quantized")
+        named = name in self.graph.outputs and name in self.graph.integer_ends
+        self.held[name] = held = name if named else self._fresh(f"{name}.quantized")
         self.tensors[held] = replace(self.graph.tensors[name], name=held, quantization=None)
         self._add(Q, f"{name}.quantize", name, real, held)
 
     def _dequantize(self, name: str) -> None:
         if name not in self.read:
             return
-        self.real[name] = real = name if name in self.graph.outputs else self._fresh(f"{name}.dequantized")
+        named = name in self.graph.outputs and name not in self.graph.integer_ends
+        self.real[name] = real = name if named else self._fresh(f"{name}.dequantized")
         self.tensors[real] = Tensor(real, self.graph.shape(name), "float32")
         self._add(DQ, f"{name}.dequantize", name, self.held[name], real)
 

@@ -19,8 +19,8 @@ from lfopt.ir.names import one_line
 from lfopt.ops import Call, spec
 from lfopt.ops.compute import Part, compute
 from lfopt.ops.evaluate import evaluate
-from lfopt.ops.indexing import WHOLE
 from lfopt.ops.table import OPAQUE
+from lfopt.ops.traits import Family
 
 MAX_BYTES = 1 << 31  # of all constants that are made at load, and of what making one of them takes
 MAX_STEPS = 1 << 32  # operations on one element, of all evaluations at load together: some seconds
@@ -112,16 +112,17 @@ def _call(operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapp
     )
     shapes = tuple(None if value is None else value.shape for value in inputs)
     known = tuple(value is not None for value in inputs)
-    made = tuple(results.values())
-    return Call(operator, shapes, tuple(inputs), known, tuple(t.shape for t in made), tensors, made)
+    outputs = tuple(results.values())
+    return Call(operator, shapes, tuple(inputs), known, tuple(t.shape for t in outputs), tensors, outputs)
 
 
 def _is_own(call: Call) -> bool:
     """Whether lfopt has arithmetic of its own for the operator on these operands, which have elements."""
     operator = call.operator
-    if spec(operator.kind, operator.domain) is OPAQUE:
+    row = spec(operator.kind, operator.domain)
+    if row is OPAQUE:
         return False
-    if operator.kind in WHOLE:
+    if row.family is Family.INDEX:
         return True  # whatever the elements are
     if any(shape is not None and not prod(shape) for shape in call.shapes):
         return False  # nothing to take the largest of, for one

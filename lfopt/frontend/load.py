@@ -27,14 +27,16 @@ from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast,
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import lowering
-from lfopt.frontend.messages import ONNX_REFUSES, title
-from lfopt.frontend.operands import mismatch
+from lfopt.frontend.matrices import matmul, stacks
+from lfopt.frontend.messages import ONNX_REFUSES, quoted, title
+from lfopt.frontend.older import newer_form
+from lfopt.frontend.operands import ill_typed, mismatch
 from lfopt.frontend.origins import origins
 from lfopt.frontend.qdq import Stored, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.shapes import dims_of, is_open, with_dims
 from lfopt.frontend.spelling import labels, spell
-from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
+from lfopt.frontend.upgrade import fault, newest_opset, own_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
 from lfopt.ir import (
     Attribute,
@@ -66,9 +68,16 @@ SAME_SHAPE = frozenset(
     {"GroupNormalization", "MeanVarianceNormalization"}
 )  # ONNX has no inference for these: the result is shaped as the first input
 
+
+def _check_order(call: Call) -> None:
+    if (order := call.attribute("p", 2)) not in (1, 2):
+        raise InvalidModel(f"node {call.operator.name!r} (LpNormalization): p is {order}; accepted: 1, 2")
+
+
 CHECKS: dict[str, Callable[[Call], object]] = {
     "BitCast": same_width,
     "ConvTranspose": windows,
+    "LpNormalization": _check_order,
     "Resize": resizing.check,
 }  # raise InvalidModel, naming the node
 
@@ -236,6 +245,7 @@ class _Walk:
 
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
+        node, opset = own_opset(node)
         node = standard_form(node, f"{self.label}: {title(node)}")
         node.input[:] = [self.nothing.get(name, self.same.get(name, name)) for name in node.input]
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
@@ -245,6 +255,18 @@ class _Walk:
             node = as_cast(node, self.types[node.input[1]])
         if node.op_type == "BitCast" and not node.domain:
             node = as_identity(node, self.types.get(node.input[0]))
+        what = f"{self.label}: {title(node)}"
+        self._refuse_unmade(node, what)
+        if self.control.sequences.reads(node):
+            self.control.follow(node, what)
+            return
+        self._refuse_sequences(node, what)
+        if not node.domain and opset != newest_opset():
+            newer = self._in_newest_form(node, opset, what)
+            if newer is None:
+                return
+            node = newer
+        node = _with_one_padding(node)
         operator = Operator(
             self._unique_name(node, position),
             node.op_type,
@@ -254,22 +276,6 @@ class _Walk:
             node.domain,
             origin,
         )
-        what = f"{self.label}: {title(node)}"
-        for name in operator.inputs:
-            if name and name not in self.tensors and name not in self.control.sequences.held:
-                raise InvalidModel(
-                    f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)"
-                )
-        if self.control.sequences.reads(node):
-            self.control.follow(node, what)
-            return
-        if node.op_type not in ("If", "Loop") and (
-            held := [name for name in operator.inputs if name in self.control.sequences.held]
-        ):
-            raise UnsupportedModel(
-                f"{what}: input {held[0]!r} is a sequence; "
-                "lfopt reads those that other operators take apart again"
-            )
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(
             operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]
@@ -278,10 +284,6 @@ class _Walk:
         if self._written_out(node, what, origin, position) or self._fold_counted(operator, node, what):
             return
         results = self._infer(node, what)
-        if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
-            operator = _rounding_as_before_11(
-                operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what
-            )
         self._check(operator, results)
         if is_q_or_dq(operator):
             # refuses what is not legal
@@ -297,9 +299,58 @@ class _Walk:
                 self._add_tensor(name, results[name], what)
         self.operators.append(operator)
 
+    def _stacks_matrices(self, node: NodeProto) -> bool:
+        """Whether a node multiplies stacks of matrices along more axes than need be.
+
+        Not where operands are dequantised: those scales belong to the operator that they stand before.
+        """
+        if node.op_type != "MatMul" or node.domain or len(node.input) != 2:
+            return False
+        if not all(name in self.tensors for name in node.input):
+            return False
+        if stacks(*(self.tensors[name].shape for name in node.input)) is None:
+            return False
+        return not any(
+            operator.kind == "DequantizeLinear" and set(operator.outputs) & set(node.input)
+            for operator in self.operators
+        )
+
+    def _refuse_unmade(self, node: NodeProto, what: str) -> None:
+        for name in node.input:
+            if name and name not in self.tensors and name not in self.control.sequences.held:
+                raise InvalidModel(
+                    f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)"
+                )
+
+    def _refuse_sequences(self, node: NodeProto, what: str) -> None:
+        held = [name for name in node.input if name in self.control.sequences.held]
+        if held and node.op_type not in ("If", "Loop"):
+            raise UnsupportedModel(
+                f"{what}: input {held[0]!r} is a sequence; "
+                "lfopt reads those that other operators take apart again"
+            )
+
+    def _in_newest_form(self, node: NodeProto, opset: int, what: str) -> NodeProto | None:
+        """A standard node of an older opset as the newest has it; None: others stand for it."""
+        first = opset
+        while (step := newer_form(node, opset)) is not None:
+            opset, form = step
+            try:
+                newer = form(self.control.build(node), node)
+            except (InvalidModel, UnsupportedModel) as error:
+                if self.label in str(error):
+                    raise
+                raise type(error)(f"{what}: {error} (opset {first})") from None
+            if not isinstance(newer, NodeProto):
+                self.control.stand_for(node, newer, what)
+                return None
+            node = newer
+        return node
+
     def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
         """Whether an operator is one that others stand for, which are in the network then."""
-        if (other := lowering(node)) is not None:
+        other = matmul if self._stacks_matrices(node) else lowering(node)
+        if other is not None:
             self._inferred(node, what)
             self.control.lower(node, other, what)
         elif node.domain:
@@ -431,7 +482,7 @@ class _Walk:
         if node.domain == "" and onnx.defs.has(node.op_type):
             schema = onnx.defs.get_schema(node.op_type, newest_opset())
             present = [name for name in node.input if name]
-            if reason := fault(node, self.types):
+            if reason := fault(node, self.types) or ill_typed(node, self.types):
                 raise InvalidModel(f"{what}: {reason}")
             types, data = (
                 {name: self.types[name] for name in present},
@@ -442,7 +493,7 @@ class _Walk:
                     schema, node, types, data, opset_imports=list(self.model.opset_import)
                 )
             except ONNX_REFUSES as error:
-                raise InvalidModel(f"{what}: {one_line(error)}") from None
+                raise InvalidModel(f"{what}: {quoted('shape inference', error)}") from None
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
         return inferred
@@ -649,6 +700,17 @@ class _Walk:
         self.types[name] = _type_proto(tensor)
 
 
+def _with_one_padding(node: NodeProto) -> NodeProto:
+    """The node without pads where auto_pad says another padding, which counts for ONNX Runtime too."""
+    stated = {attribute.name: attribute for attribute in node.attribute}
+    if "pads" not in stated or "auto_pad" not in stated or stated["auto_pad"].s in (b"", b"NOTSET"):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.attribute.remove(stated["pads"])
+    return copy
+
+
 def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     for attribute in node.attribute:
@@ -673,19 +735,6 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
             )
         attributes[attribute.name] = value
     return attributes
-
-
-def _rounding_as_before_11(
-    resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str
-) -> Operator:
-    """Nearest takes the element below where the map grows, above where it shrinks (as onnxruntime has it)."""
-    grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
-    if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
-        raise UnsupportedModel(
-            f"{what}: nearest, from {list(before)} to {list(after)}; "
-            "before opset 11 lfopt takes growing or shrinking, not both at once"
-        )
-    return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
 
 
 def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from lfopt.frontend.qoperators import OF_MICROSOFT, STANDARD, Lowering
 from lfopt.frontend.recurrent import recurrent
 from lfopt.frontend.sampling import grid_sample
 from lfopt.frontend.values import options
-from lfopt.ir import UnsupportedModel
+from lfopt.ir import InvalidModel, UnsupportedModel
 
 LONGEST_TRANSFORM = 1 << 12  # elements of a DFT, which is a product with a matrix
 
@@ -160,6 +160,8 @@ def _col2im(build: Builder, node: NodeProto) -> list[str]:
     )
     padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
     counts = [(padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+    if min(*counts, *block, *padded) < 1:
+        raise InvalidModel(f"image {image} in blocks {block}: no block lies in the padded image {padded}")
     n, channels = build.shape(x)[0], build.shape(x)[1] // prod(block)
     build.reserve(n * channels, *block, *counts)
     nothing = build.filled((n * channels, prod(padded)), 0, build.dtype(x))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx
 import onnx.checker
 import onnx.shape_inference
-import onnx.version_converter
 from onnx import FunctionProto, NodeProto
+
+from lfopt.ir.names import one_line
 
 ONNX_REFUSES = (  # what the library raises where it finds fault with a model
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
-    onnx.version_converter.ConvertError,
     RuntimeError,
     ValueError,
     TypeError,
@@ -19,6 +21,12 @@ ONNX_REFUSES = (  # what the library raises where it finds fault with a model
     IndexError,
     MemoryError,
 )
+
+
+def quoted(of_onnx: str, error: Exception) -> str:
+    """What one of ONNX's own libraries says of a model, as a part of a sentence of lfopt's."""
+    text = re.sub(r"\[\w+Error\]|\(op_type:[^()]*\):?|==>.*", " ", one_line(error))
+    return f"ONNX's {of_onnx} refuses it: {one_line(text).strip() or type(error).__name__}"
 
 
 def title(node: NodeProto) -> str:

@@ -1,10 +1,13 @@
-"""Operands whose shapes do not belong together, where ONNX's shape inference says nothing of it."""
+"""Operands whose types or shapes do not belong together, or to their operator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, TypeProto
 
 from lfopt.ir import Operator
 from lfopt.ops.call import Shape
@@ -13,13 +16,58 @@ Others = Sequence[Shape | None]  # shapes of inputs from the third on; None: abs
 Attributes = Mapping[str, object]
 
 
+ALONG = frozenset({"Hardmax", "LogSoftmax", "LpNormalization", "Softmax"})  # whose axis ONNX does not check
+
+
+def ill_typed(node: NodeProto, types: Mapping[str, TypeProto]) -> str:
+    """What is wrong with the element types of a standard node's operands; empty if nothing is.
+
+    Source: the type constraints of ONNX's schemas, of the newest opset.
+    """
+    formals = _formals(node.op_type)
+    same: dict[str, tuple[str, str]] = {}  # (operand, type) that another of the same constraint has
+    for index, name in enumerate(node.input if formals else ()):
+        known = types.get(name)
+        if known is None or not known.HasField("tensor_type"):
+            continue
+        formal, constraint, accepted, alike = formals[min(index, len(formals) - 1)]
+        named = f"{formal} {name!r}"
+        own = TensorProto.DataType.Name(known.tensor_type.elem_type).lower()
+        if accepted and own not in accepted:
+            return f"{named} is of type {own}; accepted: {', '.join(accepted)}"
+        other, wanted = same.setdefault(constraint, (named, own))
+        if alike and own != wanted:
+            return f"{other} and {named} are of types {wanted} and {own}; accepted: one type"
+    return ""
+
+
+@cache
+def _formals(kind: str) -> list[tuple[str, str, tuple[str, ...], bool]]:
+    """(name, constraint, types that it accepts, whether all operands of it are of one) of each operand."""
+    return [
+        (
+            formal.name,
+            formal.type_str,
+            tuple(sorted(text[len("tensor(") : -1] for text in formal.types if text.startswith("tensor("))),
+            formal.is_homogeneous,
+        )
+        for formal in onnx.defs.get_schema(kind).inputs
+    ]
+
+
 def mismatch(operator: Operator, shapes: Sequence[Shape | None]) -> str:
     """What is wrong with the shapes of an operator's inputs; empty if nothing is.
 
     Source: ONNX operator specifications.
     """
+    if operator.domain:
+        return ""
+    if operator.kind in ALONG and shapes and shapes[0] is not None:
+        axis, rank = operator.attributes.get("axis", -1), len(shapes[0])
+        if rank and not (isinstance(axis, int) and -rank <= axis < rank):
+            return f"axis {axis} of {rank} dims; accepted: {-rank} to {rank - 1}"
     rule = RULES.get(operator.kind)
-    if rule is None or operator.domain or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
+    if rule is None or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
         return ""
     return rule(shapes[0], shapes[1], shapes[2:], operator.attributes)
 

@@ -18,7 +18,8 @@ from lfopt.ir import InvalidModel, UnsupportedModel
 from lfopt.ir.names import one_line
 
 MAX_FILE_BYTES = (1 << 31) - 1  # protobuf's own limit
-MAX_NODES = 1 << 18  # after functions are inlined
+MAX_NODES = 1 << 18  # of a model without functions
+MAX_INLINED = 1 << 14  # once functions are inlined: small files may come to any number
 MAX_CALL_DEPTH = 64  # of functions
 SMALL = 1024  # elements up to which a constant stays inside the model while it is up-converted
 
@@ -146,9 +147,11 @@ def _refuse_explosive_functions(model: ModelProto, label: str) -> None:
             f"{label}: function {unsettled[0].name!r} calls itself, "
             f"or calls nest more than {MAX_CALL_DEPTH} deep"
         )
-    if (count := sum(sizes.get(function_key(n), 1) for n in model.graph.node)) > MAX_NODES:
+    count = sum(sizes.get(function_key(n), 1) for n in model.graph.node)
+    most = MAX_INLINED if functions else MAX_NODES
+    if count > most:
         raise UnsupportedModel(
-            f"{label}: {one_line(count)} nodes once functions are inlined; lfopt takes {MAX_NODES}"
+            f"{label}: {one_line(count)} nodes once functions are inlined; lfopt takes {most}"
         )
 
 

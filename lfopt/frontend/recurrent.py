@@ -14,7 +14,7 @@ from onnx import NodeProto
 
 from lfopt.frontend.builder import Builder
 from lfopt.frontend.values import options
-from lfopt.ir import UnsupportedModel
+from lfopt.ir import InvalidModel, UnsupportedModel
 
 MAX_STEPS = 1 << 10  # of a sequence, in both directions together
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -184,6 +184,8 @@ def _direction(
             known = of_state
         parts = build.run("Add", parts, build.run("Add", of_input, known))
     names = [str(name) for name in told.get("activations", DEFAULT[kind] * count)]
+    if len(names) < len(DEFAULT[kind]) * count:
+        raise InvalidModel(f"{len(names)} activations; accepted: {len(DEFAULT[kind]) * count} or more")
     activations = _activations(build, names, told)[k * len(DEFAULT[kind]) :]
     through = build.split(build.entry(peepholes, 0, k), 0, 3) if peepholes else []
     clip, coupled = float(told.get("clip", 0.0)), bool(told.get("input_forget", 0))

@@ -19,6 +19,7 @@ from lfopt.ir import UnsupportedModel
 
 CUBIC = -0.75  # Keys' coefficient
 MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
+REAL = ("float32", "float64")
 PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -37,6 +38,11 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
         raise UnsupportedModel(
             f"mode {mode!r}, padding {padding!r} on {len(space)} axes; "
             "lfopt reads linear, nearest and (2 axes) cubic"
+        )
+    if build.dtype(x) not in REAL or build.dtype(grid) != build.dtype(x):
+        raise UnsupportedModel(
+            f"elements of {build.dtype(x)} at places of {build.dtype(grid)}; "
+            f"lfopt reads both of one type, of {', '.join(REAL)}"
         )
     points = prod(out)
     flat = build.reshape(grid, n, points, len(space))

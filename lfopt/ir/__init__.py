@@ -35,6 +35,7 @@ from lfopt.ir.plan import (
     TrafficName,
     Verdict,
     parameters_of,
+    unschedulable,
 )
 from lfopt.ir.quantization import Quantization
 from lfopt.ir.report import (
@@ -166,6 +167,7 @@ __all__ = [
     "store_ends",
     "unfold",
     "unfused_steps",
+    "unschedulable",
     "whole",
     "within",
 ]

@@ -17,6 +17,9 @@ class Cost(NamedTuple):
     buffer_bytes: int  # that it takes: F_beta, or what one tile holds
     mode: Mode
     required_bytes: int = 0  # that the buffer must exceed; 0: it runs on any buffer
+    # whether there are steps; else `dram_bytes` is what must move and no more, and `buffer_bytes` what the
+    # smallest step takes at the least
+    executable: bool = True
 
 
 class Figures(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 
 from lfopt.ir.errors import InvalidGraph
 from lfopt.ir.names import is_plain, plural
+from lfopt.ir.quantization import Quantization
 from lfopt.ir.tensor import Tensor
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
@@ -67,6 +68,8 @@ class Graph:
     notes: tuple[str, ...] = ()  # what the user should know of how the graph was read, one line each
     # what callers call inputs and outputs, if not by their names
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    # quantised inputs and outputs that callers give and get as integers; the others as real numbers
+    integer_ends: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name in (
@@ -140,6 +143,17 @@ class Graph:
             tensors={name: tensor for name, tensor in self.tensors.items() if name in used},
             constants={name: value for name, value in self.constants.items() if name in used},
         )
+
+    def held(self, end: str) -> Quantization | None:
+        """How integers stand for the real numbers of an input or output; None where callers have it as it is.
+
+        Callers then have float32.
+        """
+        return None if end in self.integer_ends else self.tensors[end].quantization
+
+    def end_type(self, end: str) -> str:
+        """NumPy's name of the element type in which callers have an input or output."""
+        return self.tensors[end].dtype if self.held(end) is None else "float32"
 
     def label(self, tensor: str) -> str:
         """What callers call an input or output."""

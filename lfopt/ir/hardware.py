@@ -98,6 +98,13 @@ class Energy:
         return 8 * per_bit if self.dram_byte_pj is None else self.dram_byte_pj
 
 
+class AssumedBytes(int):
+    """Bytes of an element that nothing states: see `Hardware.of_network`."""
+
+
+ASSUMED = AssumedBytes(2)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Hardware:
     """A hardware description. Bytes are integers; KiB = 1024 B.
@@ -109,7 +116,8 @@ class Hardware:
 
     # beta: the on-chip buffer, of feature maps, and of weights if they have no buffer of their own
     buffer_bytes: int
-    element_bytes: int = 2  # one element of a feature map
+    # one element of a feature map; where nothing says it, 1 of a quantised network
+    element_bytes: int = ASSUMED
     weight_bytes: int | None = None  # one weight; None: as element_bytes
     # one weight, instead of weight_bytes, if it is no whole bytes; blocks are rounded up to bytes
     weight_bits: int | None = None
@@ -220,6 +228,15 @@ class Hardware:
             if f.default is MISSING and f.default_factory is MISSING or getattr(self, f.name) != _default(f)
         ]
         return f"Hardware({', '.join(f'{name}={getattr(self, name)!r}' for name in said)})"
+
+    def of_network(self, *, quantized: bool) -> Hardware:
+        """The same for a network: where nothing states `element_bytes`, 1 if it is quantised.
+
+        >>> [chip.of_network(quantized=True) for chip in (Hardware(1024), Hardware(1024, element_bytes=2))]
+        [Hardware(buffer_bytes=1024, element_bytes=1), Hardware(buffer_bytes=1024)]
+        """
+        follows = quantized and isinstance(self.element_bytes, AssumedBytes)
+        return replace(self, element_bytes=1) if follows else self
 
     @property
     def assumed(self) -> bool:

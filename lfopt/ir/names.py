@@ -21,6 +21,8 @@ LONGEST_FILE_NAME = 120  # characters
 
 ESCAPE = "%[0-9A-F]{2}"
 PLAIN = re.compile(rf"(?:[\w.:/;@#~ -]|{ESCAPE})*", re.ASCII)
+# what may be a formula: at the beginning, and behind what may end a cell; wide forms count as plain ones
+FORMULA = re.compile(r"((?:^|[;,|\"]|\\[trn]) *)([=+@\uff1d\uff0b\uff20\uff0d-])")
 FOREIGN = re.compile(rf"{ESCAPE}|[^\w.:/;@#~ -]", re.ASCII)
 
 
@@ -129,6 +131,17 @@ def printable(text: object) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text)
     )
+
+
+def cell(text: str) -> str:
+    r"""A text as a cell of CSV: one printable line, and no formula, wherever a spreadsheet cuts it.
+
+    What it would compute has a ' before it, which makes it text.
+
+    >>> cell("=1+1"), cell("a; -2"), cell("block-1"), cell("\t@x")
+    ("'=1+1", "a; '-2", 'block-1', "\\t'@x")
+    """
+    return FORMULA.sub(r"\1'\2", printable(text))
 
 
 def one_line(error: object) -> str:

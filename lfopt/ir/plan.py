@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -75,7 +75,8 @@ class PlannedGroup:
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
     # the schedule; empty where the group cannot be executed (see `unexecutable`)
     steps: tuple[Node, ...] = ()
-    unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
+    # why there are no steps: bytes are then what must move and no more, or what a known schedule would move
+    unexecutable: str = ""
     l2: L2Bytes = field(default=NO_L2, metadata=UNSAID)  # moved between the buffer and the second level
 
     def __repr__(self) -> str:
@@ -137,6 +138,18 @@ class PlannedGroup:
         for step in leaves(self.steps):
             if isinstance(step, Transfer) and step.store == store and step.kind in MAP_CLASSES:
                 yield step
+
+
+def unschedulable(groups: Iterable[PlannedGroup], traffic: TrafficName) -> tuple[PlannedGroup, ...]:
+    """Groups that cannot run: no step fits the buffer, or lfopt does not know the operator.
+
+    Not those that traffic `once` or `paper` counts without steps, nor those whose steps a limit left out.
+    """
+    return tuple(
+        group
+        for group in groups
+        if group.unexecutable and not group.unwritten and (traffic == "tiled" or group.mode == "opaque")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +265,17 @@ class Plan:
     # operators that recompute, in the order of the model; baselines and bound are without them
     copies: tuple[Copy, ...] = ()
 
+    @property
+    def unschedulable(self) -> tuple[PlannedGroup, ...]:
+        """Groups that have no steps though the traffic asks for them; see `unschedulable`."""
+        return unschedulable(self.groups, self.traffic)
+
     def __repr__(self) -> str:
         totals, groups = self.totals, plural(len(self.groups), "group")
         proof = (
-            "optimal"
+            "cannot run"
+            if self.unschedulable
+            else "optimal"
             if totals.proof == "optimal"
             else f"bound {totals.lower_bound_bytes:,} B"
             if totals.lower_bound_bytes

@@ -162,6 +162,7 @@ _LIMITS = (
     tables.WORD_BITS, tables.PAYLOAD_WORDS, tables.BEAT_BYTES, tables.DESCRIPTORS,
     tables.LOOP_DEPTH, tables.LOOP_WORDS, tables.NO_WAIT, tables.WINDOW, tables.TABLES,
     tables.FACTOR_ROWS, tables.ACCUMULATORS, tables.FACTOR_BYTES, tables.TABLE_BYTES,
+    tables.MEAN_BITS,
 )  # fmt: skip
 IDENTIFICATION = 0x4C465801
 ISA = _digest([_shape(layout) for layout in _LAYOUTS], _members(*_ENCODINGS), _LIMITS)

@@ -30,8 +30,9 @@ channels, every kernel row, every kernel column (or group of WINDOW columns, see
 every block of input channels: for every input channel (or kernel column) one byte for each output channel of
 the block.
 
-**Arithmetic** is that of `lfopt.ops.integer`: int32 sums; a factor (multiplier, shift) takes v to (v *
-multiplier + 2**(shift - 1)) >> shift; then zero point, bounds, and perhaps a table of 256 bytes.
+**Arithmetic** is that of `lfopt.ops.integer`: int32 sums; a factor (multiplier, shift) takes v to v *
+multiplier / 2**shift, rounded to nearest, halves to even (of SUM, the product first to a multiple of
+2**MEAN_BITS); then zero point, bounds, and perhaps a table of 256 bytes.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ TABLES = 64  # tables of 256 bytes on chip
 FACTOR_ROWS = 256  # rows of LANES factors on chip
 ACCUMULATORS = 512  # columns (of all rows of a command together) whose sums are held beside the MAC array
 FACTOR_BYTES = 5  # of one factor: multiplier in bits 0-30, shift in bits 32-37
+MEAN_BITS = 18  # products of means are multiples of 2**MEAN_BITS
 TABLE_BYTES = 256  # of one table: an entry for each value of a byte
 
 

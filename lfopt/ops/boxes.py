@@ -326,6 +326,61 @@ def gather(call: Call, index: int, out: Box, result: int, inputs: Span | None) -
     return (*out[:axis], (0, data[axis]), *out[axis + len(indices) :])
 
 
+def gather_elements(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
+    """The same box of the indices; of the data too, but all of the axis that is gathered from."""
+    axis = call.attribute("axis", 0)
+    return cut(out, axis, (0, call.shape(0)[axis])) if index == 0 else out
+
+
+def gather_nd(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
+    """Axes of the data that indices point along whole; the indices of the box."""
+    data, indices = call.shape(0), call.shape(1)
+    shared, behind = call.attribute("batch_dims", 0), len(indices) - 1
+    if index == 1:
+        return (*out[:behind], (0, indices[-1]))
+    return (*out[:shared], *whole(data[shared : shared + indices[-1]]), *out[behind:])
+
+
+def scatter_elements(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
+    """The same box; of indices and updates all of the axis along which they are scattered."""
+    if index == 0:
+        return out
+    shape = call.shape(index)
+    axis = call.attribute("axis", 0) % len(shape)
+    return _or_nothing(
+        tuple(
+            (0, extent) if k == axis else clipped(span, extent)
+            for k, (span, extent) in enumerate(zip(out, shape, strict=True))
+        )
+    )
+
+
+def scatter_nd(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
+    """The same box; all indices; of the updates what of each lies in the box."""
+    if index == 0:
+        return out
+    shape, indices = call.shape(index), call.shape(1)
+    if index == 1:
+        return whole(shape)
+    return (*whole(shape[: len(indices) - 1]), *out[indices[-1] :])
+
+
+def deform_conv(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
+    """All of the same images; offsets and mask of the same pixels."""
+    shape = call.shape(index)
+    if index == 0:
+        return (out[0], *whole(shape[1:]))
+    return (out[0], (0, shape[1]), *out[2:]) if index in (2, 4) else whole(shape)
+
+
+def roi_align(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
+    """The same channels of all maps; the same regions."""
+    if index == 0:
+        shape = call.shape(0)
+        return ((0, shape[0]), out[1], *whole(shape[2:]))
+    return (out[0], *whole(call.shape(index)[1:]))
+
+
 def transpose(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """The same box with its axes permuted."""
     box = list(out)

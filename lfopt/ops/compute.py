@@ -10,27 +10,28 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from lfopt.ir import Box, Span, UnsupportedModel, box_shape, slices
-from lfopt.ops import attention, floating, integer
+from lfopt.ir import Box, Span, UnsupportedModel, box_shape, row_axis, slices
+from lfopt.ops import attention, floating, integer, normalizing
 from lfopt.ops.call import Call
 from lfopt.ops.evaluate import evaluate
-from lfopt.ops.footprint import folded_axis
-from lfopt.ops.indexing import WHOLE
+from lfopt.ops.footprint import folded_axis, needs
 from lfopt.ops.part import Part, is_empty
 from lfopt.ops.reducing import REDUCTIONS
+from lfopt.ops.statistics import has_statistics
 from lfopt.ops.table import OPAQUE, row_of
-from lfopt.ops.traits import Family, Tiling
+from lfopt.ops.traits import Tiling
 
 __all__ = ["Folding", "Part", "accumulate", "compute", "finish", "folding", "merge"]
 
-Folding = Literal["input channels", "rows", "keys"]
+Folding = Literal["input channels", "rows", "elements", "statistics", "keys"]
 
 
 def folding(call: Call) -> Folding | None:
     """The axis along which partial sums of the operator may come in parts; None if it has no partial sums.
 
     Input channels of a contraction (Conv, ConvTranspose, Gemm, MatMul); rows of a reduction or global pool
-    over them: then a partial sum may be a maximum, a minimum or a product. Not where a quantised result could
+    over them, elements along the longest axis of one over other axes: then a partial sum may be a maximum, a
+    minimum or a product; elements whose statistics a normalization keeps. Not where a quantised result could
     depend, in its last bit, on what the parts are.
     """
     if call.attention is not None:
@@ -38,9 +39,12 @@ def folding(call: Call) -> Folding | None:
     tiling = row_of(call).tiling
     if tiling is Tiling.CONTRACT:
         return "input channels"
-    if tiling is not Tiling.FOLD or folded_axis(call, 0) is None:
+    if has_statistics(call):
+        return "statistics"
+    axis = folded_axis(call, 0) if tiling is Tiling.FOLD else None
+    if axis is None or not (call.result_tensors[0].quantization is None or integer.adds_up(call)):
         return None
-    return "rows" if call.result_tensors[0].quantization is None or integer.adds_up(call) else None
+    return "rows" if axis == row_axis(call.shape(0)) else "elements"
 
 
 def compute(
@@ -52,8 +56,8 @@ def compute(
 
     `operands[i]` covers at least `footprints(call, i, out)`; None where an optional input is absent. Inputs
     that are parameters (axes, shapes, ...) are given whole. An empty box gives an empty array. Results may be
-    views of the operands. Operators that no box rule describes are evaluated whole and cut: GatherND and its
-    like by `lfopt.ops.indexing`, operators that lfopt does not list by ONNX's own reference.
+    views of the operands. Operators that lfopt does not list are evaluated whole by ONNX's own reference and
+    cut.
 
     Raises IndexError if an operand does not cover what is read, UnsupportedModel if ONNX has no reference for
     the operator.
@@ -71,7 +75,7 @@ def compute(
             return (_empty(call, 0, box),)
         return (finish(call, accumulate(call, operands, box, opset), operands, box),)
     row = row_of(call)
-    if row is OPAQUE or row.family is Family.INDEX:
+    if row is OPAQUE:
         return tuple(
             value[slices(box)] for value, box in zip(_whole(call, operands, opset), out, strict=True)
         )
@@ -94,10 +98,13 @@ def accumulate(
     each group: `footprint(..., inputs=...)`), or the rows of operand 0. The sums over disjoint spans `merge`
     to what `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the
     operands' own type for integers). Of attention: the state, shaped as `lfopt.ops.attention.state_shape`
-    says, of the keys `inputs`.
+    says, of the keys `inputs`; of a normalization: its statistics, shaped as `lfopt.ops.statistics` says.
     """
     if call.attention is not None:
         return attention.accumulate(call, operands, out, inputs, partial(_part, opset))
+    if has_statistics(call):
+        with np.errstate(all="ignore"):
+            return normalizing.accumulate(call, operands, out, needs(call, 0, out, inputs=inputs))
     if call.result_tensors[0].quantization is not None:
         return integer.accumulate(call, operands, out, opset)
     with np.errstate(all="ignore"):
@@ -108,6 +115,9 @@ def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Partial sums over two disjoint spans as one, of the same shape and type; see `accumulate`."""
     if call.attention is not None:
         return attention.merge(one, other)
+    if has_statistics(call):
+        with np.errstate(all="ignore"):
+            return normalizing.merge(call, one, other)
     row = REDUCTIONS.get(call.operator.kind)
     return np.add(one, other) if row is None else row.fold(one, other)
 
@@ -115,12 +125,16 @@ def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
     """Values of box `out`, shaped as it, from finished sums.
 
-    That is: bias, alpha and beta, division by a count, and the type of the result. Reads only operand 2.
+    That is: bias, alpha and beta, division by a count, and the type of the result. Reads only operand 2; of a
+    normalization, the elements of box `out` and what scales them.
     """
     if call.attention is not None:
         return _typed(attention.finish(call, sums, out, partial(_part, 0)), call.result_tensors[0].dtype)
     if call.result_tensors[0].quantization is not None:
         return integer.finish(call, sums, operands, out)
+    if has_statistics(call):
+        with np.errstate(all="ignore"):
+            return _typed(normalizing.finish(call, sums, operands, out), call.result_tensors[0].dtype)
     with np.errstate(all="ignore"):
         return floating.finish(call, sums, operands, out)
 
@@ -154,7 +168,7 @@ def _empty(call: Call, k: int, box: Box) -> np.ndarray:
 
 
 def _whole(call: Call, operands: Sequence[Part | None], opset: int) -> tuple[np.ndarray, ...]:
-    """All results from whole operands, by `lfopt.ops.indexing` or by ONNX's own reference."""
+    """All results, by ONNX's own reference, from whole operands."""
     operator = call.operator
     named = (
         f"node {operator.name!r} ({operator.kind}{f', domain {operator.domain}' if operator.domain else ''})"
@@ -166,13 +180,9 @@ def _whole(call: Call, operands: Sequence[Part | None], opset: int) -> tuple[np.
             raise IndexError(
                 f"{named}: is evaluated whole, and only {part.box} of an operand of shape {shape} is at hand"
             )
-    values = [None if part is None else part.values for part in operands]
-    if whole_result := WHOLE.get(operator.kind):
-        return (whole_result(operator, values),)
     try:
-        return evaluate(operator, values, opset)
+        return evaluate(operator, [None if part is None else part.values for part in operands], opset)
     except (NotImplementedError, RuntimeError) as error:
         raise UnsupportedModel(
-            f"{named}: ONNX's reference cannot compute it: "
-            f"{str(error).splitlines()[0] if str(error) else error!r}"
+            f"{named}: lfopt cannot compute it, nor can ONNX's reference ({type(error).__name__})"
         ) from error

@@ -102,14 +102,13 @@ class Dataflow:
         All of a result of the network; else what the least demanding reader needs.
         """
         least = list(self.heights)
+        reads_of: list[list[tuple[int, RowReads]]] = [[] for _ in self.maps]  # (operator, its reads), by map
+        for i, operands in enumerate(self.operands):
+            for o in operands:
+                reads_of[o.map].append((i, o.reads))
         for i in reversed(range(len(self))):
             if not any(self.is_output[m] for m in self.results[i]):
-                readers = (
-                    (o.reads, least[c])
-                    for c in bits(self.succs[i])
-                    for o in self.operands[c]
-                    if o.map in self.results[i]
-                )
+                readers = ((reads, least[c]) for m in self.results[i] for c, reads in reads_of[m])
                 least[i] = min([least[i], *(reads.need[rows - 1] if rows else 0 for reads, rows in readers)])
         return tuple(least)
 

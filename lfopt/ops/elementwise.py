@@ -193,10 +193,11 @@ FOLDED: dict[str, Callable[[Values, Values], Values]] = {
 
 
 def _clip(call: Call, values: list[Values | None]) -> Values:
+    """min(max(x, low), high); a bound that is not a number is none."""
     x, low, high = (*values, None, None)[:3]
     assert x is not None
-    x = x if low is None else np.maximum(x, low)
-    return x if high is None else np.minimum(x, high)
+    x = x if low is None else np.where(x < low, low, x)
+    return x if high is None else np.where(x > high, high, x)
 
 
 SPECIAL: dict[str, Callable[[Call, list[Values | None]], Values]] = {"Clip": _clip}
@@ -205,12 +206,24 @@ SPECIAL: dict[str, Callable[[Call, list[Values | None]], Values]] = {"Clip": _cl
 # -- change of type ------------------------------------------------------------------------------------------
 
 
+DIGITS = {"float32": 8, "float64": 17}  # that ONNX Runtime writes; ONNX leaves their number open
+
+
+def _as_text(value: float, digits: int) -> str:
+    """A real number as Cast writes it."""
+    if np.isnan(value):
+        return "NaN"
+    return f"{value:.{digits}g}" if np.isfinite(value) else "INF" if value > 0 else "-INF"
+
+
 def _cast(call: Call, operands: Operands, out: Box) -> Values:
     """Between NumPy's own types; 8-bit floats, 4-bit integers, strings and the like by ONNX's reference."""
     x = take(present(operands, 0), needs(call, 0, out))
     dtype = call.result_tensors[0].dtype
     if x.dtype.kind in "biuf" and dtype != "string" and np.dtype(dtype).kind in "biuf":
         return x.astype(dtype)
+    if dtype == "string" and x.dtype.name in DIGITS:
+        return np.array([_as_text(value, DIGITS[x.dtype.name]) for value in x.flat], object).reshape(x.shape)
     return evaluate(
         call.operator, [x, *(part and part.values for part in operands[1:])], onnx.defs.onnx_opset_version()
     )[0]

@@ -3,11 +3,16 @@
 A *fixed-point multiplier* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v
 by it takes one multiplication, one addition and one arithmetic shift to the right:
 
-    scale(v) = (v * multiplier + 2**(shift - 1)) >> shift          = floor(v * multiplier / 2**shift + 1/2)
+    p = v * multiplier
+    scale(v) = (p + 2**(shift - 1) - 1 + (p >> shift & 1)) >> shift        = p / 2**shift, halves to even
 
-That is the one rounding rule of lfopt: to nearest, and halves go up (toward plus infinity), for negative sums
-as well. It costs a constant at the adder's carry; rounding halves away from zero would cost a look at the
-sign, and half to even a look at all bits that are shifted out.
+That is the one rounding rule of lfopt: the exact product, to nearest, and halves to even, as QuantizeLinear
+rounds. Where a factor is a power of two, so are the results those of ONNX Runtime, bit for bit.
+
+A factor that no 31 bits hold, such as 1/6, makes no halves: what would be one is off by the factor's error.
+Means would then be a step off wherever they lie between two integers, so products of means are first rounded
+to a multiple of 2**MEAN_BITS: that is more than the error of sums below 2**MEAN_BITS, and less than 2**-14 of
+a step.
 
 Multipliers have 31 bits (2**30 <= multiplier < 2**31), so they fit an int32, and a product with an int32 sum
 fits an int64 with the rounding constant added. The multiplier then is off by at most 2**-31 of itself: on an
@@ -29,6 +34,7 @@ import numpy as np
 from lfopt.ir import Quantization, UnsupportedModel
 
 MULTIPLIER_BITS = 31  # of a factor that scales int32 sums
+MEAN_BITS = 18  # products of means are multiples of 2**MEAN_BITS
 MAX_SHIFT = 62  # so that product and rounding constant fit an int64
 SUM_MIN, SUM_MAX = -(1 << 31), (1 << 31) - 1  # int32 accumulators
 BYTES = ("int8", "uint8")  # stored types of maps
@@ -55,16 +61,11 @@ def multipliers(real: Sequence[float] | np.ndarray) -> Multipliers:
         raise UnsupportedModel(
             f"a ratio of scales is {ratios.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29"
         )
-    mantissa, exponent = np.frexp(ratios)  # mantissa in [1/2, 1)
-    multiplier = np.rint(np.ldexp(mantissa, MULTIPLIER_BITS)).astype(np.int64)
-    shift = MULTIPLIER_BITS - exponent.astype(np.int64)
+    _, exponent = np.frexp(ratios)  # a mantissa in [1/2, 1)
+    shift = np.minimum(MULTIPLIER_BITS - exponent.astype(np.int64), MAX_SHIFT)
+    multiplier = np.rint(np.ldexp(ratios, shift)).astype(np.int64)
     full = multiplier == 1 << MULTIPLIER_BITS  # rounded up to the next power of two
-    multiplier, shift = np.where(full, multiplier >> 1, multiplier), np.where(full, shift - 1, shift)
-    excess = np.clip(shift - MAX_SHIFT, 0, MAX_SHIFT)
-    multiplier = np.where(
-        excess > 0, (multiplier + (np.int64(1) << np.maximum(excess, 1) - 1)) >> excess, multiplier
-    )
-    return Multipliers(multiplier, shift - np.maximum(shift - MAX_SHIFT, 0))
+    return Multipliers(np.where(full, multiplier >> 1, multiplier), np.where(full, shift - 1, shift))
 
 
 def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
@@ -73,9 +74,31 @@ def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
     The sums lie in the range of int32.
 
     >>> scaled(np.array([1, 2, 3, -1, -2, -3]), multipliers(0.5)).tolist()
-    [1, 1, 2, 0, -1, -1]
+    [0, 1, 2, 0, -1, -2]
     """
-    return (sums.astype(np.int64) * by.multiplier + (np.int64(1) << by.shift - 1)) >> by.shift
+    return rounded(sums.astype(np.int64) * by.multiplier, by.shift)
+
+
+def averaged(sums: np.ndarray, by: Multipliers) -> np.ndarray:
+    """int64, broadcast of sums and multipliers: means, whose products are rounded first (see the module).
+
+    The sums lie in the range of int32.
+
+    >>> averaged(np.array([3, 9, 15, 16]), multipliers(1 / 6)).tolist()
+    [0, 2, 2, 3]
+    """
+    products = sums.astype(np.int64) * by.multiplier
+    return rounded((products + (1 << MEAN_BITS - 1)) & -1 << MEAN_BITS, by.shift)
+
+
+def rounded(values: np.ndarray, shift: np.ndarray | int) -> np.ndarray:
+    """int64, broadcast: int64 values / 2**shift, to nearest, halves to even; `shift`: 1 or more.
+
+    >>> rounded(np.array([-6, -2, 1, 2, 5, 6, 7]), 2).tolist()
+    [-2, 0, 0, 0, 1, 2, 2]
+    """
+    odd = values >> shift & 1
+    return (values + ((np.int64(1) << shift - 1) - 1) + odd) >> shift
 
 
 def saturated(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -118,7 +141,7 @@ def reach(dtype: str, zero_point: int) -> int:
 class SumMultipliers(NamedTuple):
     """Multipliers of the operands of a sum, over one common shift.
 
-    y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift.
+    y = the sum of multiplier[i] * (x[i] - zero[i]) / 2**shift, to nearest, halves to even.
     """
 
     multipliers: tuple[int, ...]  # signed, one per operand
@@ -157,6 +180,8 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
     [10, 12, 127]
     """
     scale, zero_point = _along(by, real.ndim)
+    if real.dtype.kind in "iu":  # QuantizeLinear takes int32 too
+        real = real.astype(np.float64)
     with np.errstate(all="ignore"):
         steps = np.nan_to_num(np.rint(real / scale.astype(real.dtype)), nan=0.0, posinf=1e9, neginf=-1e9)
         least, most = limits(dtype)

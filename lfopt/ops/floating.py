@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lfopt.ir import Box
-from lfopt.ops import moving, pooling, reducing, sampling
+from lfopt.ops import indexing, moving, pooling, reducing, sampling
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import RESULTS, SUMS
 from lfopt.ops.elementwise import KINDS, elementwise
@@ -34,6 +34,8 @@ KERNELS: dict[str, Kernel] = {
     "Einsum": moving.einsum,
     "Expand": moving.expand,
     "Gather": moving.gather,
+    "GatherElements": indexing.gather_elements,
+    "GatherND": indexing.gather_nd,
     "GroupNormalization": reducing.group_normalization,
     "InstanceNormalization": reducing.instance_normalization,
     "LRN": reducing.local_response,
@@ -48,6 +50,8 @@ KERNELS: dict[str, Kernel] = {
     "ReduceLogSumExp": reducing.log_sum_exp,
     "Resize": resize,
     "RoiAlign": sampling.roi_align,
+    "ScatterElements": indexing.scatter_elements,
+    "ScatterND": indexing.scatter_nd,
     "Slice": moving.slice_,
     "SpaceToDepth": moving.space_to_depth,
     "Split": moving.same_place,
@@ -55,8 +59,7 @@ KERNELS: dict[str, Kernel] = {
     "TopK": reducing.top_k,
     "Transpose": moving.transpose,
     "Trilu": moving.trilu,
-    # contractions: SUMS and RESULTS of `lfopt.ops.contraction`; those of the family INDEX are evaluated
-    # whole, by ONNX's own reference
+    # contractions: SUMS and RESULTS of `lfopt.ops.contraction`
 }
 
 

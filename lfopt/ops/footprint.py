@@ -14,6 +14,7 @@ from lfopt.ops.call import Call, once_per_call
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.part import hull, is_empty
 from lfopt.ops.rows import RowReads
+from lfopt.ops.statistics import has_statistics, statistics_axis
 from lfopt.ops.table import row_of
 from lfopt.ops.traits import Family, Tiling
 from lfopt.ops.windows import read_span
@@ -29,10 +30,13 @@ def footprint(call: Call, index: int, out: Box, *, inputs: Span | None = None) -
     return footprints(call, index, (out,), inputs=inputs)
 
 
-def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | None = None) -> Box:
+def footprints(
+    call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | None = None, by_rows: bool = True
+) -> Box:
     """Hull of what boxes of all outputs need of input `index`.
 
-    `outs` has one box for each output that is requested, or for the first few.
+    `outs` has one box for each output that is requested, or for the first few. `by_rows`: along the row axis
+    as the row rules say, as above; else what the arithmetic reads, and no more.
     """
     if call.then and index >= len(call.operator.inputs):
         # the boxes of a result that is made in flight are those of the last
@@ -49,7 +53,7 @@ def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | 
     if not needed:
         return (NOTHING,) * len(shape)
     box = hull([needs(call, index, out, k, inputs) for k, _, out in needed])
-    axis, reads = row_axis(shape), _row_rules(call)[index]
+    axis, reads = row_axis(shape), _row_rules(call)[index] if by_rows else None
     if axis is None or reads is None or (inputs is not None and axis == folded_axis(call, index)):
         return box
     rows = [
@@ -84,6 +88,11 @@ def needs(call: Call, index: int, out: Box, result: int = 0, inputs: Span | None
     row = row_of(call)
     if index in row.parameters:
         return whole(call.shape(index))
+    if inputs is not None and index == 0 and has_statistics(call):
+        # behind the last part, statistics are complete: what is left to be read is what is made
+        if inputs[0] == inputs[1]:
+            return out
+        return cut(row.box(call, index, out, result, None), statistics_axis(call), inputs)
     box = row.box(call, index, out, result, inputs)
     axis = folded_axis(call, index) if inputs is not None and row.tiling is Tiling.FOLD else None
     return box if axis is None or inputs is None else cut(box, axis, inputs)
@@ -93,12 +102,14 @@ def folded_axis(call: Call, index: int) -> int | None:
     """Axis of an input that the operator folds and that may come in parts, if it has one.
 
     Input channels, which a contraction (Conv, ConvTranspose, Gemm, MatMul) sums over; rows, if a reduction or
-    a global pool folds them.
+    a global pool folds them, else the longest of the axes that it folds.
     """
     shape, row = call.shape(index), row_of(call)
     if row.tiling is Tiling.FOLD and index == 0:
-        axis = row_axis(shape)
-        return axis if axis in (reduced_axes(call) or ()) else None
+        axis, axes = row_axis(shape), sorted(reduced_axes(call) or ())
+        if axis in axes:
+            return axis
+        return max(axes, key=lambda a: shape[a]) if axes else None
     if row.tiling is not Tiling.CONTRACT or index > 1:
         return None
     if row.family is Family.CONVOLUTION:

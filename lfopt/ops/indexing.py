@@ -1,94 +1,91 @@
-"""Operators that gather from or scatter to places that operands say, on whole operands.
+"""Elements at places that are computed, on boxes: GatherElements, GatherND, ScatterElements, ScatterND.
 
-Source: ONNX operators GatherElements, GatherND, ScatterElements, ScatterND. Where places repeat, the last
-update counts, or they are combined in order.
+Source: the ONNX operators of the same names. A negative index counts from the end; IndexError for one that
+lies outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
 
-from lfopt.ir import Operator
+from lfopt.ir import Box, box_shape
+from lfopt.ops.call import Call
+from lfopt.ops.contraction import present
+from lfopt.ops.footprint import needs
+from lfopt.ops.part import Operands, take
 
-Operands = Sequence[np.ndarray | None]
-# of a scatter, by its attribute: combines updates with what they meet, in place and one after the other
-REDUCTIONS: dict[str, np.ufunc] = {
+FOLDS: dict[str, np.ufunc] = {
     "add": np.add,
+    "mul": np.multiply,
     "max": np.maximum,
     "min": np.minimum,
-    "mul": np.multiply,
 }
 
 
-def gather_elements(operator: Operator, operands: Operands) -> np.ndarray:
-    """[*indices.shape]: the elements at indices along an axis."""
-    data, indices = _present(operands, 2)
-    axis = _integer(operator, "axis", 0) % data.ndim
-    extent = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(indices.shape))
-    return np.take_along_axis(data[extent], indices, axis)
+def _taken(call: Call, operands: Operands, index: int, out: Box) -> np.ndarray:
+    return take(present(operands, index), needs(call, index, out))
 
 
-def gather_nd(operator: Operator, operands: Operands) -> np.ndarray:
-    """[*indices.shape[:-1], ...]: the parts of the data at the places that the last axis of indices says."""
-    data, indices = _present(operands, 2)
-    lead, batch_dims = indices.ndim - 1, _integer(operator, "batch_dims", 0)
-    batch = (_along(np.arange(data.shape[axis]), axis, lead) for axis in range(batch_dims))
-    return np.asarray(data[(*batch, *np.moveaxis(indices, -1, 0))])
+def _from_start(call: Call, indices: np.ndarray, extent: int) -> np.ndarray:
+    """The indices counted from the start, int64. Raises IndexError for one that lies outside."""
+    counted = indices.astype(np.int64)
+    counted = np.where(counted < 0, counted + extent, counted)
+    if counted.size and not (counted.min() >= 0 and counted.max() < extent):
+        raise IndexError(f"{call.operator.name!r}: an index is outside of {extent} elements")
+    return counted
 
 
-def scatter_elements(operator: Operator, operands: Operands) -> np.ndarray:
-    """[*data.shape]: the data with updates at indices along an axis."""
-    data, indices, updates = _present(operands, 3)
-    axis = _integer(operator, "axis", 0) % data.ndim
-    places = [
-        indices if a == axis else _along(np.arange(n), a, data.ndim) for a, n in enumerate(indices.shape)
-    ]
-    return _scattered(operator, data, tuple(places), updates)
+def gather_elements(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """An element of the data along an axis for every index, shaped as box `out`."""
+    data, indices = _taken(call, operands, 0, out), _taken(call, operands, 1, out)
+    axis = call.attribute("axis", 0) % data.ndim
+    return np.take_along_axis(data, _from_start(call, indices, data.shape[axis]), axis)
 
 
-def scatter_nd(operator: Operator, operands: Operands) -> np.ndarray:
-    """[*data.shape]: the data with updates at the places that the last axis of indices says."""
-    data, indices, updates = _present(operands, 3)
-    return _scattered(operator, data, tuple(np.moveaxis(indices, -1, 0)), updates)
+def gather_nd(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Parts of the data by indices along several axes, shaped as box `out`."""
+    data, indices = _taken(call, operands, 0, out), _taken(call, operands, 1, out)
+    shared = call.attribute("batch_dims", 0)
+    # the axes that data and indices share are counted along, so that they take part in the indexing
+    place: list[np.ndarray] = []
+    rank = indices.ndim - 1
+    for axis in range(shared):
+        counted = np.arange(indices.shape[axis])
+        place.append(counted.reshape((-1, *(1,) * (rank - axis - 1))))
+    for k in range(indices.shape[-1]):
+        place.append(_from_start(call, indices[..., k], data.shape[shared + k]))
+    return np.broadcast_to(data[tuple(place)], box_shape(out))
 
 
-def _scattered(
-    operator: Operator, data: np.ndarray, places: tuple[np.ndarray, ...], updates: np.ndarray
-) -> np.ndarray:
-    result = np.array(data)
-    reduction = operator.attributes.get("reduction", "none")
-    if reduction in REDUCTIONS:
-        REDUCTIONS[str(reduction)].at(result, places, updates)
+def scatter_elements(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """The data with updates each at an index of its own along an axis, shaped as box `out`."""
+    indices, updates = (_taken(call, operands, k, out) for k in (1, 2))
+    axis = call.attribute("axis", 0) % len(out)
+    rows = _from_start(call, indices, call.result[axis])
+    place = [np.asarray(along) for along in np.indices(indices.shape, np.int64)]
+    place[axis] = rows - out[axis][0]
+    return _scattered(call, _taken(call, operands, 0, out), place, updates)
+
+
+def scatter_nd(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """The data with parts of it updated, each by an index along the first axes, shaped as box `out`."""
+    indices, updates = (_taken(call, operands, k, out) for k in (1, 2))
+    count = indices.shape[-1]
+    place = [_from_start(call, indices[..., k], call.result[k]).reshape(-1) - out[k][0] for k in range(count)]
+    behind = updates.shape[indices.ndim - 1 :]
+    return _scattered(call, _taken(call, operands, 0, out), place, updates.reshape((-1, *behind)))
+
+
+def _scattered(call: Call, data: np.ndarray, place: list[np.ndarray], updates: np.ndarray) -> np.ndarray:
+    """A copy of the data with updates where they lie in it, one after the other."""
+    inside = np.ones(place[0].shape if place else (1,), bool)
+    for at, extent in zip(place, data.shape, strict=False):
+        inside &= (at >= 0) & (at < extent)
+    chosen = tuple(at[inside] for at in place)
+    scattered, values = data.copy(), updates[inside]
+    fold = FOLDS.get(call.attribute("reduction", "none"))
+    if fold is not None:
+        fold.at(scattered, chosen, values)
     else:
-        result[places] = updates
-    return result
-
-
-def _along(values: np.ndarray, axis: int, rank: int) -> np.ndarray:
-    """A vector, shaped to broadcast along one axis of so many."""
-    return values.reshape([-1 if a == axis else 1 for a in range(rank)])
-
-
-def _present(operands: Operands, count: int) -> Any:
-    """The first operands, none of which is optional."""
-    given = operands[:count]
-    assert all(operand is not None for operand in given)
-    return given
-
-
-def _integer(operator: Operator, attribute: str, default: int) -> int:
-    value = operator.attributes.get(attribute, default)
-    assert isinstance(value, int)
-    return value
-
-
-# (operator, whole operands) -> its one result
-WHOLE: dict[str, Callable[[Operator, Operands], np.ndarray]] = {
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "ScatterElements": scatter_elements,
-    "ScatterND": scatter_nd,
-}
+        scattered[chosen] = values  # NumPy: of several values for one place, the last one stays
+    return scattered

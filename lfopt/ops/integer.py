@@ -51,7 +51,7 @@ from lfopt.ops.arithmetic import (
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import present
 from lfopt.ops.evaluate import evaluate
-from lfopt.ops.fixed_point import Multipliers, quantized, requantized, saturated, scaled
+from lfopt.ops.fixed_point import Multipliers, averaged, quantized, requantized, rounded, saturated, scaled
 from lfopt.ops.footprint import needs
 from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.reducing import folded, folded_elements, partial_reduction
@@ -181,10 +181,10 @@ def _by_table(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 def _by_terms(call: Call, operands: Operands, out: Box) -> np.ndarray:
     terms, result = sum_terms(call), call.result_tensors[0]
-    total = np.full((), 1 << terms.shift - 1, np.int64)
+    total = np.zeros((), np.int64)
     for i, multiplier in enumerate(terms.multipliers):
         total = total + multiplier * centred_ints(call, operands, i, needs(call, i, out))
-    return saturated((total >> terms.shift) + zero_of(result), result.dtype)
+    return saturated(rounded(total, terms.shift) + zero_of(result), result.dtype)
 
 
 def _by_product(call: Call, operands: Operands, out: Box) -> np.ndarray:
@@ -211,7 +211,7 @@ def _by_mean(call: Call, operands: Operands, out: Box) -> np.ndarray:
 def _mean(call: Call, total: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Sums of so many elements, averaged (but for ReduceSum) and scaled."""
     result = call.result_tensors[0]
-    return requantized(total, mean_factors(call, count), zero_of(result), result.dtype)
+    return saturated(averaged(total, mean_factors(call, count)) + zero_of(result), result.dtype)
 
 
 def _window_sums(call: Call, x: np.ndarray, box: Box, out: Box) -> tuple[np.ndarray, np.ndarray]:

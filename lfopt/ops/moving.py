@@ -172,7 +172,8 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
         )
     limits = np.iinfo(target)
     zero = _along_axis(call, operands, 2, out)
-    levels = np.rint(values / scale.astype(values.dtype)).astype(np.float64) + (0 if zero is None else zero)
+    real = values if values.dtype.kind == "f" else values.astype(np.float64)
+    levels = np.rint(real / scale.astype(real.dtype)).astype(np.float64) + (0 if zero is None else zero)
     return np.clip(levels, limits.min, limits.max).astype(target)
 
 

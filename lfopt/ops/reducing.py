@@ -146,14 +146,20 @@ def log_sum_exp(call: Call, operands: Operands, out: Box, result: int) -> np.nda
 
 
 def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """ArgMax, ArgMin, shaped as box `out`: index of the first (or last) extreme element."""
+    """ArgMax, ArgMin, shaped as box `out`: index of the first (or last) extreme element.
+
+    What is not a number is none, unless it stands first: nothing is larger or smaller than that. Source: ONNX
+    Runtime.
+    """
     values = _data(call, operands, out)
     axis = call.attribute("axis", 0) % values.ndim
     last = bool(call.attribute("select_last_index", 0))
-    indices = (np.argmax if call.operator.kind == "ArgMax" else np.argmin)(
-        np.flip(values, axis) if last else values, axis
-    )
+    fold = np.fmax if call.operator.kind == "ArgMax" else np.fmin
+    extreme = values == fold.reduce(values, axis=axis, keepdims=True)
+    indices = np.argmax(np.flip(extreme, axis) if last else extreme, axis)
     indices = values.shape[axis] - 1 - indices if last else indices
+    first = values.take(0, axis)
+    indices = np.where(first == first, indices, 0)  # not a number is not equal to itself
     return np.expand_dims(indices, axis) if call.attribute("keepdims", 1) else indices
 
 

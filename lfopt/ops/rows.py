@@ -64,13 +64,16 @@ def window(
     >>> window(5, 5, kernel=3, pad=1).need
     (2, 3, 4, 5, 5)
     """
-    return reads(
-        rows_in,
-        (
-            range(r * stride - pad, r * stride - pad + (kernel - 1) * dilation + 1, dilation)
-            for r in range(rows_out)
-        ),
-    )
+    first: list[int] = []
+    last: list[int] = []
+    for r in range(rows_out):
+        start = r * stride - pad
+        # of the taps, the first that is no padding before the map, and the last that is none behind it
+        least = max(-(start // dilation), 0)
+        most = min((rows_in - 1 - start) // dilation, kernel - 1)
+        first.append(start + least * dilation if least <= most else rows_in)
+        last.append(start + most * dilation if least <= most else -1)
+    return _interned(rows_in, tuple(first), tuple(last))
 
 
 @cache

@@ -14,7 +14,8 @@ import numpy as np
 from lfopt.ir import Box, UnsupportedModel, slices
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present
-from lfopt.ops.part import Operands
+from lfopt.ops.footprint import needs
+from lfopt.ops.part import Operands, take
 
 
 class Deformed(NamedTuple):
@@ -51,8 +52,9 @@ def deform_conv(call: Call, operands: Operands, out: Box, result: int) -> np.nda
     """
     strides, dilations, pads, groups, offset_groups = Deformed.of(call)
     _, _, high, wide = out
-    x, weights, offset = (present(operands, i).values.astype(np.float64) for i in range(3))
-    offset = offset[:, :, slice(*high), slice(*wide)]
+    x, weights, offset = (
+        take(present(operands, i), needs(call, i, out)).astype(np.float64) for i in range(3)
+    )
     (n, c, h, w), (m, per_group, kh, kw), (oh, ow) = x.shape, weights.shape, offset.shape[2:]
     moved = offset.reshape(n, offset_groups, kh, kw, 2, oh, ow)
     rows = (
@@ -70,13 +72,13 @@ def deform_conv(call: Call, operands: Operands, out: Box, result: int) -> np.nda
     # Axes: n, g, c / g, kh, kw, oh, ow.
     taps = _between(x.reshape(n, offset_groups, c // offset_groups, h, w), rows, columns)
     if has(operands, 4):
-        mask = present(operands, 4).values[:, :, slice(*high), slice(*wide)]
+        mask = take(present(operands, 4), needs(call, 4, out))
         taps = taps * mask.reshape(n, offset_groups, 1, kh, kw, oh, ow)
     taps = taps.reshape(n, groups, per_group * kh * kw, oh * ow)
     sums = (weights.reshape(groups, m // groups, -1) @ taps).reshape(n, m, oh, ow)
     if has(operands, 3):
         sums = sums + present(operands, 3).values.reshape(-1, 1, 1)
-    return sums[slices(out[:2])]
+    return sums[:, slice(*out[1])]
 
 
 def _between(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -106,12 +108,13 @@ def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
 
     A region is (left, top, right, bottom). Each bin is the mean or maximum of samples between elements.
     """
-    x, regions = (present(operands, i).values.astype(np.float64) for i in (0, 1))
-    images, (_, c, high, wide) = present(operands, 2).values, call.result
+    x, regions, images = (take(present(operands, i), needs(call, i, out)) for i in range(3))
+    x, regions = x.astype(np.float64), regions.astype(np.float64)
+    _, _, high, wide = call.result
+    c = x.shape[1]
     corner = 0.5 if half_pixel(call) else 0.0
-    pooled = np.zeros(call.result)
-    for k in range(*out[0]):
-        region, image = regions[k], images[k]
+    pooled = np.zeros((len(regions), c, high, wide))
+    for k, (region, image) in enumerate(zip(regions, images, strict=True)):
         left, top, right, bottom = region * call.attribute("spatial_scale", 1.0) - corner
         rows = _samples(call, top, bottom, high, x.shape[2])
         columns = _samples(call, left, right, wide, x.shape[3])
@@ -128,7 +131,7 @@ def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
             c, high, -1, wide, columns.first.size // wide
         )
         pooled[k] = samples.mean(axis=(2, 4)) if average else samples.max(axis=(2, 4))
-    return pooled[slices(out)]
+    return pooled[(slice(None), slice(None), *slices(out[2:]))]
 
 
 def half_pixel(call: Call) -> bool:

@@ -186,8 +186,8 @@ _ROWS = (  # several operators in one row differ in their values alone
         "MatMul", MATRICES, M2M, d.matmul, b.matmul, CONTRACT, COMPLEX, SUMS, n.matmul_macs, channel_axis=-1,
     ),
     OpSpec("Einsum", OTHER, M2M, d.everything, b.einsum, WHOLE),
-    OpSpec("DeformConv", OTHER, M2M, d.everything, b.everything, WHOLE, flops=n.deformed),
-    OpSpec("RoiAlign", OTHER, M2M, d.everything, b.everything, WHOLE),
+    OpSpec("DeformConv", OTHER, M2M, d.everything, b.deform_conv, WHOLE, flops=n.deformed),
+    OpSpec("RoiAlign", OTHER, M2M, d.everything, b.roi_align, WHOLE),
     # pools and reductions
     OpSpec(
         "AveragePool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, MEAN, flops=n.windowed,
@@ -296,9 +296,10 @@ _ROWS = (  # several operators in one row differ in their values alone
         parameters=_inputs(1, 2, 3), channel_axis=1,
     ),
     OpSpec("Trilu", OTHER, O2O, d.broadcast, b.broadcast, pattern=INJECTIVE, parameters=_inputs(1)),
-    OpSpec("GatherElements", INDEX, O2M, d.everything, b.everything, WHOLE, INJECTIVE, MOVE),
-    OpSpec("GatherND", INDEX, O2M, d.everything, b.everything, WHOLE, INJECTIVE, MOVE),
-    OpSpec("ScatterElements ScatterND", INDEX, O2M, d.everything, b.everything, WHOLE),
+    OpSpec("GatherElements", INDEX, O2M, d.everything, b.gather_elements, WHOLE, INJECTIVE, MOVE),
+    OpSpec("GatherND", INDEX, O2M, d.everything, b.gather_nd, WHOLE, INJECTIVE, MOVE),
+    OpSpec("ScatterElements", INDEX, O2M, d.everything, b.scatter_elements, WHOLE),
+    OpSpec("ScatterND", INDEX, O2M, d.everything, b.scatter_nd, WHOLE),
     # views
     OpSpec(
         "Reshape Squeeze Unsqueeze", VIEW, REORGANIZE, d.everything, b.everything, integers=MOVE,

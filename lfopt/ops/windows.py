@@ -54,9 +54,11 @@ class Window(NamedTuple):
 
     def covered(self, span: Span, *, padded: bool = False) -> np.ndarray:  # (stop - start,) int64
         """(stop - start,) int64: elements of each window of a span that lie in the map, or the padded map."""
-        taps = np.arange(*span)[:, None] * self.stride - self.pad + np.arange(self.kernel) * self.dilation
         low, high = (-self.pad, self.size + self.pad_after) if padded else (0, self.size)
-        return ((taps >= low) & (taps < high)).sum(axis=1)
+        starts = np.arange(*span, dtype=np.int64) * self.stride - self.pad
+        first = np.maximum(-((starts - low) // self.dilation), 0)
+        last = np.minimum((high - 1 - starts) // self.dilation, self.kernel - 1)
+        return np.maximum(last - first + 1, 0)
 
     def trimmed(self, span: Span) -> Window:
         """Without the taps that meet the map in no output of the span; at least one tap is left.

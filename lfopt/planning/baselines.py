@@ -38,10 +38,13 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
     for i in range(len(flow)):
         sources = {owner[p] for p in bits(flow.preds[i])}
         for g in sorted(sources, reverse=True):
-            larger = groups[g] | 1 << i
             cyclic = any(waits[h] >> g & 1 for h in sources - {g})
-            if not cyclic and not costs.excluded & larger and costs.groups.is_epilogue_group(larger):
-                groups[g] = larger
+            if (
+                not cyclic
+                and not costs.excluded & (groups[g] | 1 << i)
+                and costs.groups.extends(groups[g], i)
+            ):
+                groups[g] |= 1 << i
                 break
         else:
             g = len(groups)
@@ -51,7 +54,9 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
         added = 0
         for h in sources - {g}:
             added |= waits[h] | 1 << h
-        for k, depends in enumerate(waits):
-            if k == g or depends >> g & 1:
+        joined = groups[g] != 1 << i and added & ~waits[g]
+        waits[g] |= added
+        for k, depends in enumerate(waits) if joined else ():
+            if depends >> g & 1:
                 waits[k] |= added
     return tuple(groups)

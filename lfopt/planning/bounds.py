@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import or_
 
-from lfopt.ir import NEVER
+from lfopt.ir import NEVER, DramBytes
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
+from lfopt.ops.content import normalises_all
 from lfopt.ops.footprint import folds_rows
 from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
@@ -54,11 +55,24 @@ class Bounds:
 
     @cached_property
     def compulsory_bytes(self) -> int:
-        """Weights, parameters, graph inputs and outputs once, of the operators that are not excluded.
+        """What no schedule avoids, whatever the scheme and the buffer: see `lfopt.planning.compulsory`."""
+        return self.compulsory.total
 
-        No plan moves less, whatever is in flight.
+    @cached_property
+    def compulsory(self) -> DramBytes:
+        """`compulsory_bytes` by class."""
+        compulsory = self.groups.compulsory
+        plain = compulsory.flow is self.groups.dataflow
+        return compulsory.dram(self.counted if plain else compulsory.flow.everything)
+
+    @cached_property
+    def once_bytes(self) -> int:
+        """What no plan of groups avoids, whatever is in flight.
+
+        Weights, parameters, graph inputs and outputs once, as groups move them, of the operators that are not
+        excluded.
         """
-        return self._compulsory - self.shareable_bytes
+        return self._once - self.shareable_bytes
 
     @cached_property
     def shareable_bytes(self) -> int:
@@ -66,8 +80,8 @@ class Bounds:
         return self.groups.shareable_bytes(self.counted) if self.flights else 0
 
     @cached_property
-    def _compulsory(self) -> int:
-        """The compulsory bytes with the flights at hand."""
+    def _once(self) -> int:
+        """`once_bytes` with the flights at hand."""
         groups, flow, counted = self.groups, self.groups.dataflow, self.counted
         moved = [
             size
@@ -101,16 +115,17 @@ class Bounds:
         """No schedule that computes nothing twice moves less, in any groups and modes.
 
         Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it
-        (squeeze-and-excite), all must have existed before any of it can be used. What the buffer (and the
-        second level) does not hold at that moment is stored to DRAM and loaded. Or, where that is more: what
-        contractions move whose weights do not fit (`lfopt.ops.phases`).
+        (squeeze-and-excite), or that is normalised as a whole, all must have existed before any of it can be
+        used. What the buffer (and the second level) does not hold at that moment is stored to DRAM, unless it
+        is there, and loaded. Or, where that is more: what contractions move whose weights do not fit
+        (`lfopt.ops.phases`).
         """
         groups, flow, beta = self.groups, self.groups.dataflow, self.beta + self.groups.hardware.l2_bytes
         moved = 0
         for m, tensor in enumerate(flow.maps):
-            if flow.producer[m] >= 0 and any(self.counted >> j & 1 for j in _gates(flow, m)):
-                excess = max(tensor.elements * groups.hardware.element_bytes - (beta - 1), 0)
-                moved += excess * (1 if flow.is_output[m] else 2)
+            excess = tensor.elements * groups.hardware.element_bytes - (beta - 1)
+            if excess > 0 and any(self.counted >> j & 1 for j in _gates(flow, m)):
+                moved += excess * (1 if flow.producer[m] < 0 or flow.is_output[m] else 2)
         on_chip = beta + groups.hardware.weight_buffer_bytes
         return self.compulsory_bytes + max(
             moved, beyond_compulsory(uses(flow, groups.hardware, self.counted), groups.hardware, on_chip)
@@ -120,10 +135,10 @@ class Bounds:
     def least_bytes(self) -> int:
         """Lower bound on the DRAM bytes of any scheme.
 
-        The compulsory bound, what groups pay that reach far or end early, and re-reads of what must be tiled
-        in every mode.
+        Every tensor once, what groups pay that reach far or end early, and re-reads of what must be tiled in
+        every mode.
         """
-        return self._compulsory + sum(self.apart)
+        return self._once + sum(self.apart)
 
     @cached_property
     def recomputing_bytes(self) -> int:
@@ -131,7 +146,7 @@ class Bounds:
 
         A map whose readers cannot share a group with its producer may then be computed again.
         """
-        return self.compulsory_bytes + sum(self._retiled)
+        return self.once_bytes + sum(self._retiled)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """Lower bound on the DRAM bytes of the operators outside a downset that `group` has joined.
@@ -209,7 +224,8 @@ class Bounds:
         """Bytes that an operator re-reads alone or as anchor of an epilogue group, in modes for any buffer.
 
         An epilogue only adds to what its tiles must hold, unless they share weights. An operator that may
-        stand in an epilogue itself is left out: there it re-reads nothing.
+        stand in an epilogue itself is left out: there it re-reads nothing. One of which no schedule is known
+        on this buffer moves what it must, as far as bounds know.
         """
         if op not in self._rereads:
             self._rereads[op] = self._reread_alone(op)
@@ -222,8 +238,13 @@ class Bounds:
         if self.epilogue and groups.follows[op] or groups.with_shared & mask:
             return 0
         once = sum(groups.once_by_class(mask))
-        costs = [cost.dram_bytes for mode in self.anywhere if (cost := mode.price(mask, self.beta, once))]
-        return max(min(costs) - once, 0)
+        costs = [
+            cost.dram_bytes
+            for mode in self.anywhere
+            if (cost := mode.price(mask, self.beta, once))
+            and callable(mode.schedule(mask, self.beta, 1).make)
+        ]
+        return max(min(costs, default=once) - once, 0)
 
     @cached_property
     def _retiled(self) -> list[int]:
@@ -237,7 +258,7 @@ class Bounds:
 
     @cached_property
     def forced(self) -> list[int]:
-        """Per map: bytes beyond the compulsory bound of its spill.
+        """Per map: bytes of its spill beyond those of every tensor once.
 
         No group holds its producer and all of its readers: it is stored and loaded again.
         """
@@ -252,12 +273,15 @@ class Bounds:
 
 
 def _gates(flow: Dataflow, m: int) -> Iterator[int]:
-    """Gates of a map (squeeze-and-excite).
+    """Operators that wait for all of a map, and then use all of it.
 
-    Elementwise operators that read all of a map, and every element of whose result depends on all of that map
-    through its mean.
+    Gates (squeeze-and-excite): elementwise operators that read all of a map, and every element of whose
+    result depends on all of that map through its mean. And normalisations of the map as a whole.
     """
     for i in bits(flow.readers[m]):
+        if any(o.map == m and normalises_all(flow.calls[i], o.input) for o in flow.operands[i]):
+            yield i
+            continue
         if (
             flow.specs[i].tiling is not Tiling.FOLD
             or not folds_rows(flow.calls[i], 0)

@@ -11,6 +11,9 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.slices import SliceSizes
 
+# nodes reached from all operators together; networks of up to 1,024 operators have no more
+MOST_REACHED = 1 << 20
+
 
 def compatible_in_line_buffers(
     flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int
@@ -32,7 +35,8 @@ def compatible_in_line_buffers(
                 rows = max(holds[i].get(m, 0), holds[j].get(m, 0))
                 reach[j] = min(reach.get(j, limit), rows * row_bytes[m])
         steps.append(reach)
-    return [_within(steps, weights, i, limit) for i in range(len(flow))]
+    most = MOST_REACHED // max(len(flow), 1)
+    return [_within(steps, weights, i, limit, most) for i in range(len(flow))]
 
 
 def parts(flow: Dataflow, inside: int) -> list[int]:
@@ -112,10 +116,11 @@ def _both_ways(masks: list[int]) -> list[int]:
     ]
 
 
-def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int) -> int:
+def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int, most: int) -> int:
     """Mask of the nodes at a distance below `limit` bytes from `start` (Dijkstra).
 
-    Counted are steps and the weights of both ends and all between.
+    Counted are steps and the weights of both ends and all between. All nodes where there are more than
+    `most`: in a long chain each would reach every other.
     """
     distance = {start: weights[start]}
     heap = [(weights[start], start)]
@@ -125,6 +130,8 @@ def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: 
         if here > distance[i]:
             continue
         reached |= 1 << i
+        if len(distance) > most:
+            return (1 << len(steps)) - 1
         for j, step in steps[i].items():
             there = here + step + weights[j]
             if there < limit and there < distance.get(j, limit):

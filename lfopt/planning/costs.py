@@ -3,8 +3,9 @@
     valid iff it fits in some mode (each says what it needs), and the parameters of several operators fit the
     store for them
 
-A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if
-they do not fit whole, they are tiled.
+A single operator may always stand alone. An operator followed by elementwise operators (its epilogue) may run
+where one of its smallest steps fits. If they do not fit whole, they are tiled. A single operator of which no
+step fits has no steps: its price is what must move and no more.
 """
 
 from __future__ import annotations
@@ -149,8 +150,10 @@ class GroupCosts:
     ) -> GroupCosts:
         """Costs of the groups of a network, as the scheme sees it.
 
-        `groups`: a partition of its operators, if there is one: nothing is in flight from one to another.
+        `hardware`: as it is for the network, see `Hardware.of_network`. `groups`: a partition of its
+        operators, if there is one: nothing is in flight from one to another.
         """
+        hardware = hardware.of_network(quantized=graph.quantized)
         flow = Dataflow.of(graph)
         owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
         apart = constraints if constraints.alone or constraints.cut else None
@@ -243,6 +246,10 @@ class GroupCosts:
             self._prices[mask] = self._kept_to(mask) if mask & self.rules.touched else self._price(mask)
         return self._prices[mask]
 
+    def executable(self, groups: Sequence[int]) -> bool:
+        """Whether all of these groups have steps."""
+        return all(price is not None and price.executable for price in map(self.price, groups))
+
     def at_least(self, mask: int) -> int:
         """0: a price is worked out at once, without a bound before."""
         return 0
@@ -289,9 +296,13 @@ class GroupCosts:
         wanted = self.rules.mode(mask) if mask & self.rules.touched else None
         everywhere = self._whole if mask & self.excluded else [*self._whole, *self._anywhere]
         modes = [chosen] if chosen.alone or wanted is not None else everywhere
+        cost = self.price(mask)
+        executable = cost is not None and cost.executable
         for mode in modes if chosen in modes else [chosen, *modes]:
             if whole is None or mode.whole == whole:
-                yield from mode.options(mask, beta, once)
+                for option in mode.options(mask, beta, once):
+                    if option.cost.executable or not executable:
+                        yield option
 
     def take(self, mask: int, option: ModeOption | None) -> None:
         """Let a group run in one of its ways; None: in that of the fewest bytes."""
@@ -346,7 +357,9 @@ class GroupCosts:
             return best
         for mode in self._anywhere:
             cost = mode.price(mask, beta, once)
-            if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
+            if cost is not None and (
+                best is None or (cost.executable, -cost.dram_bytes) > (best.executable, -best.dram_bytes)
+            ):
                 best = cost
         return best
 
@@ -422,13 +435,14 @@ class GroupCosts:
         return name, needed
 
     def legal_anywhere(self, mask: int) -> bool:
-        """Whether the group may run on any buffer: a single operator, or an allowed epilogue group."""
+        """Whether the group may run however little of it fits: a single operator, or an epilogue group."""
         if is_single(mask):
             return True
         return (
             any(mode.anywhere(mask) for mode in self._anywhere)
             and self.groups.parameters_fit(mask)
             and not self.rules.forbid(mask)
+            and self.price(mask) is not None
         )
 
     @cached_property

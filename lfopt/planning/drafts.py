@@ -170,7 +170,7 @@ def draft(
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
         # maps that no group avoids may stay on chip
-        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.compulsory_bytes)
+        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.once_bytes)
     unfinished = Plan(
         model=ModelReference(graph.name, "", MODEL),
         hardware=costs.hardware,

@@ -31,19 +31,45 @@ def followed(flow: Dataflow) -> list[int]:
 def is_epilogue_group(flow: Dataflow, follows: list[int], mask: int) -> bool:
     """Whether the group is one operator and its epilogue; `follows` is what `followed` gives."""
     anchor = mask & -mask
-    first = anchor.bit_length() - 1
-    if len(flow.results[first]) != 1 or flow.specs[first] is OPAQUE:
-        return False
-    return all((inside := flow.preds[i] & mask) and not inside & ~follows[i] for i in bits(mask ^ anchor))
+    return _has_epilogue(flow, mask) and all(_joins(flow, follows, mask, i) for i in bits(mask ^ anchor))
+
+
+def extends_epilogue(flow: Dataflow, follows: list[int], mask: int, op: int) -> bool:
+    """Whether `op`, above all operators of an epilogue group or a single operator, extends it to one."""
+    return _has_epilogue(flow, mask) and _joins(flow, follows, mask, op)
+
+
+def _has_epilogue(flow: Dataflow, mask: int) -> bool:
+    """Whether the first operator of the group may have an epilogue."""
+    first = (mask & -mask).bit_length() - 1
+    return len(flow.results[first]) == 1 and flow.specs[first] is not OPAQUE
+
+
+def _joins(flow: Dataflow, follows: list[int], mask: int, op: int) -> bool:
+    """Whether all that an operator reads of the group lets it stand in its epilogue."""
+    inside = flow.preds[op] & mask
+    return bool(inside) and not inside & ~follows[op]
 
 
 def epilogue_candidates(follows: list[int]) -> list[int]:
-    """Per operator: all that may stand in an epilogue group of which it is the anchor, itself included."""
+    """The largest sets of operators that may stand in one epilogue group, its anchor included.
+
+    That of an anchor which is in the set of another is in that set too, and left out.
+    """
+    behind: list[list[int]] = [[] for _ in follows]
+    for i, producers in enumerate(follows):
+        for producer in bits(producers):
+            behind[producer].append(i)
     candidates: list[int] = []
+    covered = 0
     for anchor in range(len(follows)):
-        mask = 1 << anchor
-        for i in range(anchor + 1, len(follows)):
-            if follows[i] & mask:
-                mask |= 1 << i
-        candidates.append(mask)
+        if covered >> anchor & 1:
+            continue
+        reached, waiting = {anchor}, [anchor]
+        while waiting:
+            new = [i for i in behind[waiting.pop()] if i not in reached]
+            reached.update(new)
+            waiting += new
+        candidates.append(sum(1 << i for i in reached))
+        covered |= candidates[-1]
     return candidates

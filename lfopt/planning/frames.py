@@ -17,6 +17,7 @@ from lfopt.planning.streaming import (
     LONGEST_PERIOD,
     AllocationRequest,
     BufferLayout,
+    Operand,
     StreamedGroup,
     Walk,
     row_span,
@@ -32,6 +33,9 @@ class Frames:
         self.operands = self.group.operands(as_seen=True)
         self.constants = self.group.constants()
         self.sources = {o.source.name: o.source for o in self.operands}
+        self.readers: dict[str, list[Operand]] = {name: [] for name in self.sources}
+        for operand in self.operands:
+            self.readers[operand.source.name].append(operand)
 
     def buffer_bytes(self) -> int:
         """Lower bound on the buffer bytes: gaps between what frames read are not closed."""
@@ -52,7 +56,7 @@ class Frames:
         return loads
 
     def _hull(self, name: str, frame: Box) -> Box:
-        readers = [o for o in self.operands if o.source.name == name]
+        readers = self.readers[name]
         if any(o.source.entire for o in readers):
             return whole(readers[0].source.tensor.shape)
         return hull([self._part(o.op, o.input, frame) for o in readers])

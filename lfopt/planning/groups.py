@@ -18,7 +18,8 @@ from typing import NamedTuple
 from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages, table_count
-from lfopt.planning.epilogue import followed, is_epilogue_group
+from lfopt.planning.compulsory import Compulsory
+from lfopt.planning.epilogue import extends_epilogue, followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
 from lfopt.planning.repeats import settled
@@ -104,6 +105,13 @@ class Groups:
             for operands in dataflow.operands
         ]
         self._added = [self._own_dram(i) for i in range(len(dataflow))]
+
+    @cached_property
+    def compulsory(self) -> Compulsory:
+        """Compulsory bytes of the network, with nothing in flight."""
+        flow = self.dataflow
+        plain = all(len(call.parts) == 1 for call in flow.calls)
+        return Compulsory(flow if plain else Dataflow.of(flow.graph), self.hardware)
 
     @cached_property
     def _settled(self) -> int:
@@ -285,6 +293,13 @@ class Groups:
     def is_epilogue_group(self, mask: int) -> bool:
         """Whether the group is one operator followed by elementwise operators on its output."""
         return is_epilogue_group(self.dataflow, self.follows, mask)
+
+    def extends(self, mask: int, op: int) -> bool:
+        """Whether an operator extends a group to an epilogue group.
+
+        The group is one, or a single operator, and the operator comes behind all of its own.
+        """
+        return extends_epilogue(self.dataflow, self.follows, mask, op)
 
     # -- growing ---------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from lfopt.ir import (
     dram_bytes,
     parameters_of,
     round_up,
+    unschedulable,
 )
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import band_rows
@@ -310,7 +311,7 @@ def totals_of(
         compulsory_bytes=original.bounds.compulsory_bytes,
         lower_bound_bytes=bound,
         gap=(moved - bound) / bound if bound else 0.0,
-        proof="optimal" if moved == bound else "bound",
+        proof="optimal" if moved == bound and not unschedulable(groups, original.traffic.value) else "bound",
         excluded_bytes=total_dram(groups, counted=False).total,
         without_recompute_bytes=original.bounds.without_recompute_bytes,
         l2_bytes=sum(group.l2.total for group in groups),

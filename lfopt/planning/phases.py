@@ -7,20 +7,23 @@ from collections.abc import Iterator
 
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.content import contents
 from lfopt.ops.phases import MapContraction, keeps_elements, products_of
 
 
 def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[MapContraction]:
-    """Contractions of the mask `counted` that are the only readers of their weights.
+    """Contractions of the mask `counted` that are the only readers of their weights, in whatever shape.
 
     Their operand has every element of a map once.
     """
-    readers = Counter(name for weights in flow.weights for name in {w.name for w in weights})
+    read, graph = {w.name for weights in flow.weights for w in weights}, flow.graph
+    held = {name: content.key for name, content in contents(read, graph.tensors, graph.constants).items()}
+    readers = Counter(key for weights in flow.weights for key in {held[w.name] for w in weights})
     for i in bits(counted):
         data = [o.map for o in flow.operands[i] if o.input == 0]
         if (
             len(data) != 1
-            or any(readers[w.name] > 1 for w in flow.weights[i])
+            or any(readers[held[w.name]] > 1 for w in flow.weights[i])
             or (root := _laid_out(flow, data[0])) is None
         ):
             continue

@@ -1,6 +1,6 @@
 """Tilings of a single operator (with its epilogue) that exceeds the buffer, and the bytes they move.
 
-Four schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer
+Five schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer
 never costs more bytes.
 
     frames   blocks of output channels, each in column strips; the group runs row by row on each of them
@@ -12,10 +12,12 @@ never costs more bytes.
              channels pass slice by slice
     folds    (reductions over rows) blocks of the result whose partial sums, or extremes, stay on chip while
              the input rows pass band by band
+    grid     tiles along any axes, for whatever operator (`lfopt.planning.grids`): where none of the others
+             reaches the fewest bytes
 
 A contraction is an operator whose operand 1 (weights, or a second matrix) meets operand 0. Operators that are
-neither are cut into frames only. What is counted is what the steps of the schedule move: halos, and the
-padding of rows that are cut, included.
+neither are cut into frames and grids only. What is counted is what the steps of the schedule move: halos, and
+the padding of rows that are cut, included.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from lfopt.planning.contraction_bands import ContractionBands
 from lfopt.planning.contractions import UNREACHED, ContractionSlices, TileExtents, powers
 from lfopt.planning.folds import Folds
 from lfopt.planning.frames import Frames
+from lfopt.planning.grids import Grids
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import BufferLayout
 from lfopt.planning.tiling_region import CHANNELS, MOST_FRAMES, TilingRegion
@@ -45,7 +48,7 @@ MOST_STRIPS = 1 << 20  # of columns, in a tiling
 class Tile:
     """A chosen tiling."""
 
-    kind: str  # frames | bands | slices | folds | none: no tiling fits
+    kind: str  # frames | bands | slices | folds | grid | none: no tiling fits
     dram: DramBytes
     buffer_bytes: int
     iterations: int = 0  # times that the anchor runs on a frame, a block, a slice or a band
@@ -53,7 +56,8 @@ class Tile:
     # (axis, extent) of a frame or tile, outermost loop first; axis CHANNELS: output channels
     blocks: tuple[tuple[int, int], ...] = ()
     rows: int = 0  # output rows in a band, tile or block
-    inputs: int = 0  # input channels in a slice, input rows in a band that is folded
+    # input channels in a slice, input rows in a band that is folded, extent of a part that a grid folds
+    inputs: int = 0
     finish: int = 0  # rows of a tile that the last slice finishes at a time
     width: int | None = None  # see `TilingRegion`
 
@@ -66,6 +70,7 @@ class Tiles:
         self.layout = BufferLayout(flow, hardware)
         self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
         self._keys: dict[int, object] = {}
+        self._grids: dict[object, Grids] = {}
 
     def best(self, mask: int, beta: int, width: int | None = None) -> Tile:
         """The tiling of a single operator or epilogue group that fits and moves the fewest DRAM bytes.
@@ -78,10 +83,14 @@ class Tiles:
         key = self._keys[mask], width
         on, tile = self._known.get(key, (0, None))
         # the best tiling on a larger buffer is the best on this one, if it fits
-        if tile is None or not (
-            on == beta or (on > beta and tile.buffer_bytes < beta and tile.kind != "none")
-        ):
-            tile = replace(self._best(self.region(mask, width), beta), width=width)
+        known = tile is not None and (
+            on > beta and tile.buffer_bytes < beta if tile.kind != "none" else beta <= on
+        )
+        if tile is None or not (on == beta or known):
+            region = self.region(mask, width)
+            if key not in self._grids:
+                self._grids[key] = Grids(region)
+            tile = replace(best_tiling(region, self._grids[key], beta), width=width)
             self._known[key] = beta, tile
         return tile
 
@@ -89,19 +98,19 @@ class Tiles:
         """The region of a group that a tiling cuts up."""
         return TilingRegion(self.layout, mask, self.rings(mask), width)
 
-    @staticmethod
-    def _best(region: TilingRegion, beta: int) -> Tile:
-        best: Tile | None = None
-        for choices in _kinds(region):
-            for tile in choices(region, beta, best):
-                best = tile if best is None or _order(tile) < _order(best) else best
-                if best.dram.total <= region.once.total:
-                    return best
-        if best is not None:
-            return best
-        # where nothing fits, wider blocks are of no interest
-        narrow = region.width == region.layout.hardware.channel_align
-        return _nothing(region, beta) if narrow else Tile("none", region.once, beta - 1)
+
+def best_tiling(region: TilingRegion, grids: Grids, beta: int) -> Tile:
+    """The tiling of a region that takes less than `beta` bytes and moves the fewest.
+
+    `grids`: of that region, or of one like it.
+    """
+    best: Tile | None = None
+    for choices in _kinds(region, grids):
+        for tile in choices(region, beta, best):
+            best = tile if best is None or _order(tile) < _order(best) else best
+            if best.dram.total <= region.once.total:
+                return best
+    return best or Tile("none", region.once, smallest_step(region, grids))
 
 
 def _order(tile: Tile) -> tuple[int, int]:
@@ -116,11 +125,14 @@ def _order(tile: Tile) -> tuple[int, int]:
 Choices = Callable[[TilingRegion, int, Tile | None], Iterator[Tile]]
 
 
-def _kinds(region: TilingRegion) -> Sequence[Choices]:
+def _kinds(region: TilingRegion, grids: Grids) -> Sequence[Choices]:
+    in_grids = partial(_in_grids, grids)
     if not region.uniform:
-        return ()
+        return (in_grids,)
     if not region.contracts:
-        return (_split, _folds, _split_twice)
+        return (_split, _folds, _split_twice, in_grids)
+    if not region.rows_apart:
+        return (partial(_on_strips, least=1, most=1), in_grids)
     return (partial(_on_strips, least=1, most=1), _slices, partial(_on_strips, least=2, most=MOST_STRIPS))
 
 
@@ -382,32 +394,19 @@ def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int
     return tile
 
 
-def _nothing(region: TilingRegion, beta: int) -> Tile:
-    """The tiling where none fits.
+def smallest_step(region: TilingRegion, grids: Grids) -> int:
+    """Buffer bytes of the smallest step that a tiling can have."""
+    if region.uniform and region.contracts and region.rows_apart:
+        slices = ContractionSlices(region)
+        return slices.need(TileExtents(1, 1, 1, min(region.layout.hardware.channel_align, slices.depth), 1))
+    return grids.smallest
 
-    Its bytes are the most of any finest cut, so that a larger buffer never costs more.
-    """
-    choices = [region.once]
-    if region.uniform and region.contracts:
-        strips: list[tuple[tuple[int, int], ...]] = (
-            [(), ((len(region.shape) - 1, 1),)] if region.columns else [()]
-        )
-        choices += [region.cost(region.frames(((CHANNELS, 1), *columns)))[0] for columns in strips]
-        if region.rows_apart:
-            slices = ContractionSlices(region)
-            choices.append(
-                slices.dram(TileExtents(1, 1, 1, min(region.layout.hardware.channel_align, slices.depth), 1))
-            )
-            choices += [ContractionBands(region, columns).dram(1) for columns in strips]
-    elif region.uniform:
-        axes = _axes(region)
-        cuts = [
-            *(((axis, 1),) for axis in axes),
-            *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer),
-        ]
-        choices += [region.cost(region.frames(cut))[0] for cut in cuts]
-        choices += [Folds(region).dram(_finest(region))] if region.folds else []
-    return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
+
+def _in_grids(grids: Grids, region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
+    """Tiles along any axes."""
+    cut = grids.best(beta, None if best is None else best.dram.total)
+    if cut is not None:
+        yield Tile("grid", cut.dram, cut.need, cut.tiles, 1, cut.blocks, cut.rows, cut.grids[0].parts)
 
 
 def schedule(
@@ -421,6 +420,8 @@ def schedule(
         return ContractionBands(region, tile.blocks).schedule(tile.rows, limit)
     if tile.kind == "folds":
         return Folds(region).schedule(tile.blocks, tile.inputs, limit)
+    if tile.kind == "grid":
+        return Grids(region).at(tile.blocks, tile.inputs).schedule(limit)
     (_, channels), (_, columns) = tile.blocks
     return ContractionSlices(region).schedule(
         TileExtents(tile.rows, columns, channels, tile.inputs, tile.finish), limit

@@ -38,7 +38,10 @@ def merge_equal_constants(graph: Graph) -> Graph:
 def equal_constants(
     tensors: Mapping[str, Tensor], constants: Mapping[str, np.ndarray | None], kept: Collection[str] = ()
 ) -> dict[str, str]:
-    """Per constant that equals an earlier one, by name: the first of them. `kept`: names left out."""
+    """Per constant that equals an earlier one, by name: the first of them.
+
+    `constants`: arrays shaped as their tensors; `kept`: names left out.
+    """
     alike = defaultdict[object, list[str]](list)
     for name, value in constants.items():
         if value is not None and name not in kept and value.dtype.kind not in "OSU":

@@ -138,7 +138,8 @@ def _convert(mutable: MutableGraph, operator: Operator) -> None:
     if operator.kind == "Transpose":
         _turn(mutable, operator)
         return
-    turned = any(
+    # a convolution or pool works along columns, whatever its operand is a view of
+    turned = spec(operator.kind).elementwise and any(
         _is_view(mutable, name, _as_row) for name in operator.inputs if name and name not in mutable.constants
     )
     form = _as_row if turned else _as_column

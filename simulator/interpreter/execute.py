@@ -41,7 +41,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ir.names import plural
-from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
+from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of, statistics
 from lfopt.ops.arithmetic import SUMS, arithmetic
 from lfopt.ops.attention import state_box, state_shape
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
@@ -49,6 +49,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
+from lfopt.ops.statistics import has_statistics
 from simulator.interpreter.buffer import Buffer, NotOnChip, Overrun
 from simulator.interpreter.second_level import SecondLevelMemory
 
@@ -301,8 +302,9 @@ class Machine:
                 what = folding(self._called(step)[0])
                 if what is None:
                     raise IndexError("it has no partial sums")
-                if step.inputs is not None and not step.inputs[0] < step.inputs[1]:
-                    raise IndexError(f"there are no {what} {step.inputs[0]}:{step.inputs[1]}")
+                empty = step.inputs is not None and not step.inputs[0] < step.inputs[1]
+                if empty and not (what == "statistics" and step.last and not step.first):
+                    raise IndexError(f"there are no {what} {step.inputs}")
             self._compute(step)
             return
         if step.kind == "parameter":
@@ -463,18 +465,24 @@ class Machine:
         names = self.results[step.operator] if call.attention is None else call.operator.outputs
         boxes = step.boxes
         # a bias is read when the sums are finished
-        wanted = range(len(operator.inputs)) if step.last or call.attention is not None else range(2)
+        parts = 1 if has_statistics(call) else 2
+        wanted = range(len(operator.inputs)) if step.last or call.attention is not None else range(parts)
         operands = [
             self._operand(call, i, name, boxes, step.inputs) if name and i in wanted else None
             for i, name in enumerate(operator.inputs)
         ]
         if step.first and step.last:
             values = compute(call, operands, boxes, self.graph.opset)
+        elif has_statistics(call) and step.last:
+            state = self.buffer.read_rows(f"sums of {names[0]}", statistics.state_box(call, boxes[0]))
+            values = (finish(call, state, operands, boxes[0]),)
         else:
             sums = accumulate(call, operands, boxes[0], self.graph.opset, step.inputs)
             held, shape, box = f"sums of {names[0]}", self.graph.shape(names[0]), boxes[0]
             if call.attention is not None:
                 shape, box = state_shape(call), state_box(call, box)
+            elif has_statistics(call):
+                shape, box = statistics.state_shape(call), statistics.state_box(call, box)
             if not step.first:
                 sums = merge(call, self.buffer.read_rows(held, box), sums)
             if not step.last:
@@ -543,12 +551,12 @@ class Machine:
         if name in self.graph.constants:
             if (call.operator.name, name) not in self.weights:
                 return Part(self._constant(name), whole(call.shape(index)))
-            box = footprints(call, index, boxes, inputs=inputs)
+            box = footprints(call, index, boxes, inputs=inputs, by_rows=False)
             # of a Concat: the part that comes from elsewhere
             if box_elements(box) == 0 and row_of(call).tiling is not Tiling.CONTRACT:
                 return Part(np.empty(box_shape(box), self.graph.tensors[name].dtype), box)
             return Part(self.buffer.read_block(name, box), box)
-        box = footprints(call, index, boxes, inputs=inputs)
+        box = footprints(call, index, boxes, inputs=inputs, by_rows=False)
         return Part(self._from_buffer(name, box), box)
 
     def _from_buffer(self, name: str, box: Box) -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lfopt.ir import Box, box_shape
+from lfopt.ops import statistics
 from lfopt.ops.attention import form_of, mixed_box, row_reads, state_box, state_shape
 from lfopt.ops.call import Call
 from lfopt.ops.table import ATTENTION
@@ -109,13 +110,14 @@ class State(StepBox):
 
 
 def state_of(call: Call, piece: StepBox) -> State:
-    """The state of a box of the result, in all its runs."""
+    """The state of a box of the result, of an attention or of a normalization, in all its runs."""
+    box_of = statistics.state_box if call.attention is None else state_box
     known: dict[Box, Box] = {}
     starts: list[list[int]] = []
     nothing = np.zeros(piece.leaf.runs, np.int64)
     for box, _ in each_run(piece.parts, (nothing, nothing)):
         if box not in known:
-            known[box] = state_box(call, box)
+            known[box] = box_of(call, box)
         starts.append([start for start, _ in known[box]])
     shapes = {box_shape(box) for box in known.values()}
     extents = tuple(max(extent) for extent in zip(*shapes, strict=True))
@@ -123,8 +125,11 @@ def state_of(call: Call, piece: StepBox) -> State:
 
 
 def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
-    """Shape of an attention's state between blocks; None of other operators."""
-    return state_shape(calls[op]) if calls[op].attention is not None else None
+    """Shape of the state that an attention or a normalization keeps; None of other operators."""
+    call = calls[op]
+    if call.attention is not None:
+        return state_shape(call)
+    return statistics.state_shape(call) if statistics.has_statistics(call) else None
 
 
 def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:

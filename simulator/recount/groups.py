@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from lfopt.ir import DramBytes, Hardware, Tensor, round_up
@@ -196,13 +197,17 @@ def not_connected(net: RecountNetwork, members: Sequence[str]) -> str:
     """Why the operators do not hang together by reading or making the same maps; empty if they do."""
     inside = set(members)
     touched = {op: {read.map for read in net.reads[op]} | set(net.makes[op]) for op in members}
+    touching: dict[str, list[str]] = defaultdict(list)  # operators that read or make each map
+    for op, maps in touched.items():
+        for name in maps:
+            touching[name].append(op)
     reached, frontier = {members[0]}, [members[0]]
     while frontier:
-        here = touched[frontier.pop()]
-        for other in inside - reached:
-            if here & touched[other]:
-                reached.add(other)
-                frontier.append(other)
+        for name in touched[frontier.pop()]:
+            for other in touching.pop(name, ()):  # all of them are reached at once
+                if other not in reached:
+                    reached.add(other)
+                    frontier.append(other)
     return (
         f"not connected: {min(inside - reached)!r} shares no map with {members[0]!r}'s part of it"
         if reached != inside
@@ -213,9 +218,10 @@ def not_connected(net: RecountNetwork, members: Sequence[str]) -> str:
 def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
     """Where a path leaves the group and comes back; empty if none does.
 
-    Walking on from what leaves the group, one never comes back.
+    Walking on from what leaves the group, one never comes back. What comes after its last operator does not.
     """
     inside, left = set(members), set[str]()
+    last = max(map(net.position.__getitem__, members))
     frontier = [(op, op) for op in members]
     while frontier:
         op, start = frontier.pop()
@@ -223,7 +229,7 @@ def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
             if reader in inside:
                 if op not in inside:
                     return f"not convex: {op!r} lies between {start!r} and {reader!r}"
-            elif reader not in left:
+            elif reader not in left and net.position[reader] < last:
                 left.add(reader)
                 frontier.append((reader, start))
     return ""
@@ -235,22 +241,31 @@ def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
     head, *rest = in_order(net, members)
     if not rest:
         return ""
-    if net.specs[head] is OPAQUE or len(net.makes[head]) != 1:
+    if _ends_alone(net, head):
         return f"{head!r} cannot have an epilogue"
-    for op in rest:
-        if not net.specs[op].elementwise or len(net.makes[op]) != 1:
-            return f"{op!r} is not elementwise"
-        shape = net.graph.shape(net.makes[op][0])
-        follows: set[str] = set()
-        for read in net.reads[op]:
-            same_rows = all(
-                row == low == high for row, (low, high) in enumerate(zip(read.first, read.last, strict=True))
-            )
-            if read.map in net.maker and net.graph.shape(read.map) == shape and same_rows:
-                follows.add(net.maker[read.map])
-        before = net.producers(op) & inside
-        if not before or not before <= follows:
-            return f"{op!r} does not follow the others row by row"
+    return next((why for op in rest if (why := _does_not_follow(net, op, inside))), "")
+
+
+def _ends_alone(net: RecountNetwork, head: str) -> bool:
+    """Whether an operator has no epilogue."""
+    return net.specs[head] is OPAQUE or len(net.makes[head]) != 1
+
+
+def _does_not_follow(net: RecountNetwork, op: str, inside: Set[str]) -> str:
+    """Why an operator is not in the epilogue of the others of a group; empty if it is."""
+    if not net.specs[op].elementwise or len(net.makes[op]) != 1:
+        return f"{op!r} is not elementwise"
+    shape = net.graph.shape(net.makes[op][0])
+    follows: set[str] = set()
+    for read in net.reads[op]:
+        same_rows = all(
+            row == low == high for row, (low, high) in enumerate(zip(read.first, read.last, strict=True))
+        )
+        if read.map in net.maker and net.graph.shape(read.map) == shape and same_rows:
+            follows.add(net.maker[read.map])
+    before = net.producers(op) & inside
+    if not before or not before <= follows:
+        return f"{op!r} does not follow the others row by row"
     return ""
 
 
@@ -260,7 +275,7 @@ def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[st
     In topological order, each elementwise operator joins the group of an operand, the latest that takes it. A
     group takes it if it stays an operator with its epilogue, and there is no cyclic dependency then.
     """
-    groups: list[list[str]] = []
+    groups: list[dict[str, None]] = []  # operators in order; the first has what follows as its epilogue
     owner: dict[str, int] = {}
 
     def waits_for(late: int, early: int) -> bool:
@@ -278,15 +293,16 @@ def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[st
     for op in net.operators:
         sources = {owner[producer] for producer in net.producers(op)}
         for g in sorted(sources, reverse=True):
-            larger = [*groups[g], op]
+            head = next(iter(groups[g]))
             if (
-                left_out.isdisjoint(larger)
-                and not not_an_epilogue(net, larger)
+                left_out.isdisjoint((head, op))
+                and not _ends_alone(net, head)
+                and not _does_not_follow(net, op, groups[g].keys())
                 and not any(waits_for(h, g) for h in sources - {g})
             ):
-                groups[g], owner[op] = larger, g
+                groups[g][op], owner[op] = None, g
                 break
         else:
             owner[op] = len(groups)
-            groups.append([op])
-    yield from groups
+            groups.append({op: None})
+    yield from map(list, groups)

@@ -1,8 +1,8 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
-Rows follow the row rules of the operator table, unless axes are permuted. The other axes are said here, for
-elementwise operators and those in `RULES`; for all others, box by box, by the box rules of the table. What is
-read through a view whose axes are not those of the map is left open (None): all of each row.
+Spans are said here for elementwise operators and those in `RULES`; for all others, box by box, by the box
+rules of the table. What is read through a view whose axes are not those of the map is left open (None): all
+of each row, and rows by the row rules of the table.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from lfopt.ops.attention import box_rule
 from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
 from lfopt.ops.parameters import pad_amounts, reduced_axes
+from lfopt.ops.statistics import has_statistics, statistics_axis
 from lfopt.ops.table import TABLE, Tiling, spec
 from lfopt.ops.traits import Family
 from simulator.recount.network import MapOperand, RecountNetwork
@@ -50,8 +51,7 @@ def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bo
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
-    permutes = spec(call.operator.kind, call.operator.domain).permutes
-    if axis is not None and call.attention is None and not (known and (permutes or rules[axis] is _inputs)):
+    if axis is not None and call.attention is None and not known:
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules
@@ -65,14 +65,18 @@ def constant_rules(call: Call, index: int) -> Rules:
 def folded(call: Call) -> int:
     """Extent that is folded into one output element, and may be split: input channels, rows, or keys.
 
-    Input channels of a contraction, rows of a reduction, keys of an attention; 0 of all else.
+    Input channels of a contraction, rows of a reduction (or its longest axis), what a normalization makes
+    statistics of, keys of an attention; 0 of all else.
     """
     if call.attention is not None:
         return call.attention.keys
+    if has_statistics(call):
+        return call.shape(0)[statistics_axis(call)]
     row = spec(call.operator.kind, call.operator.domain)
     kind = row.kind
     if row.tiling is Tiling.FOLD:
-        return folded_rows(call)
+        axis = reduced_axis(call)
+        return 0 if axis is None else call.shape(0)[axis]
     if kind == "Conv":
         return call.shape(1)[1]
     if kind == "ConvTranspose":
@@ -80,6 +84,15 @@ def folded(call: Call) -> int:
     if kind == "Gemm":
         return call.shape(0)[0 if call.attribute("transA", 0) else 1]
     return call.shape(0)[-1] if kind == "MatMul" else 0
+
+
+def reduced_axis(call: Call) -> int | None:
+    """Axis that a reduction may take in parts: rows, else the longest of those that it folds."""
+    shape = call.shape(0)
+    rows, axes = row_axis(shape), sorted(reduced_axes(call) or ())
+    if rows in axes:
+        return rows
+    return max(axes, key=lambda axis: shape[axis], default=None)
 
 
 def folded_rows(call: Call) -> int:
@@ -221,8 +234,9 @@ def _reduce(call: Call, index: int) -> Rules:
         partial(_same, place[axis]) if axis in place else partial(_whole, extent)
         for axis, extent in enumerate(shape)
     ]
-    if folded(call):
-        rules[row_axis(shape) or 0] = _inputs
+    axis = reduced_axis(call)
+    if axis is not None:
+        rules[axis] = _inputs
     return rules
 
 
@@ -275,7 +289,7 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
     **dict.fromkeys((kind for kind, row in TABLE.items() if row.family is Family.POOL), _pool),
     **dict.fromkeys((kind for kind, row in TABLE.items() if row.family is Family.REDUCTION), _reduce),
     "BatchNormalization": _batch_normalization,
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along),
+    "Hardmax": _along,
     "Concat": _concat,
     "Pad": _pad,
     "Gather": _gather,

@@ -98,8 +98,9 @@ class RecountNetwork:
             elif tensor in self.behind:
                 self.reads[name].append(self._read(call, row, index, tensor))
                 source = self.behind[tensor]
-                if name not in self.readers[source]:
-                    self.readers[source].append(name)
+                readers = self.readers[source]
+                if not readers or readers[-1] != name:
+                    readers.append(name)
         for tensor in self.makes[name]:
             self.maker[tensor] = name
             self.behind[tensor] = tensor

@@ -9,6 +9,7 @@ from math import gcd
 from typing import NamedTuple
 
 from lfopt.ir import Hardware, Tensor, row_axis, store_ends
+from lfopt.ops.statistics import has_statistics
 from simulator.recount.attention import kept_shape, query_by_query, state_of
 from simulator.recount.needs import ResultBoxes, Rules, constant_rules, operand_rules
 from simulator.recount.onchip import ConstantLoads, Rows, Wanted, Write, WrittenPlace, close, missing_row
@@ -100,7 +101,7 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
 def _kept(schedule: GroupSteps, computation: Computation, piece: StepBox) -> StepBox:
     """Box that is kept of a part of a result while it is folded in parts."""
     call = schedule.net.calls[computation.step.operator]
-    return piece if call.attention is None else state_of(call, piece)
+    return state_of(call, piece) if call.attention is not None or has_statistics(call) else piece
 
 
 def _crowded(schedule: GroupSteps) -> Iterator[str]:
@@ -237,7 +238,7 @@ class _StepReads:
     def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces
         call = self.schedule.net.calls[step.operator]
-        most = 2 if call.attention is None else len(call.operator.inputs)
+        most = len(call.operator.inputs) if call.attention is not None else 1 if has_statistics(call) else 2
         inputs = None if step.last else range(most)  # a bias is added when sums are finished
         self.operands.append(
             (

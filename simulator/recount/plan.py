@@ -22,6 +22,7 @@ from lfopt.ops.call import Call
 from lfopt.ops.recognise import attentions_in
 from lfopt.ops.table import OPAQUE
 from simulator.recount.attention import unmasked, with_attentions
+from simulator.recount.bounds import bound_problems, compulsory_bytes, without_recompute_bytes
 from simulator.recount.copies import not_copies, without_copies
 from simulator.recount.flights import flights_of, not_flights, with_flights
 from simulator.recount.groups import (
@@ -34,7 +35,6 @@ from simulator.recount.groups import (
     not_an_epilogue,
     not_connected,
     not_convex,
-    parameter_bytes,
     shared_tables,
     weight_bytes,
 )
@@ -46,7 +46,6 @@ from simulator.recount.progressions import RowBudget, TooMuch
 from simulator.recount.schedule import GroupSteps
 from simulator.recount.sums import sum_problems
 from simulator.recount.traffic import executed_macs, traffic_problems
-from simulator.recount.waiting import gated_bytes, phased_bytes
 
 # schemes in whose space operators may follow in flight, which the compulsory bytes know of
 IN_FLIGHT = {"all"}
@@ -319,6 +318,8 @@ class _Recounting:
         """Complain of a group without steps that is no single operator, with its epilogue."""
         if not self.flies and (why := not_an_epilogue(self.net, members)):
             self._say(group, f"it has no steps, and {why}")
+        if group.mode != "tiled":
+            self._say(group, f"mode {group.mode}, but it has no steps")
 
     def _moved_once(self, group: PlannedGroup, members: list[str]) -> CompulsoryTraffic:
         """Traffic of a group without steps, every tensor once."""
@@ -350,13 +351,6 @@ class _Recounting:
             read = 0
         return DramBytes(read, written, once.weight, once.parameter)
 
-    def _mask_bytes(self) -> int:
-        """Bytes of constants that attention need not load."""
-        if self.plan.scheme not in IN_FLIGHT:
-            return 0
-        sizes = ((name, self.net.tensor(name).elements) for name in self.attentions.masks)
-        return sum(self.hardware.constant_bytes(size, bias=name in self.net.biases) for name, size in sizes)
-
     # -- baselines and totals --------------------------------------------------------------------------------
 
     def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
@@ -365,8 +359,6 @@ class _Recounting:
         fused = [
             members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)
         ]
-        used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]
-        used += [name for name in net.stored if name in net.maker and net.maker[name] not in self.left_out]
         left_out = sum(
             group.dram.total for group in self.claimed.groups if self.left_out.intersection(group.nodes)
         )
@@ -375,18 +367,10 @@ class _Recounting:
             "dram_bytes": dram,
             "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
             "epilogue_fused_bytes": sum(moved_once(net, members, hardware).dram.total for members in fused),
-            "compulsory_bytes": weight_bytes(net, kept, hardware)[0]
-            - self._mask_bytes()
-            + (
-                least_parameters(net, kept, hardware)
-                if self.flies
-                else sum(parameter_bytes(net, op, hardware) for op in kept)
-            )
-            + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
+            "compulsory_bytes": compulsory_bytes(net, hardware, self.left_out),
+            "without_recompute_bytes": without_recompute_bytes(net, hardware, self.left_out),
             "excluded_bytes": left_out,
         }
-        waiting = max(gated_bytes(net, hardware, self.left_out), phased_bytes(net, hardware, self.left_out))
-        counted["without_recompute_bytes"] = counted["compulsory_bytes"] + waiting
         counted["macs"] = int(self.macs)
         counted["l2_bytes"] = sum(group.l2.total for group in self.claimed.groups)
         for name, value in counted.items():
@@ -400,6 +384,8 @@ class _Recounting:
                 f"totals.lower_bound_bytes: {bound} is not between the compulsory "
                 f"{counted['compulsory_bytes']} and the plan's {dram}"
             )
+        if totals.proof == "optimal" and self.plan.unschedulable:
+            self.discrepancies.append("totals.proof: optimal, but groups of the plan cannot run")
         if totals.proof == "optimal" and bound != dram:
             self.discrepancies.append(
                 f"totals.proof: optimal, but the bound is {bound} and the plan moves {dram}"
@@ -407,6 +393,8 @@ class _Recounting:
         gap = (dram - bound) / bound if bound else 0.0
         if not isclose(totals.gap, gap, rel_tol=1e-9, abs_tol=1e-12):
             self.discrepancies.append(f"totals.gap: the plan says {totals.gap}, counted {gap}")
+        if not self.discrepancies:
+            self.discrepancies += bound_problems(net.graph, self.claimed)
         by_formula, not_recounted = (
             (len(sizes), sum(sizes)) for sizes in (self.by_formula, self.not_recounted)
         )

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator
 from itertools import islice
 
 from lfopt.ir import Hardware
+from lfopt.ops.content import contents, normalises_all
 from lfopt.ops.phases import MapContraction, beyond_compulsory, keeps_elements, products_of
 from lfopt.ops.table import Tiling
 from simulator.recount.needs import folded, folded_rows
@@ -19,16 +20,16 @@ from simulator.recount.network import RecountNetwork
 def gated_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> int:
     """Bytes beyond the compulsory ones.
 
-    When such a mean has been mixed over all channels, every element of the map existed, and every one will be
-    read: what the buffer (and the second level) cannot hold goes out, unless it is a result of the network
-    anyway, and comes back.
+    When such a mean has been mixed over all channels, every element of the map existed, and each will be
+    read: what the buffer (and the second level) cannot hold goes out, unless it is an input or a result of
+    the network anyway, and comes back. So it is where a map is normalised as a whole.
     """
     total = 0
-    for name in net.maker:
+    for name in (*net.graph.inputs, *net.maker):
         tensor = net.tensor(name)
         over = tensor.elements * hardware.element_bytes - (hardware.buffer_bytes + hardware.l2_bytes) + 1
         if over > 0 and any(reader not in left_out for reader in _gates(net, name)):
-            total += over if name in net.stored else 2 * over
+            total += over if name in net.stored or name not in net.maker else 2 * over
     return total
 
 
@@ -42,9 +43,11 @@ def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[st
 
 
 def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[MapContraction]:
-    """Contractions with weights of their own, of an operand with the elements of a map, each once."""
+    """Contractions whose weights no other reads, in whatever shape, of an operand with a map's elements."""
+    graph, read = net.graph, {c.name for constants in net.constants.values() for c in constants}
+    held = {name: content.key for name, content in contents(read, graph.tensors, graph.constants).items()}
     readers = Counter(
-        name for constants in net.constants.values() for name in {constant.name for constant in constants}
+        key for constants in net.constants.values() for key in {held[c.name] for c in constants}
     )
     for name, call in net.calls.items():
         roots = [_laid_out(net, read.map) for read in net.reads[name] if read.index == 0]
@@ -52,7 +55,7 @@ def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> 
             name in left_out
             or len(roots) != 1
             or (root := roots[0]) is None
-            or any(readers[c.name] > 1 for c in net.constants[name])
+            or any(readers[held[c.name]] > 1 for c in net.constants[name])
         ):
             continue
         own = sum(
@@ -77,8 +80,13 @@ def _laid_out(net: RecountNetwork, name: str) -> str | None:
 
 
 def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
-    """Elementwise readers of the whole map whose every result element depends on all of the map."""
+    """Readers that use the whole map, and every result element of which depends on all of it."""
     elements = net.tensor(name).elements
+    yield from (
+        op
+        for op in net.readers[name]
+        if any(read.map == name and normalises_all(net.calls[op], read.index) for read in net.reads[op])
+    )
     whole = [
         op
         for op in net.readers[name]

@@ -511,6 +511,47 @@ def test_a_journal_that_is_none_is_one_line_and_a_torn_last_line_is_dropped(
     assert path.read_bytes() == before
 
 
+def test_a_journal_whose_row_lacks_a_figure_is_one_line(here: Any, folder: Path) -> None:
+    (job, *_), _ = read_jobs(folder / "jobs.yaml")
+    for name in ("dram_bytes", "groups"):
+        row = asdict(JobResult(dram_bytes=1, lower_bound_bytes=1, cycles=1, macs=1, groups=1)) | {name: None}
+        lines = ({"schema": JOURNAL}, {"key": job.key, "row": row})
+        (folder / "o.csv.journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert f"{name}: found null and no error" in refused(here("batch", "jobs.yaml", "-o", "o.csv"))
+        assert not (folder / "o.csv").exists()
+
+
+ODD = (
+    "=1+1",
+    "+1",
+    "-1",
+    "@x",
+    "\t=1",
+    "a;=1",
+    'a"=1',
+    "\uff1d1",
+    "\x1b[2J",
+    "\u202ex",
+    "a\nb",
+    "[red]x",
+    ":smile:",
+)
+
+
+def test_no_cell_of_a_table_is_a_formula_and_none_acts_on_a_terminal(here: Any, folder: Path) -> None:
+    (folder / "=1+1").write_bytes((folder / "block.onnx").read_bytes())
+    settings = {name: {"hardware": {"buffer_bytes": 4096 + k}} for k, name in enumerate(ODD)}
+    batch = {"networks": ["=1+1"], "settings": settings}
+    (folder / "-odd.yaml").write_text(json.dumps(batch))
+    done = here("batch", "--jobs", "1", "-o", "o.csv", "--", "-odd.yaml")
+    assert done.returncode == 0, done.stderr
+    cells = [cell for row in rows_of(folder / "o.csv") for cell in row.values()]
+    assert {"'=1+1", "'+1", "'-1", "'@x", "a;'=1", ":smile:"} <= {*cells}
+    for cell in cells:
+        assert cell.isprintable() and not re.search(r"(^|[;\"|])[=+@\uff1d-]", cell), cell
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+
+
 def test_a_journal_has_one_writer_and_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with (

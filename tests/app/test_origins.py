@@ -69,5 +69,6 @@ def test_stages_follow_modules_until_there_are_a_few() -> None:
     stages = by_path([path.split(".") for path in ("bert.embeddings", *bert, "bert.pooler")])
     assert list(dict.fromkeys(stages)) == ["embeddings", *(f"layer.{k}" for k in range(12)), "pooler"]
     assert by_path([[f"node_{k}"] for k in range(100)]) == []
+    assert by_path([[], ["a"], []]) == ["", "a", ""]  # of operators whose names are dots alone
     twice = by_path([path.split(".") for path in ("a.norm", "b.norm", "a.x", "b.x")])
     assert len(set(twice)) == 4

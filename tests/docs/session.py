@@ -28,6 +28,7 @@ VOLATILE = (  # what differs from run to run, or between machines
     (re.compile(r"\S+/lfopt/#"), "CACHE"),
     (re.compile(r"\b\d\.?\d*e-\d+"), "#"),  # rounding errors: the order of sums is the processor's
     (re.compile(r"\.html: [\d,]+ B"), ".html: # B"),
+    (re.compile(r"ONNX Runtime \d+\.\d+"), "ONNX Runtime #"),
     (re.compile(r"for (avx512|avx2|neon|rvv|c99)$"), "for TARGET"),
 )
 SKIPPED = "..."

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 
 MEMORY = 6 << 30  # bytes that a load may map
 SECONDS = 20  # that a load may take
+SHARE = 40  # of the cases of ONNX's schemas, of which one is damaged
 
 INTEGERS = (
     0,
@@ -65,9 +66,10 @@ WORDS = (
 @cache
 def seeds() -> list[bytes]:
     """Models to damage: every small form, and real networks that are small enough."""
-    from tests.frontend.small_models import extra_forms, legacy_forms
+    from tests.frontend.schema_cases import sampled
+    from tests.frontend.small_models import extra_forms
 
-    models = [m for _, m in legacy_forms()] + [m for _, m in extra_forms()]
+    models = [case.model() for case in sampled(SHARE)] + [m for _, m in extra_forms()]
     files = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
     files += sorted((Path(__file__).parents[2] / "../shared/models").resolve().glob("*.onnx"))
     return [m.SerializeToString() for m in models] + [

@@ -23,6 +23,7 @@ from onnx.helper import (
 
 from lfopt.frontend import from_model, load
 from lfopt.ir import InvalidModel, LfoptError, UnsupportedModel
+from lfopt.ops.reference import reference
 from tests.frontend import fuzz
 from tests.frontend.small_models import NEWEST, build, declare, floats, ints, one, twice, with_functions
 
@@ -288,6 +289,12 @@ CASES = {  # name: (model, what the message says)
     ),
     "Reshape to more": (lambda: one("Reshape", (2, 6), ints(5, 5), opset=18), r"node 'y0' \(Reshape\)"),
     "an axis out of range": (lambda: one("Softmax", (2, 6), opset=18, axis=-9), "axis"),
+    "Softmax along axis 2**62": (lambda: one("Softmax", (2, 6), opset=18, axis=1 << 62), "axis"),
+    "LpNormalization along axis 7": (lambda: one("LpNormalization", (2, 6), opset=18, axis=7), "axis 7 of 2"),
+    "Col2Im into an image of 2**62": (
+        lambda: one("Col2Im", (1, 5, 15), ints(1 << 62, 5), ints(1, 5), opset=18),
+        r"\(Col2Im\)",
+    ),
     "Gather out of range": (lambda: one("Concat", (2, 6), floats(2, 6), opset=18, axis=7), "axis"),
     "Pad by a lot": (lambda: one("Pad", (2, 6), ints(HUGE, 0, HUGE, 0), opset=18), r"\(Pad\)"),
     "Pad by less than nothing": (
@@ -361,6 +368,12 @@ CASES = {  # name: (model, what the message says)
             call="f15",
         ),
         "nodes once functions are inlined; lfopt takes",
+    ),
+    "functions that come to more than a model with functions may have": (
+        lambda: functions(
+            *(repeated(f"f{k}", f"f{k + 1}" if k < 14 else "Relu", 2) for k in range(15)), call="f0"
+        ),
+        "32768 nodes once functions are inlined; lfopt takes 16384",
     ),
     "calls nested too deep": (
         lambda: functions(
@@ -649,3 +662,14 @@ def test_overriding_a_static_shape_leaves_no_stated_shape_to_trust():
     assert from_model(stranger, {"x": (2, 3)}).shape("y") == (2, 4)
     with pytest.raises(UnsupportedModel, match="the shape of output 'y' is not static"):
         from_model(stranger, {"x": (4, 3)})
+
+
+@pytest.mark.parametrize("size", [1 << 31, 1 << 62])
+def test_a_window_larger_than_any_map_costs_what_the_map_costs(size):
+    half = size // 2
+    model = one("AveragePool", (1, 2, 4, 4), opset=18, kernel_shape=[size] * 2, pads=[half, half, half, half])
+    graph = from_model(model)
+    given = {graph.inputs[0]: np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4)}
+    (output,) = reference(graph, given).values()
+    assert output.shape == (1, 2, 5, 5)
+    np.testing.assert_allclose(output[0, 0, 2, 2], given[graph.inputs[0]][0, 0].mean(), rtol=1e-6)

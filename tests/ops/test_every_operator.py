@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import onnx
 import pytest
 
 from codegen.accel import encode
@@ -17,7 +15,7 @@ from codegen.loops import reals as real_loops
 from codegen.loops import table as loops
 from codegen.source import Unsupported
 from lfopt.app.config import load_hardware
-from lfopt.ir import Compute, Graph, Hardware, whole
+from lfopt.ir import Compute, Hardware, whole
 from lfopt.ops import TABLE, Dataflow, Family, OpSpec, Tiling
 from lfopt.ops import contraction as contractions
 from lfopt.ops.arithmetic import APPLIES, arithmetics
@@ -30,7 +28,7 @@ from lfopt.planning.commands import SUPPORTED
 from simulator.model.engines import COMMAND_CYCLES
 from simulator.model.timing import Accelerator
 from tests.conftest import ROOT
-from tests.operators import ARITHMETIC, FAMILIES, OPSET, Case, cases, conv_transpose
+from tests.operators import ARITHMETIC, FAMILIES, Case, alone, cases, conv_transpose
 from tests.random_plans import in_integers, planned
 
 every_row = pytest.mark.parametrize("row", TABLE.values(), ids=TABLE.keys())
@@ -45,33 +43,11 @@ def drawn() -> dict[str, Case]:
     return {case.kind: case for case in drawn_cases}
 
 
-def alone(case: Case) -> Graph:
-    """A graph of that operator."""
-    operator, results = case.operator, case.call().result_tensors
-    tensors = dict(zip(operator.inputs, case.call().tensors, strict=True))
-    given = {f"x{i}": value for i, value in enumerate(case.operands) if value is not None}
-    read = {name: replace(tensor, name=name) for name, tensor in tensors.items() if name and tensor}
-    written = dict(zip((name for name in operator.outputs if name), results, strict=True))
-    constants = {name: value for name, value in given.items() if int(name[1:]) in case.constant}
-    return Graph(
-        "alone",
-        (operator,),
-        {**read, **written},
-        constants,
-        tuple(n for n in given if n not in constants),
-        tuple(written),
-        OPSET,
-    )
-
-
 @every_row
 def test_the_reference_and_the_executor_compute_it(row: OpSpec) -> None:
     if row.tiling is Tiling.CONTRACT:
         assert row.kind in contractions.SUMS
         assert row.kind in contractions.RESULTS
-    elif row.family is Family.INDEX:
-        assert onnx.defs.has(row.kind)  # whole, by ONNX's own reference
-        assert row.tiling is Tiling.WHOLE
     else:
         assert row.kind in KERNELS
     assert all(

@@ -18,12 +18,15 @@ from hypothesis import example, given
 
 from lfopt.frontend import from_model, to_model
 from lfopt.ir import MissingValues, Operator, Quantization, Tensor, UnsupportedModel, row_axis, slices, whole
+from lfopt.isa import tables
 from lfopt.ops import Call
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.fixed_point import (
+    MEAN_BITS,
     SUM_MAX,
     SUM_MIN,
+    averaged,
     dequantized,
     multipliers,
     quantized,
@@ -62,15 +65,16 @@ ratios = st.floats(2.0**-40, 2.0**28, allow_nan=False)
 @example(-1, 0.5)
 @example(1, 0.5)
 @example(-3, 0.5)
-def test_scaling_is_the_floor_of_the_exact_product_plus_a_half(value, ratio):
+def test_scaling_rounds_the_exact_product_to_nearest_and_halves_to_even(value, ratio):
     by = multipliers(ratio)
-    exact = Fraction(value) * int(by.multiplier) / 2 ** int(by.shift) + Fraction(1, 2)
-    assert int(scaled(np.array([value]), by)[0]) == floor(exact)
+    exact = Fraction(value) * int(by.multiplier) / 2 ** int(by.shift)
+    assert int(scaled(np.array([value]), by)[0]) == round(exact)
 
 
 @given(ratios)
 @example(1.0)
 @example(2.0**-31)
+@example(1.0836093848374408e-11)
 @example(float(np.nextafter(1, 0)))
 @example(float(np.nextafter(2.0**28, 0)))
 def test_factors_have_31_bits_and_are_as_near_as_that_allows(ratio):
@@ -85,16 +89,28 @@ def test_factors_have_31_bits_and_are_as_near_as_that_allows(ratio):
         assert abs(factor - Fraction(ratio)) <= Fraction(1, 2**63)
 
 
+@given(st.integers(-(1 << MEAN_BITS) + 1, (1 << MEAN_BITS) - 1), st.integers(1, 1000), st.integers(-6, 1))
+@example(3, 6, 0)
+@example(-9, 6, 0)
+def test_means_between_two_integers_go_to_the_even_one(total, count, exponent):
+    """Whatever the count: no multiplier is exactly one sixth."""
+    exact = Fraction(total, count) * Fraction(2) ** exponent
+    by = multipliers(2.0**exponent / count)
+    assert int(averaged(np.array([total]), by)[0]) == round(exact)
+    assert MEAN_BITS == tables.MEAN_BITS
+
+
 @given(sums, st.floats(2.0**-24, 4.0), st.integers(-128, 127))
-def test_requantisation_is_rounding_of_the_real_value_half_up(value, ratio, zero):
+@example(5, 0.5, 0)
+@example(-7, 0.25, 3)
+def test_requantisation_is_rounding_of_the_real_value(value, ratio, zero):
     """Wherever the exact value is not within the factor's error of a half."""
     exact = Fraction(value) * Fraction(ratio)
-    if abs(exact) > 1000 or abs((exact + Fraction(1, 2)) - round(exact + Fraction(1, 2))) < Fraction(
-        1, 2**20
-    ):
+    from_half = abs(exact - floor(exact) - Fraction(1, 2))
+    if abs(exact) > 1000 or (from_half < Fraction(1, 2**20) and from_half != 0):
         return
     assert int(requantized(np.array([value]), multipliers(ratio), zero, "int8")[0]) == min(
-        max(floor(exact + Fraction(1, 2)) + zero, -128), 127
+        max(round(exact) + zero, -128), 127
     )
 
 

@@ -335,9 +335,9 @@ def scan(flow: Dataflow, mask: int, chip: Hardware, sizes: Iterable[int]) -> tup
             # nothing is stored twice
             assert tile.kind == "none" or tile.dram.output == work.once.output, what
         assert tile.dram.weight >= work.once.weight, what
-        if before is not None:
+        if before is not None and before.kind != "none":
             assert tile.dram.total <= before.dram.total, f"{what}, with less buffer {before}"
-            assert before.kind == "none" or tile.kind != "none", what
+            assert tile.kind != "none", what
             falls += tile.dram.total < before.dram.total
         before = tile
     return kinds, falls
@@ -565,7 +565,8 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
                     tilings(flow, chip).best(mask, size),
                     [moved for need, moved in choices if need < size],
                 )
-                assert bool(fitting) == (tile.kind != "none"), (
+                # a grid may fit, or move less, where none of these does
+                assert tile.kind in ("grid", "none") if not fitting else tile.kind != "none", (
                     f"seed {seed}: {flow.names(mask)} at {size} B: {tile}"
                 )
                 if fitting:
@@ -574,8 +575,8 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
                     nothing += 1
     assert len(ratios) > 150
     assert nothing > 50
-    assert min(ratios) == 1
-    assert sum(ratio == 1 for ratio in ratios) > 0.95 * len(ratios)
+    assert min(ratios) <= 1
+    assert sum(ratio <= 1 for ratio in ratios) > 0.95 * len(ratios)
     # where rows are padded, cutting into single columns to begin with can cost
     assert max(ratios) < (2.5 if chip is ALIGNED else 1.5)
 

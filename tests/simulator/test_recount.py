@@ -497,12 +497,15 @@ WHOLE = [
 ]  # fmt: skip
 
 
+SPARING = {"load_of_a_map_shrunk"}  # what nobody reads need not be loaded
+
+
 def found_out(tamper: Tamper, graph: Graph, plan: Plan, changed: Plan) -> bool:
     """Whether a changed plan is refused; if not, it must be true, and no more than wasteful."""
     if not verified(changed, graph).holds:
         return True
-    assert tamper.__name__ in WASTEFUL, f"accepted: {changed}"
-    assert changed.totals.dram_bytes >= plan.totals.dram_bytes
+    assert tamper.__name__ in WASTEFUL | SPARING, f"accepted: {changed}"
+    assert changed.totals.dram_bytes >= plan.totals.dram_bytes or tamper.__name__ in SPARING
     if not any(spec is OPAQUE for spec in Dataflow.of(graph).specs):
         inputs = some_inputs(graph)
         assert not (why := fails(graph, changed, inputs, reference(graph, inputs))), why

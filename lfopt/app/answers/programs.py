@@ -20,11 +20,13 @@ class ExecuteAnswer:
     steps: int
     peak_bytes: int  # of the buffer
     weight_peak_bytes: int  # of the weight buffer, where the chip has one
-    compared: bool  # outputs, with the reference
+    compared: bool  # outputs, with those of the judges
     wrong: tuple[str, ...]
     agreements: tuple[Agreement, ...]  # none where they were not compared
     l2_planned: L2Bytes = NO_L2  # between the buffer and the second level
     l2_counted: L2Bytes = NO_L2
+    judges: tuple[str, ...] = ()  # whose outputs they were compared with
+    not_judged: str = ""  # why ONNX Runtime is no judge; "" where it is, or nothing was compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,12 @@ class RunAnswer:
     folder: str  # of what was compiled
     compile_seconds: float
     run_seconds: float  # of the first run
-    compared: bool  # with the reference
+    compared: bool  # with the judges' outputs
     wrong: tuple[str, ...]
     agreements: tuple[Agreement, ...]  # none where they were not compared
     roofline: Roofline | None = None  # where it was asked for
+    judges: tuple[str, ...] = ()  # whose outputs they were compared with
+    not_judged: str = ""  # why ONNX Runtime is no judge; "" where it is, or nothing was compared
 
 
 @dataclass(frozen=True, slots=True)

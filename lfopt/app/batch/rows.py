@@ -15,6 +15,7 @@ from lfopt.app.batch.jobs import BatchJob, Label
 from lfopt.app.batch.work import JobResult
 from lfopt.app.files import write_text, write_with
 from lfopt.ir import InvalidConfig
+from lfopt.ir.names import cell
 
 SUFFIXES = (".csv", ".parquet")
 LARGEST = 1 << 63  # of whole numbers in Parquet
@@ -42,9 +43,12 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     """Write rows that all have the same fields, at least one. Raises CannotWrite."""
     if path.suffix == ".csv":
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(cell, rows[0]))
+        writer.writerows(
+            [cell(value) if isinstance(value, str) else _text(value) for value in row.values()]
+            for row in rows
+        )
         write_text(path, text.getvalue())
         return
     import pyarrow as pa  # noqa: PLC0415  (optional)
@@ -54,7 +58,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     types = {name: _kind(name, values) for name, values in columns.items()}
     arrow = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
     texts = {
-        name: [v if v is None or types[name] is not str else _cell(v) for v in values]
+        name: [v if v is None or types[name] is not str else _text(v) for v in values]
         for name, values in columns.items()
     }
     arrays = [pa.array(values, arrow[types[name]]) for name, values in texts.items()]
@@ -64,7 +68,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     write_with(path, lambda file: parquet.write_table(table, file))
 
 
-def _cell(value: Label) -> str:
+def _text(value: Label) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,6 +21,7 @@ from lfopt.ir.report import Timing
 from simulator.model.simulate import simulate
 
 MOST = 1 << 62  # of any number of a row
+ALWAYS = ("dram_bytes", "lower_bound_bytes", "cycles", "macs", "groups")  # figures of every finished job
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class JobResult:
     lfopt: str = ""  # version, of the worker
     python: str = ""  # version
     numpy: str = ""  # version
+
+    @property
+    def absent(self) -> str:
+        """A figure that every finished job has, and that this row lacks; nothing where the job failed."""
+        return next((name for name in ALWAYS if self.error is None and getattr(self, name) is None), "")
 
     def __post_init__(self) -> None:
         for column in fields(self):

@@ -85,6 +85,11 @@ def batch(
     )
     wanted, alike = read_jobs(path)
     with journal(table_file.with_name(f"{table_file.name}.journal"), JOURNAL, JobResult) as kept:
+        for job in wanted:
+            if (row := kept.rows.get(job.key)) is not None and (absent := row.absent):
+                raise InvalidConfig(
+                    f"{kept.path}: row of {job.key}: {absent}: found null and no error; accepted: a number"
+                )
         missing = [
             job
             for job in wanted

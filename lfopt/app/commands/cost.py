@@ -69,7 +69,7 @@ def cost(
     buffer
         On-chip buffer, e.g. 256KiB (the default); wins over the hardware description.
     element_bytes
-        Bytes per element of a feature map (2 if not given).
+        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
     scheme
         Modes in which a group may run, as for lfopt search.
     traffic
@@ -117,7 +117,7 @@ def cost(
     answer(_answer(priced, report))
     if plan is None:
         return 1
-    return WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+    return WITHOUT_STEPS if plan.unschedulable or any(group.unwritten for group in plan.groups) else 0
 
 
 def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:

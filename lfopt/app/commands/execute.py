@@ -8,11 +8,12 @@ from typing import Annotated
 from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
-from lfopt.app.agreement import Agreement, expected, said_of
+from lfopt.app.agreement import expected, said_of
 from lfopt.app.answers.programs import ExecuteAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, with_values, write_outputs
 from lfopt.app.commands.options import generator
+from lfopt.app.judges import REFERENCE, Judgement, judged
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
@@ -33,6 +34,7 @@ def execute(
     seed: int = 0,
     fill: bool = False,
     check: bool = True,
+    model: str | None = None,
 ) -> int:
     """Run a plan row by row, count its bytes, and compare the outputs with the reference.
 
@@ -48,20 +50,24 @@ def execute(
     plan
         plan.json, or the folder it is in.
     inputs
-        .npz with one array per graph input. Without it, inputs are drawn at random. Float arrays are
-        quantised where the model takes integers.
+        .npz with one array per graph input. Without it, inputs are drawn at random. A quantised network takes
+        real numbers as well as the integers that stand for them.
     output
-        .npz to write the graph outputs to, as real numbers.
+        .npz to write the graph outputs to, of types as in the file.
     seed
         Seed of random inputs (and of weights, with --fill).
     fill
         Draw weights at random where the model has only their shapes.
     check
-        Compare the outputs with the reference of the whole network, in float64. What they may be off follows
-        from what rounding does to this network.
+        Compare the outputs with the reference of the whole network, in float64, and, where it is installed,
+        with what ONNX Runtime makes of the file. What they may be off follows from what rounding does to this
+        network.
+    model
+        The ONNX file, or zoo:NAME, that the plan was made for, which ONNX Runtime is given. Without it, that
+        is the simplified network beside the plan.
     """
     loaded, graph = load_planned(plan)
-    rng = generator(seed)
+    rng, drawn = generator(seed), not graph.has_values
     graph = with_values(graph, plan, rng if fill else None)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
@@ -69,16 +75,21 @@ def execute(
     with progress_line() as report, threadpool_limits(1):
         done = run(loaded, graph, values, lambda k, n: report(f"group {k} of {n}", k / n))
         report("reference", 1.0)
-        agreements = expected(graph, values).compared(done.outputs) if check else None
+        original = (plan if plan.is_dir() else plan.parent) / loaded.model.onnx if model is None else model
+        judgement = (
+            judged(graph, values, done.outputs, expected(graph, values), original, drawn=drawn)
+            if check
+            else Judgement((), ())
+        )
     if output is not None:
         write_outputs(output, graph, done.outputs)
-    findings = _compared(loaded, done, agreements)
-    _print(findings, loaded)
+    findings = _compared(loaded, done, judgement)
+    _print(findings, loaded, judgement)
     answer(findings)
     return 1 if findings.wrong or not findings.steps else 0
 
 
-def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | None) -> ExecuteAnswer:
+def _compared(plan: Plan, done: Execution, judgement: Judgement) -> ExecuteAnswer:
     """What was counted beside what was planned."""
     planned = formula = DramBytes()
     level_2 = NO_L2
@@ -102,7 +113,7 @@ def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | N
                 f"group {group.id}: planned {weights:,} B of weight buffer, found "
                 f"{counted.weight_peak_bytes:,} B"
             )
-    wrong += [str(one) for one in agreements or () if one.wrong]
+    wrong += [str(one) for one in judgement.agreements if one.wrong]
     peak, weights = (
         max((getattr(group, name) for group in done.groups), default=0)
         for name in ("peak_bytes", "weight_peak_bytes")
@@ -115,15 +126,17 @@ def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | N
         steps=sum(group.steps for group in done.groups),
         peak_bytes=peak,
         weight_peak_bytes=weights,
-        compared=agreements is not None,
+        compared=bool(judgement.judges),
         wrong=tuple(wrong),
-        agreements=agreements or (),
+        agreements=judgement.agreements,
+        judges=judgement.judges,
+        not_judged=judgement.absent,
         l2_planned=level_2,
         l2_counted=done.l2,
     )
 
 
-def _print(findings: ExecuteAnswer, plan: Plan) -> None:
+def _print(findings: ExecuteAnswer, plan: Plan, judgement: Judgement) -> None:
     rows = table("DRAM bytes", "planned", "counted")
     for name in CLASSES:
         if getattr(findings.planned, name) or getattr(findings.counted, name):
@@ -140,7 +153,8 @@ def _print(findings: ExecuteAnswer, plan: Plan) -> None:
     if size := plan.hardware.weight_buffer_bytes:
         peaks.append(of_buffer(findings.weight_peak_bytes, size, "weight buffer"))
     out.print(f"{findings.groups} groups, {findings.steps:,} steps; at most {' and '.join(peaks)} in use")
-    for line in said_of(findings.agreements):
+    of_reference = [one for one in findings.agreements if one.judge == REFERENCE]
+    for line in (*said_of(of_reference), *judgement.lines()):
         out.print(shown(line), style="dim")
     for line in findings.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
@@ -152,5 +166,5 @@ def _print(findings: ExecuteAnswer, plan: Plan) -> None:
         but = f", but for {findings.not_executed.total:,} B by formula" if findings.not_executed.total else ""
         out.print(
             f"[green]bytes counted equal bytes planned{but}; outputs "
-            f"{'equal the reference' if findings.compared else 'not compared'}[/]"
+            + (f"equal the {' and '.join(findings.judges)}[/]" if findings.judges else "not compared[/]")
         )

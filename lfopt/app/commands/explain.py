@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.explain_cycles import print_cycles
-from lfopt.app.commands.options import InputShapes, check_figure, check_seconds, check_top, chip
+from lfopt.app.commands.options import InputShapes, check_figure, check_group, check_seconds, check_top, chip
 from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import (
     Blame,
@@ -106,7 +106,7 @@ def explain(
     hardware
         Hardware description (YAML).
     element_bytes
-        Bytes per element of a feature map (2 if nothing else is said).
+        Bytes per element of a feature map (if nothing says it: 2, or 1 of a quantised network).
     explainer
         Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are
         weights for the scheme. gnne needs torch.
@@ -191,10 +191,7 @@ def _of_plan(
     file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any
 ) -> _ExplainQuery:
     plan, graph = load_planned(file)
-    if group is not None and not 0 <= group < len(plan.groups):
-        raise InvalidConfig(
-            f"--group: found {group}; accepted: a group of the plan, 0 to {len(plan.groups) - 1}"
-        )
+    check_group(group, plan)
     given = plan.hardware
     if options["hardware"] is not None:
         given = chip(**options)

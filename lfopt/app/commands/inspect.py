@@ -16,7 +16,7 @@ from lfopt.app.screen import mib, note, out, table
 from lfopt.app.sizes import format_size, parse_shapes
 from lfopt.fusion import mapping_of
 from lfopt.fusion.mapping import COMPLEXITY
-from lfopt.ir import DoesNotFit, Hardware
+from lfopt.ir import DoesNotFit, Graph, Hardware
 from lfopt.ops import OPAQUE
 from lfopt.planning import GroupCosts
 
@@ -49,7 +49,7 @@ def inspect(
     hardware
         Hardware description (YAML).
     element_bytes
-        Bytes per element of a feature map (2 if not given).
+        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
@@ -69,9 +69,9 @@ def inspect(
         f"[bold]{escape(graph.name)}[/]: {len(flow)} operators and {views} views, {sum(macs) / 1e9:.3f} GMACs"
     )
     for name in graph.inputs:
-        out.print(f"input   {escape(name)} {list(graph.shape(name))}")
+        out.print(f"input   {escape(name)} {list(graph.shape(name))}{_meaning(graph, name)}")
     for name in graph.outputs:
-        out.print(f"output  {escape(name)} {list(graph.shape(name))}")
+        out.print(f"output  {escape(name)} {list(graph.shape(name))}{_meaning(graph, name)}")
     out.print()
     _print_kinds(costs, macs)
     out.print()
@@ -80,6 +80,16 @@ def inspect(
         out.print()
     _print_unfusable(costs, chosen, everything=all_operators)
     answer(_answer(costs, views))
+
+
+def _meaning(graph: Graph, end: str) -> str:
+    """What the integers of a quantised input or output stand for, behind its type in the file; else ""."""
+    tensor = graph.tensors[end]
+    if tensor.quantization is None:
+        return ""
+    held = f" held as {tensor.dtype}" if graph.held(end) else ""
+    scale, zero_point = tensor.quantization.scale[0], tensor.quantization.zero_point[0]
+    return f" {graph.end_type(end)}{held}, scale {scale:.9g}, zero point {zero_point}"
 
 
 def _answer(costs: GroupCosts, views: int) -> InspectAnswer:

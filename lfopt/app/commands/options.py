@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from lfopt.app.config import MAX_SECONDS, find_hardware, validate
 from lfopt.app.documents import read_yaml
 from lfopt.app.sizes import size_option
-from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ir import Hardware, InvalidConfig, Plan
 
 WITHOUT_STEPS = 3  # exit code: what was asked for is written, but for the steps of some groups
 FIGURES = ("svg", "png")  # endings of the files that a figure is written to
@@ -21,7 +21,7 @@ InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume
 
 
 def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) -> Hardware:
-    """A chip from a hardware file, or from its buffer alone, with elements of 2 bytes.
+    """A chip from a hardware file, or from its buffer alone, with elements as `Hardware.of_network` says.
 
     `buffer` and `element_bytes` win over the file. Raises InvalidConfig.
     """
@@ -64,3 +64,11 @@ def generator(seed: int) -> np.random.Generator:
     if seed < 0:
         raise InvalidConfig(f"--seed: found {seed}; accepted: a whole number of at least 0")
     return np.random.default_rng(seed)
+
+
+def check_group(group: int | None, plan: Plan) -> None:
+    """Check the number of a group. Raises InvalidConfig for one that the plan has not."""
+    if group is not None and not 0 <= group < len(plan.groups):
+        accepted = f"a group of the plan, 0 to {len(plan.groups) - 1}" if plan.groups else "no --group"
+        has = "" if plan.groups else ", and the plan has no groups"
+        raise InvalidConfig(f"--group: found {group}{has}; accepted: {accepted}")

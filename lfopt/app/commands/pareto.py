@@ -80,7 +80,7 @@ def pareto(
     hardware
         Hardware description (YAML).
     element_bytes
-        Bytes per element of a feature map (2 if not given).
+        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
     scheme
         Modes in which a group may run, as for lfopt search.
     epilogue

@@ -17,13 +17,14 @@ from threadpoolctl import threadpool_limits
 
 from codegen.elements import ElementName
 from codegen.runtime import Compiled
-from lfopt.app.agreement import Agreement, expected, said_of
+from lfopt.app.agreement import expected, said_of
 from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.arrays import read_arrays, read_inputs, with_values, write_arrays
+from lfopt.app.arrays import given_back, read_arrays, read_inputs, with_values, write_outputs
 from lfopt.app.by_shape import completed
 from lfopt.app.commands.options import InputShapes, chip, generator
 from lfopt.app.compiled import CPU, Target, compile_graph
+from lfopt.app.judges import REFERENCE, Judgement, judged
 from lfopt.app.pipeline import load_network
 from lfopt.app.roofline import roofline as measure
 from lfopt.app.screen import note, out, progress_line, shown, spread
@@ -55,7 +56,7 @@ def run(
     Example: lfopt run zoo:mobilenet_v2 --input image.npz --out outputs.npz
 
     What was compiled is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt) by content, so that the next run
-    starts at once. Exit code 1: an output is not that of the reference (with --check).
+    starts at once. Exit code 1: an output is not that of the judges (with --check).
 
     Parameters
     ----------
@@ -63,9 +64,9 @@ def run(
         ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     inputs
         .npz with one array per input of the network; .npy if there is one input. Their shapes count where the
-        file leaves shapes open.
+        file leaves shapes open. Of types as in the file; a quantised network's may be its integers too.
     output
-        .npz to write the outputs to.
+        .npz to write the outputs to, of types as in the file.
     target
         Instructions that the code may use; native: those of this machine.
     threads
@@ -95,8 +96,9 @@ def run(
         quantised), bytes that the plan moves, and the share of this machine's peak, which a loop of
         multiply-adds says that is compiled for the same target.
     check
-        Compare the outputs with the reference of the whole network, in float64. What they may be off follows
-        from what rounding does to this network.
+        Compare the outputs with the reference of the whole network, in float64, and, where it is installed,
+        with what ONNX Runtime makes of the file. What they may be off follows from what rounding does to this
+        network.
     """
     if roofline and element != "float32":
         raise InvalidConfig(f"--roofline: found with --element {element}; accepted: float32")
@@ -109,7 +111,7 @@ def run(
             raise
         graph = load_network(model, completed(model, shapes, read_arrays(inputs)), "default")
     note(graph)
-    values = _inputs(graph, inputs)
+    values, drawn = _inputs(graph, inputs), not graph.has_values
     graph = with_values(graph, model, generator(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
@@ -125,11 +127,12 @@ def run(
             verify=verify,
         )
     ready = time.perf_counter()
-    outputs = compiled.run({graph.label(name): value for name, value in values.items()})
+    held = compiled.run_stored({graph.label(name): value for name, value in values.items()})
+    outputs = {name: held[graph.label(name)] for name in graph.outputs}
     done = time.perf_counter()
     if output is not None:
-        write_arrays(output, outputs)
-    given = _outputs(compiled, outputs)
+        write_outputs(output, graph, outputs)
+    given = _outputs(compiled, given_back(graph, outputs))
     _print(given)
     how = "found compiled" if was_kept else f"compiled in {ready - start:.1f} s"
     out.print(
@@ -141,8 +144,8 @@ def run(
         with progress_line() as report:
             measured = measure(graph, values, hardware=chosen, target=target, threads=threads, report=report)
         _print_roofline(measured)
-    agreements = _check(graph, values, outputs, element) if check else ()
-    wrong = tuple(str(one) for one in agreements if one.wrong)
+    judgement = _check(graph, values, outputs, element, model, drawn=drawn) if check else Judgement((), ())
+    wrong = tuple(str(one) for one in judgement.agreements if one.wrong)
     answer(
         RunAnswer(
             given,
@@ -152,8 +155,10 @@ def run(
             done - ready,
             check,
             wrong,
-            agreements,
+            judgement.agreements,
             measured,
+            judgement.judges,
+            judgement.absent,
         )
     )
     return 1 if wrong else 0
@@ -168,7 +173,7 @@ def _hardware(hardware: str | None, buffer: str | None) -> Hardware:
 def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
     if file is None and graph.inputs:
         wanted = "; ".join(
-            f"{name}: {graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs
+            f"{name}: {graph.end_type(name)} {list(graph.shape(name))}" for name in graph.inputs
         )
         raise InvalidConfig(f"--input: not given; accepted: .npz with {wanted}")
     return {} if file is None else read_inputs(graph, file)
@@ -244,18 +249,23 @@ def _label(kernel: KernelTime) -> str:
 
 
 def _check(
-    graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray], element: ElementName
-) -> tuple[Agreement, ...]:
+    graph: Graph,
+    values: dict[str, np.ndarray],
+    outputs: dict[str, np.ndarray],
+    element: ElementName,
+    model: str,
+    *,
+    drawn: bool,
+) -> Judgement:
     stored = "bfloat16" if element == "bf16" else ""
     with threadpool_limits(1):
-        agreements = expected(graph, values, stored).compared(
-            {name: outputs[graph.label(name)] for name in graph.outputs}
-        )
-    for line in said_of(agreements):
+        judgement = judged(graph, values, outputs, expected(graph, values, stored), model, drawn=drawn)
+    of_reference = [one for one in judgement.agreements if one.judge == REFERENCE]
+    for line in (*said_of(of_reference), *judgement.lines()):
         out.print(shown(line), style="dim")
-    wrong = [one for one in agreements if one.wrong]
+    wrong = [one for one in judgement.agreements if one.wrong]
     for one in wrong:
         out.print(f"[red]wrong[/] {shown(one)}", soft_wrap=True)
     if not wrong:
-        out.print("[green]outputs equal the reference[/]")
-    return agreements
+        out.print(f"[green]outputs equal the {shown(' and '.join(judgement.judges))}[/]")
+    return judgement

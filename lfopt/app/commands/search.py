@@ -31,7 +31,15 @@ from lfopt.app.config import (
     validate,
 )
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, steps_of, write_finished
+from lfopt.app.pipeline import (
+    ZOO,
+    FinishedPlan,
+    JobOutcome,
+    check_folder,
+    find_plan,
+    steps_of,
+    write_finished,
+)
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
 from lfopt.ir import UNWRITTEN, Hardware, InvalidConfig, Plan, PlannedGroup, Report, step_count
@@ -88,10 +96,10 @@ def search(
     Ctrl-C ends the search, or the making of steps after it: the best plan so far is written. A second Ctrl-C
     ends the command.
 
-    Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but the
-    steps of some groups are left out, because the time limit struck or there would be too many, or the plan
-    is not recounted, as the time limit struck; 4: a plan that its own recount refuses, which is not written;
-    130: Ctrl-C.
+    Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but some
+    groups have no steps (the time limit struck or there would be too many, the smallest step does not fit the
+    buffer, or lfopt does not know the operator), or the plan is not recounted, as the time limit struck;
+    4: a plan that its own recount refuses, which is not written; 130: Ctrl-C.
 
     Parameters
     ----------
@@ -106,7 +114,7 @@ def search(
         On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description. Below 4,096 with a
         unit: 256B or 256KiB.
     element_bytes
-        Bytes per element of a feature map (2 if nothing else is said).
+        Bytes per element of a feature map (if nothing says it: 2, or 1 of a quantised network).
     scheme
         How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once),
         brr (bands of rows, weights streamed for each), auto: per group whichever moves the fewest bytes, or
@@ -134,9 +142,11 @@ def search(
     budget
         Plans that a method that samples may evaluate.
     time_limit
-        Seconds for the search, whatever follows it, and the steps of the plan together; several methods share
-        those of the search. When a stage's time is over, the best so far is taken; groups whose steps are not
-        made at the end are written without.
+        Seconds for the whole job: loading, the search, whatever follows it, the steps of the plan and its
+        files; several methods share those of the search. The better plan of every operator alone and of fused
+        epilogues comes first, with its steps; it is written where those of a better plan are not made in
+        time. When a stage's time is over, the best so far is taken. Python's own start comes on top, and a
+        job whose limit is over before it has that plan finishes it.
     guidance
         Whose explanations say where a method that samples splits groups that do not fit: those of a network
         (rg, pg, gnne), bytes from the row schedule (analytic), links at random (random), or none.
@@ -263,13 +273,16 @@ def search(
             soft_wrap=True,
         )
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
-    return (
-        INTERRUPTED
-        if interrupted
-        else WITHOUT_STEPS
-        if not finished.recounted or any(group.unwritten for group in plan.groups)
-        else 0
-    )
+    return _exit_code(finished)
+
+
+def _exit_code(finished: FinishedPlan) -> int:
+    """What the command ends with once the plan is written."""
+    if finished.interrupted:
+        return INTERRUPTED
+    plan = finished.plan
+    without_steps = plan.unschedulable or any(group.unwritten for group in plan.groups)
+    return WITHOUT_STEPS if without_steps or not finished.recounted else 0
 
 
 def _answer(
@@ -356,6 +369,21 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
 
 def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:
     """Say what an interrupt or a limit cost."""
+    for group in plan.unschedulable[:SHOWN]:
+        buffer_bytes = plan.hardware.buffer_bytes
+        err.print(
+            f"note: group {group.id} {escape(span(group.nodes))} cannot run: {escape(group.unexecutable)} "
+            f"({buffer_bytes:,} B of buffer)",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if count := len(plan.unschedulable):
+        err.print(
+            f"note: {count} of {len(plan.groups)} groups cannot run, and so the plan cannot; their bytes are "
+            "what must move, and no more",
+            style="yellow",
+            soft_wrap=True,
+        )
     left_out = Counter(
         group.unexecutable.removeprefix(f"{UNWRITTEN}: ") for group in plan.groups if group.unwritten
     )
@@ -466,6 +494,8 @@ def _totals(outcome: JobOutcome) -> Table:
     add(f"layer by layer{star}", totals.layer_by_layer_bytes)
     add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
     proof = "optimal" if totals.proof == "optimal" else f"gap {100 * totals.gap:.2f} %"
+    if plan.unschedulable:
+        proof = f"cannot run: {len(plan.unschedulable)} without steps"
     add(
         f"this plan, {outcome.best.name}",
         totals.dram_bytes,
@@ -507,19 +537,24 @@ def _groups(outcome: JobOutcome, plan: Plan) -> RenderableType:
             "filling the buffer the most",
             *sorted(fused, key=lambda g: (-g.allocated_bytes(hardware), g.id))[:SHOWN],
         ]
-    rows = [(row, *[""] * 5) if isinstance(row, str) else _figures(row, hardware) for row in listed]
+    idle = {group.id for group in plan.unschedulable}
+    rows = [
+        (row, *[""] * 5) if isinstance(row, str) else _figures(row, hardware, runs=row.id not in idle)
+        for row in listed
+    ]
     modules = ["" if isinstance(row, str) else scope_of_named(known, row.nodes) for row in listed]
     titles = [k for k, row in enumerate(listed) if isinstance(row, str)]
     return named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules, bold=titles)
 
 
-def _figures(group: PlannedGroup, hardware: Hardware) -> tuple[str, ...]:
+def _figures(group: PlannedGroup, hardware: Hardware, *, runs: bool) -> tuple[str, ...]:
     allocated = group.allocated_bytes(hardware)
+    size = f"{allocated:,}" if group.steps else "-" if runs else "cannot run"
     return (
         f"{group.id} {span(group.nodes)}",
         str(len(group.nodes)),
         group.mode,
         f"{group.dram.total:,}",
-        f"{allocated:,}" if group.steps else "-",
+        size,
         share_of(allocated, hardware.buffer_bytes) if group.steps else "-",
     )

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import check_top
+from lfopt.app.commands.options import check_group, check_top
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import memories, of_buffer, share_of
@@ -94,10 +94,7 @@ def simulate(
     if trace_events < 1:
         raise InvalidConfig(f"--trace-events: found {trace_events}; accepted: a whole number of at least 1")
     claimed, graph = load_planned(plan)
-    if group is not None and not 0 <= group < len(claimed.groups):
-        raise InvalidConfig(
-            f"--group: found {group}; accepted: a group of the plan, 0 to {len(claimed.groups) - 1}"
-        )
+    check_group(group, claimed)
     try:
         report = simulated(claimed, graph)
     except InvalidPlan as error:

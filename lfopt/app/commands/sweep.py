@@ -74,7 +74,7 @@ def sweep(
     hardware
         Hardware description (YAML); its buffer is replaced by those of the sweep.
     element_bytes
-        Bytes per element of a feature map (2 if not given).
+        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
@@ -212,8 +212,10 @@ def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
             "optimal"
             if stair.dram_bytes == stair.lower_bound_bytes
             else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
+            if stair.lower_bound_bytes
+            else "no bound"
         )
-        ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}"
+        ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}" if ends["compulsory"] else ""
         endless = stair.buffer_bytes == UNLIMITED
         kib = "unlimited" if endless else f"{stair.buffer_bytes / 1024:,.1f} KiB"
         rows.add_row(

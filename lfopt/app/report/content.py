@@ -142,29 +142,8 @@ def _baselines(plan: Plan, costs: GroupCosts, report: Report) -> list[Data]:
         },
         {"name": "this plan", "bytes": totals.dram_bytes, "by": _classes(report.dram), "plan": True},
         {"name": "proven lower bound", "bytes": totals.lower_bound_bytes},
-        {"name": "compulsory", "bytes": totals.compulsory_bytes, "by": _compulsory(costs)},
+        {"name": "compulsory", "bytes": totals.compulsory_bytes, "by": _classes(costs.bounds.compulsory)},
     ]
-
-
-def _compulsory(costs: GroupCosts) -> list[int]:
-    """Weights, parameters, graph inputs and graph outputs of the operators that are not excluded, once."""
-    flow = costs.dataflow
-    counted = flow.everything & ~costs.excluded
-    sizes = [costs.hardware.dram_bytes(m) for m in flow.maps]
-    read = sum(size for m, size in enumerate(sizes) if flow.producer[m] < 0 and flow.readers[m] & counted)
-    written = sum(
-        size
-        for m, size in enumerate(sizes)
-        if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1
-    )
-    return _classes(
-        DramBytes(
-            read,
-            written,
-            costs.groups.weight_bytes(counted)[0],
-            costs.groups.parameter_bytes(counted) - costs.bounds.shareable_bytes,
-        )
-    )
 
 
 # -- the network ---------------------------------------------------------------------------------------------

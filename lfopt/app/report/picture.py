@@ -49,6 +49,8 @@ def summary(plan: Plan, graph: Graph) -> str:
 def proven(plan: Plan) -> str:
     """How good a plan is, in a word or two."""
     totals = plan.totals
+    if count := len(plan.unschedulable):
+        return f"cannot run: {plural(count, 'group')} without steps"
     if totals.proof == "optimal":
         return "proven optimal"
     return (

@@ -59,10 +59,10 @@ def _labels(keys: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """The last component of each path, with those before it that tell paths apart or that a number needs."""
     labels: dict[tuple[str, ...], str] = {}
     for key in keys:
-        last = 2 if key[-1].isdigit() else 1
+        last = 2 if key and key[-1].isdigit() else 1
         while last < len(key) and any(other[-last:] == key[-last:] for other in keys if other != key):
             last += 1
-        labels[key] = ".".join(key[-last:])
+        labels[key] = ".".join(key[-last:])  # nothing of a name that is dots alone
     return labels
 
 

@@ -11,6 +11,7 @@ from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import GroupBoundary, cuts
 from lfopt.app.report.page import Figure, PageSummary, render
+from lfopt.app.report.picture import proven
 from lfopt.app.report.pictures import PICTURED, pictures
 from lfopt.app.report.sweep import SweepPoint, own_stair, sweep
 from lfopt.app.screen import mib, speed
@@ -144,7 +145,7 @@ def _grown_note(grown: Sequence[GroupBoundary], drawn: int) -> str:
 def _figures(plan: Plan) -> tuple[Figure, ...]:
     totals = plan.totals
     optimal = totals.proof == "optimal"
-    proof = "proven optimal" if optimal else f"gap {100 * totals.gap:.2f} % to the proven bound"
+    proof = proven(plan)
     ratio = f"{totals.dram_bytes / totals.lower_bound_bytes:.3f}" if totals.lower_bound_bytes else "-"
     return (
         Figure("DRAM traffic", mib(totals.dram_bytes), "MiB", f"{totals.dram_bytes:,} B per inference"),
@@ -227,6 +228,8 @@ def _sweep_note(plan: Plan, stairs: Sequence[SweepPoint], seconds: float) -> str
     proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
     if plan.hardware.l2_bytes:
         return "The plan's own buffer alone: plans for others would be found without the second level."
+    if plan.unschedulable:
+        return "The plan's own buffer, on which it cannot run, and those on which one can: nothing is proven."
     if len(stairs) == 1:
         return "The plan's own buffer alone: " + (
             f"{seconds:g} s were too few for other sizes." if seconds else "no time was given to other sizes."

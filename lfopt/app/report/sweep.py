@@ -52,7 +52,7 @@ def sweep(costs: GroupCosts, own: SweepPoint, seconds: float) -> list[SweepPoint
         if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in by_size.values()):
             continue
         if any(
-            stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size
+            stair.dram_bytes <= costs.bounds.once_bytes and stair.buffer_bytes < size
             for stair in by_size.values()
         ):
             continue  # nothing is left to gain
@@ -74,7 +74,7 @@ def _stair(costs: GroupCosts, seconds: float) -> SweepPoint | None:
     result = solve(costs, SearchOptions(time_limit=seconds))
     if result.interrupted:
         raise KeyboardInterrupt
-    if not result.groups:
+    if not result.groups or not costs.executable(result.groups):
         return None
     size = costs.hardware.buffer_bytes
     since = size

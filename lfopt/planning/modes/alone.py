@@ -34,7 +34,7 @@ class Opaque(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Cost of a single opaque operator; None for others."""
         unknown = is_single(mask) and self.groups.dataflow.specs[mask.bit_length() - 1] is OPAQUE
-        return Cost(once, self.groups.line_bytes(mask), "opaque") if unknown else None
+        return Cost(once, self.groups.line_bytes(mask), "opaque", executable=False) if unknown else None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """DRAM bytes of every tensor once."""

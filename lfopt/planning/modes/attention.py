@@ -57,11 +57,8 @@ class Attentive(ExecutionMode):
         if key not in self._known:
             region = self._region(mask)
             fitting = best(region, beta)
-            # bytes are those of the smallest blocks, so that a larger buffer never costs more
-            if fitting is None:
-                self._known[key] = _Choice(
-                    None, AttentionTiling(region).dram(AttentionBlocks(1, 1, 1)), beta - 1
-                )
+            if fitting is None:  # what must move, and no more
+                self._known[key] = _Choice(None, self.groups.once(mask), beta - 1)
             else:
                 blocks, dram, need = fitting
                 self._known[key] = _Choice(

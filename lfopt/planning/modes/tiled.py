@@ -50,14 +50,20 @@ class Tiled(ExecutionMode):
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """See `Tiles.best`; traffic `once` and `paper` count every tensor once all the same."""
-        return self._cost(mask, once, self.tile(mask, beta)) if self.anywhere(mask) else None
+        if not self.anywhere(mask):
+            return None
+        tile = self.tile(mask, beta)
+        return (
+            None
+            if tile.kind == "none" and not is_single(mask) and self._as_tiled
+            else self._cost(mask, once, tile)
+        )
 
     def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
-        return Cost(
-            tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once,
-            tile.buffer_bytes,
-            "tiled",
-        )
+        if not self._as_tiled:
+            return Cost(once, tile.buffer_bytes, "tiled")
+        moved = tile.dram.total + self.groups.parameter_bytes(mask)
+        return Cost(moved, tile.buffer_bytes, "tiled", executable=tile.kind != "none")
 
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """The tiling of the fewest bytes; then those of wider and wider blocks of channels.
@@ -75,6 +81,8 @@ class Tiled(ExecutionMode):
         )
         for width in (None, *full):
             tile = self.tiles.best(mask, beta, width)
+            if tile.kind == "none" and self._as_tiled and (seen or not is_single(mask)):
+                continue
             # all but bands say the extents of their blocks: `width` adds nothing to those
             same = replace(tile, width=None) if tile.kind != "bands" else tile
             if not seen or (tile.kind != "none" and same not in seen):
@@ -115,7 +123,9 @@ class Tiled(ExecutionMode):
         if tile.kind == "none":
             kind = self.groups.dataflow.operators[(mask & -mask).bit_length() - 1].kind
             return Scheduled(
-                tile.buffer_bytes, f"the buffer is too small for any tiling of {kind} that lfopt knows"
+                0,
+                f"the smallest step of {kind} takes at least {tile.buffer_bytes:,} B; accepted: a larger "
+                "buffer",
             )
         return Scheduled(
             tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.region(mask, tile.width), tile, limit)

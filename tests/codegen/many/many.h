@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64, ODD = 0xff /* every byte of memory that nobody has written to: not a number, or -1 */ };
+enum { MOST = 256, ODD = 0xff /* every byte of memory that nobody has written to: not a number, or -1 */ };
 
 static FILE *given, *made;
 

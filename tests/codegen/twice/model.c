@@ -17,13 +17,13 @@ struct twice_context {
 
 #ifdef SCALED /* a second input, before the other: a factor */
 const int twice_input_count = 2, twice_output_count = 1;
-const twice_tensor twice_inputs[] = {{"s=1", "int64", 0, shape, sizeof(int64_t)},
-                                     {"x", "float32", 4, shape, COUNT * sizeof(float)}};
+const twice_tensor twice_inputs[] = {{"s=1", "int64", 0, shape, sizeof(int64_t), 0, 0},
+                                     {"x", "float32", 4, shape, COUNT * sizeof(float), 0, 0}};
 #else
 const int twice_input_count = 1, twice_output_count = 1;
-const twice_tensor twice_inputs[] = {{"x", "float32", 4, shape, COUNT * sizeof(float)}};
+const twice_tensor twice_inputs[] = {{"x", "float32", 4, shape, COUNT * sizeof(float), 0, 0}};
 #endif
-const twice_tensor twice_outputs[] = {{"y", "float32", 4, shape, COUNT * sizeof(float)}};
+const twice_tensor twice_outputs[] = {{"y", "float32", 4, shape, COUNT * sizeof(float), 0, 0}};
 
 size_t twice_context_bytes(void) { return sizeof(twice_context); }
 size_t twice_arena_bytes(void) { return COUNT * sizeof(float); }

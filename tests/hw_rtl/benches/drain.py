@@ -11,7 +11,7 @@ import cocotb
 import numpy as np
 
 from lfopt.isa.tables import COMPUTATION, FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale, Space
-from lfopt.ops.fixed_point import Multipliers, scaled
+from lfopt.ops.fixed_point import Multipliers, averaged, scaled
 from tests.hw_rtl.benches.harness import BUFFER_BYTES, LANES, Unit, bytes_of, matrix, packed, word
 
 ROUNDS = 14  # commands
@@ -59,11 +59,12 @@ class Chip:
             values = values + self.buffer[first : first + WINDOW].reshape(-1).view("<i4").astype(np.int64)
         else:
             values = (values + d["bias_value"]).astype(np.int32).astype(np.int64)
+        scale = averaged if d["operation"] == Operation.SUM else scaled
         if d["scale"] == Scale.CHANNEL:
             row = d["factors"] + block
-            values = scaled(values, Multipliers(self.factors.multiplier[row], self.factors.shift[row]))
+            values = scale(values, Multipliers(self.factors.multiplier[row], self.factors.shift[row]))
         elif d["scale"] == Scale.SCALAR:
-            values = scaled(values, Multipliers(np.array(d["multiplier"]), np.array(d["shift"])))
+            values = scale(values, Multipliers(np.array(d["multiplier"]), np.array(d["shift"])))
         values = np.clip(values + d["o_zero"] * (d["scale"] != Scale.NONE), d["low"], d["high"]).astype(
             np.uint8
         )

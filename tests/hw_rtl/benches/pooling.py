@@ -8,7 +8,7 @@ import cocotb
 import numpy as np
 
 from lfopt.isa.tables import COMPUTATION, WINDOW, Operation, Scale
-from lfopt.ops.fixed_point import Multipliers, scaled
+from lfopt.ops.fixed_point import Multipliers, averaged, scaled
 from tests.hw_rtl.benches.harness import BUFFER_BYTES, LANES, Unit, bytes_of, matrix, word
 
 ROUNDS = 6  # commands
@@ -96,9 +96,9 @@ class Pool:
             data = before[y[:, None] + np.arange(d["a_width"])]
             sums = pooled((data if d["a_unsigned"] else data.view(np.int8)).astype(np.int64), d, row, count)
             if d["scale"] == Scale.SCALAR:
-                sums = (
-                    scaled(sums, Multipliers(np.array(d["multiplier"]), np.array(d["shift"]))) + d["o_zero"]
-                )
+                scale = averaged if d["operation"] == Operation.SUM else scaled
+                by = Multipliers(np.array(d["multiplier"]), np.array(d["shift"]))
+                sums = scale(sums, by) + d["o_zero"]
             pixels = np.clip(sums, d["low"], d["high"]).astype(np.uint8)
             channels = d["out_tail"] if block == blocks - 1 else LANES
             for k in range(count):

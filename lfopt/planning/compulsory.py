@@ -1,0 +1,97 @@
+"""Compulsory bytes: what no schedule avoids, in whatever scheme, on whatever buffer, however it is spelled.
+
+Counted once each (docs/proofs.md says why no more may be):
+
+    inputs      the elements that operators use
+    outputs     the elements of maps that operators make
+    constants   what they hold, of those read as data: equal ones, transposes and views of one, and what is
+                repeated along an axis count once; masks that attention does not load, no element
+    parameters  on a chip with a store for them, those that operators cannot share
+
+Nothing is padded: rows and blocks are laid out by schedules.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+
+from lfopt.ir import DramBytes, Hardware
+from lfopt.ops import Call, Dataflow, bits
+from lfopt.ops.content import Content, constant_use, contents, data_constants, elements_used
+from lfopt.ops.recognise import attentions_of
+from lfopt.ops.stages import least_parameters
+
+
+class Compulsory:
+    """Compulsory bytes of one network on one chip; the size of its buffer does not matter."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
+        """`flow`: with nothing in flight."""
+        self.flow, self.hardware = flow, hardware
+        self.constants = data_constants(flow.graph, flow.calls)
+        self.contents = contents(
+            (call.operator.inputs[index] for call, index in self.constants),
+            flow.graph.tensors,
+            flow.graph.constants,
+        )
+
+    def dram(self, counted: int) -> DramBytes:
+        """Compulsory bytes by class; the operators of the mask `counted` count, and the others do not."""
+        calls, per_element = [self.flow.calls[i] for i in bits(counted)], self.hardware.element_bytes
+        parameters = 0
+        if self.hardware.parameter_store_bytes:
+            parameters = least_parameters(calls, self.hardware.parameter_channels, self.flow.behind)
+        return DramBytes(
+            input=per_element * sum(self._input_elements(counted)),
+            output=per_element * sum(self._output_elements(counted)),
+            weight=self.constant_bytes(counted),
+            parameter=parameters,
+        )
+
+    def _input_elements(self, counted: int) -> Iterator[int]:
+        flow = self.flow
+        for m, tensor in enumerate(flow.maps):
+            if flow.producer[m] < 0 and (readers := flow.readers[m] & counted):
+                yield elements_used(tensor.shape, self._reads(m, readers))
+
+    def _output_elements(self, counted: int) -> Iterator[int]:
+        flow = self.flow
+        for m, tensor in enumerate(flow.maps):
+            if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1:
+                yield tensor.elements
+
+    def _reads(self, m: int, readers: int) -> Iterator[tuple[Call, int]]:
+        for i in bits(readers):
+            yield from (
+                (self.flow.calls[i], operand.input) for operand in self.flow.operands[i] if operand.map == m
+            )
+
+    def constant_bytes(self, counted: int) -> int:
+        """Bytes of what constants hold, each content once."""
+        flow, masks = self.flow, attentions_of(self.flow).masks
+        whole, gathered = dict[Hashable, int](), defaultdict[Hashable, dict[Hashable, int]](dict)
+        weights, elements = dict[Hashable, bool](), dict[Hashable, int]()
+        for call, index in self.constants:
+            name = call.operator.inputs[index]
+            if name in masks or not counted >> flow.position[call.operator.name] & 1:
+                continue
+            content: Content = self.contents[name]
+            use, key = constant_use(call, index, content), content.key
+            elements[key] = content.elements
+            weights[key] = weights.get(key, True) and use.weight
+            if call.operator.kind == "Gather" and index == 0:
+                picked = call.operator.inputs[1], call.attribute("axis", 0)
+                gathered[key][picked] = use.elements
+            else:
+                whole[key] = max(whole.get(key, 0), use.elements)
+        bits_moved = 0
+        for key, least in elements.items():
+            moved = max(whole.get(key, 0), min(sum(gathered[key].values()), least))
+            bits_moved += moved * self._bits(weight=weights[key])
+        return -(-bits_moved // 8)
+
+    def _bits(self, *, weight: bool) -> int:
+        """Bits of an element; what is no weight may be a bias where the network is spelled otherwise."""
+        own, bias = (self.hardware.constant_bits(bias=bias) for bias in (False, True))
+        return own if weight else min(own, bias)

@@ -1,0 +1,119 @@
+"""A job with a time limit has a plan with steps from the start, and what it does is bounded by counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from onnx import TensorProto, helper
+
+from lfopt.app.config import Config, SearchConfig
+from lfopt.app.deadline import Deadline
+from lfopt.app.first_plan import FirstPlan
+from lfopt.app.pipeline import find_plan, load_network, steps_of
+from lfopt.app.recompute import costs_of
+from lfopt.frontend import from_model
+from lfopt.ir import Graph, Hardware, line_count, step_count
+from lfopt.planning import GroupCosts, Limit, epilogue_groups, outline, with_steps
+from lfopt.planning.epilogue import epilogue_candidates, followed
+from lfopt.planning.tiling_region import MOST_FRAMES
+from search import exact
+from search.exact import solve
+from search.local import improve
+from search.options import SearchOptions
+from simulator.recount import recount
+
+CHIP = Hardware(8192)
+
+
+def small() -> Graph:
+    return load_network("zoo:fsrcnn", {"image": (1, 1, 20, 24)}, "default", weights=False)
+
+
+@pytest.mark.parametrize("scheme", ["lbdf", "auto", "all"])
+def test_the_first_plan_is_no_worse_than_unfused_and_than_fused_epilogues(scheme: str) -> None:
+    graph = small()
+    costs = costs_of(Config("fsrcnn", CHIP, scheme), graph)
+    first = FirstPlan.of(graph, costs)
+    unfused = tuple(1 << i for i in range(len(costs.dataflow)))
+    assert first.dram_bytes == costs.dram_bytes(first.groups)
+    assert first.dram_bytes <= min(costs.dram_bytes(unfused), costs.dram_bytes(epilogue_groups(costs)))
+
+
+def test_the_first_plan_is_written_where_the_steps_of_the_plan_found_are_not_made_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = Config("fsrcnn", CHIP, "all", search=SearchConfig(time_limit=100.0))
+    outcome = find_plan(config, graph=small())
+    monkeypatch.setattr(Deadline, "late", lambda self, stage: stage == "steps")
+    finished = steps_of(outcome)
+    assert finished.first
+    assert all(group.steps for group in finished.plan.groups)
+    assert recount(finished.graph, finished.plan).discrepancies == ()
+    assert outcome.plan.totals.dram_bytes < finished.plan.totals.dram_bytes == outcome.first.dram_bytes
+    shown = outcome.as_first(finished.plan)
+    assert shown.plan == finished.plan
+    assert shown.plan.totals.proof == "bound"
+
+
+def test_a_longer_limit_is_not_needed_for_a_bound_that_holds() -> None:
+    """Bounds that are cut short at any look at the clock prove no more than whole ones."""
+    graph = small()
+    whole = GroupCosts.of(graph, CHIP, scheme="auto")
+    for looks in (0, 1, 3, 10, 30):
+        asked = count()
+        short = GroupCosts.of(graph, CHIP, scheme="auto", late=lambda n=looks, a=asked: next(a) >= n)
+        assert short.bounds.compulsory_bytes <= short.least_bytes <= whole.least_bytes
+        assert short.bounds.recomputing_bytes <= whole.bounds.recomputing_bytes
+
+
+def test_an_exact_search_that_takes_long_goes_on_from_a_local_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a clock of its own, which each look moves on: no time is measured."""
+    network = load_network("zoo:mobilenet_v2", None, "default", weights=False)
+    costs = GroupCosts.of(network, Hardware(1 << 17))
+    seconds = count()
+    begun: list[int] = []
+
+    def edited(model, options, *, keep):
+        begun.append(costs.dram_bytes(options.start[0]))
+        return improve(model, replace(options, time_limit=None, budget=200), keep=keep)
+
+    monkeypatch.setattr(exact, "improve", edited)
+    monkeypatch.setattr("search.budget.time.perf_counter", lambda: next(seconds) / 1000)
+    unfused = tuple(1 << i for i in range(len(costs.dataflow)))
+    searched = solve(costs, SearchOptions(time_limit=0.2, start=(unfused,)))
+    assert begun
+    assert searched.dram_bytes <= min(begun) <= costs.dram_bytes(unfused)
+    assert searched.lower_bound_bytes <= searched.dram_bytes == costs.dram_bytes(searched.groups)
+    begun.clear()
+    solve(costs, SearchOptions(passes=1))
+    assert not begun, "one pass was asked for"
+
+
+def test_a_long_chain_is_one_epilogue_and_its_operators_are_looked_at_once() -> None:
+    nodes = [helper.make_node(("Relu", "Sigmoid")[k % 2], [f"t{k}"], [f"t{k + 1}"]) for k in range(600)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 2, 4, 4)) for name in ("t0", "t600")]
+    model = helper.make_model(helper.make_graph(nodes, "chain", ends[:1], ends[1:]))
+    costs = GroupCosts.of(from_model(model), CHIP)
+    follows = followed(costs.dataflow)
+    assert epilogue_candidates(follows) == [costs.dataflow.everything]
+    assert epilogue_groups(costs) == (costs.dataflow.everything,)
+
+
+def test_an_axis_of_2_to_the_31_is_cut_in_few_ways_and_its_steps_are_few_lines() -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1 << 31, 4)) for name in "xy"]
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    graph = from_model(helper.make_model(helper.make_graph([relu], "rows", ends[:1], ends[1:])))
+    costs = GroupCosts.of(graph, Hardware(1 << 16))
+    sizes = costs.modes["tiled"].tiles.region(1).sizes(0)  # type: ignore[attr-defined]
+    assert 0 < sum(-(-(1 << 31) // size) for size in sizes) <= MOST_FRAMES
+    limit = Limit()
+    (group,) = with_steps(costs, outline(costs, (1,)), limit)  # type: ignore[arg-type]
+    assert group.steps
+    assert limit.spent < 100
+    assert step_count(group.steps) > 1 << 20
+    assert line_count(group.steps) < 100
+    assert group.dram.total == costs.bounds.compulsory_bytes

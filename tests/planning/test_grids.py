@@ -1,0 +1,132 @@
+"""Tiles along any axes: every operator of the table, any cut of it, on any buffer that holds a step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from lfopt.ir import Cost, Graph, Hardware, PlannedGroup, dram_bytes
+from lfopt.ops import Dataflow
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts
+from lfopt.planning.grids import Grids, TargetGrids
+from lfopt.planning.lbdf import LineBuffers
+from lfopt.planning.limit import Limit
+from lfopt.planning.lines import Lines
+from lfopt.planning.tiles import Tiles
+from lfopt.planning.tiling_region import TilingRegion
+from simulator.interpreter.execute import Machine
+from tests.agreement import differing
+from tests.operators import ARITHMETIC, FAMILIES, Case, alone, cases, spec
+
+PLAIN, ALIGNED = Hardware(1), Hardware(1, dram_row_align=16, channel_align=4)
+ALL = 12  # cases of each family of operators; one of them in `make test`
+GRIDS = 3  # drawn of a case, and of those that fold in parts
+
+
+class Drawn:
+    """An operator alone, its inputs, and what it gives."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.graph = case, alone(case)
+        self.flow = Dataflow.of(self.graph)
+        given = {f"x{i}": value for i, value in enumerate(case.operands) if value is not None}
+        self.inputs = {name: given[name] for name in self.graph.inputs}
+        self.wanted = reference(self.graph, self.inputs)
+
+    def region(self, chip: Hardware) -> TilingRegion:
+        return self.tiles(chip).region(1)
+
+    def tiles(self, chip: Hardware) -> Tiles:
+        return Tiles(self.flow, chip, LineBuffers(self.flow, Lines.plain(self.flow)).ring_rows)
+
+
+def operators(count: int) -> Iterator[Drawn]:
+    """So many of each family, but for views."""
+    for family in dict.fromkeys(FAMILIES + ARITHMETIC):
+        for case in cases(family, count):
+            if not spec(case.kind).view:
+                yield Drawn(case)
+
+
+def run(graph: Graph, inputs: Mapping[str, np.ndarray], chip: Hardware, group: PlannedGroup) -> Machine:
+    """The group, run on just the buffer that it takes."""
+    machine = Machine(graph, replace(chip, buffer_bytes=group.allocated_bytes + 1), inputs)
+    done = machine.run(group)
+    assert done.dram == group.dram
+    return machine
+
+
+def check(drawn: Drawn, chip: Hardware, grids: TargetGrids) -> None:
+    """A grid moves and takes what it says, and gives what the operator gives."""
+    what = f"{drawn.case} on {chip}: {grids.blocks}, parts of {grids.grids[0].parts}"
+    places, steps = grids.schedule(Limit())
+    assert dram_bytes(steps) == grids.dram, what
+    assert max((place.end for place in places), default=0) == grids.need, what
+    names = drawn.flow.names(1)
+    group = PlannedGroup(0, names, "tiled", 1, 1, 0, grids.need, grids.dram, (), (), places, steps)
+    outputs = run(drawn.graph, drawn.inputs, chip, group).outputs()
+    assert not differing(outputs, drawn.wanted), what
+
+
+def any_grids(count: int) -> Counter[str]:
+    """Check random grids of so many operators of each family: how many of each kind of operator."""
+    rng, checked = np.random.default_rng(0), Counter[str]()
+    for drawn in operators(count):
+        chip = ALIGNED if rng.random() < 0.3 else PLAIN
+        every = list(islice(Grids(drawn.region(chip)).every(), 150))
+        assert every, f"{drawn.case}: no grid"
+        in_parts = [grids for grids in every if grids.grids[0].parts < grids.grids[0].target.depth]
+        picked = [every[int(k)] for k in rng.integers(len(every), size=GRIDS)]
+        picked += [in_parts[int(k)] for k in rng.integers(len(in_parts), size=GRIDS)] if in_parts else []
+        for grids in {id(grids): grids for grids in picked}.values():
+            check(drawn, chip, grids)
+            checked[drawn.case.kind] += 1
+    return checked
+
+
+def any_buffers(count: int) -> int:
+    """Check buffers from the smallest step up, of so many operators of each family: how many."""
+    checked = 0
+    for drawn in operators(count):
+        tiles, last = drawn.tiles(PLAIN), None
+        smallest = next(size for k in range(40) if tiles.best(1, size := 1 << k).kind != "none")
+        low = smallest // 2
+        while smallest - low > 1:
+            middle = (low + smallest) // 2
+            low, smallest = (low, middle) if tiles.best(1, middle).kind != "none" else (middle, smallest)
+        for beta in sorted({smallest, *(smallest << k for k in (1, 3)), 1 << 22}):
+            tile = tiles.best(1, beta)
+            assert tile.kind != "none", f"{drawn.case} at {beta} B, but not at {smallest} B"
+            assert tile.buffer_bytes < beta
+            assert last is None or tile.dram.total <= last, f"{drawn.case} at {beta} B"
+            last = tile.dram.total
+            checked += 1
+        none = GroupCosts(drawn.flow, replace(PLAIN, buffer_bytes=smallest - 1), scheme="lbdf").evaluate(1)
+        assert isinstance(none, Cost)
+        assert not none.executable or none.mode == "lbdf", f"{drawn.case} at {smallest - 1} B: {none}"
+    return checked
+
+
+def test_any_grid_of_any_operator_does_what_it_says() -> None:
+    assert any_grids(1).total() > 150
+
+
+@pytest.mark.slow
+def test_any_grid_of_many_operators_does_what_it_says() -> None:
+    checked = any_grids(ALL)
+    assert checked.total() > 2000
+
+
+def test_more_buffer_never_moves_more_from_the_smallest_step_on() -> None:
+    assert any_buffers(1) > 150
+
+
+@pytest.mark.slow
+def test_more_buffer_never_moves_more_of_many_operators() -> None:
+    assert any_buffers(ALL) > 1500
