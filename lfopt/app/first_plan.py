@@ -18,6 +18,7 @@ from search.result import Result
 FILE_BYTES_PER_SECOND = 100e6
 # seconds for the steps of the plan that a search finds, over those for the first one
 STEPS_FACTOR = 2.0
+LEAST_STEPS_SECONDS = 3.0  # that the steps of the first plan may take, however late it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,11 @@ class FirstPlan:
         start = time.perf_counter()
         outlines = outline(self.costs, self.groups, late=lambda: True)
         if not isinstance(outlines, DoesNotFit) and not self.costs.hardware.l2_bytes:
-            with_steps(self.costs, outlines, Limit(deadline.over), self.made)
+
+            def late() -> bool:
+                return deadline.over() and time.perf_counter() - start > LEAST_STEPS_SECONDS
+
+            with_steps(self.costs, outlines, Limit(late), self.made)
         seconds = time.perf_counter() - start
         constants = sum(value.nbytes for value in self.graph.constants.values() if value is not None)
         return deadline.setting_aside(seconds * STEPS_FACTOR, constants / FILE_BYTES_PER_SECOND)
