@@ -86,7 +86,7 @@ def accumulate(call: Call, operands: Operands, out: Box, part: Box) -> np.ndarra
 
 
 def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Statistics of two disjoint parts as one."""
+    """Statistics of two disjoint parts as one, shaped as both are."""
     merged = BY_WIDTH[WIDTHS[call.operator.kind]].merge(one.astype(np.float64), other.astype(np.float64))
     return merged.astype(_type(call))
 

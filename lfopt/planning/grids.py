@@ -458,9 +458,13 @@ class Grid:
         boxes = region.flow.results[region.anchor]
         for extents, times in tiles.items():
             tile = whole(extents)
-            made = dict(zip(boxes, self.target.boxes(tile), strict=True))
+            boxes_by_map = dict(zip(boxes, self.target.boxes(tile), strict=True))
             for m in region.group.outside:
-                written += times * layout.map_bytes(made.get(m, tile)) * (not is_empty(made.get(m, tile)))
+                written += (
+                    times
+                    * layout.map_bytes(boxes_by_map.get(m, tile))
+                    * (not is_empty(boxes_by_map.get(m, tile)))
+                )
             weight += times * sum(
                 layout.gathered_bytes(i, tile) for i in region.group.members if region.group.gathers(i)
             )
@@ -609,12 +613,12 @@ class Grid:
             steps.append(layout.compute(region.anchor, boxes, where))
         if not last:
             return steps
-        made = dict(zip(flow.results[region.anchor], boxes, strict=True))
+        boxes_by_map = dict(zip(flow.results[region.anchor], boxes, strict=True))
         for i in region.group.members[1:]:
             (m,) = flow.results[i]
             steps.append(layout.compute(i, (tile,), (numbers.get(flow.maps[m].name, -1),)))
         for m in region.group.computed:
-            box = made.get(m, tile)
+            box = boxes_by_map.get(m, tile)
             if m in region.group.outside and not is_empty(box):
                 name = flow.maps[m].name
                 steps.append(layout.store(name, box, numbers[name]))
