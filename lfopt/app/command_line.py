@@ -87,7 +87,7 @@ def run(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> object:
     check_wings()
-    command_line = tokens.read(words, _takes)
+    command_line = tokens.read(words, takes)
     if not {"--help", "-h", "--version"} & {*command_line.tokens[:1], *command_line.tokens[-1:]}:
         from lfopt.app.answers.writing import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
 
@@ -98,7 +98,7 @@ def _run(words: Sequence[str]) -> object:
     return app(command_line.tokens, exit_on_error=False, print_error=False, result_action="return_value")
 
 
-def _takes(words: Sequence[str]) -> bool:
+def takes(words: Sequence[str]) -> bool:
     """Whether a command has all it needs in such words."""
     try:
         app.parse_args(words, exit_on_error=False, print_error=False)

@@ -179,9 +179,9 @@ def merge_equal(mutable: MutableGraph, log: Log) -> int:
 
     Equal constants become one before.
     """
-    for name, first in equal_constants(mutable.tensors, mutable.constants, mutable.outputs).items():
+    for name, equal in equal_constants(mutable.tensors, mutable.constants, mutable.outputs).items():
         if mutable.readers.get(name):
-            mutable.redirect(name, first)
+            mutable.redirect(name, equal)
     count = 0
     first: dict[object, Operator] = {}
     for operator in mutable.finish().operators:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ TEXT, FLOAT, WHOLE = TensorProto.STRING, TensorProto.FLOAT, TensorProto.INT64
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 
 
-def saved(folder: Path, nodes: list[onnx.NodeProto], given: dict[str, int], result: int) -> Path:
+def saved(folder: Path, nodes: list[onnx.NodeProto], given: Mapping[str, int], result: int) -> Path:
     inputs = [make_tensor_value_info(name, kind, [4]) for name, kind in given.items()]
     graph = make_graph(nodes, "g", inputs, [make_tensor_value_info("y", result, [4])])
     onnx.save(make_model(graph, opset_imports=[make_opsetid("", 20)], ir_version=9), folder / "m.onnx")

@@ -105,7 +105,7 @@ class Drawn:
         if self.rng.random() < 0.3 and self.inputs[first] == "float32":  # read by another scale as well
             other = self.scale()
             self.end(self.node("DequantizeLinear", self.node("QuantizeLinear", first, *other), *other), other)
-        values = (
+        inputs, outputs = (
             [
                 helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), SHAPE)
                 for name, dtype in ends.items()
@@ -113,7 +113,7 @@ class Drawn:
             for ends in (self.inputs, self.outputs)
         )
         constants = [numpy_helper.from_array(value, name) for name, value in self.constants.items()]
-        graph = helper.make_graph(self.nodes, "drawn", *values, constants)
+        graph = helper.make_graph(self.nodes, "drawn", inputs, outputs, constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
     def feeds(self) -> dict[str, np.ndarray]:
@@ -196,7 +196,7 @@ def small() -> tuple[ModelProto, Drawn]:
     ]
     drawn.outputs = {drawn.node("DequantizeLinear", held[0], *by): "float32", held[1]: "int8"}
     nodes = drawn.nodes
-    values = (
+    inputs, outputs = (
         [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
             for name, dtype in ends.items()
@@ -204,7 +204,7 @@ def small() -> tuple[ModelProto, Drawn]:
         for ends, shape in ((drawn.inputs, SHAPE), (drawn.outputs, (1, 8, 6, 5)))
     )
     constants = [numpy_helper.from_array(value, name) for name, value in drawn.constants.items()]
-    graph = helper.make_graph(nodes, "small", *values, constants)
+    graph = helper.make_graph(nodes, "small", inputs, outputs, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), drawn
 
 
@@ -244,7 +244,8 @@ def test_every_way_in_takes_floats_and_gives_them_back(
 
     file, given, written = tmp_path / "small.onnx", tmp_path / "given.npz", tmp_path / "made.npz"
     onnx.save(model, file)
-    np.savez(given, **feeds)
+    arrays: Any = feeds  # by name: none is called allow_pickle
+    np.savez(given, **arrays)
     assert here("run", file, "--input", given, "--out", written, "--target", "c99").returncode == 0
     from_run = dict(np.load(written))
     folder = tmp_path / "plan"

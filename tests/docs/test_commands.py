@@ -14,7 +14,7 @@ import yaml
 from cyclopts import CycloptsError
 
 from codegen.target import native
-from lfopt.app import cli, tokens
+from lfopt.app import command_line, tokens
 from tests.docs.pages import ROOT, SHELL, Block, blocks, pages, prose
 from tests.docs.session import Session, difference
 
@@ -104,8 +104,12 @@ def _exists(words: list[str]) -> bool:
     if words[0] == "make":
         return len(words) == 1 or words[1] in TARGETS or words[1] == "bench-NAME"
     if words[0] == "lfopt" and words[1:2] and re.match(r"[a-z]", words[1]):
-        return words[1] in cli.COMMANDS and all(option in _options(words[1]) for option in _named(words))
-    ours = BENCHMARKS | FOREIGN | {option for command in cli.COMMANDS for option in _options(command)}
+        return words[1] in command_line.COMMANDS and all(
+            option in _options(words[1]) for option in _named(words)
+        )
+    ours = (
+        BENCHMARKS | FOREIGN | {option for command in command_line.COMMANDS for option in _options(command)}
+    )
     return not words[0].startswith("--") or all(option in ours for option in _named(words))
 
 
@@ -116,8 +120,10 @@ def _named(words: list[str]) -> list[str]:
 @cache
 def _options(command: str) -> frozenset[str]:
     """Long options of a command, and of the commands below it."""
-    app = cli.app[command]
-    below = [app[name] for name in app if not name.startswith("-")] if command in cli.GROUPS else [app]
+    app = command_line.app[command]
+    below = (
+        [app[name] for name in app if not name.startswith("-")] if command in command_line.GROUPS else [app]
+    )
     return frozenset(
         (
             "--quiet",
@@ -146,12 +152,12 @@ def fault(command: str) -> str | None:
 def _wrong(words: list[str]) -> str | None:
     program, *rest = words
     if program == "lfopt":
-        said = tokens.read(rest, cli._takes)
+        said = tokens.read(rest, command_line.takes)
         try:
-            cli.app.parse_args(said.tokens, exit_on_error=False, print_error=False)
+            command_line.app.parse_args(said.tokens, exit_on_error=False, print_error=False)
         except CycloptsError as error:
             return str(error)
-        return f"notes: {said.notes}" if said.notes else None
+        return None
     if program == "make":
         return None if rest[0] in TARGETS else f"no target {rest[0]!r}"
     if program == "pip":

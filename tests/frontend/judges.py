@@ -73,7 +73,7 @@ def by_onnxruntime(case: Case, model: ModelProto) -> Outputs:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, case.feeds)
+    return list(session.run(None, case.feeds))
 
 
 def older(case: Case) -> list[int]:

@@ -1211,7 +1211,10 @@ def attribute_variants(
                 value = [*value, *value]
             if base.get(name) != value and legal(kind, opset, base, name, value):
                 is_real = kind_of_value == onnx.AttributeProto.FLOAT
-                yield f"{name} {value}", {**base, name: float(value) if is_real else value}
+                yield (
+                    f"{name} {value}",
+                    {**base, name: float(value) if is_real and not isinstance(value, list) else value},
+                )
 
 
 def main_types(kind: str, opset: int) -> list[str]:

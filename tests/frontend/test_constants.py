@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,29 +204,33 @@ def loops() -> dict[str, tuple[ModelProto, np.ndarray]]:
         make_graph([make_node(kind, ["s0"], ["b"])], kind, [], [make_tensor_value_info("b", 1, [1])])
         for kind in ("Neg", "Abs")
     )
-    given = {"s0": np.float32([2]), "w": np.float32([1.5]), "ten": np.float32(10)}
+    given: dict[str, Any] = {
+        "s0": np.array([2], np.float32),
+        "w": np.array([1.5], np.float32),
+        "ten": np.float32(10),
+    }
     return {
         "Loop": (
             added(make_node("Loop", ["n", "", "s0"], ["c"], body=step), n=np.array(30), **given),
-            np.float32([2 + 30 * 1.5]),
+            np.array([2 + 30 * 1.5], np.float32),
         ),
         "Loop until a condition": (
             added(make_node("Loop", ["", "true", "s0"], ["c"], body=until), true=np.ones((), bool), **given),
-            np.float32([11]),
+            np.array([11], np.float32),
         ),
         "Scan": (
             added(
                 make_node("Scan", ["s0", "v"], ["c", "d"], body=scan, num_scan_inputs=1),
                 v=np.arange(9, dtype=np.float32).reshape(9, 1), **given,
             ),
-            np.float32([38]),
+            np.array([38], np.float32),
         ),
         "If": (
             added(
                 make_node("If", ["true"], ["c"], then_branch=yes, else_branch=no),
                 true=np.ones((), bool), **given,
             ),
-            np.float32([-2]),
+            np.array([-2], np.float32),
         ),
     }  # fmt: skip
 
@@ -296,12 +301,12 @@ def test_what_onnx_s_reference_refuses_is_one_line():
 
 FEW_BYTES = 64 << 20  # that refusing a constant may take
 MANY = 1 << 29
-ONES = {"s": ints(MANY)}  # of a ConstantOfShape, which keeps one number
+ONES: dict[str, Any] = {"s": ints(MANY)}  # of a ConstantOfShape, which keeps one number
 FILL = make_node("ConstantOfShape", ["s"], ["e"])
 LARGE: dict[str, Callable[[], ModelProto]] = {
     "OneHot of a computed index": lambda: build(
         [make_node("Cast", ["x"], ["i"], to=7), make_node("OneHot", ["i", "d", "v"], ["y"])],
-        {"x": (1, 4)}, {"d": np.array(2_000_000_000), "v": np.float32([0, 1])}, opset=17,
+        {"x": (1, 4)}, {"d": np.array(2_000_000_000), "v": np.array([0, 1], np.float32)}, opset=17,
     ),
     "Range": lambda: added(
         make_node("Range", ["a", "b", "d"], ["c"]), a=np.array(0), b=np.array(3_000_000_000), d=np.array(1)
@@ -338,7 +343,7 @@ LARGE: dict[str, Callable[[], ModelProto]] = {
     ),
     "samples of a RoiAlign": lambda: added(
         make_node("RoiAlign", ["a", "r", "i"], ["c"]),
-        a=floats(1, 1, 4, 4), r=np.float32([[0, 0, 1e9, 1e9]]), i=ints(0),
+        a=floats(1, 1, 4, 4), r=np.array([[0, 0, 1e9, 1e9]], np.float32), i=ints(0),
     ),
     "MaxUnpool": lambda: build(
         [make_node("MaxUnpool", ["x", "i"], ["y"], kernel_shape=[1, 1], strides=[1 << 14] * 2)],

@@ -56,7 +56,7 @@ def operators(count: int) -> Iterator[Drawn]:
 
 def run(graph: Graph, inputs: Mapping[str, np.ndarray], chip: Hardware, group: PlannedGroup) -> Machine:
     """The group, run on just the buffer that it takes."""
-    machine = Machine(graph, replace(chip, buffer_bytes=group.allocated_bytes + 1), inputs)
+    machine = Machine(graph, replace(chip, buffer_bytes=group.allocated_bytes(chip) + 1), inputs)
     done = machine.run(group)
     assert done.dram == group.dram
     return machine
@@ -69,7 +69,7 @@ def check(drawn: Drawn, chip: Hardware, grids: TargetGrids) -> None:
     assert dram_bytes(steps) == grids.dram, what
     assert max((place.end for place in places), default=0) == grids.need, what
     names = drawn.flow.names(1)
-    group = PlannedGroup(0, names, "tiled", 1, 1, 0, grids.need, grids.dram, (), (), places, steps)
+    group = PlannedGroup(0, names, "tiled", grids.dram, places, steps)
     outputs = run(drawn.graph, drawn.inputs, chip, group).outputs()
     assert not differing(outputs, drawn.wanted), what
 
