@@ -58,14 +58,14 @@ class PlanDraft:
     plan: Plan  # not written; without places and steps, unless the chip has a second level
     outlines: tuple[Outline, ...]
 
-    def finished(self, limit: Limit | None = None, made: MadeSteps | None = None) -> Plan:
+    def finished(self, limit: Limit | None = None, made_steps: MadeSteps | None = None) -> Plan:
         """The plan with its steps, as far as the limit allows.
 
-        `made`: steps made for other plans of these costs, to which those made here are added.
+        `made_steps`: steps made for other plans of these costs, to which those made here are added.
         """
         if self.costs.hardware.l2_bytes:
             return self.plan
-        costs, groups = self.costs, with_steps(self.costs, self.outlines, limit or Limit(), made)
+        costs, groups = self.costs, with_steps(self.costs, self.outlines, limit or Limit(), made_steps)
         return replace(
             self.plan,
             groups=groups,

@@ -101,16 +101,16 @@ def outline(
 
 
 def with_steps(
-    costs: GroupCosts, outlines: Sequence[Outline], limit: Limit, made: MadeSteps | None = None
+    costs: GroupCosts, outlines: Sequence[Outline], limit: Limit, made_steps: MadeSteps | None = None
 ) -> tuple[PlannedGroup, ...]:
     """The groups with their places and steps; those beyond the limit say so, and have none.
 
     Those that move little come first: most are done then. Of groups of one structure, the first one's steps
     are made: the others take no time.
 
-    `made`: steps made for other plans of these costs, to which those made here are added.
+    `made_steps`: steps made for other plans of these costs, to which those made here are added.
     """
-    made = {} if made is None else made
+    made_steps = {} if made_steps is None else made_steps
     layout, planned, known = (
         BufferLayout(costs.dataflow, costs.hardware),
         [outlined.group for outlined in outlines],
@@ -118,7 +118,7 @@ def with_steps(
     )
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
-            planned[k] = _with_steps(costs, layout, outlines[k], limit, known, made)
+            planned[k] = _with_steps(costs, layout, outlines[k], limit, known, made_steps)
         except Unwritten as why:
             planned[k] = replace(planned[k], unexecutable=str(why))
         except KeyboardInterrupt:
@@ -135,7 +135,7 @@ def _with_steps(
     outlined: Outline,
     limit: Limit,
     known: dict[int, PlacesAndSteps],
-    made: MadeSteps,
+    made_steps: MadeSteps,
 ) -> PlannedGroup:
     """`known`: places and steps by group, of those that others may be like."""
     if outlined.schedule is None:
@@ -143,12 +143,12 @@ def _with_steps(
     laid_out = (
         renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors)
         if outlined.like in known
-        else made.get(outlined.key)
+        else made_steps.get(outlined.key)
     )
     if laid_out is None:
         limit.expect(1)
         laid_out = outlined.schedule(limit)
-    known[outlined.mask] = made[outlined.key] = laid_out
+    known[outlined.mask] = made_steps[outlined.key] = laid_out
     places, steps = laid_out
     if steps:
         steps = with_parameters(costs, layout, outlined.mask, outlined.group.mode, steps)
