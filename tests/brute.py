@@ -152,10 +152,10 @@ def prices(
         for mode in ("strips", "gated") if every else ():
             bytes_by_mode += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
-            tiled = traffic is Traffic.TILED and once not in bytes_by_mode
-            bytes_by_mode.append(
-                tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once
-            )
+            if traffic is not Traffic.TILED or once in bytes_by_mode:
+                bytes_by_mode.append(once)
+            elif (tile := tilings.tile(mask, beta)).kind != "none" or len(names) == 1:
+                bytes_by_mode.append(tile.dram.total + counted.dram.parameter)
         return min(bytes_by_mode, default=None)
 
     return price
