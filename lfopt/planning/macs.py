@@ -33,11 +33,17 @@ def executed_macs(flow: Dataflow, groups: Sequence[PlannedGroup]) -> int:
             if not elements:
                 continue
             part = Fraction(times * prod(box_shape(step.boxes[0])), elements)
-            share = Fraction(step.inputs[1] - step.inputs[0], _folded(call)) if step.inputs else Fraction(1)
-            total += part * share * sum(flow.macs[i] for i in head)
+            head_macs = sum(flow.macs[i] for i in head)
+            if head_macs:  # statistics of a normalization come in parts as well, and are no products
+                total += part * _share(call, step) * head_macs
             following = {index[name] for name in then if step.last} - head
             total += part * sum(flow.macs[i] for i in following)
     return int(total)
+
+
+def _share(call: Call, step: Compute) -> Fraction:
+    """The part of what an operator folds that a step takes."""
+    return Fraction(step.inputs[1] - step.inputs[0], _folded(call)) if step.inputs else Fraction(1)
 
 
 def _folded(call: Call) -> int:

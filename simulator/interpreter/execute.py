@@ -302,9 +302,10 @@ class Machine:
                 what = folding(self._called(step)[0])
                 if what is None:
                     raise IndexError("it has no partial sums")
-                empty = step.inputs is not None and not step.inputs[0] < step.inputs[1]
-                if empty and not (what == "statistics" and step.last and not step.first):
-                    raise IndexError(f"there are no {what} {step.inputs}")
+                start, stop = step.inputs or (0, 1)
+                from_statistics = what == "statistics" and step.last and not step.first
+                if stop <= start and not from_statistics:
+                    raise IndexError(f"there are no {what} {start}:{stop}")
             self._compute(step)
             return
         if step.kind == "parameter":
