@@ -336,6 +336,8 @@ def _operand_box(call: Call, index: int, outs: Sequence[Box], inputs: Span | Non
     """Hull of what boxes of all results need of an operand; empty where they need nothing."""
     if call.attention is not None:
         return box_rule(call, index, outs[0], 0, inputs)
+    if inputs is not None and index == 0 and has_statistics(call):
+        return _normalized_box(call, outs[0], inputs)
     rule = spec(call.operator.kind, call.operator.domain).box
     numbers = [k for k, name in enumerate(call.operator.outputs) if name]
     boxes = [
@@ -350,6 +352,15 @@ def _operand_box(call: Call, index: int, outs: Sequence[Box], inputs: Span | Non
         (min(start for start, _ in spans), max(stop for _, stop in spans))
         for spans in zip(*real, strict=True)
     )
+
+
+def _normalized_box(call: Call, out: Box, part: Span) -> Box:
+    """What a step of a normalization in two passes reads: a part for its statistics, then what it makes."""
+    if part[0] == part[1]:
+        return out
+    box = spec(call.operator.kind, call.operator.domain).box(call, 0, out, 0, None)
+    axis = statistics_axis(call)
+    return (*box[:axis], part, *box[axis + 1 :])
 
 
 def each_run(axes: Sequence[AxisSpans], inputs: AxisSpans) -> Iterator[tuple[Box, Span]]:
