@@ -63,7 +63,7 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
         while budget.bound < budget.best_bytes and not budget.over() and done != options.passes:
             search.walk(width)
             width, done = width * WIDER, done + 1
-            if options.passes is None:
+            if search.takes_long:
                 search.edit()
     except KeyboardInterrupt:
         budget.interrupted = True
@@ -123,12 +123,17 @@ class _Search:
                 self.budget.count(first.budget.best, self.dram_bytes(tuple(first.budget.best)))
 
     @property
-    def long(self) -> bool:
-        """Whether the first pass takes so long that the best scheme is to be edited meanwhile."""
+    def takes_long(self) -> bool:
+        """Whether so much of the time limit is over that the best scheme is to be edited between passes."""
         limit = self.options.time_limit
-        if self.edits or limit is None or self.options.passes is not None:
+        if limit is None or self.options.passes is not None:
             return False
         return self.budget.spent > min(limit * EDITS_AFTER, EDITS_AFTER_SECONDS)
+
+    @property
+    def first_takes_long(self) -> bool:
+        """Whether the first pass takes so long that the best scheme is to be edited meanwhile."""
+        return not self.edits and self.takes_long
 
     def edit(self) -> None:
         """Go on with what local search makes of the best scheme, unless that is proven.
@@ -183,7 +188,7 @@ class _Search:
                     budget.bound = max(budget.bound, min(dropped, promised, budget.best_bytes))
                     self._settle(states)
                     return
-                if self.long:
+                if self.first_takes_long:
                     self._settle(states)
                     self.edit()
                 dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
