@@ -422,14 +422,14 @@ def test_a_range_that_an_opaque_operator_cannot_fill_is_one_step(lfopt, tmp_path
 
 
 def two_operators(kind: str, domain: str = "") -> onnx.ModelProto:
-    """A TopK of all of 4,096 elements, then an operator."""
+    """A TopK of all of 512 elements, then an operator."""
     helper, floats = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [
         helper.make_node("TopK", ["x", "k"], ["sorted", "places"], "largest", axis=1),
         helper.make_node(kind, ["sorted"], ["y"], "last", domain=domain),
     ]
-    ends = [helper.make_tensor_value_info(name, floats, [1, 4096]) for name in ("x", "y")]
-    count = onnx.numpy_helper.from_array(np.array([4096], np.int64), "k")
+    ends = [helper.make_tensor_value_info(name, floats, [1, 512]) for name in ("x", "y")]
+    count = onnx.numpy_helper.from_array(np.array([512], np.int64), "k")
     opsets = [helper.make_opsetid("", 21), *([helper.make_opsetid(domain, 1)] if domain else [])]
     graph = helper.make_graph(nodes, "two", ends[:1], ends[1:], [count])
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -438,7 +438,7 @@ def two_operators(kind: str, domain: str = "") -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("kind", "domain", "buffer", "named"),
     [
-        ("Relu", "", "8KiB", "the smallest step of TopK takes at least"),
+        ("Relu", "", "1KiB", "the smallest step of TopK takes at least"),
         ("Strange", "of.others", "1MiB", "lfopt has no rules for operator Strange"),
     ],
 )
@@ -452,6 +452,11 @@ def test_a_plan_with_a_group_that_cannot_run_names_it_and_ends_with_3(tmp_path, 
     assert "optimal" not in said
     assert "100.0 %" not in said
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["totals"]["proof"] == "bound"
+
+
+def test_a_report_says_that_a_plan_cannot_run(tmp_path):
+    onnx.save(two_operators("Strange", "of.others"), tmp_path / "two.onnx")
+    run_lfopt(tmp_path, "search", "two.onnx", "--buffer", "1MiB", "-o", "out", check=False)
     report = run_lfopt(tmp_path, "report", "out", "-o", "page.html", "--sweep-seconds", 1, check=False)
     assert report.returncode == 0, report.stderr
     assert "cannot run: 1 group without steps" in (tmp_path / "page.html").read_text()

@@ -10,10 +10,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from lfopt.ir import Cost, Graph, Hardware, PlannedGroup, dram_bytes
+from lfopt.ir import Compute, Cost, Graph, Hardware, PlannedGroup, dram_bytes
+from lfopt.ir.schedule import counted_leaves
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts
+from lfopt.planning import GroupCosts, memory_map, totals_of
 from lfopt.planning.grids import Grids, TargetGrids
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.limit import Limit
@@ -21,8 +22,10 @@ from lfopt.planning.lines import Lines
 from lfopt.planning.tiles import Tiles
 from lfopt.planning.tiling_region import TilingRegion
 from simulator.interpreter.execute import Machine
+from simulator.recount import recount
 from tests.agreement import differing
 from tests.operators import ARITHMETIC, FAMILIES, Case, alone, cases, spec
+from tests.random_plans import planned
 
 PLAIN, ALIGNED = Hardware(1), Hardware(1, dram_row_align=16, channel_align=4)
 ALL = 12  # cases of each family of operators; one of them in `make test`
@@ -121,6 +124,34 @@ def test_any_grid_of_any_operator_does_what_it_says() -> None:
 def test_any_grid_of_many_operators_does_what_it_says() -> None:
     checked = any_grids(ALL)
     assert checked.total() > 2000
+
+
+def test_the_recount_agrees_with_normalizations_in_two_passes() -> None:
+    rng = np.random.default_rng(0)
+    x, scale, bias = (rng.random(shape).astype(np.float32) for shape in ((1, 4, 48, 8), (4,), (4,)))
+    for case in (
+        Case("InstanceNormalization", [x, scale, bias], {}, (1, 2)),
+        Case("GroupNormalization", [x, scale, bias], {"num_groups": 2}, (1, 2)),
+        Case("MeanVarianceNormalization", [x], {"axes": (2, 3)}),
+        Case("Softmax", [x], {"axis": 2}),
+        Case("LpNormalization", [x], {"axis": 2}),
+    ):
+        drawn, in_parts = Drawn(case), 0
+        for size in (96, 192, 384, 768):
+            costs = GroupCosts.of(drawn.graph, Hardware(size))
+            price = costs.price(1)
+            if price is None or not price.executable:
+                continue
+            plan = planned(costs, (1,))
+            totals = totals_of(costs.unfused(), plan.groups, costs.bounds.compulsory_bytes)
+            plan = replace(plan, memory=memory_map(costs, plan.groups), totals=totals)
+            recounted = recount(drawn.graph, plan)
+            assert recounted.agrees, f"{case.kind} at {size} B: {recounted.discrepancies}"
+            in_parts += any(
+                isinstance(step, Compute) and step.inputs is not None
+                for _, step in counted_leaves(plan.groups[0].steps)
+            )
+        assert in_parts, case.kind
 
 
 def test_more_buffer_never_moves_more_from_the_smallest_step_on() -> None:
