@@ -339,11 +339,6 @@ def _operand_box(call: Call, index: int, outs: Sequence[Box], inputs: Span | Non
     if inputs is not None and index == 0 and has_statistics(call):
         return _normalized_box(call, outs[0], inputs)
     rule = spec(call.operator.kind, call.operator.domain).box
-    if index == 0 and inputs is not None and has_statistics(call):
-        if inputs[0] == inputs[1]:  # statistics are complete: what is made is what is read
-            return outs[0]
-        axis, box = statistics_axis(call), rule(call, index, outs[0], 0, None)
-        return (*box[:axis], inputs, *box[axis + 1 :])
     numbers = [k for k, name in enumerate(call.operator.outputs) if name]
     boxes = [
         rule(call, index, out, k, inputs)
