@@ -153,6 +153,9 @@ from lfopt.ir import (
     EnergyUse as EnergyUse,
 )
 from lfopt.ir import (
+    FalsePlan as FalsePlan,
+)
+from lfopt.ir import (
     Figures as Figures,
 )
 from lfopt.ir import (
@@ -368,6 +371,7 @@ __all__ = [
     "Energy",
     "Execution",
     "Explained",
+    "FalsePlan",
     "Front",
     "FusionScheme",
     "Graph",

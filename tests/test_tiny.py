@@ -17,7 +17,8 @@ from search.exact import solve
 def residual_block() -> onnx.ModelProto:
     """x -> conv3x3 -> relu -> conv3x3 -> + x, 4 channels, 8x8."""
     shape = [1, 4, 8, 8]
-    weights = [onnx.numpy_helper.from_array(np.ones((4, 4, 3, 3), np.float32), f"w{k}") for k in (1, 2)]
+    kernels = {f"w{k}": np.full((4, 4, 3, 3), k, np.float32) for k in (1, 2)}  # equal ones would be one
+    weights = [onnx.numpy_helper.from_array(kernel, name) for name, kernel in kernels.items()]
     nodes = [
         h.make_node("Conv", ["x", "w1"], ["a"], "conv1", pads=[1, 1, 1, 1]),
         h.make_node("Relu", ["a"], ["b"], "relu"),
