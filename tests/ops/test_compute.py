@@ -18,7 +18,8 @@ import pytest
 from lfopt.ir import Box, Operator, Tensor, box_elements, box_shape, row_axis, slices, whole
 from lfopt.ops import TABLE, Call
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
-from lfopt.ops.footprint import footprint, footprints
+from lfopt.ops.footprint import folded_axis, footprint, footprints
+from lfopt.ops.statistics import state_box, statistics_axis
 from tests.operators import (
     ARITHMETIC,
     FAMILIES,
@@ -215,10 +216,14 @@ REDUCTIONS = [
 
 
 def folded(call: Call) -> int:
-    """Input channels within a group, or rows."""
+    """Input channels within a group; rows or elements along the axis that is folded."""
     shape = call.shape(0)
-    if folding(call) == "rows":
-        return shape[row_axis(shape) or 0]
+    if folding(call) == "statistics":
+        return shape[statistics_axis(call)]
+    if folding(call) != "input channels":
+        axis = folded_axis(call, 0)
+        assert axis is not None
+        return shape[axis]
     if call.operator.kind == "MatMul":
         return shape[-1]
     if call.operator.kind == "Gemm":
@@ -239,14 +244,16 @@ def test_partial_sums_over_any_partition_of_what_is_folded_finish_to_the_result(
         for inputs in pairwise(cuts):
             given = parts(case, call, (box,), inputs)
             whole_weights = [*given[:1], *parts(case, call)[1:]]
-            part = accumulate(call, given, box, OPSET)
-            assert part.shape == box_shape(box)
-            assert same(part, accumulate(call, whole_weights, box, OPSET)), (
+            part = accumulate(call, given, box, OPSET, inputs)
+            assert part.shape == box_shape(state_box(call, box) if folding(call) == "statistics" else box)
+            assert same(part, accumulate(call, whole_weights, box, OPSET, inputs)), (
                 f"{case}, box {box}, inputs {inputs}: whole weights give other sums"
             )
             sums = part if sums is None else merge(call, sums, part)
             assert sums.dtype == part.dtype
         assert sums is not None
+        if folding(call) == "statistics":  # what is left to be read are the elements themselves
+            given = parts(case, call, (box,), (most, most))
         finished = finish(call, sums, given, box)
         if not same(finished, result[slices(box)]):
             wrong.append(
@@ -287,11 +294,11 @@ def test_a_reduction_folds_rows_if_the_row_axis_is_among_its_axes(
         1 if axis in axes or axis - len(shape) in axes else extent for axis, extent in enumerate(shape)
     )
     call = call_of("ReduceMax", [shape], kept, axes=axes)
-    assert folding(call) == ("rows" if folds else None)
-    if folds:
-        row = row_axis(shape)
-        box = footprint(call, 0, whole(kept), inputs=(1, 3))
-        assert box == tuple((1, 3) if axis == row else (0, extent) for axis, extent in enumerate(shape))
+    assert folding(call) == ("rows" if folds else "elements")
+    # else elements along the longest of the axes that are folded
+    cut = row_axis(shape) if folds else max((a % len(shape) for a in axes), key=lambda a: shape[a])
+    box = footprint(call, 0, whole(kept), inputs=(1, 3))
+    assert box == tuple((1, 3) if axis == cut else (0, extent) for axis, extent in enumerate(shape))
 
 
 def test_every_operator_of_the_table_is_computed() -> None:

@@ -257,7 +257,9 @@ def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(
         for step in computations(group.steps)
     )
     baselines = GroupCosts.of(gated, plan.hardware)  # of the network, not of what is computed again
-    assert plan.totals.layer_by_layer_bytes == totals_of(baselines, plan.groups, 0).layer_by_layer_bytes
+    totals = totals_of(baselines, plan.groups, 0, Dataflow.of(graph))
+    assert plan.totals.layer_by_layer_bytes == totals.layer_by_layer_bytes
+    assert plan.totals.macs == totals.macs
 
 
 @pytest.mark.parametrize("wrong", ["swapped", "another", "twice", "left out", "scheme", "too many"])
@@ -318,7 +320,7 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
         plan,
         copies=copies,
         max_recompute=100.0 * costs.max_recompute if copies else costs.max_recompute,
-        totals=totals_of(costs.unfused(copies), plan.groups, bound),
+        totals=totals_of(costs.unfused(copies), plan.groups, bound, costs.dataflow),
     )
     wrong += recount(graph, plan).discrepancies
     flying = sum(
