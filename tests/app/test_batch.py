@@ -328,7 +328,7 @@ def test_rows_are_what_search_finds_for_the_same_settings(here: Any, folder: Pat
     assert here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.csv").returncode == 0
     chip = ("--hardware", "buffer_128k.yaml", "--buffer", "256KiB", "--element-bytes", "1")
     how = ("--scheme", "lbdf", "--method", "local", "--seed", "1", "--budget", "20", "--slack", "0%")
-    assert here("search", "--model", "zoo:squeezenet1_1", *chip, *how, "-o", "plan").returncode == 0
+    assert here("search", "zoo:squeezenet1_1", *chip, *how, "-o", "plan").returncode == 0
     plan = json.loads((folder / "plan/plan.json").read_text())
     report = json.loads(here("simulate", "plan", "--json").stdout)
     (row,) = rows_of(folder / "a.csv")
@@ -364,9 +364,10 @@ def test_csv_parquet_and_json_agree(here: Any, folder: Path) -> None:
     table = parquet.read_table(folder / "a.parquet")
     assert {
         name: str(table.schema.field(name).type)
-        for name in ("dram_bytes", "gap", "error", "seed", "band_rows")
+        for name in ("dram_bytes", "gap", "error", "seed", "element_bytes", "band_rows")
     } == {
-        "dram_bytes": "int64", "gap": "double", "error": "string", "seed": "string", "band_rows": "string",
+        "dram_bytes": "int64", "gap": "double", "error": "string", "seed": "string",
+        "element_bytes": "int64", "band_rows": "string",
     }  # fmt: skip
     rows = table.to_pylist()
     assert rows == [

@@ -226,7 +226,7 @@ def _labels(config: Config, chosen: Mapping[str, Any], setting: str, axes: list[
         "setting": setting or None,
         "hardware": chip if isinstance(chip, str) else config.hardware.name,
         "buffer_bytes": config.hardware.buffer_bytes,
-        "element_bytes": config.hardware.element_bytes,
+        "element_bytes": int(config.hardware.element_bytes),
         "scheme": config.scheme,
         "method": search.method,
         "objective": search.objective,
