@@ -214,6 +214,8 @@ def test_a_key_is_of_what_decides_the_result(folder: Path) -> None:
     first = keys(chip.format("4KiB", "a"))
     assert keys(chip.format("4096", "b"), "other.yaml") == first, "names decide nothing"
     assert keys(chip.format("8KiB", "a")) != first
+    said = chip.replace("name", "element_bytes: 2, name").format("4KiB", "a")
+    assert keys(said, "other.yaml") != first, "what nothing says follows from the network"
     model = residual_block()
     model.graph.name = "changed"
     onnx.save(model, folder / "block.onnx")

@@ -20,6 +20,7 @@ from lfopt.app.config import Config, Method, Scheme, SearchConfig, find_config, 
 from lfopt.app.documents import read_yaml
 from lfopt.app.pipeline import ZOO
 from lfopt.ir import InvalidConfig, InvalidModel
+from lfopt.ir.hardware import AssumedBytes
 from lfopt.ir.names import one_line
 from lfopt.planning import MODEL
 from search.methods import taking
@@ -188,6 +189,8 @@ def _job(
     digest = known[config.model]
     # what the chip is called decides nothing
     decides = asdict(replace(config, model=digest, hardware=replace(config.hardware, name="")))
+    if isinstance(config.hardware.element_bytes, AssumedBytes):  # the network decides
+        decides["hardware"]["element_bytes"] = None
     key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:KEY]
     return BatchJob(key, digest, config, _labels(config, chosen, setting, axes))
 
