@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -24,10 +25,12 @@ from lfopt.app.batch.jobs import BatchJob, read_jobs
 from lfopt.app.batch.journal import journal
 from lfopt.app.batch.work import JobResult, compute
 from lfopt.app.commands.batch import JOURNAL
+from lfopt.frontend import load
 from lfopt.ir import InvalidConfig, InvalidModel
 from tests.app.batch_jobs import Noted, computed, names
 from tests.app.conftest import refused
 from tests.conftest import ROOT
+from tests.qdq_models import quantise
 from tests.test_tiny import residual_block
 
 HERE = processes(1, "test", "batch")
@@ -355,6 +358,20 @@ def test_rows_are_what_search_finds_for_the_same_settings(here: Any, folder: Pat
     )
     assert float(row["energy_uj"]) == pytest.approx(report["energy"]["total_pj"] / 1e6, rel=1e-12)
     assert (row["plans_evaluated"], row["seed"], row["timing"]) == ("20", "1", report["cycles"]["timing"])
+
+
+def test_a_row_says_the_element_bytes_of_its_plan(here: Any, folder: Path) -> None:
+    quantise(load(folder / "block.onnx"), folder / "integers.onnx", np.random.default_rng(0))
+    (folder / "jobs.yaml").write_text(
+        "networks: [block.onnx, integers.onnx]\n"
+        "hardware: [{buffer_bytes: 4KiB}, {buffer_bytes: 4KiB, element_bytes: 2}]\n"
+    )
+    assert here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.csv").returncode == 0
+    rows = rows_of(folder / "a.csv")
+    assert [(row["network"], row["element_bytes"]) for row in rows] == [
+        ("block.onnx", "2"), ("block.onnx", "2"), ("integers.onnx", "1"), ("integers.onnx", "2"),
+    ]  # fmt: skip
+    assert int(rows[2]["dram_bytes"]) < int(rows[3]["dram_bytes"])
 
 
 def test_csv_parquet_and_json_agree(here: Any, folder: Path) -> None:
