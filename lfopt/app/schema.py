@@ -17,12 +17,13 @@ from itertools import takewhile
 from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from lfopt.app.answers.table import ANSWERS, name_of
 from lfopt.app.batch.jobs import BatchFile
 from lfopt.app.config import CAPS, Config
 from lfopt.ir import SCHEMA, UNLIMITED, Compute, Hardware, Loop, Plan, PlannedGroup, Transfer
-from lfopt.ir.hardware import MAX_PJ, MAX_TEXT, TEXTS, bounds
+from lfopt.ir.hardware import MAX_PJ, MAX_TEXT, TEXTS, AssumedBytes, bounds
 from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
 from lfopt.ir.names import PLAIN
 from lfopt.ir.sizes import EXAMPLES, NUMBER, QUANTITIES, quantity
@@ -119,9 +120,14 @@ def schema(document: str) -> Schema:
     )
 
 
+class _Defaults(GenerateJsonSchema):
+    def encode_default(self, dft: Any) -> Any:
+        return super().encode_default(int(dft) if isinstance(dft, AssumedBytes) else dft)
+
+
 def _described(kind: type) -> tuple[Schema, dict[str, Schema]]:
     """The schema of a type, and of all that are in it, itself included, with the words of their source."""
-    described = TypeAdapter(kind).json_schema()
+    described = TypeAdapter(kind).json_schema(schema_generator=_Defaults)
     definitions: dict[str, Schema] = described.pop("$defs", {})
     definitions[kind.__name__] = described
     for name, definition in definitions.items():

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -24,10 +25,12 @@ from lfopt.app.batch.jobs import BatchJob, read_jobs
 from lfopt.app.batch.journal import journal
 from lfopt.app.batch.work import JobResult, compute
 from lfopt.app.commands.batch import JOURNAL
+from lfopt.frontend import load
 from lfopt.ir import InvalidConfig, InvalidModel
 from tests.app.batch_jobs import Noted, computed, names
 from tests.app.conftest import refused
 from tests.conftest import ROOT
+from tests.qdq_models import quantise
 from tests.test_tiny import residual_block
 
 HERE = processes(1, "test", "batch")
@@ -214,6 +217,8 @@ def test_a_key_is_of_what_decides_the_result(folder: Path) -> None:
     first = keys(chip.format("4KiB", "a"))
     assert keys(chip.format("4096", "b"), "other.yaml") == first, "names decide nothing"
     assert keys(chip.format("8KiB", "a")) != first
+    said = chip.replace("name", "element_bytes: 2, name").format("4KiB", "a")
+    assert keys(said, "other.yaml") != first, "what nothing says follows from the network"
     model = residual_block()
     model.graph.name = "changed"
     onnx.save(model, folder / "block.onnx")
@@ -328,7 +333,7 @@ def test_rows_are_what_search_finds_for_the_same_settings(here: Any, folder: Pat
     assert here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.csv").returncode == 0
     chip = ("--hardware", "buffer_128k.yaml", "--buffer", "256KiB", "--element-bytes", "1")
     how = ("--scheme", "lbdf", "--method", "local", "--seed", "1", "--budget", "20", "--slack", "0%")
-    assert here("search", "--model", "zoo:squeezenet1_1", *chip, *how, "-o", "plan").returncode == 0
+    assert here("search", "zoo:squeezenet1_1", *chip, *how, "-o", "plan").returncode == 0
     plan = json.loads((folder / "plan/plan.json").read_text())
     report = json.loads(here("simulate", "plan", "--json").stdout)
     (row,) = rows_of(folder / "a.csv")
@@ -355,6 +360,20 @@ def test_rows_are_what_search_finds_for_the_same_settings(here: Any, folder: Pat
     assert (row["plans_evaluated"], row["seed"], row["timing"]) == ("20", "1", report["cycles"]["timing"])
 
 
+def test_a_row_says_the_element_bytes_of_its_plan(here: Any, folder: Path) -> None:
+    quantise(load(folder / "block.onnx"), folder / "integers.onnx", np.random.default_rng(0))
+    (folder / "jobs.yaml").write_text(
+        "networks: [block.onnx, integers.onnx]\n"
+        "hardware: [{buffer_bytes: 4KiB}, {buffer_bytes: 4KiB, element_bytes: 2}]\n"
+    )
+    assert here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.csv").returncode == 0
+    rows = rows_of(folder / "a.csv")
+    assert [(row["network"], row["element_bytes"]) for row in rows] == [
+        ("block.onnx", "2"), ("block.onnx", "2"), ("integers.onnx", "1"), ("integers.onnx", "2"),
+    ]  # fmt: skip
+    assert int(rows[2]["dram_bytes"]) < int(rows[3]["dram_bytes"])
+
+
 def test_csv_parquet_and_json_agree(here: Any, folder: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     (folder / "jobs.yaml").write_text(f"{SMALL}over: {{band_rows: [1, max, null], traffic: [tiled, once]}}\n")
@@ -364,9 +383,10 @@ def test_csv_parquet_and_json_agree(here: Any, folder: Path) -> None:
     table = parquet.read_table(folder / "a.parquet")
     assert {
         name: str(table.schema.field(name).type)
-        for name in ("dram_bytes", "gap", "error", "seed", "band_rows")
+        for name in ("dram_bytes", "gap", "error", "seed", "element_bytes", "band_rows")
     } == {
-        "dram_bytes": "int64", "gap": "double", "error": "string", "seed": "string", "band_rows": "string",
+        "dram_bytes": "int64", "gap": "double", "error": "string", "seed": "string",
+        "element_bytes": "int64", "band_rows": "string",
     }  # fmt: skip
     rows = table.to_pylist()
     assert rows == [

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
+from lfopt.app.files import read_plan
 from lfopt.app.verify import verify
 from lfopt.ir import SCHEMA
 from tests.conftest import ROOT, run_lfopt
@@ -112,9 +113,9 @@ def test_groups_run_in_bands_as_high_as_asked_and_as_fit(here, tmp_path, monkeyp
     for rows in ("1", "3", "max"):
         assert here("search", *small, "--band-rows", rows, "--out", rows).returncode == 0
         assert "every figure holds" in here("check", rows).stdout
-        plan = json.loads((tmp_path / rows / "plan.json").read_text())
-        band_rows[rows] = [group["band_rows"] for group in plan["groups"] if group["mode"] == "lbdf"]
-        moved.add(plan["totals"]["dram_bytes"])
+        plan = read_plan(tmp_path / rows)
+        band_rows[rows] = [group.band_rows for group in plan.groups if group.mode == "lbdf"]
+        moved.add(plan.totals.dram_bytes)
     assert len(moved) == 1
     assert {*band_rows["1"]} == {1}
     assert max(band_rows["3"]) == 3 < max(band_rows["max"])

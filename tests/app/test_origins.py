@@ -36,7 +36,7 @@ def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(
     onnx.save(block(), tmp_path / "m.onnx")
     monkeypatch.setenv("COLUMNS", "160")
     commands = (
-        ("search", "--model", tmp_path / "m.onnx", "--buffer", "64KiB", "--out", tmp_path / "plan"),
+        ("search", tmp_path / "m.onnx", "--buffer", "64KiB", "--out", tmp_path / "plan"),
         ("simulate", tmp_path / "plan"),
         ("inspect", tmp_path / "m.onnx", "--all-operators"),
     )

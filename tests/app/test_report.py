@@ -166,7 +166,7 @@ def test_a_front_of_the_search_is_drawn(squeezenet):
 def test_modules_of_the_exporter_stand_beside_names_as_text(here, tmp_path):
     model = block(scope=f"net.0{HOSTILE}", stack='File "/a/net.py", line 7, in forward')
     onnx.save(model, tmp_path / "m.onnx")
-    here("search", "--model", tmp_path / "m.onnx", "--out", tmp_path / "o")
+    here("search", tmp_path / "m.onnx", "--out", tmp_path / "o")
     here("report", tmp_path / "o", "--sweep-seconds", "0", "--explain-seconds", "0")
     text = (tmp_path / "o" / "report.html").read_text()
     assert "<img" not in text

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lfopt.app.config import validate
+from lfopt.app.files import read_plan
 from lfopt.ir import Report
 from tests.app.test_commands import figures
 
@@ -77,8 +78,9 @@ def test_the_screen_adds_up_and_marks_what_is_modelled(lfopt, folder, plan):
 
 def test_the_screen_of_a_group_says_where_things_lie_and_what_runs(lfopt, folder, plan):
     text = lfopt("simulate", folder, "--group", "3", columns=120).stdout
-    group = plan["groups"][3]
-    assert {sum(group["dram"].values()), group["allocated_bytes"]} <= figures(text)
+    group, read = plan["groups"][3], read_plan(folder)
+    allocated = read.groups[3].allocated_bytes(read.hardware)
+    assert {sum(group["dram"].values()), allocated} <= figures(text)
     for place in group["places"]:
         assert place["name"] in text
     assert text.splitlines()[-len(group["steps"]) :] == group["steps"]

@@ -20,6 +20,7 @@ from lfopt.app.config import Config, Method, Scheme, SearchConfig, find_config, 
 from lfopt.app.documents import read_yaml
 from lfopt.app.pipeline import ZOO
 from lfopt.ir import InvalidConfig, InvalidModel
+from lfopt.ir.hardware import AssumedBytes
 from lfopt.ir.names import one_line
 from lfopt.planning import MODEL
 from search.methods import taking
@@ -188,6 +189,8 @@ def _job(
     digest = known[config.model]
     # what the chip is called decides nothing
     decides = asdict(replace(config, model=digest, hardware=replace(config.hardware, name="")))
+    if isinstance(config.hardware.element_bytes, AssumedBytes):  # the network decides
+        decides["hardware"]["element_bytes"] = None
     key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:KEY]
     return BatchJob(key, digest, config, _labels(config, chosen, setting, axes))
 
@@ -226,7 +229,7 @@ def _labels(config: Config, chosen: Mapping[str, Any], setting: str, axes: list[
         "setting": setting or None,
         "hardware": chip if isinstance(chip, str) else config.hardware.name,
         "buffer_bytes": config.hardware.buffer_bytes,
-        "element_bytes": config.hardware.element_bytes,
+        "element_bytes": int(config.hardware.element_bytes),
         "scheme": config.scheme,
         "method": search.method,
         "objective": search.objective,

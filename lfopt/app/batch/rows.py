@@ -36,7 +36,10 @@ def check_table(path: Path, who: str) -> None:
 
 def row_of(job: BatchJob, result: JobResult) -> dict[str, Label]:
     """What the job was, and how it ended."""
-    return {"key": job.key, **job.labels, **asdict(result)}
+    figures = asdict(result)
+    if result.element_bytes is None:  # it failed: what was asked for
+        del figures["element_bytes"]
+    return {"key": job.key, **job.labels, **figures}
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:

@@ -29,6 +29,7 @@ class JobResult:
     """What a row says of how a job ended: its figures, or why there are none."""
 
     error: str | None = None  # why the job failed, in one line; null: it did not
+    element_bytes: int | None = None  # of feature maps, in the plan
     # optimal: no plan of this space moves less; bound: it may be above the bound; none: nothing is proven
     proof: Proof | None = None
     dram_bytes: int | None = None  # that the plan moves
@@ -89,6 +90,7 @@ def compute(job: BatchJob) -> JobResult:
     totals, moved = plan.totals, report.dram
     return replace(
         blank(),
+        element_bytes=int(plan.hardware.element_bytes),
         proof=totals.proof,
         dram_bytes=moved.total,
         input_bytes=moved.input,
