@@ -174,7 +174,7 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
         stores = sum(name in group.outputs for group in ran)
         if stores and (done.stored.get(name, 0) != size if aligned else done.stored.get(name, 0) < size):
             problems.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
-        readers = [group for group in ran if name in group.inputs]
+        readers = [group for group in ran if name in {root.get(read, read) for read in group.inputs}]
         once = aligned or all(group.mode == "lbdf" for group in readers)
         moved_again = ("attention", "tiled", "strips", "sliced", "gated", "chained")
         once = (
