@@ -239,6 +239,8 @@ class Machine:
             call = self.calls[node]
             operands: list[Part | None] = []
             for index, name in enumerate(call.operator.inputs):
+                if name and name not in self.graph.constants and self.root[name] not in self.dram:
+                    raise Violation(f"group {group.id}: {name!r} is read, and no group before has made it")
                 operands.append(self._from_dram(call, index, name) if name else None)
             boxes = tuple(whole(shape) for shape in call.results)
             for name, value in zip(
