@@ -345,6 +345,9 @@ from lfopt.ir import (
     unfused_steps as unfused_steps,
 )
 from lfopt.ir import (
+    unschedulable as unschedulable,
+)
+from lfopt.ir import (
     whole as whole,
 )
 from lfopt.ir import (

@@ -203,13 +203,17 @@ def _in_iterations(nodes: Sequence[Node], iterations: tuple[int, ...]) -> Iterat
 def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
     """The steps of a loop that has none inside, in these iterations of the loops around."""
     body = [
-        (step, _far(step, (*iterations, 0)), step.strides[-1])
+        (step, _far(step, (*iterations, 0)), step.strides[-1] if step.strides else ())
         for step in loop.body
         if not isinstance(step, Loop)
     ]
     for iteration in range(loop.count):
         for step, start, move in body:
-            yield step.moved(tuple([at + iteration * d for at, d in zip(start, move, strict=True)]))
+            yield (
+                step.moved(tuple([at + iteration * d for at, d in zip(start, move, strict=True)]))
+                if move
+                else step
+            )
 
 
 def _far(step: Step, iterations: tuple[int, ...]) -> Stride:
