@@ -149,8 +149,10 @@ def _compared(
         return Agreement(name, given.size, given.size or 1, 0, None, None, None, opinion.judge)
     if given.dtype.name not in REALS or not np.issubdtype(plain.dtype, np.number):
         sure = [one == wanted.exact[name] for one in rounded if one.shape == given.shape]
-        apart = (given != plain) & (given != optimized) & np.all([np.ones(given.shape, bool), *sure], axis=0)
-        return Agreement(name, given.size, int(apart.sum()), 0, None, None, None, opinion.judge)
+        differing = (
+            (given != plain) & (given != optimized) & np.all([np.ones(given.shape, bool), *sure], axis=0)
+        )
+        return Agreement(name, given.size, int(differing.sum()), 0, None, None, None, opinion.judge)
     return _compared_reals(graph, of_reference, given, (plain, optimized), opinion.judge)
 
 

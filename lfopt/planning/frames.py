@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lfopt.ir import Box, DramBytes, Node, Place, cut, fold, whole
+from lfopt.ir import Box, DramBytes, Node, Place, Span, cut, fold, whole
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import hull
 from lfopt.planning.limit import Limit
@@ -50,7 +50,7 @@ class Frames:
         """
         loads = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
         for name, source in self.sources.items():
-            closed = without_gaps([boxes[name] for boxes in loads], source.tensor.shape)
+            closed = without_gaps([boxes[name] for boxes in loads], whole(source.tensor.shape))
             for boxes, box in zip(loads, closed, strict=True):
                 boxes[name] = box
         return loads
@@ -150,17 +150,17 @@ class Frames:
         return places, fold(blocks, 1)
 
 
-def without_gaps(boxes: Sequence[Box], shape: tuple[int, ...]) -> list[Box]:
-    """Boxes of successive frames, extended to cover the tensor along every axis on which they move.
+def without_gaps(boxes: Sequence[Box], limits: Box) -> list[Box]:
+    """Boxes of successive frames or tiles, extended to cover the limits along the axes on which they move.
 
     Spans along an axis come in increasing order, each order possibly several times over.
     """
     grown = list(boxes)
-    for axis, extent in enumerate(shape):
+    for axis, (covered, highest) in enumerate(limits):
         spans = sorted({box[axis] for box in boxes})
-        covered, new = 0, {}
+        new: dict[Span, Span] = {}
         for k, (start, stop) in enumerate(spans):
-            new[start, stop] = (min(start, covered), extent if k == len(spans) - 1 else max(stop, covered))
-            covered = new[start, stop][1]
+            new[start, stop] = (min(start, covered), highest if k == len(spans) - 1 else max(stop, covered))
+            covered = max(covered, new[start, stop][1])
         grown = [cut(box, axis, new[box[axis]]) for box in grown]
     return grown

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations, product
 from math import ceil, lcm, prod
 
@@ -27,9 +27,10 @@ from lfopt.ops.footprint import folded_axis, footprints
 from lfopt.ops.part import hull, is_empty
 from lfopt.ops.statistics import channels_together, normalized_axes, state_box, statistics_axis
 from lfopt.planning.finish import row_count
+from lfopt.planning.frames import without_gaps
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest, BufferLayout, row_span
-from lfopt.planning.tiling_region import TilingRegion, even_sizes
+from lfopt.planning.tiling_region import TilingRegion, even_sizes, meet
 
 PARTS = -1  # the axis of parts of what is folded, in place of an axis of the result
 MOST_BLOCKS = 1 << 14  # along an axis, where they have to be looked at one by one
@@ -252,7 +253,7 @@ class GridTarget:
             if count > MOST_BLOCKS:
                 return None
         boxes = [box(k) for k in range(count)]
-        closed = _without_gaps(boxes, self.limits[operand.name])
+        closed = _covering(boxes, self.limits[operand.name])
         return AxisCut(
             [BlockSpans(count, tuple(b[a] for b in closed)) for a in range(len(operand.shape))], count
         )
@@ -280,16 +281,18 @@ def _regular(box: Callable[[int], Box], count: int, limits: Box) -> list[BlockSp
     return regular
 
 
-def _without_gaps(boxes: Sequence[Box], limits: Box) -> list[Box]:
+def _covering(boxes: Sequence[Box], limits: Box) -> list[Box]:
     """The boxes, extended along each axis to cover what lies in these limits; empty ones stay so."""
-    grown = list(boxes)
-    for axis, (covered, highest) in enumerate(limits):
-        ordered, new = sorted({box[axis] for box in boxes if not is_empty(box)}), dict[Span, Span]()
-        for k, (start, stop) in enumerate(ordered):
-            new[start, stop] = (min(start, covered), highest if k == len(ordered) - 1 else max(stop, covered))
-            covered = max(covered, new[start, stop][1])
-        grown = [box if is_empty(box) else cut(box, axis, new[box[axis]]) for box in grown]
-    return grown
+    covering = iter(without_gaps([box for box in boxes if not is_empty(box)], limits))
+    return [box if is_empty(box) else next(covering) for box in boxes]
+
+
+def _first_block(shape: tuple[int, ...], blocks: Blocks) -> Box:
+    """The first of the blocks that cut a shape, the largest."""
+    box = whole(shape)
+    for axis, extent in blocks:
+        box = cut(box, axis, (0, extent))
+    return box
 
 
 class Grid:
@@ -321,10 +324,7 @@ class Grid:
     @cached_property
     def tile(self) -> Box:
         """The first tile, the largest."""
-        box = whole(self.target.shape)
-        for axis, extent in self._cut_axes:
-            box = cut(box, axis, (0, extent))
-        return box
+        return _first_block(self.target.shape, self._cut_axes)
 
     @property
     def _cut_axes(self) -> Blocks:
@@ -334,10 +334,7 @@ class Grid:
     @cached_property
     def block(self) -> Box:
         """The first block of which statistics are made, the largest."""
-        box = whole(self.target.shape)
-        for axis, extent in self.blocks:
-            box = cut(box, axis, (0, extent))
-        return box
+        return _first_block(self.target.shape, self.blocks)
 
     @cached_property
     def cuts(self) -> dict[str, list[AxisCut]] | None:
@@ -639,11 +636,8 @@ def _meet(boxes: Sequence[Box]) -> Box:
     """What several boxes have in common."""
     if len(boxes) == 1:
         return boxes[0]
-    common: list[Span] = []
-    for along in zip(*boxes, strict=True):
-        start, stop = max(span[0] for span in along), min(span[1] for span in along)
-        common.append((start, stop) if start < stop else NOTHING)
-    return tuple(common) if all(start < stop for start, stop in common) else (NOTHING,) * len(common)
+    common = reduce(meet, boxes)
+    return (NOTHING,) * len(common) if is_empty(common) else common
 
 
 # -- choices -------------------------------------------------------------------------------------------------
@@ -668,7 +662,7 @@ class Grids:
                 target.part(operand, whole(target.shape), None)
                 for target, operand in zip(self.targets, operands, strict=True)
             ]
-            closed = _without_gaps(reads, whole(operands[0].shape))
+            closed = _covering(reads, whole(operands[0].shape))
             for target, operand, part in zip(self.targets, operands, closed, strict=True):
                 target.limits[operand.name] = part
 
