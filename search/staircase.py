@@ -26,6 +26,7 @@ class Stair(NamedTuple):
     dram_bytes: int
     lower_bound_bytes: int
     groups: int
+    without_steps: int  # groups that cannot run on such a buffer
 
 
 class TooMany(Exception):
@@ -59,15 +60,13 @@ def staircase(
     while buffer >= low:
         model = model_at(buffer)
         dram, groups = _shortest(model, order, steps, buffer, done)
-        costs = map(model.price, groups)
-        needs = max(
-            (cost.buffer_bytes for cost in costs if cost is not None and cost.buffer_bytes < buffer),
-            default=0,
-        )
+        costs = [cost for cost in map(model.price, groups) if cost is not None]
+        needs = max((cost.buffer_bytes for cost in costs if cost.buffer_bytes < buffer), default=0)
+        without_steps = sum(not cost.executable for cost in costs)
         start = max(min(needs + 1, buffer), low)
-        if pending is not None and pending.dram_bytes != dram:
+        if pending is not None and (pending.dram_bytes, pending.without_steps) != (dram, without_steps):
             yield pending
-        pending = Stair(start, dram, dram, len(groups))
+        pending = Stair(start, dram, dram, len(groups), without_steps)
         buffer = start - 1
     if pending is not None:
         yield pending
@@ -115,7 +114,12 @@ def _shortest(
         for needs, after, group, dram in steps[state]:
             if needs >= buffer:
                 break
-            total = here + (dram if needs >= 0 else _dram_bytes(model, group))
+            if needs < 0:
+                cost = model.price(group)
+                if cost is None:  # an epilogue of which no step fits; its operators are apart
+                    continue
+                dram = cost.dram_bytes
+            total = here + dram
             if after not in best or total < best[after][0]:
                 best[after] = (total, state, group)
     groups: list[int] = []
@@ -124,9 +128,3 @@ def _shortest(
         _, state, group = best[state]
         groups.append(group)
     return best[done][0], groups
-
-
-def _dram_bytes(model: CostModel, group: int) -> int:
-    cost = model.price(group)
-    assert cost is not None, "the group runs on any buffer"
-    return cost.dram_bytes

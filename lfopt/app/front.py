@@ -85,12 +85,19 @@ class Point:
     # of them
     gap: float | None
     groups: tuple[tuple[str, ...], ...] = field(repr=False)  # operators by name, in an executable order
-    dominated: bool = False  # another plan is nowhere worse and somewhere better
+    without_steps: int = 0  # groups that cannot run on the chip; their bytes are what must move, and no more
+    # another plan is nowhere worse and somewhere better; none with fewer groups that can run
+    dominated: bool = False
 
     @property
     def proof(self) -> Proof:
-        """optimal: in an objective or a weighted sum; bound: as far as `gap` says; none: it is sampled."""
-        return "none" if self.gap is None else "bound" if self.gap > 0 else "optimal"
+        """optimal: in an objective or a weighted sum; bound: as far as `gap` says; none: it is sampled.
+
+        Nothing is proven of a plan that cannot run.
+        """
+        if self.gap is None or self.without_steps:
+            return "none"
+        return "bound" if self.gap > 0 else "optimal"
 
     def cost(self, name: CostName) -> int:
         """DRAM bytes, cycles, pJ, bytes of buffer, or LUT equivalents."""
@@ -356,9 +363,9 @@ class _Chip:
             least = min((g for g in (*gaps, gap) if g is not None), default=None)
             groups = tuple(flow.names(group) for group in choice.groups)
             size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
-            return Point(
-                *size, *choice.figures, area, how, tuple(name for name, _ in best), gaps, least, groups
-            )
+            named = tuple(name for name, _ in best)
+            without = self.costs.without_steps(choice.groups)
+            return Point(*size, *choice.figures, area, how, named, gaps, least, groups, without)
 
         for exact in self.exact.values():
             yield point(exact.choice, "exact", exact.gap)
@@ -389,8 +396,10 @@ def _assembled(
     interrupted: bool,
 ) -> Front:
     costs = [tuple(point.cost(axis) for axis in question.minimise) for point in sampled]
+    # the bytes of a plan that cannot run are too few: it dominates none that runs
+    compared = [(point.without_steps, *cost) for point, cost in zip(sampled, costs, strict=True)]
     marked = [
-        replace(point, dominated=not kept) for point, kept in zip(sampled, efficient(costs), strict=True)
+        replace(point, dominated=not kept) for point, kept in zip(sampled, efficient(compared), strict=True)
     ]
     points = tuple(
         sorted(
@@ -409,7 +418,8 @@ def _assembled(
     exact = [cost for point, cost in zip(sampled, costs, strict=True) if point.found == "exact"]
     alone = hypervolume(exact, costs).share if exact else 0.0
     config = question.config
-    advice = tuple(_advice(question, points))
+    fewest = min((point.without_steps for point in points), default=0)
+    advice = tuple(_advice(question, [point for point in points if point.without_steps == fewest]))
     return Front(
         name,
         config.hardware,

@@ -38,7 +38,7 @@ COLUMNS = (
         "lut_equivalents",
         "groups",
     ),
-    *("found", "best", "gap", "proof", "dominated", "knee_of"),
+    *("found", "best", "gap", "proof", "without_steps", "dominated", "knee_of"),
 )
 INK = "#1b1f24"
 COLOURS = ("#0b62a4", "#b3403a", "#1f7a4d", "#9d712d", "#8c69a7", "#188d7c")
@@ -125,6 +125,7 @@ def as_csv(front: Front, *, every: bool = False) -> str:
             " ".join(p.best),
             gap,
             p.proof,
+            p.without_steps,
             int(p.dominated),
             knees,
         )

@@ -37,7 +37,7 @@ from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.shapes import dims_of, is_open, with_dims
 from lfopt.frontend.spelling import labels, spell
 from lfopt.frontend.upgrade import fault, newest_opset, own_opset
-from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
+from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name, stated_value
 from lfopt.ir import (
     Attribute,
     Graph,
@@ -714,10 +714,7 @@ def _with_one_padding(node: NodeProto) -> NodeProto:
 def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     for attribute in node.attribute:
-        try:
-            value = onnx.helper.get_attribute_value(attribute)
-        except ONNX_REFUSES as error:
-            raise InvalidModel(f"{what}: attribute {attribute.name!r}: {error}") from None
+        value = stated_value(attribute, what)
         if isinstance(value, onnx.TensorProto):
             value = attribute_value(value, f"{what}: attribute {attribute.name!r}")
         if isinstance(value, bytes):

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto
+from onnx import AttributeProto, NodeProto, TensorProto
 
-from lfopt.frontend.messages import ONNX_REFUSES
+from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 
 # elements of one tensor: beyond any real network, far below what overflows an int64 count of bytes
@@ -175,9 +175,22 @@ def attribute_value(tensor: TensorProto, what: str) -> np.ndarray:
 
 
 def options(node: NodeProto) -> dict[str, Any]:
-    """The attributes of a node: numbers, text, and lists of them."""
-    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return {name: _text(value) for name, value in attributes.items()}
+    """The attributes of a node: numbers, text, and lists of them. Raises InvalidModel for one without a value."""
+    what = title(node)
+    return {attribute.name: _text(stated_value(attribute, what)) for attribute in node.attribute}
+
+
+def stated_value(attribute: AttributeProto, what: str) -> Any:
+    """What an attribute says, as onnx has it. Raises InvalidModel where it says nothing."""
+    if attribute.ref_attr_name:
+        raise InvalidModel(
+            f"{what}: attribute {attribute.name!r} refers to {attribute.ref_attr_name!r} of a function, and the "
+            "node is in none; accepted: a value"
+        )
+    try:
+        return onnx.helper.get_attribute_value(attribute)
+    except ONNX_REFUSES as error:
+        raise InvalidModel(f"{what}: attribute {attribute.name!r}: {error}") from None
 
 
 def _text(value: Any) -> Any:

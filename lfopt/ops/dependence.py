@@ -6,10 +6,12 @@ Exact where the dependence is a window or a shift; all rows wherever the values 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 from lfopt.ir import row_axis
 from lfopt.ops import rows
 from lfopt.ops.call import Call, Shape
+from lfopt.ops.parameters import split_sizes
 from lfopt.ops.resizing import known, row_reads
 from lfopt.ops.rows import RowReads
 from lfopt.ops.windows import windows
@@ -122,10 +124,12 @@ def split(call: Call, index: int) -> RowReads:
     axis = call.attribute("axis", 0) % len(call.shape(0))
     if index != 0 or row_axis(call.shape(0)) != axis:
         return same_or_everything(call, index, kept=index == 0)
+    sizes = split_sizes(call)
+    if sizes is None:
+        return everything(call, 0)
+    starts = accumulate(sizes, initial=0)
+    offsets = [start for start, name in zip(starts, call.operator.outputs, strict=False) if name]
     heights = [shape[axis] for shape in call.results]
-    if len(heights) != len(call.operator.outputs):
-        return everything(call, 0)  # an output that is omitted hides its height
-    offsets = [sum(heights[:k]) for k in range(len(heights))]
     taps = tuple(
         tuple(o + r for o, h in zip(offsets, heights, strict=True) if r < h) for r in range(call.rows_out)
     )

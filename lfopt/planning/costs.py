@@ -248,7 +248,11 @@ class GroupCosts:
 
     def executable(self, groups: Sequence[int]) -> bool:
         """Whether all of these groups have steps."""
-        return all(price is not None and price.executable for price in map(self.price, groups))
+        return not self.without_steps(groups)
+
+    def without_steps(self, groups: Sequence[int]) -> int:
+        """How many of these groups have no steps: nothing of them fits the buffer, or they are opaque."""
+        return sum(price is None or not price.executable for price in map(self.price, groups))
 
     def at_least(self, mask: int) -> int:
         """0: a price is worked out at once, without a bound before."""

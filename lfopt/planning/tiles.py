@@ -398,7 +398,7 @@ def smallest_step(region: TilingRegion, grids: Grids) -> int:
     """Buffer bytes of the smallest step that a tiling can have."""
     if region.uniform and region.contracts and region.rows_apart:
         slices = ContractionSlices(region)
-        return slices.need(TileExtents(1, 1, 1, min(region.layout.hardware.channel_align, slices.depth), 1))
+        return min(slices.need(shape) for shape in slices.shapes())
     return grids.smallest
 
 

@@ -274,8 +274,8 @@ def test_ctrl_c_while_files_are_written(
 
 def test_ctrl_c_during_a_sweep_keeps_the_sizes_that_are_done(tmp_path, monkeypatch, capsys) -> None:
     def stairs(*_: object) -> Iterator[Stair]:
-        yield Stair(6000, 10, 10, 1)
-        yield Stair(5000, 20, 20, 2)
+        yield Stair(6000, 10, 10, 1, 0)
+        yield Stair(5000, 20, 20, 2, 0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lfopt.app.commands.sweep.staircase", stairs)

@@ -37,7 +37,7 @@ def front() -> lfopt.Front:
 def test_files_say_what_the_screen_says(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lfopt.app.screen.out.width", 80, raising=False)
-    done = here("pareto", MODEL, *SMALL, "--buffers", "4KiB:8KiB")
+    done = here("pareto", MODEL, *SMALL, "--buffers", "8KiB:16KiB")
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80 or "wrote" in max(done.stdout.splitlines(), key=len)
     folder = tmp_path / "runs" / "fsrcnn-pareto"
@@ -66,7 +66,7 @@ def test_json_goes_to_standard_output_and_dominated_plans_are_marked(here, tmp_p
         MODEL,
         *SMALL,
         "--buffers",
-        "4KiB,8KiB",
+        "8KiB,16KiB",
         "--objectives",
         "bytes",
         "--minimise",
@@ -190,3 +190,29 @@ def test_ctrl_c_writes_what_there_is(here, tmp_path: Path, monkeypatch: pytest.M
     data = json.loads((tmp_path / "o" / "front.json").read_text())
     assert data["interrupted"] and (data["chips_finished"], data["chips"]) == (1, 3)
     assert {point["buffer_bytes"] for point in data["points"]} == {4096}
+
+
+def test_a_plan_that_cannot_run_beats_none_that_does(here, tmp_path: Path) -> None:
+    """In 4 KiB nothing of the last convolution fits: what must move is less than the plan for 8 KiB moves."""
+    done = here(
+        "pareto",
+        MODEL,
+        *SMALL,
+        "--buffers",
+        "4KiB,8KiB",
+        "--minimise",
+        "bytes",
+        "--budget",
+        "0",
+        "-o",
+        tmp_path,
+    )
+    assert done.returncode == 3
+    assert "cannot run: 1 without steps" in " ".join(done.stdout.split())
+    points = json.loads((tmp_path / "front.json").read_text())["points"]
+    assert {point["buffer_bytes"]: point["without_steps"] for point in points} == {4096: 1, 8192: 0}
+    assert {point["proof"] for point in points if point["without_steps"]} == {"none"}
+    swept = here("sweep", MODEL, *SMALL[:4], "--buffers", "4KiB:8KiB", "-o", tmp_path)
+    assert swept.returncode == 3
+    lines = [*csv.DictReader((tmp_path / "staircase.csv").open())]
+    assert (lines[0]["without_steps"], lines[-1]["without_steps"]) == ("1", "0")

@@ -391,7 +391,8 @@ def test_a_damaged_data_set_is_one_line(dataset_folder, tmp_path):
     for text, said in (
         ("{", "not JSON"),
         ("[]", "schema: found"),
-        ('{"schema": "lfopt.dataset/1", "schemes": []}', "not as `lfopt dataset` writes it"),
+        ('{"schema": "lfopt.dataset/1"}', "accepted: 'lfopt.dataset/2'"),
+        ('{"schema": "lfopt.dataset/2", "schemes": []}', "not as `lfopt dataset` writes it"),
     ):
         (folder / "dataset.json").write_text(text)
         with pytest.raises(InvalidConfig, match=said):

@@ -127,7 +127,7 @@ def test_what_differs_is_said(
         here("rtl", "run", stream)
     )
     sealed(stream)
-    assert "plan.json: the plan is not what it claims: group 0: DRAM bytes" in refused(
+    assert "plan.json: the plan is not what it claims: group 0: input bytes" in refused(
         here("rtl", "run", stream)
     )
     monkeypatch.setattr(

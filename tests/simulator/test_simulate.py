@@ -789,7 +789,6 @@ HOSTILE: dict[str, tuple[Callable[[PlannedGroup], PlannedGroup], str]] = {
     "another number": (lambda g: replace(g, id=3), "its position"),
     "no operators": (lambda g: replace(g, nodes=()), "found none"),
     "an operator twice": (lambda g: replace(g, nodes=("y", "y")), "earlier group too"),
-    "an input that is none": (lambda g: replace(g, inputs=("w",)), "not a feature map"),
 }
 
 

@@ -39,6 +39,7 @@ class PointAnswer:
     gap: float | None  # the least of these and of the gap of a weighted sum; 0: proven
     proof: Proof
     groups: tuple[tuple[str, ...], ...]  # operators, in an executable order
+    without_steps: int  # groups that cannot run on the chip
     dominated: bool
 
 
@@ -92,6 +93,7 @@ class StairAnswer:
     dram_bytes: int
     lower_bound_bytes: int
     groups: int
+    without_steps: int  # groups that cannot run on such a buffer
 
 
 @dataclass(frozen=True, slots=True)

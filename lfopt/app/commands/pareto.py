@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_top, chip
+from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, validate
 from lfopt.app.front import Front, Point, front_of
 from lfopt.app.front_files import as_data, knees_at, listed, write_front
@@ -152,7 +152,9 @@ def pareto(
             style="yellow",
             soft_wrap=True,
         )
-    return INTERRUPTED if front.interrupted else 0
+    if front.interrupted:
+        return INTERRUPTED
+    return WITHOUT_STEPS if any(point.without_steps for point in front.points) else 0
 
 
 def _print(front: Front, points: Sequence[Point], top: int) -> None:
@@ -224,7 +226,12 @@ def _how(front: Front, point: Point) -> str:
     named = [f"{name}{_gap(gap)}" for name, gap in zip(point.best, point.gaps, strict=True)]
     how = ", ".join(named) or ("sampled" if point.found == "sampled" else f"corner{_gap(point.gap)}")
     knees = ", ".join(advice.figure for advice in knees_at(front, point))
-    return how + (f"; knee: {knees}" if knees else "") + ("; dominated" if point.dominated else "")
+    notes = [f"knee: {knees}"] if knees else []
+    if point.without_steps:
+        notes.append(f"cannot run: {point.without_steps} without steps")
+    if point.dominated:
+        notes.append("dominated")
+    return "; ".join([how, *notes])
 
 
 def _gap(gap: float | None) -> str:

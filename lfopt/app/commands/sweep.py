@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from lfopt.app.answers.fronts import StairAnswer, SweepAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_seconds, chip
+from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, check_seconds, chip
 from lfopt.app.config import Rules, Scheme, TrafficName
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import write_text
@@ -122,11 +122,8 @@ def sweep(
     _print(stairs, graph.name, ends)
     folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"{plain_size(s.buffer_bytes)},{s.dram_bytes},{s.lower_bound_bytes},{s.groups}" for s in stairs]
-    write_text(
-        folder / "staircase.csv",
-        "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n",
-    )
+    lines = [",".join([plain_size(stair.buffer_bytes), *map(str, stair[1:])]) for stair in stairs]
+    write_text(folder / "staircase.csv", "\n".join([",".join(Stair._fields), *lines]) + "\n")
     draw(
         stairs,
         sizes,
@@ -154,7 +151,16 @@ def sweep(
             graph.name, str(folder), scheme, ends["layer by layer"], ends["compulsory"], listed, interrupted
         )
     )
-    return INTERRUPTED if interrupted else 0
+    if interrupted:
+        return INTERRUPTED
+    if any(stair.without_steps for stair in stairs):
+        err.print(
+            "note: where a plan cannot run, the bytes of its groups without steps are what must move, and no more",
+            style="yellow",
+            soft_wrap=True,
+        )
+        return WITHOUT_STEPS
+    return 0
 
 
 def _solve_range(
@@ -194,10 +200,12 @@ def _solve_each(
         report(f"{format_size(size)}", k / len(sizes))
         here = costs.at(size)
         result = solve(here, SearchOptions(time_limit=time_limit))
-        stair = Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups))
+        counts = len(result.groups), here.without_steps(result.groups)
+        stair = Stair(size, result.dram_bytes, result.lower_bound_bytes, *counts)
         if here.hardware.l2_bytes:
             result, totals = planned_with_second_level(here, result, time_limit)
-            stair = Stair(size, totals.dram_bytes, totals.lower_bound_bytes, len(result.groups))
+            counts = len(result.groups), here.without_steps(result.groups)
+            stair = Stair(size, totals.dram_bytes, totals.lower_bound_bytes, *counts)
         stairs.append(stair)
         if result.interrupted:
             return stairs, True
@@ -209,7 +217,9 @@ def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
     rows = table("from buffer of", "bytes", "DRAM bytes", "MiB", "x compulsory", "groups", "")
     for stair in listed:
         proof = (
-            "optimal"
+            f"cannot run: {stair.without_steps} without steps"
+            if stair.without_steps
+            else "optimal"
             if stair.dram_bytes == stair.lower_bound_bytes
             else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
             if stair.lower_bound_bytes

@@ -64,6 +64,11 @@ def notes(front: Front) -> list[str]:
             f"Hypervolume: {share:.2f} % of the box between the best value of each cost and a tenth of its "
             f"range behind the worst ({alone:.2f} % without the sampled plans)."
         )
+    if any(point.without_steps for point in front.points):
+        lines.append(
+            "Where groups of a plan cannot run, their bytes are what must move, and no more: such a plan "
+            "dominates none that runs."
+        )
     if front.chips < front.of:
         why = "Ctrl-C" if front.interrupted else "the time limit"
         lines.append(

@@ -73,6 +73,7 @@ class Tiled(ExecutionMode):
         if not self.anywhere(mask):
             return
         seen: set[tiles.Tile] = set()
+        fewest = self.tile(mask, beta).dram.total
         columns = self.groups.hardware.mac_columns
         full = (
             [width for width in slice_widenings(self.groups, mask) if width % columns == 0]
@@ -82,6 +83,9 @@ class Tiled(ExecutionMode):
         for width in (None, *full):
             tile = self.tiles.best(mask, beta, width)
             if tile.kind == "none" and self._as_tiled and (seen or not is_single(mask)):
+                continue
+            # a grid of wider blocks can be one that narrow blocks do not try; the price is that of narrow ones
+            if tile.kind != "none" and tile.dram.total < fewest:
                 continue
             # all but bands say the extents of their blocks: `width` adds nothing to those
             same = replace(tile, width=None) if tile.kind != "bands" else tile
