@@ -175,7 +175,10 @@ def attribute_value(tensor: TensorProto, what: str) -> np.ndarray:
 
 
 def options(node: NodeProto) -> dict[str, Any]:
-    """The attributes of a node: numbers, text, and lists of them. Raises InvalidModel for one without a value."""
+    """The attributes of a node: numbers, text, and lists of them.
+
+    Raises InvalidModel for one without a value.
+    """
     what = title(node)
     return {attribute.name: _text(stated_value(attribute, what)) for attribute in node.attribute}
 
@@ -184,8 +187,8 @@ def stated_value(attribute: AttributeProto, what: str) -> Any:
     """What an attribute says, as onnx has it. Raises InvalidModel where it says nothing."""
     if attribute.ref_attr_name:
         raise InvalidModel(
-            f"{what}: attribute {attribute.name!r} refers to {attribute.ref_attr_name!r} of a function, and the "
-            "node is in none; accepted: a value"
+            f"{what}: attribute {attribute.name!r} refers to {attribute.ref_attr_name!r} of a function, and "
+            "the node is in none; accepted: a value"
         )
     try:
         return onnx.helper.get_attribute_value(attribute)

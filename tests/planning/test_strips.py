@@ -282,7 +282,7 @@ def test_a_tampered_plan_in_strips_is_found_out() -> None:
 
 
 def test_columns_that_are_not_those_of_the_strips_are_found_out() -> None:
-    """A column less is made somewhere: it is missed, or nobody reads it, and the network computes as before."""
+    """A column less is made somewhere: it is missed, or nobody reads it and nothing changes."""
     tried = 0
     for case in cases(0, 20):
         for g, group in enumerate(case.plan.groups):

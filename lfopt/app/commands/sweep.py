@@ -155,7 +155,8 @@ def sweep(
         return INTERRUPTED
     if any(stair.without_steps for stair in stairs):
         err.print(
-            "note: where a plan cannot run, the bytes of its groups without steps are what must move, and no more",
+            "note: where a plan cannot run, the bytes of its groups without steps are what must move, and no "
+            "more",
             style="yellow",
             soft_wrap=True,
         )

@@ -84,7 +84,7 @@ class Tiled(ExecutionMode):
             tile = self.tiles.best(mask, beta, width)
             if tile.kind == "none" and self._as_tiled and (seen or not is_single(mask)):
                 continue
-            # a grid of wider blocks can be one that narrow blocks do not try; the price is that of narrow ones
+            # wider blocks may come to a grid that narrow ones do not try, and the price is that of these
             if tile.kind != "none" and tile.dram.total < fewest:
                 continue
             # all but bands say the extents of their blocks: `width` adds nothing to those
