@@ -1,4 +1,4 @@
-"""The plan that a job has before it searches: unfused or epilogue-fused, whichever moves fewer bytes.
+"""The plan that a job has before it searches: every operator with its epilogue, or alone.
 
 Its steps are made first, so that a job whose time is over writes a plan that has steps.
 """
@@ -11,7 +11,17 @@ from dataclasses import dataclass, field, replace
 from lfopt.app.deadline import Deadline
 from lfopt.app.plans import make_draft
 from lfopt.ir import DoesNotFit, Graph
-from lfopt.planning import GroupCosts, Limit, MadeSteps, PlanDraft, epilogue_groups, outline, with_steps
+from lfopt.ops import bits
+from lfopt.planning import (
+    GroupCosts,
+    Limit,
+    MadeSteps,
+    PlanDraft,
+    epilogue_groups,
+    executable,
+    outline,
+    with_steps,
+)
 from search.result import Result
 
 # bytes of constants that are written, digested and brought to the disk in a second
@@ -23,7 +33,7 @@ LEAST_STEPS_SECONDS = 3.0  # that the steps of the first plan may take, however 
 
 @dataclass(frozen=True, eq=False)
 class FirstPlan:
-    """The better of the two baselines, as groups of the costs that a search begins with."""
+    """No worse than the two baselines, as groups of the costs that a search begins with."""
 
     graph: Graph
     costs: GroupCosts
@@ -34,16 +44,22 @@ class FirstPlan:
 
     @classmethod
     def of(cls, graph: Graph, costs: GroupCosts) -> FirstPlan:
-        """Every operator alone, or with its epilogue where that moves fewer bytes."""
+        """Operators with their epilogues, but alone where that moves fewer bytes: no more than either baseline.
+
+        Operators of which no tensor can move less than the group's are not priced alone.
+        """
         start = time.perf_counter()
-        unfused = tuple(1 << i for i in range(len(costs.dataflow)))
-        moved = costs.dram_bytes(unfused)
-        fused = epilogue_groups(costs)
-        if len(fused) < len(unfused) and all(costs.price(group) for group in fused):
-            fewer = costs.dram_bytes(fused)
-            if fewer < moved:
-                return cls(graph, costs, fused, fewer, time.perf_counter() - start)
-        return cls(graph, costs, unfused, moved, time.perf_counter() - start)
+        groups: list[int] = []
+        for group in epilogue_groups(costs):
+            alone = [1 << i for i in bits(group)]
+            price = costs.price(group)
+            least = sum(costs.groups.once(mask).total for mask in alone)
+            together = price is not None and (
+                price.dram_bytes <= least or price.dram_bytes <= costs.dram_bytes(alone)
+            )
+            groups += [group] if together else alone
+        ordered = executable(costs.dataflow, groups)
+        return cls(graph, costs, ordered, costs.dram_bytes(ordered), time.perf_counter() - start)
 
     def result(self, method: str) -> Result:
         """The result of a search that has no time."""

@@ -51,7 +51,7 @@ class Outline:
     def key(self) -> Hashable:
         """Equal for outlines of the same costs whose steps are the same."""
         group = self.group
-        return self.mask, group.mode, group.band_rows, group.dram, group.allocated_bytes
+        return self.mask, group.mode, self.band_rows, group.dram, self.allocated_bytes
 
 
 MadeSteps = dict[Hashable, PlacesAndSteps]  # by `Outline.key`

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, NamedTuple, TypeVar, cast, overload
 
 from lfopt.ir import Box, Hardware, Span, cut, whole
@@ -500,6 +500,7 @@ def _alike(spans: Sequence[Span]) -> list[tuple[Span, int]]:
     return [(first[length], count) for length, count in counts.items()]
 
 
+@cache
 def without_gaps(reads: RowReads) -> bool:
     """Whether successive rows, from the first on, read rows that touch or overlap."""
     return reads.keep[0] == 0 and all(

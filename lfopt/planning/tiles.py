@@ -26,7 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from math import ceil, prod
 
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
@@ -266,9 +266,9 @@ def _on_strips(
             # narrower strips may yet share less: where they begin with windows of a ConvTranspose or stride
             continue
         columns = () if strips == 1 else ((len(region.shape) - 1, extent),)
-        for tile in (
-            *_largest(region, beta, columns, CHANNELS, region.channel_sizes(), best),
-            *_bands(region, beta, columns, best),
+        for tile in chain(
+            _largest(region, beta, columns, CHANNELS, region.channel_sizes(), best),
+            _bands(region, beta, columns, best),
         ):
             best = tile if best is None or _order(tile) < _order(best) else best
             yield tile
@@ -343,9 +343,9 @@ def _slices(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile
         for by_row in (False, True):
             at = partial(slices.as_high, shape, by_row=by_row)
             heights = slices.heights(shape, by_row=by_row)
-            fitting = bisect_left(heights, x=True, key=lambda rows: slices.need(at(rows)) >= beta)
-            if not fitting:
+            if not heights or slices.need(at(heights[0])) >= beta:
                 continue
+            fitting = bisect_left(heights, x=True, key=lambda rows: slices.need(at(rows)) >= beta)
             grid = at(heights[fitting - 1])
             if (
                 best is not None
