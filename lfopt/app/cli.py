@@ -31,6 +31,9 @@ def main() -> None:
     if lost := standard.lost_output():
         sys.stderr.write(f"lfopt: standard output: cannot be written: {lost}\n")
         status = status or 2
+    if standard.judge_is_at_work():
+        sys.stderr.flush()
+        os._exit(status)
     sys.exit(status)
 
 

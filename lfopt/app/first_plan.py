@@ -44,7 +44,7 @@ class FirstPlan:
 
     @classmethod
     def of(cls, graph: Graph, costs: GroupCosts) -> FirstPlan:
-        """Operators with their epilogues, but alone where that moves fewer bytes: no more than either baseline.
+        """Operators with their epilogues, or alone where that moves fewer bytes: never worse than a baseline.
 
         Operators of which no tensor can move less than the group's are not priced alone.
         """

@@ -363,9 +363,18 @@ class _Chip:
             least = min((g for g in (*gaps, gap) if g is not None), default=None)
             groups = tuple(flow.names(group) for group in choice.groups)
             size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
-            named = tuple(name for name, _ in best)
             without = self.costs.without_steps(choice.groups)
-            return Point(*size, *choice.figures, area, how, named, gaps, least, groups, without)
+            return Point(
+                *size,
+                *choice.figures,
+                area,
+                how,
+                tuple(name for name, _ in best),
+                gaps,
+                least,
+                groups,
+                without,
+            )
 
         for exact in self.exact.values():
             yield point(exact.choice, "exact", exact.gap)

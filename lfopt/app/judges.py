@@ -6,6 +6,7 @@ runs twice, without its optimizer and with it: how far these two lie apart is wh
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,12 @@ import numpy as np
 from lfopt.app.agreement import MARGIN, REALS, VAGUE, Agreement, Arrays, Expected
 from lfopt.app.arrays import given_back, real
 from lfopt.app.pipeline import ZOO, file_of
+from lfopt.app.standard import JUDGE_THREAD
 from lfopt.ir import Graph
 from lfopt.ir.names import one_line
 
 REFERENCE = "reference"
+MOST_SECONDS = 120.0  # that ONNX Runtime may take
 LONGEST_REASON = 200  # characters of what ONNX Runtime says
 # of the largest element: what accumulating in float32 does, where the reference measures nothing
 LEAST_ACCEPTED = 2.0**-20
@@ -84,18 +87,25 @@ def _asked(model: str | Path, graph: Graph, values: Arrays) -> Opinion | str:
     feeds = {graph.label(name): value for name, value in values.items() if name not in stored}
     feeds |= given_back(graph, stored)
     labels = {graph.label(k): k for k in graph.outputs}
-    try:
-        source = _source(model)
-        runs = [
-            _outputs(onnxruntime, source, feeds, labels, level)
-            for level in (
-                onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
-                onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    levels = onnxruntime.GraphOptimizationLevel
+    answers: list[Opinion | str] = []
+
+    def ask() -> None:
+        try:
+            source = _source(model)
+            plain, optimized = (
+                _outputs(onnxruntime, source, feeds, labels, level)
+                for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL)
             )
-        ]
-    except Exception as error:  # it has many kinds, none of them public
-        return f"{name} does not run the file: {one_line(error)[:LONGEST_REASON]}"
-    return Opinion(name, *runs)
+            answers.append(Opinion(name, plain, optimized))
+        except Exception as error:  # it has many kinds, none of them public
+            answers.append(f"{name} does not run the file: {one_line(error)[:LONGEST_REASON]}")
+
+    # a thread, since nothing interrupts an operator: a pool with a kernel of 2^31 never ends there
+    thread = threading.Thread(target=ask, name=JUDGE_THREAD, daemon=True)
+    thread.start()
+    thread.join(MOST_SECONDS)
+    return answers[0] if answers else f"{name} gives no answer within {MOST_SECONDS:g} seconds"
 
 
 def _source(model: str | Path) -> str | bytes:

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 DESCRIPTORS = (0, 1, 2)  # of the standard streams
+JUDGE_THREAD = "ONNX Runtime"  # name of the thread in which a judge works
 
 
 class StandardStream(io.TextIOWrapper):
@@ -76,3 +77,9 @@ def open_streams() -> None:
 def lost_output() -> str:
     """Why some of the standard output was lost; nothing where a reader left, or where all was written."""
     return sys.stdout.lost if isinstance(sys.stdout, StandardStream) else ""
+
+
+def judge_is_at_work() -> bool:
+    """Whether a judge whose answer nobody waits for still computes: the process is not to wait either."""
+    threading = sys.modules.get("threading")
+    return threading is not None and any(one.name == JUDGE_THREAD for one in threading.enumerate())

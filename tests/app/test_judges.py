@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from lfopt.app.agreement import Arrays, expected
 from lfopt.app.judges import Judgement, judged
+from lfopt.app.standard import judge_is_at_work
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
 from lfopt.ops.reference import reference
@@ -76,3 +78,17 @@ def test_a_file_that_it_does_not_run_and_weights_that_are_drawn_are_said_in_one_
     assert line.startswith(f"note: ONNX Runtime is no judge: {VERSION} does not run the file: ")
     (line,) = judgement(graph, file, drawn=True).lines()
     assert line == "note: ONNX Runtime is no judge: its weights were drawn at random"
+
+
+def test_a_judge_that_does_not_come_to_an_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ONNX Runtime does within a pool whose kernel has 2^31 rows."""
+    ended = threading.Event()
+    monkeypatch.setattr("lfopt.app.judges._outputs", lambda *_: ended.wait(60))
+    monkeypatch.setattr("lfopt.app.judges.MOST_SECONDS", 0.05)
+    file = saved(one("Softmax", X.shape, opset=13), tmp_path)
+    found = judgement(from_model(onnx.load(file)), file)
+    assert found.lines() == [f"note: ONNX Runtime is no judge: {VERSION} gives no answer within 0.05 seconds"]
+    assert judge_is_at_work()
+    ended.set()
