@@ -189,7 +189,7 @@ def search(
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
     finished = steps_of(outcome)
-    return Planned(finished.plan, finished.graph, outcome.best.result)
+    return Planned(finished.plan, finished.graph, outcome.best.result, finished.recounted)
 
 
 def pareto(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,9 @@ class Planned:
     plan: Plan
     graph: Graph
     result: Result | None = None  # of the search that found the plan; None: it was read or given
+    # whether the plan was recounted before it was given back; False: the time limit came before, or it was
+    # read or given (`lfopt.check` recounts it)
+    recounted: bool = False
 
     @property
     def scheme(self) -> FusionScheme:
@@ -43,7 +46,7 @@ class Planned:
         """
         path = path_of(folder, "folder")
         check_folder(path, "folder")
-        return Planned(write_files(self.plan, self.graph, path), self.graph, self.result)
+        return replace(self, plan=write_files(self.plan, self.graph, path))
 
     def __repr__(self) -> str:
         return f"Planned({self.plan!r})"

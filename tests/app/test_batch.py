@@ -393,8 +393,13 @@ def test_csv_parquet_and_json_agree(here: Any, folder: Path) -> None:
         {**row, "band_rows": row["band_rows"] and str(row["band_rows"])} for row in printed["rows"]
     ]
     assert rows_of(folder / "a.csv") == [
-        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+        {
+            name: "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in row.items()
+        }
+        for row in rows
     ]
+    assert all(row["recounted"] is True for row in rows)
     assert (printed["schema"], printed["jobs"], len(rows)) == ("lfopt.batch/1", 24, 24)
 
 

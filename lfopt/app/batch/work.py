@@ -50,8 +50,9 @@ class JobResult:
     energy_uj: float | None = None  # of the model
     macs: int | None = None  # multiply-accumulates, those that are done again too
     groups: int | None = None  # of the plan
-    # of those: a limit of time or number left the steps out, and their bytes are by formula
+    # of those: none of their steps fits, lfopt does not know the operator, or a limit came before
     groups_without_steps: int | None = None
+    recounted: bool | None = None  # whether the plan was recounted; false: the time limit came before
     plans_evaluated: int | None = None  # by the search
     load_seconds: float | None = None  # the network; 0: the worker had it
     search_seconds: float | None = None  # for groups, their modes and band heights, and methods to compare
@@ -109,7 +110,8 @@ def compute(job: BatchJob) -> JobResult:
         energy_uj=report.energy.total_pj / 1e6,
         macs=report.macs,
         groups=len(plan.groups),
-        groups_without_steps=sum(group.unwritten for group in plan.groups),
+        groups_without_steps=len(plan.unschedulable) + sum(group.unwritten for group in plan.groups),
+        recounted=finished.recounted,
         plans_evaluated=plan.search.plans_evaluated,
         load_seconds=0.0 if known else round(loaded - start, 6),
         search_seconds=round(searched - loaded - drafted, 6),
