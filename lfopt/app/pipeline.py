@@ -428,9 +428,10 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     def late() -> bool:
         if report is not None:
             report(f"steps: {limit.spent:,} made", 1.0)
-        return outcome.deadline.late("steps")
+        return outcome.deadline.over() if unsearched else outcome.deadline.late("steps")
 
     first, draft = outcome.first, outcome.draft
+    unsearched = draft.costs is first.costs and outcome.best.result.groups == first.groups
     limit = Limit(late, interruptible=not outcome.interrupted)
     plan = draft.finished(limit, first.made if draft.costs is first.costs else None)
     interrupted = outcome.interrupted or limit.interrupted
