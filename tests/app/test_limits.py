@@ -282,7 +282,7 @@ def test_ctrl_c_during_a_sweep_keeps_the_sizes_that_are_done(tmp_path, monkeypat
     done = sweep("zoo:fsrcnn", buffers="4096:8KiB", input_shape=("image=1,1,20,24",), out_dir=tmp_path)
     assert done == 130
     assert "interrupted" in capsys.readouterr().err
-    assert (tmp_path / "staircase.csv").read_text().splitlines()[1:] == ["5000,20,20,2", "6000,10,10,1"]
+    assert (tmp_path / "staircase.csv").read_text().splitlines()[1:] == ["5000,20,20,2,0", "6000,10,10,1,0"]
 
 
 def test_no_c_is_printed_for_line_buffers_without_steps() -> None:
