@@ -17,9 +17,11 @@ GRACE_SHARE = 0.1
 LEAST_RESERVE = 0.1
 MOST_RESERVE = 0.5
 
-# seconds beyond the limit and its share by which a plan is recounted; what that takes, at least and per step
+# seconds beyond the limit and its share by which a plan is recounted; what that takes, at least, per group and
+# per step
 RECOUNT_GRACE = 5.0
 RECOUNT_SECONDS = 0.3
+RECOUNT_GROUP_SECONDS = 4e-3
 RECOUNT_STEP_SECONDS = 25e-6
 
 ReportProgress = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
@@ -89,12 +91,13 @@ class Deadline:
         grace = GRACE_SECONDS + GRACE_SHARE * self.seconds
         return self.passed > max(self.end("steps"), self.seconds + grace - self.files)
 
-    def allows_recount(self, steps: int) -> bool:
-        """Whether a recount of so many steps ends soon enough after the limit."""
+    def allows_recount(self, groups: int, steps: int) -> bool:
+        """Whether a recount of so many groups and steps ends soon enough after the limit."""
         if self.seconds is None:
             return True
         latest = self.seconds * (1 + GRACE_SHARE) + RECOUNT_GRACE - self.files
-        return self.passed + RECOUNT_SECONDS + RECOUNT_STEP_SECONDS * steps <= latest
+        takes = RECOUNT_SECONDS + RECOUNT_GROUP_SECONDS * groups + RECOUNT_STEP_SECONDS * steps
+        return self.passed + takes <= latest
 
     def clock(self, stage: Stage, most: float) -> Callable[[], bool]:
         """Whether the time of a stage that begins now is over: it has at most a share of the limit.

@@ -447,7 +447,7 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     if report is not None:
         report("recount", 1.0)
     steps = sum(step_count(group.steps) for group in finished.plan.groups)
-    recounted = outcome.deadline.allows_recount(steps)
+    recounted = outcome.deadline.allows_recount(len(finished.plan.groups), steps)
     if recounted:
         require_true(finished.plan, finished.graph)
     outcome.seconds["recount"] = time.perf_counter() - clock

@@ -276,18 +276,17 @@ def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[st
     group takes it if it stays an operator with its epilogue, and there is no cyclic dependency then.
     """
     groups: list[dict[str, None]] = []  # operators in order; the first has what follows as its epilogue
+    before: list[set[int]] = []  # per group: those whose results it reads
     owner: dict[str, int] = {}
 
     def waits_for(late: int, early: int) -> bool:
         seen, frontier = {late}, [late]
         while frontier:
-            for op in groups[frontier.pop()]:
-                for producer in net.producers(op):
-                    if owner[producer] == early:
-                        return True
-                    if owner[producer] not in seen:
-                        seen.add(owner[producer])
-                        frontier.append(owner[producer])
+            read = before[frontier.pop()]
+            if early in read:
+                return True
+            frontier += read - seen
+            seen |= read
         return False
 
     for op in net.operators:
@@ -301,8 +300,10 @@ def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[st
                 and not any(waits_for(h, g) for h in sources - {g})
             ):
                 groups[g][op], owner[op] = None, g
+                before[g] |= sources - {g}
                 break
         else:
             owner[op] = len(groups)
             groups.append({op: None})
+            before.append(sources)
     yield from map(list, groups)
