@@ -17,9 +17,9 @@ GRACE_SHARE = 0.1
 LEAST_RESERVE = 0.1
 MOST_RESERVE = 0.5
 
-# seconds beyond the limit and its share by which a plan is recounted; what that takes, at least, per group and
-# per step
+# seconds beyond the limit and its share by which a plan is recounted
 RECOUNT_GRACE = 5.0
+# seconds that this takes at the least, for each group and for each step
 RECOUNT_SECONDS = 0.3
 RECOUNT_GROUP_SECONDS = 4e-3
 RECOUNT_STEP_SECONDS = 25e-6
