@@ -120,6 +120,9 @@ bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela: the bytes that its
 bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion's table 5 and ONNX Runtime
 	$(BIN)/python benchmarks/bench_fusion.py --results docs/results
 
+bench-limits: $(VENV)/.dev  ## Whether searches keep their time limit and leave steps: MODELS=FOLDER, or the zoo
+	$(BIN)/python benchmarks/bench_limits.py $(if $(MODELS),--models $(MODELS)) --results docs/results
+
 bench-batch: $(VENV)/.dev  ## What 10,000 jobs cost beside the jobs: one process, two, a Dask cluster
 	$(BIN)/python benchmarks/bench_batch.py --results docs/results
 
