@@ -71,6 +71,7 @@ class Tiles:
         self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
         self._keys: dict[int, object] = {}
         self._grids: dict[object, Grids] = {}
+        self._smallest: dict[object, int] = {}
 
     def best(self, mask: int, beta: int, width: int | None = None) -> Tile:
         """The tiling of a single operator or epilogue group that fits and moves the fewest DRAM bytes.
@@ -94,6 +95,21 @@ class Tiles:
             self._known[key] = beta, tile
         return tile
 
+    def smallest(self, mask: int) -> int:
+        """Buffer bytes of the smallest step that a tiling of this group has."""
+        self.best(mask, 1)
+        key = self._keys[mask], None
+        if key not in self._smallest:
+            region, grids = self.region(mask), self._grids[key]
+
+            def fitting(beta: int) -> Tile:
+                return best_tiling(region, grids, beta)
+
+            enough = range(1, finest_step(region, grids) + 1)
+            beta = bisect_left(enough, x=True, key=lambda size: fitting(size).kind != "none") + 1
+            self._smallest[key] = fitting(beta).buffer_bytes
+        return self._smallest[key]
+
     def region(self, mask: int, width: int | None = None) -> TilingRegion:
         """The region of a group that a tiling cuts up."""
         return TilingRegion(self.layout, mask, self.rings(mask), width)
@@ -110,7 +126,7 @@ def best_tiling(region: TilingRegion, grids: Grids, beta: int) -> Tile:
             best = tile if best is None or _order(tile) < _order(best) else best
             if best.dram.total <= region.once.total:
                 return best
-    return best or Tile("none", region.once, smallest_step(region, grids))
+    return best or Tile("none", region.once, finest_step(region, grids))
 
 
 def _order(tile: Tile) -> tuple[int, int]:
@@ -394,8 +410,8 @@ def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int
     return tile
 
 
-def smallest_step(region: TilingRegion, grids: Grids) -> int:
-    """Buffer bytes of the smallest step that a tiling can have."""
+def finest_step(region: TilingRegion, grids: Grids) -> int:
+    """Buffer bytes of a step of the finest tiling; one of another kind may have a smaller step."""
     if region.uniform and region.contracts and region.rows_apart:
         slices = ContractionSlices(region)
         return min(slices.need(shape) for shape in slices.shapes())

@@ -439,7 +439,7 @@ def two_operators(kind: str, domain: str = "") -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("kind", "domain", "buffer", "named"),
     [
-        ("Relu", "", "1KiB", "the smallest step of TopK takes at least"),
+        ("Relu", "", "1KiB", "the smallest step of TopK in tiles takes"),
         ("Strange", "of.others", "1MiB", "lfopt has no rules for operator Strange"),
     ],
 )

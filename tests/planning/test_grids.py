@@ -19,6 +19,7 @@ from lfopt.planning.grids import Grids, TargetGrids
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
+from lfopt.planning.modes.tiled import Tiled
 from lfopt.planning.tiles import Tiles
 from lfopt.planning.tiling_region import TilingRegion
 from simulator.interpreter.execute import Machine
@@ -26,6 +27,7 @@ from simulator.recount import recount
 from tests.agreement import differing
 from tests.operators import ARITHMETIC, FAMILIES, Case, alone, cases, spec
 from tests.random_plans import planned
+from tests.strategies import random_contraction, random_graph, random_hardware
 
 PLAIN, ALIGNED = Hardware(1), Hardware(1, dram_row_align=16, channel_align=4)
 ALL = 12  # cases of each family of operators; one of them in `make test`
@@ -161,3 +163,25 @@ def test_more_buffer_never_moves_more_from_the_smallest_step_on() -> None:
 @pytest.mark.slow
 def test_more_buffer_never_moves_more_of_many_operators() -> None:
     assert any_buffers(ALL) > 1500
+
+
+def test_the_smallest_step_that_is_named_fits_and_no_smaller_one_does() -> None:
+    named = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, 4) if seed % 2 else random_contraction(rng)
+        hardware = replace(random_hardware(rng, graph), buffer_bytes=6)
+        costs = GroupCosts.of(graph, hardware, scheme="auto")
+        tiled = costs.modes["tiled"]
+        assert isinstance(tiled, Tiled)
+        for mask in (1 << i for i in range(len(costs.dataflow))):
+            price = costs.price(mask)
+            if price is None or price.executable or price.mode != "tiled":
+                continue
+            size = tiled.tiles.smallest(mask)
+            assert tiled.tile(mask, size + 1).kind != "none", f"seed {seed}: {size}"
+            assert tiled.tile(mask, size).kind == "none", f"seed {seed}: {size}"
+            assert costs.executable([mask]) is False
+            assert f"takes {size:,} B" in str(tiled.schedule(mask, 6, 1).make)
+            named += 1
+    assert named > 60

@@ -128,8 +128,8 @@ class Tiled(ExecutionMode):
             kind = self.groups.dataflow.operators[(mask & -mask).bit_length() - 1].kind
             return Scheduled(
                 0,
-                f"the smallest step of {kind} takes at least {tile.buffer_bytes:,} B; accepted: a larger "
-                "buffer",
+                f"the smallest step of {kind} in tiles takes {self.tiles.smallest(mask):,} B; accepted: a "
+                "larger buffer",
             )
         return Scheduled(
             tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.region(mask, tile.width), tile, limit)
