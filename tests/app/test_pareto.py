@@ -197,7 +197,7 @@ def test_a_plan_that_cannot_run_beats_none_that_does(here, tmp_path: Path) -> No
     done = here(
         "pareto",
         MODEL,
-        *SMALL,
+        *SMALL[:4],
         "--buffers",
         "4KiB,8KiB",
         "--minimise",
