@@ -229,7 +229,8 @@ class FinishedPlan(NamedTuple):
     interrupted: bool  # by Ctrl-C, now or earlier
     graph: Graph  # that it is of
     first: bool = False  # whether it is the plan of before the search, as there was no time for other steps
-    recounted: bool = True  # False: the time limit struck before, nobody knows whether it holds
+    # False: the time limit struck before, or there are too many steps; nobody knows whether it holds
+    recounted: bool = True
 
 
 def find_plan(
@@ -447,9 +448,8 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     if report is not None:
         report("recount", 1.0)
     steps = sum(step_count(group.steps) for group in finished.plan.groups)
-    recounted = outcome.deadline.allows_recount(len(finished.plan.groups), steps)
-    if recounted:
-        require_true(finished.plan, finished.graph)
+    in_time = outcome.deadline.allows_recount(len(finished.plan.groups), steps)
+    recounted = in_time and require_true(finished.plan, finished.graph)
     outcome.seconds["recount"] = time.perf_counter() - clock
     return finished._replace(recounted=recounted)
 

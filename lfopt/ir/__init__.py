@@ -75,11 +75,12 @@ from lfopt.ir.schedule import (
     unfused_steps,
 )
 from lfopt.ir.sizes import UNLIMITED
-from lfopt.ir.tensor import Tensor, row_axis, row_count
+from lfopt.ir.tensor import MOST_ROWS, Tensor, row_axis, row_count, too_tall
 
 __all__ = [
     "FREE",
     "MOST_LINES",
+    "MOST_ROWS",
     "MOST_STEPS",
     "NEVER",
     "NO_L2",
@@ -165,6 +166,7 @@ __all__ = [
     "slices",
     "step_count",
     "store_ends",
+    "too_tall",
     "unfold",
     "unfused_steps",
     "unschedulable",

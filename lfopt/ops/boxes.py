@@ -22,7 +22,7 @@ from lfopt.ops.parameters import (
 )
 from lfopt.ops.part import is_empty
 from lfopt.ops.resizing import tap_span
-from lfopt.ops.windows import read_span, windows
+from lfopt.ops.windows import windows
 
 NOTHING = (0, 0)  # an empty span
 # (call, input, box, ONNX output that the box is of, span of what is folded)
@@ -110,7 +110,7 @@ def matmul(call: Call, index: int, out: Box, result: int, inputs: Span | None) -
 
 def _sliding(call: Call, out: Box) -> Box:
     """Spans of the spatial axes that the windows of box `out` tap."""
-    return tuple(read_span(window.reads, span) for window, span in zip(windows(call), out[2:], strict=True))
+    return tuple(window.read_span(span) for window, span in zip(windows(call), out[2:], strict=True))
 
 
 # -- the other operators ------------------------------------------------------------------------------------

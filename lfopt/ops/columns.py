@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from lfopt.ir import cut, whole
+from lfopt.ir import MOST_ROWS, cut, whole
 from lfopt.ops.call import Call, Shape
 from lfopt.ops.footprint import needs
 from lfopt.ops.part import hull
@@ -19,7 +19,7 @@ def column_count(shape: Shape) -> int:
     >>> column_count((1, 64, 56, 28)), column_count((1, 128, 768))
     (28, 1)
     """
-    return shape[-1] if len(shape) in COLUMN_RANKS else 1
+    return shape[-1] if len(shape) in COLUMN_RANKS and shape[-1] <= MOST_ROWS else 1
 
 
 def column_reads(call: Call, index: int) -> RowReads | None:

@@ -158,7 +158,8 @@ def _per_part(call: Call, row: OpSpec, index: int) -> int:
 # -- maps ----------------------------------------------------------------------------------------------------
 
 
-Positions = Sequence[np.ndarray | None]  # per axis: indices that are used; None: all
+# per axis: indices that are used, as a range where they are too many to list; None: all
+Positions = Sequence[np.ndarray | range | None]
 
 
 def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -> int:
@@ -176,7 +177,7 @@ def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -
             return total
         most = max(most, count)
         if not isinstance(used, int) and call.shape(index) == shape:
-            for axis in _only_axis(used):
+            for axis in (axis for axis in _only_axis(used) if not isinstance(used[axis], range)):
                 by_axis.setdefault(axis, set()).update(np.asarray(used[axis]).tolist())
     parts = [len(indices) * (total // shape[axis]) for axis, indices in by_axis.items()]
     return min(max([most, *parts]), total)
@@ -230,9 +231,13 @@ def _sliced(call: Call) -> Positions | int:
     if steps is None:
         return prod(call.result)
     return [
-        None if count == extent else start + step * np.arange(count)
+        None if count == extent else _positions(range(start, start + step * count, step))
         for (start, step), count, extent in zip(steps, call.result, call.shape(0), strict=True)
     ]
+
+
+def _positions(indices: range) -> np.ndarray | range:
+    return indices if len(indices) > MOST_TAPS else np.array(indices, np.int64)
 
 
 def _gathered(call: Call) -> Positions | int:
@@ -253,7 +258,7 @@ def _split(call: Call) -> Positions | int:
     return [np.concatenate(kept) if k == axis else None for k in range(len(shape))]
 
 
-def _tapped(axis: Window) -> np.ndarray | None:
+def _tapped(axis: Window) -> np.ndarray | range | None:
     """Indices that windows along an axis tap; of very many, those that one tap of each window meets."""
     if axis.dilation == 1 and axis.stride <= axis.kernel:
         last = (axis.size_out - 1) * axis.stride - axis.pad + axis.kernel
@@ -261,6 +266,10 @@ def _tapped(axis: Window) -> np.ndarray | None:
             None
             if axis.pad >= 0 and last >= axis.size
             else np.arange(max(-axis.pad, 0), min(last, axis.size))
+        )
+    if axis.size_out > MOST_TAPS:
+        return range(
+            -axis.pad % axis.stride, min(axis.size, axis.size_out * axis.stride - axis.pad), axis.stride
         )
     kernel = axis.kernel if axis.kernel * axis.size_out <= MOST_TAPS else 1
     taps = np.arange(axis.size_out)[:, None] * axis.stride - axis.pad + np.arange(kernel) * axis.dilation

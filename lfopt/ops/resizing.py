@@ -16,7 +16,7 @@ import numpy as np
 
 from lfopt.ir import Attribute, Box, InvalidModel, Span
 from lfopt.ops import interpolation
-from lfopt.ops.call import Call
+from lfopt.ops.call import Call, once_per_call
 from lfopt.ops.interpolation import COORDINATES, MODES, ROUNDING, AxisTaps, ResizedAxis
 from lfopt.ops.part import Part, take
 from lfopt.ops.rows import RowReads, same_row
@@ -97,6 +97,15 @@ def check(call: Call) -> None:
 
 def _axis(call: Call, axis: int) -> ResizedAxis | None:
     """What decides the taps of one axis; None if it stays as it is."""
+    return _axes(call)[axis]
+
+
+@once_per_call
+def _axes(call: Call) -> tuple[ResizedAxis | None, ...]:
+    return tuple(_resized(call, axis) for axis in range(len(call.result)))
+
+
+def _resized(call: Call, axis: int) -> ResizedAxis | None:
     size, size_out = call.shape(0)[axis], call.result[axis]
     coordinates = _one_of(call, "coordinate_transformation_mode", "half_pixel", COORDINATES)
     mode = _one_of(call, "mode", "nearest", MODES)

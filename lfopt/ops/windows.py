@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Attribute, Span, UnsupportedModel
+from lfopt.ir import MOST_ROWS, Attribute, Span, UnsupportedModel
 from lfopt.ops import rows
 from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
@@ -45,6 +45,27 @@ class Window(NamedTuple):
             )
         return rows.window(self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad)
 
+    def read_span(self, span: Span) -> Span:
+        """Input indices from the first to the last that outputs of a span read; (0, 0) if they read nothing.
+
+        Along an axis that is too long to list them, what lies between those of the first and the last output.
+        """
+        if max(self.size, self.size_out) <= MOST_ROWS:
+            return read_span(self.reads, span)
+        start, stop = span
+        if start >= stop:
+            return 0, 0
+        reach = (self.kernel - 1) * self.dilation
+        if self.transposed:
+            low, high = (
+                -(-(start + self.pad - reach) // self.stride),
+                (stop - 1 + self.pad) // self.stride + 1,
+            )
+        else:
+            low, high = start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + reach + 1
+        low, high = max(low, 0), min(high, self.size)
+        return (low, high) if low < high else (0, 0)
+
     def extent(self, span: Span) -> Span:
         """Input indices from the first tap of the first output to the last tap of the last, with padding."""
         start, stop = span
@@ -59,6 +80,22 @@ class Window(NamedTuple):
         first = np.maximum(-((starts - low) // self.dilation), 0)
         last = np.minimum((high - 1 - starts) // self.dilation, self.kernel - 1)
         return np.maximum(last - first + 1, 0)
+
+    def taps_within(self, span: Span) -> int:
+        """Elements of all windows of a span together that lie in the map.
+
+        >>> Window(8, 8, 3, 1, 1, pad=1, pad_after=1, transposed=False).taps_within((0, 8))
+        22
+        """
+        start, stop = span
+        if stop - start <= self.kernel:
+            return int(self.covered(span).sum())
+        total = 0
+        for j in range(self.kernel):
+            offset = j * self.dilation - self.pad
+            first = max(-(offset // self.stride), start)
+            total += max(min((self.size - 1 - offset) // self.stride + 1, stop) - first, 0)
+        return total
 
     def trimmed(self, span: Span) -> Window:
         """Without the taps that meet the map in no output of the span; at least one tap is left.
@@ -82,8 +119,9 @@ def read_span(reads: RowReads, span: Span) -> Span:
     start, stop = span
     if start >= stop:
         return 0, 0
-    first, last = min(reads.first[start:stop]), max(reads.last[start:stop])
-    return (first, last + 1) if first <= last else (0, 0)
+    low = reads.keep[start] if stop == reads.rows_out else min(reads.first[start:stop])
+    high = reads.need[stop - 1] if start == 0 else max(reads.last[start:stop]) + 1
+    return (low, high) if low < high else (0, 0)
 
 
 def windows(call: Call) -> tuple[Window, ...]:

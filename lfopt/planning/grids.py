@@ -48,20 +48,21 @@ class BlockSpans:
     """Spans of one axis of an operand, per block along one axis of the result."""
 
     count: int
-    given: tuple[Span, ...] = ()  # all of them; or else the first, ...
-    step: int = 0  # ... moved by this much with every block, ...
+    given: tuple[Span, ...] = ()  # all of them; or else the first and the second, ...
+    step: int = 0  # ... which is moved by this much with every block, ...
     last: Span = NOTHING  # ... but for the last
 
     def __getitem__(self, k: int) -> Span:
         """The span of a block."""
-        if len(self.given) == self.count:
+        if len(self.given) == self.count or k == 0:
             return self.given[k]
-        start, stop = self.given[0]
-        return self.last if k == self.count - 1 else (start + k * self.step, stop + k * self.step)
+        start, stop = self.given[1]
+        moved = (k - 1) * self.step
+        return self.last if k == self.count - 1 else (start + moved, stop + moved)
 
     @property
     def regular(self) -> bool:
-        """Whether all spans but the last are equal but for where they are."""
+        """Whether all spans but the first and the last are equal but for where they are."""
         return len(self.given) != self.count
 
 
@@ -78,7 +79,7 @@ class AxisCut:
     def rests(self, axis: int) -> bool:
         """Whether all blocks read the same span along an axis; blocks that read nothing do not count."""
         along = self.axes[axis]
-        looked_at = (0, 1, self.count - 1) if along.regular else range(self.count)
+        looked_at = (0, 1, 2, self.count - 1) if along.regular else range(self.count)
         return len({along[k] for k in looked_at} - {NOTHING}) <= 1
 
     @cached_property
@@ -96,7 +97,8 @@ class AxisCut:
         """How many blocks read parts of the same extents."""
         if not any(along.regular for along in self.axes):
             return Counter(_extents(self.box(k)) for k in range(self.count))
-        counted = Counter({_extents(self.box(0)): self.count - 1})
+        counted = Counter({_extents(self.box(1)): self.count - 2})
+        counted[_extents(self.box(0))] += 1
         counted[_extents(self.box(self.count - 1))] += 1
         return counted
 
@@ -104,8 +106,9 @@ class AxisCut:
     def changed(self) -> Counter[tuple[int, ...]]:
         """Extents of parts that differ from the part of the block before."""
         if any(along.regular for along in self.axes):
-            middle, end = self.box(1) != self.box(0), self.box(self.count - 1) != self.box(self.count - 2)
-            counted = Counter({_extents(self.box(1)): middle * (self.count - 2)})
+            middle, end = self.box(2) != self.box(1), self.box(self.count - 1) != self.box(self.count - 2)
+            counted = Counter({_extents(self.box(2)): middle * (self.count - 3)})
+            counted[_extents(self.box(1))] += int(self.box(1) != self.box(0))
             counted[_extents(self.box(self.count - 1))] += int(end)
             return +counted
         return Counter(_extents(self.box(k)) for k in range(1, self.count) if self.box(k) != self.box(k - 1))
@@ -264,20 +267,32 @@ def _extents(box: Box) -> tuple[int, ...]:
 
 
 def _regular(box: Callable[[int], Box], count: int, limits: Box) -> list[BlockSpans] | None:
-    """The spans of many blocks, if all but the last are one span that moves on without a gap, or rests."""
+    """The spans of many blocks, if those between the first and the last are one that moves on, or rests.
+
+    None where they are not, or leave a gap. The first and the last may be cut off at the ends of a map.
+    """
     looked_at = [*range(8), *(count * k // 8 for k in range(1, 8)), *range(count - 8, count)]
     boxes = {k: box(k) for k in looked_at}
     regular: list[BlockSpans] = []
     for axis, (lowest, highest) in enumerate(limits):
-        (start, stop), step = boxes[0][axis], boxes[1][axis][0] - boxes[0][axis][0]
-        moved = all(boxes[k][axis] == (start + k * step, stop + k * step) for k in looked_at[:-1])
-        last = boxes[count - 1][axis]
-        if moved and not step and last == (start, stop):  # all of what is read: the rest closes a gap
-            start, stop = last = lowest, highest
-        covers = start == lowest and last[1] == highest and 0 <= step <= stop - start
-        if not moved or not covers or last[0] > start + (count - 2) * step + stop - start:
+        first, (start, stop), last = (boxes[k][axis] for k in (0, 1, count - 1))
+        step = boxes[2][axis][0] - start
+        moved = all(
+            boxes[k][axis] == (start + (k - 1) * step, stop + (k - 1) * step) for k in looked_at[1:-1]
+        )
+        if (
+            moved and not step and first == last == (start, stop)
+        ):  # all of what is read: the rest closes a gap
+            first = start, stop = last = lowest, highest
+        covers = first[0] == lowest and last[1] == highest
+        touching = (
+            first[0] <= start <= first[1]
+            and 0 <= step <= stop - start
+            and last[0] <= start + (count - 3) * step + stop - start
+        )
+        if not (moved and covers and touching):
             return None
-        regular.append(BlockSpans(count, ((start, stop),), step, last))
+        regular.append(BlockSpans(count, (first, (start, stop)), step, last))
     return regular
 
 

@@ -143,7 +143,7 @@ Choices = Callable[[TilingRegion, int, Tile | None], Iterator[Tile]]
 
 def _kinds(region: TilingRegion, grids: Grids) -> Sequence[Choices]:
     in_grids = partial(_in_grids, grids)
-    if not region.uniform:
+    if not region.uniform or region.huge:
         return (in_grids,)
     if not region.contracts:
         return (_split, _folds, _split_twice, in_grids)
@@ -412,7 +412,7 @@ def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int
 
 def finest_step(region: TilingRegion, grids: Grids) -> int:
     """Buffer bytes of a step of the finest tiling; one of another kind may have a smaller step."""
-    if region.uniform and region.contracts and region.rows_apart:
+    if region.uniform and region.contracts and region.rows_apart and not region.huge:
         slices = ContractionSlices(region)
         return min(slices.need(shape) for shape in slices.shapes())
     return grids.smallest

@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from itertools import accumulate, product, takewhile
 from math import ceil, isqrt, lcm, prod
 
-from lfopt.ir import Box, DramBytes, cut, round_up, whole
+from lfopt.ir import MOST_ROWS, Box, DramBytes, cut, round_up, whole
 from lfopt.ir.box import spans
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Family, RowReads, Tiling, row_of
@@ -41,7 +41,10 @@ class TilingRegion:
         )
         self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
         self.convolves = flow.specs[self.anchor].family is Family.CONVOLUTION
-        windowed = self.convolves and len(self.shape) in (4, 5)
+        # blocks along its axes are too many to be listed
+        extents = [extent for shape in (self.shape, *self.call.shapes) for extent in shape or ()]
+        self.huge = max(extents, default=1) > MOST_ROWS
+        windowed = self.convolves and len(self.shape) in (4, 5) and not self.huge
         self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
         by_matrix = flow.specs[self.anchor].family is Family.PRODUCT
         self.operands = self.group.operands(as_seen=True)

@@ -240,7 +240,7 @@ class Engines:
         key = (op, out[2], out[3])
         if key not in self._kept:
             window = sliding(call, (out[2], out[3]))
-            self._kept[key] = Met(window.rows, window.columns, int(windows(call)[0].covered(out[2]).sum()))
+            self._kept[key] = Met(window.rows, window.columns, windows(call)[0].taps_within(out[2]))
         return self._kept[key]
 
     def _contraction(self, op: int, step: Compute, kept: Met | None) -> CommandTiming:

@@ -143,7 +143,7 @@ class Meter:
         c, meet = contraction_loops(call), 1.0  # share of the products that do not meet padding
         if call.operator.kind == "Conv":
             for axis in windows(call):
-                meet *= float(axis.covered((0, axis.size_out)).sum()) / (axis.kernel * axis.size_out)
+                meet *= float(axis.taps_within((0, axis.size_out))) / (axis.kernel * axis.size_out)
         cycles = float(c.macs) / (hardware.mac_rows * hardware.mac_columns)
         if (
             call.operator.kind == "Conv"

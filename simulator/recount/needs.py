@@ -13,14 +13,14 @@ from functools import partial
 
 import numpy as np
 
-from lfopt.ir import Box, Span, row_axis
+from lfopt.ir import MOST_ROWS, Box, Span, row_axis
 from lfopt.ops.attention import box_rule
 from lfopt.ops.call import Call
-from lfopt.ops.dependence import spatial_window
 from lfopt.ops.parameters import pad_amounts, reduced_axes
 from lfopt.ops.statistics import has_statistics, statistics_axis
 from lfopt.ops.table import TABLE, Tiling, spec
 from lfopt.ops.traits import Family
+from lfopt.ops.windows import Window, windows
 from simulator.recount.network import MapOperand, RecountNetwork
 from simulator.recount.progressions import Ints
 
@@ -149,6 +149,20 @@ def _window(first: Ints, stop: Ints, axis: int, result: ResultBoxes) -> AxisSpan
     return _hull(first, stop, *result.axes[axis])
 
 
+def _slid(window: Window, axis: int, result: ResultBoxes) -> AxisSpans:
+    """What lies between the first tap of the first output and the last tap of the last, in the map."""
+    start, stop = result.axes[axis]
+    reach = (window.kernel - 1) * window.dilation
+    if window.transposed:
+        first = -(-(start + window.pad - reach) // window.stride)
+        end = (stop - 1 + window.pad) // window.stride + 1
+    else:
+        first, end = start * window.stride - window.pad, (stop - 1) * window.stride - window.pad + reach + 1
+    low, high = np.maximum(first, 0), np.minimum(end, window.size)
+    empty = (start >= stop) | (low >= high)
+    return np.where(empty, 0, low), np.where(empty, 0, high)
+
+
 def _broadcast(shape: tuple[int, ...], rank: int, behind: int = 0) -> Rules:
     """NumPy's rule, for an operand (or its first axes) that meets the result's axes but the last `behind`."""
     offset = rank - behind - len(shape)
@@ -160,8 +174,11 @@ def _broadcast(shape: tuple[int, ...], rank: int, behind: int = 0) -> Rules:
 
 def _spatial(call: Call) -> Rules:
     rules: Rules = []
-    for axis in range(len(call.result) - 2):
-        reads = spatial_window(call, axis)
+    for axis, window in enumerate(windows(call)):
+        if max(window.size, window.size_out) > MOST_ROWS:
+            rules.append(partial(_slid, window, axis + 2))
+            continue
+        reads = window.reads
         rules.append(
             partial(_window, np.array(reads.first, np.int64), np.array(reads.last, np.int64) + 1, axis + 2)
         )

@@ -68,6 +68,9 @@ class Recount:
     l2_bytes: int
     by_formula: tuple[int, int]  # (groups, DRAM bytes) without steps that are what a formula says
     not_recounted: tuple[int, int]  # (groups, DRAM bytes) that were only bounded: no steps, and no formula
+    beyond: tuple[
+        str, ...
+    ] = ()  # those discrepancies that only say that there is more than a recount follows
 
     @property
     def agrees(self) -> bool:
@@ -95,6 +98,7 @@ class _Recounting:
         self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
         self.plan, levels = one_level(net, plan)
         self.discrepancies = [*wrong, *levels]
+        self.beyond: list[str] = []
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
             self.discrepancies.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
         tables = bool(plan.hardware.parameter_store_bytes) and net.graph.quantized and plan.traffic != "paper"
@@ -284,6 +288,7 @@ class _Recounting:
                 self._say(group, what)
         except TooMuch as error:
             self._say(group, str(error))
+            self.beyond.append(self.discrepancies[-1])
 
     def _without_steps(self, group: PlannedGroup, members: list[str]) -> None:
         """Check bytes and reason of a group without steps.
@@ -404,5 +409,6 @@ class _Recounting:
             steps=self.steps,
             by_formula=by_formula,
             not_recounted=not_recounted,
+            beyond=tuple(self.beyond),
             **counted,
         )

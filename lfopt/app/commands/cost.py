@@ -18,7 +18,7 @@ from lfopt.app.overlap import overlapped
 from lfopt.app.partitions import PricedPartition, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
-from lfopt.app.screen import note, out, shown, speed
+from lfopt.app.screen import err, note, out, shown, speed
 from lfopt.app.sizes import memories, parse_shapes, share_of
 from lfopt.app.verify import require_true
 from lfopt.ir import Cost, DoesNotFit, Report
@@ -110,14 +110,18 @@ def cost(
     plan = None if priced.draft is None else overlapped(priced.draft.finished(), graph)
     report = None if plan is None else simulate(plan, graph)
     _print(graph.name, priced, report, top)
+    recounted = True
     if plan is not None and out_dir is not None:
-        require_true(plan, graph)
+        recounted = require_true(plan, graph)
         plan = write_files(plan, graph, out_dir)
         out.print(f"\n[dim]wrote[/] {shown(out_dir)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     answer(_answer(priced, report))
     if plan is None:
         return 1
-    return WITHOUT_STEPS if plan.unschedulable or any(group.unwritten for group in plan.groups) else 0
+    if not recounted:
+        err.print("note: the plan has more steps than a recount follows", style="yellow")
+    without_steps = plan.unschedulable or any(group.unwritten for group in plan.groups)
+    return WITHOUT_STEPS if without_steps or not recounted else 0
 
 
 def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:

@@ -268,7 +268,8 @@ def search(
     _say_what_is_missing(outcome, plan)
     if not finished.recounted:
         err.print(
-            "note: the plan is not recounted: the time limit struck before; `lfopt check` does it",
+            "note: the plan is not recounted: the time limit struck before, or it has too many steps; "
+            "`lfopt check` says what holds",
             style="yellow",
             soft_wrap=True,
         )

@@ -73,11 +73,11 @@ class Tiled(ExecutionMode):
         if not self.anywhere(mask):
             return
         seen: set[tiles.Tile] = set()
-        fewest = self.tile(mask, beta).dram.total
+        narrow = self.tile(mask, beta)
         columns = self.groups.hardware.mac_columns
         full = (
             [width for width in slice_widenings(self.groups, mask) if width % columns == 0]
-            if self._as_tiled
+            if self._as_tiled and narrow.kind != "grid"  # whose blocks are of any width
             else []
         )
         for width in (None, *full):
@@ -85,7 +85,7 @@ class Tiled(ExecutionMode):
             if tile.kind == "none" and self._as_tiled and (seen or not is_single(mask)):
                 continue
             # wider blocks may come to a grid that narrow ones do not try, and the price is that of these
-            if tile.kind != "none" and tile.dram.total < fewest:
+            if tile.kind != "none" and tile.dram.total < narrow.dram.total:
                 continue
             # all but bands say the extents of their blocks: `width` adds nothing to those
             same = replace(tile, width=None) if tile.kind != "bands" else tile
