@@ -270,6 +270,11 @@ class Plan:
         """Groups that have no steps though the traffic asks for them; see `unschedulable`."""
         return unschedulable(self.groups, self.traffic)
 
+    @property
+    def groups_without_steps(self) -> int:
+        """Groups that have no steps though the traffic asks for them: they cannot run, or a limit was met."""
+        return len(self.unschedulable) + sum(group.unwritten for group in self.groups)
+
     def __repr__(self) -> str:
         totals, groups = self.totals, plural(len(self.groups), "group")
         proof = (

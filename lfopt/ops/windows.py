@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lfopt.ops import rows
 from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
 
+Index = TypeVar("Index", int, np.ndarray)
 SAME = ("SAME_UPPER", "SAME_LOWER")  # of auto_pad
 
 
@@ -45,28 +46,34 @@ class Window(NamedTuple):
             )
         return rows.window(self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad)
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether its axis is short enough that what each output reads is listed, in `reads`."""
+        return max(self.size, self.size_out) <= MOST_ROWS
+
     def read_span(self, span: Span) -> Span:
         """Input indices from the first to the last that outputs of a span read; (0, 0) if they read nothing.
 
         Along an axis that is too long to list them, what lies between those of the first and the last output.
         """
-        if max(self.size, self.size_out) <= MOST_ROWS:
+        if self.is_listed:
             return read_span(self.reads, span)
-        start, stop = span
-        if start >= stop:
-            return 0, 0
-        reach = (self.kernel - 1) * self.dilation
-        if self.transposed:
-            low, high = (
-                -(-(start + self.pad - reach) // self.stride),
-                (stop - 1 + self.pad) // self.stride + 1,
-            )
-        else:
-            low, high = start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + reach + 1
+        low, high = self.tapped(span)
         low, high = max(low, 0), min(high, self.size)
-        return (low, high) if low < high else (0, 0)
+        return (low, high) if span[0] < span[1] and low < high else (0, 0)
 
-    def extent(self, span: Span) -> Span:
+    def tapped(self, span: tuple[Index, Index]) -> tuple[Index, Index]:
+        """Input indices between the first tap of the first output and the last tap of the last.
+
+        They may lie in the padding. The span is of one pair of ends, or of an array of each.
+        """
+        if not self.transposed:
+            return self.extent(span)
+        start, stop = span
+        reach = (self.kernel - 1) * self.dilation
+        return -(-(start + self.pad - reach) // self.stride), (stop - 1 + self.pad) // self.stride + 1
+
+    def extent(self, span: tuple[Index, Index]) -> tuple[Index, Index]:
         """Input indices from the first tap of the first output to the last tap of the last, with padding."""
         start, stop = span
         return start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + (

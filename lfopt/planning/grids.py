@@ -280,9 +280,8 @@ def _regular(box: Callable[[int], Box], count: int, limits: Box) -> list[BlockSp
         moved = all(
             boxes[k][axis] == (start + (k - 1) * step, stop + (k - 1) * step) for k in looked_at[1:-1]
         )
-        if (
-            moved and not step and first == last == (start, stop)
-        ):  # all of what is read: the rest closes a gap
+        # all of what is read: the rest closes a gap
+        if moved and not step and first == last == (start, stop):
             first = start, stop = last = lowest, highest
         covers = first[0] == lowest and last[1] == highest
         touching = (

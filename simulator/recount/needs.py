@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from lfopt.ir import MOST_ROWS, Box, Span, row_axis
+from lfopt.ir import Box, Span, row_axis
 from lfopt.ops.attention import box_rule
 from lfopt.ops.call import Call
 from lfopt.ops.parameters import pad_amounts, reduced_axes
@@ -152,12 +152,7 @@ def _window(first: Ints, stop: Ints, axis: int, result: ResultBoxes) -> AxisSpan
 def _slid(window: Window, axis: int, result: ResultBoxes) -> AxisSpans:
     """What lies between the first tap of the first output and the last tap of the last, in the map."""
     start, stop = result.axes[axis]
-    reach = (window.kernel - 1) * window.dilation
-    if window.transposed:
-        first = -(-(start + window.pad - reach) // window.stride)
-        end = (stop - 1 + window.pad) // window.stride + 1
-    else:
-        first, end = start * window.stride - window.pad, (stop - 1) * window.stride - window.pad + reach + 1
+    first, end = window.tapped((start, stop))
     low, high = np.maximum(first, 0), np.minimum(end, window.size)
     empty = (start >= stop) | (low >= high)
     return np.where(empty, 0, low), np.where(empty, 0, high)
@@ -175,7 +170,7 @@ def _broadcast(shape: tuple[int, ...], rank: int, behind: int = 0) -> Rules:
 def _spatial(call: Call) -> Rules:
     rules: Rules = []
     for axis, window in enumerate(windows(call)):
-        if max(window.size, window.size_out) > MOST_ROWS:
+        if not window.is_listed:
             rules.append(partial(_slid, window, axis + 2))
             continue
         reads = window.reads

@@ -68,9 +68,8 @@ class Recount:
     l2_bytes: int
     by_formula: tuple[int, int]  # (groups, DRAM bytes) without steps that are what a formula says
     not_recounted: tuple[int, int]  # (groups, DRAM bytes) that were only bounded: no steps, and no formula
-    beyond: tuple[
-        str, ...
-    ] = ()  # those discrepancies that only say that there is more than a recount follows
+    # those discrepancies that only say that there is more than a recount follows
+    beyond: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:

@@ -110,7 +110,7 @@ def compute(job: BatchJob) -> JobResult:
         energy_uj=report.energy.total_pj / 1e6,
         macs=report.macs,
         groups=len(plan.groups),
-        groups_without_steps=len(plan.unschedulable) + sum(group.unwritten for group in plan.groups),
+        groups_without_steps=plan.groups_without_steps,
         recounted=finished.recounted,
         plans_evaluated=plan.search.plans_evaluated,
         load_seconds=0.0 if known else round(loaded - start, 6),

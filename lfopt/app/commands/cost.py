@@ -120,8 +120,7 @@ def cost(
         return 1
     if not recounted:
         err.print("note: the plan has more steps than a recount follows", style="yellow")
-    without_steps = plan.unschedulable or any(group.unwritten for group in plan.groups)
-    return WITHOUT_STEPS if without_steps or not recounted else 0
+    return WITHOUT_STEPS if plan.groups_without_steps or not recounted else 0
 
 
 def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:

@@ -281,9 +281,7 @@ def _exit_code(finished: FinishedPlan) -> int:
     """What the command ends with once the plan is written."""
     if finished.interrupted:
         return INTERRUPTED
-    plan = finished.plan
-    without_steps = plan.unschedulable or any(group.unwritten for group in plan.groups)
-    return WITHOUT_STEPS if without_steps or not finished.recounted else 0
+    return WITHOUT_STEPS if finished.plan.groups_without_steps or not finished.recounted else 0
 
 
 def _answer(

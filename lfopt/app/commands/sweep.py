@@ -201,13 +201,11 @@ def _solve_each(
         report(f"{format_size(size)}", k / len(sizes))
         here = costs.at(size)
         result = solve(here, SearchOptions(time_limit=time_limit))
-        counts = len(result.groups), here.without_steps(result.groups)
-        stair = Stair(size, result.dram_bytes, result.lower_bound_bytes, *counts)
+        moved, bound = result.dram_bytes, result.lower_bound_bytes
         if here.hardware.l2_bytes:
             result, totals = planned_with_second_level(here, result, time_limit)
-            counts = len(result.groups), here.without_steps(result.groups)
-            stair = Stair(size, totals.dram_bytes, totals.lower_bound_bytes, *counts)
-        stairs.append(stair)
+            moved, bound = totals.dram_bytes, totals.lower_bound_bytes
+        stairs.append(Stair(size, moved, bound, len(result.groups), here.without_steps(result.groups)))
         if result.interrupted:
             return stairs, True
     return stairs, False
