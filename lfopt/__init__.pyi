@@ -84,6 +84,9 @@ from lfopt.ir import (
     MOST_LINES as MOST_LINES,
 )
 from lfopt.ir import (
+    MOST_ROWS as MOST_ROWS,
+)
+from lfopt.ir import (
     MOST_STEPS as MOST_STEPS,
 )
 from lfopt.ir import (
@@ -337,6 +340,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     store_ends as store_ends,
+)
+from lfopt.ir import (
+    too_tall as too_tall,
 )
 from lfopt.ir import (
     unfold as unfold,
