@@ -11,7 +11,7 @@ LEAST_SECONDS = 0.1  # of a search, if the time is over
 # seconds between loading and files, however little the limit leaves: time for the first plan
 LEAST_PLANNING = 1.5
 # seconds beyond the limit in which the steps of the first plan may still be made, and share of the limit
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 3.5
 GRACE_SHARE = 0.1
 # share of the limit that is set aside for steps and files, at the least and at the most
 LEAST_RESERVE = 0.1

@@ -14,9 +14,8 @@ from lfopt.ir.quantization import Quantization
 
 # [b,s,d], [n,c,h,w] or [b,heads,s,d], [n,c,d,h,w]; every other rank is one row
 ROW_AXIS_OF_RANK = {3: 1, 4: 2, 5: 2}
-# rows of a map, and columns: what each of them reads is listed. A map of more rows is one row, cut along any
-# axis where it does not fit
-MOST_ROWS = 1 << 20
+# rows of a map, and columns: what each of them reads is listed. A map of more rows does not pass row by row
+MOST_ROWS = 1 << 18
 CHANNEL_AXIS_OF_RANK = {2: 1, 3: 2, 4: 1, 5: 1}
 
 
@@ -26,17 +25,16 @@ def row_axis(shape: tuple[int, ...]) -> int | None:
     >>> row_axis((1, 64, 56, 56)), row_axis((1, 128, 768)), row_axis((1, 1000))
     (2, 1, None)
     """
-    axis = ROW_AXIS_OF_RANK.get(len(shape))
-    return None if axis is None or shape[axis] > MOST_ROWS else axis
+    return ROW_AXIS_OF_RANK.get(len(shape))
 
 
 def too_tall(shape: tuple[int, ...]) -> bool:
-    """Whether a map of this shape would be cut into rows, were they fewer.
+    """Whether a map of this shape has too many rows to pass row by row; it is cut along any axis instead.
 
     >>> too_tall((1, 8, 1 << 24, 4)), too_tall((1 << 24, 4))
     (True, False)
     """
-    return len(shape) in ROW_AXIS_OF_RANK and row_axis(shape) is None
+    return row_count(shape) > MOST_ROWS
 
 
 def row_count(shape: tuple[int, ...]) -> int:

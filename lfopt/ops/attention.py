@@ -215,7 +215,7 @@ def row_rule(call: Call, index: int) -> RowReads:
 
 def row_reads(call: Call) -> tuple[RowReads, ...]:
     """Rows of each operand that each row of the result needs."""
-    form, axis = form_of(call), row_axis(call.result)
+    form, axis = form_of(call), None if call.too_tall else row_axis(call.result)
     taps: list[list[tuple[int, ...]]] = [[] for _ in call.shapes]
     for row in range(call.rows_out):
         out = whole(call.result) if axis is None else cut(whole(call.result), axis, (row, row + 1))

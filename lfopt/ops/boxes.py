@@ -14,7 +14,7 @@ from lfopt.ops.parameters import (
     einsum_terms,
     lrn_reach,
     pad_amounts,
-    pad_sources,
+    pad_source_span,
     permutation,
     reduced_axes,
     slice_steps,
@@ -298,8 +298,7 @@ def pad(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> B
 def _padded(span: Span, size: int, before: int, after: int, mode: str) -> Span:
     if mode == "constant" or before == after == 0:
         return clipped((span[0] - before, span[1] - before), size)
-    sources = pad_sources(span, size, before, after, mode)
-    return min(sources), max(sources) + 1
+    return pad_source_span(span, size, before, after, mode)
 
 
 def tile(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:

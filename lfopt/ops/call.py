@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from lfopt.ir import Attribute, Graph, Operator, Tensor, row_axis, row_count
+from lfopt.ir import Attribute, Graph, Operator, Tensor, row_axis, row_count, too_tall
 
 if TYPE_CHECKING:
     from lfopt.ops.attention import Attention
@@ -122,12 +122,21 @@ class Call:
 
     @property
     def rows_out(self) -> int:
-        """Rows in which the operator advances: all outputs together, as many as the tallest has."""
-        return max(row_count(shape) for shape in self.results)
+        """Rows in which the operator advances: all outputs together, as many as the tallest has.
+
+        One where they are too many to pass row by row.
+        """
+        return 1 if any(map(too_tall, self.results)) else max(map(row_count, self.results))
+
+    @property
+    def too_tall(self) -> bool:
+        """Whether a map that it reads or makes has too many rows to pass row by row."""
+        return any(too_tall(shape) for shape in (*self.shapes, *self.results) if shape is not None)
 
     def rows_in(self, index: int) -> int:
-        """Rows of an input."""
-        return row_count(self.shape(index))
+        """Rows of an input; one where they are too many to pass row by row."""
+        shape = self.shape(index)
+        return 1 if too_tall(shape) else row_count(shape)
 
     @property
     def row_axis_out(self) -> int | None:

@@ -169,7 +169,7 @@ def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -
     may leave out.
     """
     most, total = 0, prod(shape)
-    by_axis = dict[int, set[int]]()
+    by_axis = dict[int, list[np.ndarray]]()
     for call, index in readers:
         used = used_positions(call, index)
         count = _count(used, call.shape(index), total)
@@ -177,9 +177,13 @@ def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -
             return total
         most = max(most, count)
         if not isinstance(used, int) and call.shape(index) == shape:
-            for axis in (axis for axis in _only_axis(used) if not isinstance(used[axis], range)):
-                by_axis.setdefault(axis, set()).update(np.asarray(used[axis]).tolist())
-    parts = [len(indices) * (total // shape[axis]) for axis, indices in by_axis.items()]
+            for axis in _only_axis(used):
+                indices = used[axis]
+                if isinstance(indices, np.ndarray):
+                    by_axis.setdefault(axis, []).append(indices)
+    parts = [
+        len(np.unique(np.concatenate(indices))) * (total // shape[axis]) for axis, indices in by_axis.items()
+    ]
     return min(max([most, *parts]), total)
 
 
@@ -215,7 +219,8 @@ def used_positions(call: Call, index: int) -> Positions | int:
     if row.kind == "Pad" or row.transposed:
         box = row.box(call, 0, whole(call.result), 0, None)
         return [
-            None if span == (0, extent) else np.arange(*span) for span, extent in zip(box, shape, strict=True)
+            None if span == (0, extent) else _positions(range(*span))
+            for span, extent in zip(box, shape, strict=True)
         ]
     if row.slides:
         return (None, None, *(_tapped(axis) for axis in windows(call)))
@@ -254,8 +259,12 @@ def _split(call: Call) -> Positions | int:
     if sizes is None or all(call.operator.outputs):
         return (None,) * len(shape) if sizes is not None else sum(map(prod, call.results))
     axis, ends = call.attribute("axis", 0) % len(shape), [0, *accumulate(sizes)]
-    kept = [np.arange(ends[k], ends[k + 1]) for k, name in enumerate(call.operator.outputs) if name]
-    return [np.concatenate(kept) if k == axis else None for k in range(len(shape))]
+    kept = [range(ends[k], ends[k + 1]) for k, name in enumerate(call.operator.outputs) if name]
+    if sum(map(len, kept)) > MOST_TAPS:
+        return sum(map(prod, call.results))
+    return [
+        np.concatenate([np.array(part) for part in kept]) if k == axis else None for k in range(len(shape))
+    ]
 
 
 def _tapped(axis: Window) -> np.ndarray | range | None:
@@ -265,7 +274,7 @@ def _tapped(axis: Window) -> np.ndarray | range | None:
         return (
             None
             if axis.pad >= 0 and last >= axis.size
-            else np.arange(max(-axis.pad, 0), min(last, axis.size))
+            else _positions(range(max(-axis.pad, 0), min(last, axis.size)))
         )
     if axis.size_out > MOST_TAPS:
         return range(

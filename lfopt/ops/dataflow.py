@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from lfopt.ir import Box, Graph, Operator, Tensor, box_elements, row_axis, whole
+from lfopt.ir import Box, Graph, Operator, Tensor, box_elements, row_axis, too_tall, whole
 from lfopt.ops import rows
 from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
@@ -94,6 +94,16 @@ class Dataflow:
     def heights(self) -> tuple[int, ...]:
         """Per operator: rows in which it advances."""
         return tuple(call.rows_out for call in self.calls)
+
+    @cached_property
+    def too_tall(self) -> int:
+        """Mask of operators whose maps have too many rows to pass row by row: each is tiled, alone."""
+        tall = [too_tall(tensor.shape) for tensor in self.maps]
+        return sum(
+            1 << i
+            for i, call in enumerate(self.calls)
+            if call.too_tall or any(tall[m] for m in (*self.results[i], *(o.map for o in self.operands[i])))
+        )
 
     @cached_property
     def least_rows(self) -> tuple[int, ...]:
@@ -299,7 +309,8 @@ class _Builder:
                 continue
             reads, root = row.reads(call, index), self.root[name]
             if root != name and not keeps_rows(self.graph.shape(root), self.graph.shape(name)):
-                reads = rows.all_rows(self.graph.tensors[root].rows, call.rows_out)
+                behind = self.graph.tensors[root]
+                reads = rows.all_rows(1 if too_tall(behind.shape) else behind.rows, call.rows_out)
             yield MapRead(self.maps[root], reads, index)
 
 

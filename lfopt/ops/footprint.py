@@ -73,6 +73,8 @@ def footprints(
 @once_per_call
 def _row_rules(call: Call) -> tuple[RowReads | None, ...]:
     """Per input: rows that each output row reads; None where the box rule alone says what is read."""
+    if call.too_tall:
+        return (None,) * len(call.shapes)
     row = row_of(call)
     free = [
         shape is None or row_axis(shape) is None or constant or row.permutes

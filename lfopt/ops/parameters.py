@@ -6,7 +6,7 @@ Where a parameter's values are not at hand (they are computed, or absent from th
 from __future__ import annotations
 
 from lfopt.ir import Span
-from lfopt.ops.call import Call
+from lfopt.ops.call import Call, once_per_call
 
 
 def einsum_terms(call: Call) -> tuple[list[str], str]:
@@ -44,6 +44,7 @@ def lrn_reach(call: Call) -> tuple[int, int]:
     return (size - 1) // 2, size // 2
 
 
+@once_per_call
 def split_sizes(call: Call) -> tuple[int, ...] | None:
     """Extents of all outputs of a Split along its axis, omitted ones too; None if they are not known."""
     axis, count = call.attribute("axis", 0) % len(call.shape(0)), len(call.operator.outputs)
@@ -56,7 +57,8 @@ def split_sizes(call: Call) -> tuple[int, ...] | None:
     return tuple(min(part, extent - part * k) for k in range(count))
 
 
-def slice_steps(call: Call) -> list[tuple[int, int]] | None:
+@once_per_call
+def slice_steps(call: Call) -> tuple[tuple[int, int], ...] | None:
     """(start, step) along every axis: result index i reads start + i * step.
 
     None if the values are not at hand. Source: ONNX operator Slice.
@@ -71,10 +73,11 @@ def slice_steps(call: Call) -> list[tuple[int, int]] | None:
         extent = shape[axis]
         start += extent if start < 0 else 0
         per_axis[axis % len(shape)] = min(max(start, 0), extent - 1 if step < 0 else extent), step
-    return per_axis
+    return tuple(per_axis)
 
 
-def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
+@once_per_call
+def pad_amounts(call: Call) -> tuple[tuple[int, int], ...] | None:
     """(before, after) along every axis, elements, negative where cut off; None if the values are absent.
 
     Source: ONNX operator Pad.
@@ -86,7 +89,7 @@ def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
     per_axis = [(0, 0)] * rank
     for position, axis in enumerate(axes):
         per_axis[axis % rank] = pads[position], pads[position + len(axes)]
-    return per_axis
+    return tuple(per_axis)
 
 
 def pad_sources(span: Span, size: int, before: int, after: int, mode: str) -> list[int]:
@@ -99,13 +102,40 @@ def pad_sources(span: Span, size: int, before: int, after: int, mode: str) -> li
     """
     low = max(-before, 0)
     left = size - low - max(-after, 0)  # what remains of the map
-    places = [index - max(before, 0) for index in range(*span)]
+    return [_pad_source(index - max(before, 0), low, left, mode) for index in range(*span)]
+
+
+def _pad_source(place: int, low: int, left: int, mode: str) -> int:
+    """Input index that an index repeats, of `left` that lie in the map from `low` on."""
     if mode == "edge":
-        return [low + min(max(place, 0), left - 1) for place in places]
+        return low + min(max(place, 0), left - 1)
     if mode == "wrap":
-        return [low + place % left for place in places]
+        return low + place % left
     period = max(2 * (left - 1), 1)
-    return [low + min(place % period, -place % period) for place in places]
+    return low + min(place % period, -place % period)
+
+
+def pad_source_span(span: Span, size: int, before: int, after: int, mode: str) -> Span:
+    """Input span from the lowest to the highest of the `pad_sources` of a span.
+
+    >>> pad_source_span((0, 7), 4, 2, 1, "reflect"), pad_source_span((0, 2), 1 << 40, 2, 2, "wrap")
+    ((0, 4), (1099511627774, 1099511627776))
+    """
+    low = max(-before, 0)
+    left = size - low - max(-after, 0)  # what remains of the map
+    start, stop = span[0] - max(before, 0), span[1] - max(before, 0)
+    # indices between which sources go on in one direction
+    turns: tuple[int, ...] = ()
+    if mode == "reflect":
+        half = max(left - 1, 1)
+        turn = -(-start // half) * half
+        turns = (turn, turn + half)
+    elif mode == "wrap":
+        turn = -(-start // left) * left
+        turns = (turn - 1, turn, turn + left - 1, turn + left)
+    places = [start, stop - 1, *(turn for turn in turns if start <= turn < stop)]
+    sources = [_pad_source(place, low, left, mode) for place in places]
+    return min(sources), max(sources) + 1
 
 
 def permutation(call: Call) -> tuple[int, ...]:

@@ -58,6 +58,13 @@ def _interpolated(values: np.ndarray, indices: np.ndarray, weights: np.ndarray, 
 
 def tap_span(call: Call, axis: int, span: Span) -> Span:
     """Input span that an output span of an axis reads; all of it where values that decide are not at hand."""
+    spans = _tap_spans(call)
+    if (axis, span) not in spans:
+        spans[axis, span] = _tap_span(call, axis, span)
+    return spans[axis, span]
+
+
+def _tap_span(call: Call, axis: int, span: Span) -> Span:
     if not known(call):
         return 0, call.shape(0)[axis]
     taps = axis_taps(call, axis)
@@ -65,6 +72,12 @@ def tap_span(call: Call, axis: int, span: Span) -> Span:
         return span
     indices = taps.indices[slice(*span)]
     return int(indices.min()), int(indices.max()) + 1
+
+
+@once_per_call
+def _tap_spans(call: Call) -> dict[tuple[int, Span], Span]:
+    """(axis, output span) -> input span: tiles ask for few spans, and often."""
+    return {}
 
 
 def row_reads(call: Call, axis: int) -> RowReads:
@@ -84,8 +97,12 @@ def axis_taps(call: Call, axis: int) -> AxisTaps | None:
 
     Raises InvalidModel, naming the node, if an attribute or the region is not legal.
     """
-    resized = _axis(call, axis)
-    return None if resized is None else interpolation.taps(resized)
+    return _taps(call)[axis]
+
+
+@once_per_call
+def _taps(call: Call) -> tuple[AxisTaps | None, ...]:
+    return tuple(None if axis is None else interpolation.taps(axis) for axis in _axes(call))
 
 
 def check(call: Call) -> None:

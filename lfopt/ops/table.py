@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-from lfopt.ir import too_tall
 from lfopt.ops import attention as a
 from lfopt.ops import boxes as b
 from lfopt.ops import counts as n
@@ -80,7 +79,7 @@ class OpSpec:
 
     def reads(self, call: Call, index: int) -> RowReads:
         """Rows of input `index` that each output row reads."""
-        if too_tall(call.shape(index)) or any(map(too_tall, call.results)):
+        if call.too_tall:
             return d.everything(call, index)
         return self.rows(call, index)
 

@@ -298,7 +298,8 @@ class GroupCosts:
         if chosen is None:
             return
         wanted = self.rules.mode(mask) if mask & self.rules.touched else None
-        everywhere = self._whole if mask & self.excluded else [*self._whole, *self._anywhere]
+        row_by_row = [] if mask & self.dataflow.too_tall else self._whole
+        everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self._anywhere]
         modes = [chosen] if chosen.alone or wanted is not None else everywhere
         cost = self.price(mask)
         executable = cost is not None and cost.executable
@@ -351,7 +352,8 @@ class GroupCosts:
                 if (cost := mode.price(mask, beta, once)) is not None:
                     return cost
         best: Cost | None = None
-        for mode, bound in zip(self._whole, bounds, strict=True):
+        row_by_row = zip(self._whole, bounds, strict=True) if not mask & self.dataflow.too_tall else ()
+        for mode, bound in row_by_row:
             cost = mode.price(mask, beta, once, bound)
             if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
                 best = cost
@@ -434,7 +436,10 @@ class GroupCosts:
 
     def least_need(self, mask: int) -> tuple[str, int]:
         """(mode of the scheme that needs the least buffer, F_beta in bytes); NEVER if no buffer is enough."""
-        needs = [(self.modes[name].need(mask), name) for name in SCHEMES[self.scheme].modes]
+        modes = SCHEMES[self.scheme].modes
+        if mask & self.dataflow.too_tall:
+            return modes[0], NEVER
+        needs = [(self.modes[name].need(mask), name) for name in modes]
         needed, name = min(needs, key=lambda item: item[0])
         return name, needed
 

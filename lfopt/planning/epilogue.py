@@ -17,12 +17,14 @@ def followed(flow: Dataflow) -> list[int]:
         if row.elementwise and len(flow.results[i]) == 1:
             result = flow.maps[flow.results[i][0]]
             for operand in flow.operands[i]:
-                source = flow.maps[operand.map]
-                if (
-                    source.shape == result.shape
-                    and operand.reads is same_row(source.rows)
-                    and flow.producer[operand.map] >= 0
-                ):
+                source, call = flow.maps[operand.map], flow.calls[i]
+                # where rows do not pass one by one, an operand of the result's shape says the same
+                row_by_row = (
+                    call.shape(operand.input) == result.shape
+                    if call.too_tall
+                    else operand.reads is same_row(source.rows)
+                )
+                if source.shape == result.shape and row_by_row and flow.producer[operand.map] >= 0:
                     mask |= 1 << flow.producer[operand.map]
         producers.append(mask)
     return producers

@@ -20,103 +20,26 @@ from functools import cached_property, reduce
 from itertools import combinations, product
 from math import ceil, lcm, prod
 
-from lfopt.ir import Again, Box, DramBytes, Node, Place, Span, Step, cut, fold, whole, within
+from lfopt.ir import Again, Box, DramBytes, Node, Place, Span, Step, box_shape, cut, fold, whole, within
 from lfopt.ops.boxes import NOTHING
 from lfopt.ops.compute import folding
 from lfopt.ops.footprint import folded_axis, footprints
 from lfopt.ops.part import hull, is_empty
 from lfopt.ops.statistics import channels_together, normalized_axes, state_box, statistics_axis
+from lfopt.planning.block_spans import AxisCut, BlockSpans, covering, regular_spans
 from lfopt.planning.finish import row_count
-from lfopt.planning.frames import without_gaps
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest, BufferLayout, row_span
 from lfopt.planning.tiling_region import TilingRegion, even_sizes, meet
 
 PARTS = -1  # the axis of parts of what is folded, in place of an axis of the result
-MOST_BLOCKS = 1 << 14  # along an axis, where they have to be looked at one by one
+MOST_BLOCKS = 1 << 12  # along an axis, where they have to be looked at one by one
 MOST_TILES = 1 << 21  # of a grid: no plan has the steps of more
 FEW = 64  # blocks along an axis that are always looked at one by one
-WALKED = 3  # blocks of a loop whose steps are made where all but the last only move on
 MOST_GRIDS = 4000  # that are priced for one operator
 
 # (axis of the result, extent of a block), outermost loop first
 Blocks = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockSpans:
-    """Spans of one axis of an operand, per block along one axis of the result."""
-
-    count: int
-    given: tuple[Span, ...] = ()  # all of them; or else the first and the second, ...
-    step: int = 0  # ... which is moved by this much with every block, ...
-    last: Span = NOTHING  # ... but for the last
-
-    def __getitem__(self, k: int) -> Span:
-        """The span of a block."""
-        if len(self.given) == self.count or k == 0:
-            return self.given[k]
-        start, stop = self.given[1]
-        moved = (k - 1) * self.step
-        return self.last if k == self.count - 1 else (start + moved, stop + moved)
-
-    @property
-    def regular(self) -> bool:
-        """Whether all spans but the first and the last are equal but for where they are."""
-        return len(self.given) != self.count
-
-
-class AxisCut:
-    """The parts of an operand, block by block along one axis of the result, all other axes whole."""
-
-    def __init__(self, axes: Sequence[BlockSpans], count: int) -> None:
-        self.axes, self.count = axes, count
-
-    def box(self, k: int) -> Box:
-        """The part of a block."""
-        return tuple([along[k] for along in self.axes])
-
-    def rests(self, axis: int) -> bool:
-        """Whether all blocks read the same span along an axis; blocks that read nothing do not count."""
-        along = self.axes[axis]
-        looked_at = (0, 1, 2, self.count - 1) if along.regular else range(self.count)
-        return len({along[k] for k in looked_at} - {NOTHING}) <= 1
-
-    @cached_property
-    def same(self) -> bool:
-        """Whether all blocks read the same part."""
-        return all(self.rests(axis) for axis in range(len(self.axes)))
-
-    @cached_property
-    def closed(self) -> bool:
-        """Whether the last block reads what the first one reads."""
-        return self.box(0) == self.box(self.count - 1)
-
-    @cached_property
-    def extents(self) -> Counter[tuple[int, ...]]:
-        """How many blocks read parts of the same extents."""
-        if not any(along.regular for along in self.axes):
-            return Counter(_extents(self.box(k)) for k in range(self.count))
-        counted = Counter({_extents(self.box(1)): self.count - 2})
-        counted[_extents(self.box(0))] += 1
-        counted[_extents(self.box(self.count - 1))] += 1
-        return counted
-
-    @cached_property
-    def changed(self) -> Counter[tuple[int, ...]]:
-        """Extents of parts that differ from the part of the block before."""
-        if any(along.regular for along in self.axes):
-            middle, end = self.box(2) != self.box(1), self.box(self.count - 1) != self.box(self.count - 2)
-            counted = Counter({_extents(self.box(2)): middle * (self.count - 3)})
-            counted[_extents(self.box(1))] += int(self.box(1) != self.box(0))
-            counted[_extents(self.box(self.count - 1))] += int(end)
-            return +counted
-        return Counter(_extents(self.box(k)) for k in range(1, self.count) if self.box(k) != self.box(k - 1))
-
-    @cached_property
-    def later(self) -> Counter[tuple[int, ...]]:
-        """Extents of the parts of all blocks but the first."""
-        return self.extents - Counter([_extents(self.box(0))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,55 +173,16 @@ class GridTarget:
             return self.part(operand, cut(everything, axis, span), inputs)
 
         if count > FEW:
-            regular = _regular(box, count, self.limits[operand.name])
+            regular = regular_spans(box, count, self.limits[operand.name])
             if regular is not None:
                 return AxisCut(regular, count)
             if count > MOST_BLOCKS:
                 return None
         boxes = [box(k) for k in range(count)]
-        closed = _covering(boxes, self.limits[operand.name])
+        closed = covering(boxes, self.limits[operand.name])
         return AxisCut(
             [BlockSpans(count, tuple(b[a] for b in closed)) for a in range(len(operand.shape))], count
         )
-
-
-def _extents(box: Box) -> tuple[int, ...]:
-    return tuple([stop - start for start, stop in box])
-
-
-def _regular(box: Callable[[int], Box], count: int, limits: Box) -> list[BlockSpans] | None:
-    """The spans of many blocks, if those between the first and the last are one that moves on, or rests.
-
-    None where they are not, or leave a gap. The first and the last may be cut off at the ends of a map.
-    """
-    looked_at = [*range(8), *(count * k // 8 for k in range(1, 8)), *range(count - 8, count)]
-    boxes = {k: box(k) for k in looked_at}
-    regular: list[BlockSpans] = []
-    for axis, (lowest, highest) in enumerate(limits):
-        first, (start, stop), last = (boxes[k][axis] for k in (0, 1, count - 1))
-        step = boxes[2][axis][0] - start
-        moved = all(
-            boxes[k][axis] == (start + (k - 1) * step, stop + (k - 1) * step) for k in looked_at[1:-1]
-        )
-        # all of what is read: the rest closes a gap
-        if moved and not step and first == last == (start, stop):
-            first = start, stop = last = lowest, highest
-        covers = first[0] == lowest and last[1] == highest
-        touching = (
-            first[0] <= start <= first[1]
-            and 0 <= step <= stop - start
-            and last[0] <= start + (count - 3) * step + stop - start
-        )
-        if not (moved and covers and touching):
-            return None
-        regular.append(BlockSpans(count, (first, (start, stop)), step, last))
-    return regular
-
-
-def _covering(boxes: Sequence[Box], limits: Box) -> list[Box]:
-    """The boxes, extended along each axis to cover what lies in these limits; empty ones stay so."""
-    covering = iter(without_gaps([box for box in boxes if not is_empty(box)], limits))
-    return [box if is_empty(box) else next(covering) for box in boxes]
 
 
 def _first_block(shape: tuple[int, ...], blocks: Blocks) -> Box:
@@ -456,7 +340,7 @@ class Grid:
         for operand in self.target.operands:
             size = self._loaded(operand) + self._measured(operand)
             weight, read = (weight + size, read) if operand.constant else (weight, read + size)
-        tiles = Counter[tuple[int, ...]]({_extents(whole(self.target.shape)): 1})
+        tiles = Counter[tuple[int, ...]]({box_shape(whole(self.target.shape)): 1})
         for axis, extent in self._cut_axes:
             size = self.target.shape[axis]
             full, rest = divmod(size, extent)
@@ -485,7 +369,7 @@ class Grid:
         """DRAM bytes of an operand: a part is loaded where it is not that of the tile before."""
         assert self.cuts is not None
         cuts = self.cuts[operand.name]
-        full = _extents(self.part(operand, (0,) * len(cuts)))
+        full = box_shape(self.part(operand, (0,) * len(cuts)))
         total = self._bytes(operand, full)
         for level, along in enumerate(cuts):
             # inner loops begin again: what they read at last is there, and what they read first comes
@@ -494,7 +378,7 @@ class Grid:
             if not steps:
                 continue
             before = [outer.extents for outer in cuts[:level]]
-            behind = [Counter([_extents(inner.box(0))]) for inner in cuts[level + 1 :]]
+            behind = [Counter([box_shape(inner.box(0))]) for inner in cuts[level + 1 :]]
             for choice in product(*(counted.items() for counted in (*before, steps, *behind))):
                 times = prod(count for _, count in choice)
                 extents = tuple(map(min, zip(*(e for e, _ in choice), strict=True)))
@@ -535,36 +419,50 @@ class Grid:
             limit.spend(len(steps))
             return tuple(steps)
         axis, extent = self.loops[len(at)]
-        blocks: list[tuple[Node, ...] | Again] = []
-        if self.in_passes and len(at) == len(self.blocks):
-            measured = [self._statistics(at, tile, k, numbers, there) for k in range(self.counts[-1])]
-            limit.spend(sum(map(len, measured)))
-            blocks_made = [
-                self._nodes((*at, k), cut(tile, axis, self._span(k)), numbers, there, limit)
-                for k in range(self.counts[-1])
-            ]
-            return (*fold(measured), *fold(blocks_made))
-        count, before = self.counts[len(at)], dict[str, Box]()
-        repeats = count - WALKED - 1 if self._moves_on(len(at)) else 0
-        for k in range(count):
-            if repeats > 0 and WALKED <= k < count - 1:
-                if k == WALKED:
-                    blocks.append(Again(1, repeats))
-                    there.update({name: _moved_on(before[name], box, repeats) for name, box in there.items()})
-                continue
+
+        def block(k: int) -> tuple[Node, ...]:
             part = tile
             if axis != PARTS:
                 part = cut(tile, axis, (k * extent, min((k + 1) * extent, self.target.shape[axis])))
+            return self._nodes((*at, k), part, numbers, there, limit)
+
+        def statistics(k: int) -> Sequence[Node]:
+            steps = self._statistics(at, tile, k, numbers, there)
+            limit.spend(len(steps))
+            return steps
+
+        measured: tuple[Node, ...] = ()
+        if self.in_passes and len(at) == len(self.blocks):
+            measured = self._folded(len(at), statistics, there)
+        return (*measured, *self._folded(len(at), block, there))
+
+    def _folded(
+        self, loop: int, block: Callable[[int], Sequence[Node]], there: dict[str, Box]
+    ) -> tuple[Node, ...]:
+        """The steps of all blocks of a loop; those that only move on are made once, not one by one."""
+        blocks: list[Sequence[Node] | Again] = []
+        before: dict[str, Box] = {}
+        count = self.counts[loop]
+        head, tail = self._ends(loop)
+        repeats = max(count - head - tail, 0)
+        for k in range(min(head, count)):
             before = dict(there)
-            blocks.append(self._nodes((*at, k), part, numbers, there, limit))
+            blocks.append(block(k))
+        if repeats:
+            blocks.append(Again(1, repeats))
+            there.update({name: _moved_on(before[name], box, repeats) for name, box in there.items()})
+        blocks += [block(k) for k in range(head + repeats, count)]
         return fold(blocks)
 
-    def _moves_on(self, loop: int) -> bool:
-        """Whether all blocks of a loop but the last read the same parts, moved on by the same with each."""
-        if self.in_passes or self.cuts is None or self.loops[loop][0] == PARTS:
-            return False
+    def _ends(self, loop: int) -> tuple[int, int]:
+        """Blocks of a loop until steps only move on, and those behind these; all where they do not."""
+        if self.cuts is None:
+            return self.counts[loop], 0
         cuts = [self.cuts[operand.name][loop] for operand in self.target.operands]
-        return all(along.regular for read in cuts for along in read.axes)
+        if not all(along.regular for along in cuts):
+            return self.counts[loop], 0
+        head, tail = max(along.head for along in cuts), max(along.tail for along in cuts)
+        return head + 2, tail
 
     def _span(self, k: int) -> Span:
         """A part of what is folded or normalized."""
@@ -676,7 +574,7 @@ class Grids:
                 target.part(operand, whole(target.shape), None)
                 for target, operand in zip(self.targets, operands, strict=True)
             ]
-            closed = _covering(reads, whole(operands[0].shape))
+            closed = covering(reads, whole(operands[0].shape))
             for target, operand, part in zip(self.targets, operands, closed, strict=True):
                 target.limits[operand.name] = part
 
@@ -732,7 +630,19 @@ class Grids:
                 # channels of one group are read together
                 grain = lcm(grain, channels_together(self.region.call))
             sizes[axis] = few_sizes(extents[axis], grain)
+            # where what the finest blocks read cannot be listed, coarser ones may yet move on regularly
+            while len(sizes[axis]) > 1 and not self._lists(axis, sizes[axis][-1]):
+                sizes[axis].pop()
         return sizes
+
+    def _lists(self, axis: int, size: int) -> bool:
+        """Whether it is known what blocks along an axis read."""
+        return all(
+            target.cut(operand, axis, size) is not None
+            for target in self.targets
+            if target.fitting(((axis, size),))
+            for operand in target.operands
+        )
 
     @cached_property
     def smallest(self) -> int:

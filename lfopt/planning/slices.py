@@ -35,6 +35,48 @@ class Streamed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelSpans(Sequence[Span]):
+    """Spans of some width that cover so many channels, the last one perhaps narrower. None is made ahead.
+
+    >>> list(ChannelSpans(10, 4)), ChannelSpans(1 << 31, 1)[-1]
+    ([(0, 4), (4, 8), (8, 10)], (2147483647, 2147483648))
+    """
+
+    channels: int  # 1 or more
+    width: int
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(range(0, self.channels, self.width))
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Span]: ...
+
+    def __getitem__(self, index: int | slice) -> Span | list[Span]:
+        """One of them, or several."""
+        if isinstance(index, slice):
+            return [self._span(low) for low in range(0, self.channels, self.width)[index]]
+        return self._span(range(0, self.channels, self.width)[index])
+
+    def _span(self, low: int) -> Span:
+        """The span that begins at a channel."""
+        return low, min(low + self.width, self.channels)
+
+    def by_width(self) -> list[tuple[Span, int]]:
+        """One span of each width, and how many there are of it.
+
+        >>> ChannelSpans(10, 4).by_width(), ChannelSpans(8, 4).by_width()
+        ([((0, 4), 2), ((8, 10), 1)], [((0, 4), 2)])
+        """
+        full, rest = divmod(self.channels, self.width)
+        of_full = [(self[0], full)] if full else []
+        return [*of_full, (self[-1], 1)] if rest else of_full
+
+
+@dataclass(frozen=True, slots=True)
 class SlicingFacts:
     """Facts about an operator that hold in any group."""
 
@@ -115,7 +157,6 @@ class SliceSizes:
         self.wide = wide
         self.layout = BufferLayout(dataflow, hardware)
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
-        self._spans: dict[int, list[Span]] = {}
         self._by_slices: dict[tuple[int, int], bool] = {}
         self._blocks: dict[tuple[int, bool], int] = {}
         self._passes: dict[tuple[int, bool], int] = {}
@@ -397,20 +438,15 @@ class SliceSizes:
 
     # -- sizes -----------------------------------------------------------------------------------------------
 
-    def spans(self, shape: tuple[int, ...]) -> list[Span]:
+    def spans(self, shape: tuple[int, ...]) -> ChannelSpans:
         """Channels of a map, `width` at a time."""
-        return self._spans_of(shape[CHANNEL_AXIS_OF_RANK[len(shape)]])
+        return ChannelSpans(shape[CHANNEL_AXIS_OF_RANK[len(shape)]], self.width)
 
-    def blocks(self, op: int, *, sums: bool) -> list[Span]:
+    def blocks(self, op: int, *, sums: bool) -> ChannelSpans:
         """Output channels of the weight blocks of an operator."""
         shape = self.dataflow.calls[op].result
-        return [(0, shape[CHANNEL_AXIS_OF_RANK[len(shape)]])] if sums and self.wide else self.spans(shape)
-
-    def _spans_of(self, count: int) -> list[Span]:
-        """So many channels, `width` at a time."""
-        if count not in self._spans:
-            self._spans[count] = [(low, min(low + self.width, count)) for low in range(0, count, self.width)]
-        return self._spans[count]
+        channels = shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
+        return ChannelSpans(channels, channels) if sums and self.wide else self.spans(shape)
 
     def result_box(self, op: int, span: Span) -> Box:
         """Box of some channels of an operator's first result."""
@@ -433,7 +469,8 @@ class SliceSizes:
         shape = self.dataflow.maps[m].shape
         axis = CHANNEL_AXIS_OF_RANK[len(shape)]
         return sum(
-            self.layout.map_bytes(cut(whole(shape), axis, span)) for span in self.spans(shape)
+            times * self.layout.map_bytes(cut(whole(shape), axis, span))
+            for span, times in self.spans(shape).by_width()
         ) == self.layout.map_bytes(whole(shape))
 
     def sum_bytes(self, op: int) -> int:
@@ -466,9 +503,9 @@ class SliceSizes:
         if key not in self._passes:
             call = self.dataflow.calls[op]
             whole_sums: Sequence[tuple[Span | None, int]] = [(None, 1)]
-            inputs = _alike(self.spans(call.shape(0))) if sums else whole_sums
+            inputs = self.spans(call.shape(0)).by_width() if sums else whole_sums
             total = 0
-            for out, times in _alike(self.blocks(op, sums=sums)):
+            for out, times in self.blocks(op, sums=sums).by_width():
                 box = self.result_box(op, out)
                 for s in streamed:
                     parts = (
@@ -491,13 +528,6 @@ class SliceSizes:
         flow = self.dataflow
         names = {w.name for weights in flow.weights for w in weights if not w.gathered}
         return {name: self.layout.constant_bytes(name, whole(flow.graph.shape(name))) for name in names}
-
-
-def _alike(spans: Sequence[Span]) -> list[tuple[Span, int]]:
-    """One span of each length, and how many there are of it."""
-    counts = Counter(stop - start for start, stop in spans)
-    first = {stop - start: (start, stop) for start, stop in reversed(spans)}
-    return [(first[length], count) for length, count in counts.items()]
 
 
 @cache

@@ -17,6 +17,8 @@ from lfopt.planning.frames import Frames
 from lfopt.planning.streaming import BufferLayout, StreamedGroup
 
 MOST_FRAMES = 1 << 15  # that are looked at along one axis, one by one
+# elements that an operator reads and makes: of more, steps row by row are too many to be made one by one
+MOST_ELEMENTS = 1 << 30
 CHANNELS = -100  # stands for the output channels of a contraction, group by group: see `channel_blocks`
 
 
@@ -41,9 +43,14 @@ class TilingRegion:
         )
         self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
         self.convolves = flow.specs[self.anchor].family is Family.CONVOLUTION
-        # blocks along its axes are too many to be listed
-        extents = [extent for shape in (self.shape, *self.call.shapes) for extent in shape or ()]
-        self.huge = max(extents, default=1) > MOST_ROWS
+        # blocks along its axes are too many to be listed, or its steps to be made one by one
+        shapes = [self.shape, *(shape for shape in self.call.shapes if shape is not None)]
+        longest = max((extent for shape in shapes for extent in shape), default=1)
+        self.huge = (
+            longest > MOST_ROWS
+            or sum(map(prod, shapes)) > MOST_ELEMENTS
+            or bool(flow.too_tall >> self.anchor & 1)
+        )
         windowed = self.convolves and len(self.shape) in (4, 5) and not self.huge
         self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
         by_matrix = flow.specs[self.anchor].family is Family.PRODUCT

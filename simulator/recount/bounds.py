@@ -143,13 +143,19 @@ def _prices(net: RecountNetwork, members: list[str], plan: Plan) -> Iterator[int
     tables = sum(table_count(net, op, hardware) for op in members)
     if len(members) > 1 and not hardware.holds_parameters(parameters, tables):
         return
-    held, room = weight_bytes(net, members, hardware)[1], hardware.weight_buffer_bytes
-    needed = line_buffer_bytes(net, members, hardware)
-    fits = held < room and needed < hardware.buffer_bytes if room else needed + held < hardware.buffer_bytes
-    line_buffered = plan.scheme in ("lbdf", "auto", "all") and fits
+    line_buffered = plan.scheme in ("lbdf", "auto", "all") and fits_in_lines(net, members, hardware)
     alone = len(members) == 1 or (plan.epilogue and not not_an_epilogue(net, members))
     if line_buffered or (plan.traffic == "once" and alone):
         yield moved_once(net, members, hardware).dram.total
+
+
+def fits_in_lines(net: RecountNetwork, members: list[str], hardware: Hardware) -> bool:
+    """Whether the group may run in line-buffer depth-first order: its rows can pass, and they fit."""
+    if any(net.too_tall(op) for op in members):
+        return False
+    held, room = weight_bytes(net, members, hardware)[1], hardware.weight_buffer_bytes
+    needed = line_buffer_bytes(net, members, hardware)
+    return held < room and needed < hardware.buffer_bytes if room else needed + held < hardware.buffer_bytes
 
 
 def line_buffer_bytes(net: RecountNetwork, members: Sequence[str], hardware: Hardware) -> int:

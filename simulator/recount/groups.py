@@ -258,9 +258,11 @@ def _does_not_follow(net: RecountNetwork, op: str, inside: Set[str]) -> str:
     shape = net.graph.shape(net.makes[op][0])
     follows: set[str] = set()
     for read in net.reads[op]:
-        same_rows = all(
-            row == low == high for row, (low, high) in enumerate(zip(read.first, read.last, strict=True))
-        )
+        if net.calls[op].too_tall:
+            same_rows = net.graph.shape(read.seen) == shape
+        else:
+            pairs = enumerate(zip(read.first, read.last, strict=True))
+            same_rows = all(row == low == high for row, (low, high) in pairs)
         if read.map in net.maker and net.graph.shape(read.map) == shape and same_rows:
             follows.add(net.maker[read.map])
     before = net.producers(op) & inside

@@ -51,7 +51,7 @@ def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bo
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
-    if axis is not None and call.attention is None and not known:
+    if axis is not None and call.attention is None and not known and not call.too_tall:
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules

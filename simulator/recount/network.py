@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from lfopt.ir import Graph, Operator, Tensor, row_axis
+from lfopt.ir import Graph, Operator, Tensor, row_axis, too_tall
 from lfopt.ops.call import Call
 from lfopt.ops.table import OpSpec, Tiling, spec
 
@@ -125,6 +125,11 @@ class RecountNetwork:
     def tensor(self, name: str) -> Tensor:
         """Shape and type of a map or constant."""
         return self.graph.tensors[name]
+
+    def too_tall(self, operator: str) -> bool:
+        """Whether a map that it reads or makes has too many rows to pass row by row."""
+        maps = (*self.makes[operator], *(read.map for read in self.reads[operator]))
+        return self.calls[operator].too_tall or any(too_tall(self.graph.shape(name)) for name in maps)
 
     def height(self, operator: str) -> int:
         """Rows of an operator's results."""

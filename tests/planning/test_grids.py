@@ -122,6 +122,59 @@ def test_any_grid_of_any_operator_does_what_it_says() -> None:
     assert any_grids(1).total() > 150
 
 
+def long_operators() -> Iterator[Drawn]:
+    """Operators on long axes: grids of them have blocks that only move on."""
+    rng = np.random.default_rng(0)
+    x, rows, square = (rng.random(shape, np.float32) for shape in ((1, 4, 40, 12), (60, 8), (48, 44)))
+    ones, weights = np.ones(4, np.float32), rng.random((44, 40), np.float32)
+    kernel = rng.random((4, 4, 3, 3), np.float32)
+
+    def ends(*values: int) -> np.ndarray:
+        return np.array(values, np.int64)
+
+    for case in (
+        Case("Softmax", [square], {"axis": 1}),
+        Case("InstanceNormalization", [x, ones, ones], {}, (1, 2)),
+        Case("LpNormalization", [x], {"axis": 2}),
+        Case("Slice", [rows, ends(1), ends(59), ends(0), ends(2)], {}, (1, 2, 3, 4)),
+        Case("Slice", [rows, ends(-1), ends(-61), ends(0), ends(-1)], {}, (1, 2, 3, 4)),
+        Case("Slice", [rows, ends(-2), ends(-61), ends(0), ends(-3)], {}, (1, 2, 3, 4)),
+        Case("Pad", [rows, ends(2, 0, 1, 0)], {}, (1,)),
+        Case("Pad", [rows, ends(2, 0, 3, 0)], {"mode": "reflect"}, (1,)),
+        Case("Conv", [x, kernel], {"pads": (1, 1, 1, 1)}, (1,)),
+        Case("Conv", [x, kernel], {"strides": (2, 1), "dilations": (1, 3)}, (1,)),
+        Case("MaxPool", [x], {"kernel_shape": (2, 2), "strides": (3, 3)}),
+        Case("MatMul", [square, weights], {}, (1,)),
+        Case("MatMul", [square, weights], {}),
+        Case("ReduceSum", [square, ends(0)], {}, (1,)),
+        Case("Transpose", [square], {"perm": (1, 0)}),
+        Case("CumSum", [square, ends(1).reshape(())], {}, (1,)),
+        Case("LayerNormalization", [rows, np.ones(8, np.float32)], {}, (1,)),
+    ):
+        yield Drawn(case)
+
+
+def moves_on(grids: TargetGrids) -> bool:
+    """Whether a loop of the grids is known to move on."""
+    cuts = [cut for grid in grids.grids for of_operand in (grid.cuts or {}).values() for cut in of_operand]
+    return any(cut.regular for cut in cuts)
+
+
+def test_blocks_that_only_move_on_are_like_blocks_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    for drawn in long_operators():
+        monkeypatch.setattr("lfopt.planning.grids.FEW", 8)
+        known = list(islice(Grids(drawn.region(PLAIN)).every(), 60))
+        numbers = [k for k, grids in enumerate(known) if moves_on(grids)]
+        assert numbers, drawn.case
+        monkeypatch.setattr("lfopt.planning.grids.FEW", 1 << 30)
+        looked_at = list(islice(Grids(drawn.region(PLAIN)).every(), 60))
+        for k in rng.permutation(numbers)[:5].tolist():
+            assert not moves_on(looked_at[k])
+            assert known[k].dram == looked_at[k].dram, drawn.case
+            assert known[k].schedule(Limit()) == looked_at[k].schedule(Limit()), drawn.case
+
+
 @pytest.mark.slow
 def test_any_grid_of_many_operators_does_what_it_says() -> None:
     checked = any_grids(ALL)

@@ -77,7 +77,8 @@ class Tiled(ExecutionMode):
         columns = self.groups.hardware.mac_columns
         full = (
             [width for width in slice_widenings(self.groups, mask) if width % columns == 0]
-            if self._as_tiled and narrow.kind != "grid"  # whose blocks are of any width
+            # blocks of a grid are of any width, and where narrow ones do not fit no wider ones do
+            if self._as_tiled and narrow.kind not in ("grid", "none")
             else []
         )
         for width in (None, *full):
