@@ -304,7 +304,7 @@ class _Linking:
         once = self.sizes.once(mask).total
         # (mode, bytes, buffer) to (bytes that it moves at the least, budgets)
         tried: dict[tuple[str, int, int], tuple[int, list[int]]] = {}
-        for name in SCHEMES[costs.scheme].modes:
+        for name in SCHEMES[costs.scheme].modes if costs.passes_rows(mask) else ():
             for budget in budgets:
                 price = costs.modes[name].price(mask, budget, once) if budget > 0 else None
                 if price is not None:

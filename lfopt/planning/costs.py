@@ -276,6 +276,8 @@ class GroupCosts:
         )
         if wanted is not None and not self.groups.parameters_fit(mask):
             cost = None
+        if wanted is not None and self.modes[wanted] in self._whole and not self.passes_rows(mask):
+            cost = None
         broken = cost is None or rules.parts(mask) or rules.contradict(mask)
         cost = cost or self._price(mask)
         return cost if cost is None or not broken else cost._replace(dram_bytes=cost.dram_bytes + UNMET)
@@ -298,7 +300,7 @@ class GroupCosts:
         if chosen is None:
             return
         wanted = self.rules.mode(mask) if mask & self.rules.touched else None
-        row_by_row = [] if mask & self.dataflow.too_tall else self._whole
+        row_by_row = self._whole if self.passes_rows(mask) else []
         everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self._anywhere]
         modes = [chosen] if chosen.alone or wanted is not None else everywhere
         cost = self.price(mask)
@@ -352,7 +354,7 @@ class GroupCosts:
                 if (cost := mode.price(mask, beta, once)) is not None:
                     return cost
         best: Cost | None = None
-        row_by_row = zip(self._whole, bounds, strict=True) if not mask & self.dataflow.too_tall else ()
+        row_by_row = zip(self._whole, bounds, strict=True) if self.passes_rows(mask) else ()
         for mode, bound in row_by_row:
             cost = mode.price(mask, beta, once, bound)
             if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
@@ -424,6 +426,10 @@ class GroupCosts:
             mask, needed, beta, () if needed == NEVER else tuple(self.modes[name].uses(mask, beta))
         )
 
+    def passes_rows(self, mask: int) -> bool:
+        """Whether the maps of a group can pass row by row, as they do in all modes but tiles."""
+        return not mask & self.dataflow.too_tall
+
     def least_weights(self, mask: int) -> tuple[str, int] | None:
         """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least.
 
@@ -437,7 +443,7 @@ class GroupCosts:
     def least_need(self, mask: int) -> tuple[str, int]:
         """(mode of the scheme that needs the least buffer, F_beta in bytes); NEVER if no buffer is enough."""
         modes = SCHEMES[self.scheme].modes
-        if mask & self.dataflow.too_tall:
+        if not self.passes_rows(mask):
             return modes[0], NEVER
         needs = [(self.modes[name].need(mask), name) for name in modes]
         needed, name = min(needs, key=lambda item: item[0])

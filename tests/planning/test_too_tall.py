@@ -10,7 +10,7 @@ import pytest
 
 from lfopt.ir import Graph
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, memory_map, totals_of
+from lfopt.planning import GroupCosts, link, memory_map, totals_of
 from simulator.interpreter.execute import Machine
 from simulator.recount import recount
 from tests.agreement import differing
@@ -40,7 +40,10 @@ def plans_of_tall_maps(count: int, monkeypatch: pytest.MonkeyPatch) -> Counter[s
         graph = networks(rng, seed)
         hardware = random_hardware(rng, graph)
         costs = GroupCosts.of(graph, hardware, scheme=("lbdf", "auto", "all")[seed % 3])
-        plan = planned(costs, random_scheme(costs, seed))
+        groups = random_scheme(costs, seed)
+        if costs.scheme == "all":
+            groups = link(costs, groups)
+        plan = planned(costs, groups)
         totals = totals_of(costs.unfused(), plan.groups, costs.bounds.compulsory_bytes)
         plan = replace(plan, memory=memory_map(costs, plan.groups), totals=totals)
         recounted = recount(graph, plan)
