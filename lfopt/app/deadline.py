@@ -11,14 +11,14 @@ LEAST_SECONDS = 0.1  # of a search, if the time is over
 # seconds between loading and files, however little the limit leaves: time for the first plan
 LEAST_PLANNING = 1.5
 # seconds beyond the limit in which the steps of the first plan may still be made, and share of the limit
-GRACE_SECONDS = 3.5
+GRACE_SECONDS = 2.0
 GRACE_SHARE = 0.1
 # share of the limit that is set aside for steps and files, at the least and at the most
 LEAST_RESERVE = 0.1
 MOST_RESERVE = 0.5
 
 # seconds beyond the limit and its share by which a plan is recounted
-RECOUNT_GRACE = 5.0
+RECOUNT_GRACE = 4.0
 # seconds that this takes at the least, for each group and for each step
 RECOUNT_SECONDS = 0.3
 RECOUNT_GROUP_SECONDS = 4e-3
@@ -92,12 +92,19 @@ class Deadline:
         return self.passed > max(self.end("steps"), self.seconds + grace - self.files)
 
     def allows_recount(self, groups: int, steps: int) -> bool:
-        """Whether a recount of so many groups and steps ends soon enough after the limit."""
-        if self.seconds is None:
-            return True
-        latest = self.seconds * (1 + GRACE_SHARE) + RECOUNT_GRACE - self.files
+        """Whether a recount of so many groups and steps is likely to end in time."""
         takes = RECOUNT_SECONDS + RECOUNT_GROUP_SECONDS * groups + RECOUNT_STEP_SECONDS * steps
-        return self.passed + takes <= latest
+        return self.passed + takes <= self._recount_end
+
+    def recount_over(self) -> bool:
+        """Whether a recount is to end, wherever it is."""
+        return self.passed > self._recount_end
+
+    @property
+    def _recount_end(self) -> float:
+        if self.seconds is None:
+            return float("inf")
+        return self.seconds * (1 + GRACE_SHARE) + RECOUNT_GRACE - self.files
 
     def clock(self, stage: Stage, most: float) -> Callable[[], bool]:
         """Whether the time of a stage that begins now is over: it has at most a share of the limit.

@@ -449,7 +449,8 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
         report("recount", 1.0)
     steps = sum(step_count(group.steps) for group in finished.plan.groups)
     in_time = outcome.deadline.allows_recount(len(finished.plan.groups), steps)
-    recounted = in_time and require_true(finished.plan, finished.graph)
+    late_for_recount = outcome.deadline.recount_over
+    recounted = in_time and require_true(finished.plan, finished.graph, late_for_recount)
     outcome.seconds["recount"] = time.perf_counter() - clock
     return finished._replace(recounted=recounted)
 

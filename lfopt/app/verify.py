@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -17,7 +17,7 @@ from lfopt.planning import GIVEN
 from lfopt.planning.modes import ANYWHERE, MODES, SCHEMES
 from search.methods import METHODS
 from search.objectives import OBJECTIVES
-from simulator.recount import Recount, recount
+from simulator.recount import Recount, RecountStopped, never, recount
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,9 +68,9 @@ def verify(path: Path) -> Verified:
     return replace(verified(plan, graph), file=file)
 
 
-def verified(plan: Plan, graph: Graph) -> Verified:
-    """Recount a plan in memory."""
-    counted = recount(graph, plan)
+def verified(plan: Plan, graph: Graph, late: Callable[[], bool] = never) -> Verified:
+    """Recount a plan in memory. Raises RecountStopped where `late` says that the time is over."""
+    counted = recount(graph, plan, late)
     return Verified(
         plan, graph, counted, (*counted.discrepancies, *mode_problems(plan), *search_problems(plan))
     )
@@ -94,12 +94,16 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
     return verification.plan, verification.graph
 
 
-def require_true(plan: Plan, graph: Graph) -> bool:
+def require_true(plan: Plan, graph: Graph, late: Callable[[], bool] = never) -> bool:
     """Recount a plan that lfopt has made, before anybody gets it. Raises FalsePlan.
 
-    False where it has more steps than a recount follows, and nothing else is wrong.
+    False where it has more steps than a recount follows, and nothing else is wrong, or where `late` says that
+    the time is over.
     """
-    verification = verified(plan, graph)
+    try:
+        verification = verified(plan, graph, late)
+    except RecountStopped:
+        return False
     beyond = () if verification.recount is None else verification.recount.beyond
     wrong = [line for line in verification.wrong if line not in beyond]
     if wrong:

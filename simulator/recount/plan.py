@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -42,7 +43,7 @@ from simulator.recount.levels import one_level
 from simulator.recount.memory import memory_problems
 from simulator.recount.network import RecountNetwork
 from simulator.recount.places import place_problems
-from simulator.recount.progressions import RowBudget, TooMuch
+from simulator.recount.progressions import RowBudget, TooMuch, never
 from simulator.recount.schedule import GroupSteps
 from simulator.recount.sums import sum_problems
 from simulator.recount.traffic import executed_macs, traffic_problems
@@ -77,11 +78,14 @@ class Recount:
         return not self.discrepancies
 
 
-def recount(graph: Graph, plan: Plan) -> Recount:
-    """Recount the claims of a plan for this network."""
+def recount(graph: Graph, plan: Plan, late: Callable[[], bool] = never) -> Recount:
+    """Recount the claims of a plan for this network.
+
+    `late`: whether the time is over. Raises RecountStopped then.
+    """
     wrong = tuple(not_copies(graph, plan.copies))
     original = RecountNetwork(without_copies(graph, plan.copies)) if plan.copies and not wrong else None
-    return _Recounting(RecountNetwork(graph), original, plan, wrong).run()
+    return _Recounting(RecountNetwork(graph), original, plan, wrong, late).run()
 
 
 def multiplications(net: RecountNetwork) -> int:
@@ -91,7 +95,12 @@ def multiplications(net: RecountNetwork) -> int:
 
 class _Recounting:
     def __init__(
-        self, net: RecountNetwork, original: RecountNetwork | None, plan: Plan, wrong: tuple[str, ...]
+        self,
+        net: RecountNetwork,
+        original: RecountNetwork | None,
+        plan: Plan,
+        wrong: tuple[str, ...],
+        late: Callable[[], bool],
     ) -> None:
         """`original`: the network without copies, if it has any; `wrong`: problems of the copies."""
         self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
@@ -106,7 +115,7 @@ class _Recounting:
         self.flies = plan.scheme in IN_FLIGHT or tables
         self.macs = Fraction(0)  # of all steps
         self.steps = 0
-        self.work = RowBudget()
+        self.work = RowBudget(late=late)
         self.lines = 0  # of steps, as they are written
         self.tables: dict[str, int] = {}  # of operators in flight: see `shared_tables`
         self.by_formula: list[int] = []  # DRAM bytes of groups
@@ -127,6 +136,7 @@ class _Recounting:
     def run(self) -> Recount:
         known = self._partition()
         for group, members in known:
+            self.work.check_time()
             self._structure(group, members)
             self._group(group, members)
         self._order(known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -24,14 +24,29 @@ class TooMuch(Exception):
     """A schedule that no recount follows in reasonable time and memory; the message says why."""
 
 
-class RowBudget:
-    """Rows that may still be followed in a plan."""
+class RecountStopped(Exception):
+    """The time for a recount was over before its end; nothing is said of the plan."""
 
-    def __init__(self, rows: int = MOST_ROWS) -> None:
-        self.left = rows
+
+def never() -> bool:
+    """Whether the time is over, where there is no limit."""
+    return False
+
+
+class RowBudget:
+    """Rows that may still be followed in a plan, as long as there is time."""
+
+    def __init__(self, rows: int = MOST_ROWS, late: Callable[[], bool] = never) -> None:
+        self.left, self.late = rows, late
+
+    def check_time(self) -> None:
+        """Go on. Raises RecountStopped where the time is over."""
+        if self.late():
+            raise RecountStopped
 
     def spend(self, rows: int) -> None:
-        """Follow this many rows. Raises TooMuch."""
+        """Follow this many rows. Raises TooMuch, and RecountStopped where the time is over."""
+        self.check_time()
         self.left -= rows
         if self.left < 0:
             raise TooMuch(

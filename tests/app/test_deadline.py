@@ -11,6 +11,7 @@ from lfopt.app.config import Config, SearchConfig
 from lfopt.app.deadline import ENDS, LEAST_SECONDS, Deadline
 from lfopt.app.overlap import overlapped
 from lfopt.app.pipeline import find_plan, load_network, steps_of
+from lfopt.app.verify import require_true
 from lfopt.ir import Hardware
 from simulator.recount import recount
 
@@ -51,6 +52,16 @@ def test_a_job_whose_limit_is_over_before_it_is_loaded_writes_a_plan_with_steps(
     finished = steps_of(find_plan(config))
     assert all(group.steps for group in finished.plan.groups)
     assert recount(finished.graph, finished.plan).discrepancies == ()
+
+
+def test_a_recount_that_its_time_leaves_unfinished_says_nothing_of_the_plan() -> None:
+    graph = load_network("zoo:fsrcnn", {"image": (1, 1, 20, 24)}, "default", weights=False)
+    finished = steps_of(find_plan(Config("fsrcnn", Hardware(1 << 13)), graph=graph))
+    assert finished.recounted
+    assert not require_true(finished.plan, finished.graph, lambda: True)
+    over = Deadline(seconds=1.0, start=time.perf_counter() - 60)
+    assert over.recount_over()
+    assert not Deadline().recount_over()
 
 
 def test_groups_are_not_placed_to_overlap_once_time_is_over() -> None:
