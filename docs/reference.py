@@ -53,6 +53,7 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
         "How near do estimates of cycles come, and how many judgements do they save?",
         "`make bench-surrogate`",
     ),
+    "limits": ("Is a plan with steps there within its time limit?", "`make bench-limits`"),
     "batch": ("What does a batch cost beside its jobs?", "`make bench-batch`"),
     "fusion": (
         "How many layers are left under each planner's rules, beside compilers?",

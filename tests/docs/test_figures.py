@@ -12,7 +12,7 @@ import pytest
 from tests.docs.pages import DOCS, ROOT, blocks, pages, prose
 from tests.docs.test_pages import reference
 
-MADE = re.compile(r"[Cc]ommit [0-9a-f]{7}\b[^\n]*\d{4}-\d\d-\d\d")
+MADE = re.compile(r"[Cc]ommit [0-9a-f]{7,12}\b[^\n]*\d{4}-\d\d-\d\d")
 COMMAND = re.compile(r"`(?:make [\w-]+|python benchmarks/\w+\.py[^`]*|(?:bench|rtl)_\w+\.py[^`]*)`")
 LINK = re.compile(r"\]\(([\w/.-]+\.md)")
 FIGURE = re.compile(
@@ -20,7 +20,7 @@ FIGURE = re.compile(
     r"times\b|(?<![\w.,-])(0\.\d{3,})(?!\w)"
 )
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-SAID = re.compile(r"\bcommit\s+[0-9a-f]{7}\b|<!-- figures: [^\n]+ -->")
+SAID = re.compile(r"\bcommit\s+[0-9a-f]{7,12}\b|<!-- figures: [^\n]+ -->")
 PROSE = [page for page in pages() if page.parent.name != "results"]
 
 
