@@ -17,7 +17,7 @@ from lfopt.planning import GIVEN
 from lfopt.planning.modes import ANYWHERE, MODES, SCHEMES
 from search.methods import METHODS
 from search.objectives import OBJECTIVES
-from simulator.recount import Recount, RecountStopped, never, recount
+from simulator.recount import Recount, RecountStopped, recount
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +68,7 @@ def verify(path: Path) -> Verified:
     return replace(verified(plan, graph), file=file)
 
 
-def verified(plan: Plan, graph: Graph, late: Callable[[], bool] = never) -> Verified:
+def verified(plan: Plan, graph: Graph, late: Callable[[], bool] | None = None) -> Verified:
     """Recount a plan in memory. Raises RecountStopped where `late` says that the time is over."""
     counted = recount(graph, plan, late)
     return Verified(
@@ -94,7 +94,7 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
     return verification.plan, verification.graph
 
 
-def require_true(plan: Plan, graph: Graph, late: Callable[[], bool] = never) -> bool:
+def require_true(plan: Plan, graph: Graph, late: Callable[[], bool] | None = None) -> bool:
     """Recount a plan that lfopt has made, before anybody gets it. Raises FalsePlan.
 
     False where it has more steps than a recount follows, and nothing else is wrong, or where `late` says that

@@ -47,6 +47,15 @@ def row_count(shape: tuple[int, ...]) -> int:
     return 1 if axis is None else shape[axis]
 
 
+def passing_rows(shape: tuple[int, ...]) -> int:
+    """Rows in which a map of this shape passes; one where they are too many to pass row by row.
+
+    >>> passing_rows((1, 64, 56, 28)), passing_rows((1, 8, 1 << 24, 4))
+    (56, 1)
+    """
+    return 1 if too_tall(shape) else row_count(shape)
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A value with a static shape. Constants are tensors too; their values stand in `Graph.constants`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from lfopt.ir import Attribute, Graph, Operator, Tensor, row_axis, row_count, too_tall
+from lfopt.ir.tensor import passing_rows
 
 if TYPE_CHECKING:
     from lfopt.ops.attention import Attention
@@ -135,8 +136,7 @@ class Call:
 
     def rows_in(self, index: int) -> int:
         """Rows of an input; one where they are too many to pass row by row."""
-        shape = self.shape(index)
-        return 1 if too_tall(shape) else row_count(shape)
+        return passing_rows(self.shape(index))
 
     @property
     def row_axis_out(self) -> int | None:

@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 
 from lfopt.ir import Box, Graph, Operator, Tensor, box_elements, row_axis, too_tall, whole
+from lfopt.ir.tensor import passing_rows
 from lfopt.ops import rows
 from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
@@ -309,8 +310,7 @@ class _Builder:
                 continue
             reads, root = row.reads(call, index), self.root[name]
             if root != name and not keeps_rows(self.graph.shape(root), self.graph.shape(name)):
-                behind = self.graph.tensors[root]
-                reads = rows.all_rows(1 if too_tall(behind.shape) else behind.rows, call.rows_out)
+                reads = rows.all_rows(passing_rows(self.graph.shape(root)), call.rows_out)
             yield MapRead(self.maps[root], reads, index)
 
 

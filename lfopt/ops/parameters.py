@@ -100,9 +100,14 @@ def pad_sources(span: Span, size: int, before: int, after: int, mode: str) -> li
     >>> pad_sources((0, 7), 4, 2, 1, "reflect")
     [2, 1, 0, 1, 2, 3, 2]
     """
-    low = max(-before, 0)
-    left = size - low - max(-after, 0)  # what remains of the map
+    low, left = _kept_part(size, before, after)
     return [_pad_source(index - max(before, 0), low, left, mode) for index in range(*span)]
+
+
+def _kept_part(size: int, before: int, after: int) -> tuple[int, int]:
+    """(first index, how many) of a map that negative amounts leave of it."""
+    low = max(-before, 0)
+    return low, size - low - max(-after, 0)
 
 
 def _pad_source(place: int, low: int, left: int, mode: str) -> int:
@@ -121,8 +126,7 @@ def pad_source_span(span: Span, size: int, before: int, after: int, mode: str) -
     >>> pad_source_span((0, 7), 4, 2, 1, "reflect"), pad_source_span((0, 2), 1 << 40, 2, 2, "wrap")
     ((0, 4), (1099511627774, 1099511627776))
     """
-    low = max(-before, 0)
-    left = size - low - max(-after, 0)  # what remains of the map
+    low, left = _kept_part(size, before, after)
     start, stop = span[0] - max(before, 0), span[1] - max(before, 0)
     # indices between which sources go on in one direction
     turns: tuple[int, ...] = ()

@@ -35,12 +35,12 @@ class BlockSpans:
 
     def __getitem__(self, k: int) -> Span:
         """The span of a block, from 0 on."""
-        behind = k - len(self.head)
-        if behind < 0:
+        offset = k - len(self.head)
+        if offset < 0:
             return self.head[k]
         if k >= self.count - len(self.tail):
             return self.tail[k - self.count]
-        return self.middle[0] + behind * self.step, self.middle[1] + behind * self.step
+        return self.middle[0] + offset * self.step, self.middle[1] + offset * self.step
 
     @property
     def regular(self) -> bool:

@@ -32,6 +32,6 @@ What is recounted exactly, and what is only bounded:
 from simulator.recount.groups import not_an_epilogue
 from simulator.recount.network import RecountNetwork
 from simulator.recount.plan import Recount, recount
-from simulator.recount.progressions import RecountStopped, never
+from simulator.recount.progressions import RecountStopped
 
-__all__ = ["Recount", "RecountNetwork", "RecountStopped", "never", "not_an_epilogue", "recount"]
+__all__ = ["Recount", "RecountNetwork", "RecountStopped", "not_an_epilogue", "recount"]

@@ -43,7 +43,7 @@ from simulator.recount.levels import one_level
 from simulator.recount.memory import memory_problems
 from simulator.recount.network import RecountNetwork
 from simulator.recount.places import place_problems
-from simulator.recount.progressions import RowBudget, TooMuch, never
+from simulator.recount.progressions import RowBudget, TooMuch
 from simulator.recount.schedule import GroupSteps
 from simulator.recount.sums import sum_problems
 from simulator.recount.traffic import executed_macs, traffic_problems
@@ -78,10 +78,10 @@ class Recount:
         return not self.discrepancies
 
 
-def recount(graph: Graph, plan: Plan, late: Callable[[], bool] = never) -> Recount:
+def recount(graph: Graph, plan: Plan, late: Callable[[], bool] | None = None) -> Recount:
     """Recount the claims of a plan for this network.
 
-    `late`: whether the time is over. Raises RecountStopped then.
+    `late`: whether the time is over; None: there is no limit. Raises RecountStopped where it is.
     """
     wrong = tuple(not_copies(graph, plan.copies))
     original = RecountNetwork(without_copies(graph, plan.copies)) if plan.copies and not wrong else None
@@ -100,7 +100,7 @@ class _Recounting:
         original: RecountNetwork | None,
         plan: Plan,
         wrong: tuple[str, ...],
-        late: Callable[[], bool],
+        late: Callable[[], bool] | None,
     ) -> None:
         """`original`: the network without copies, if it has any; `wrong`: problems of the copies."""
         self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware

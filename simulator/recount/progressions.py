@@ -28,20 +28,15 @@ class RecountStopped(Exception):
     """The time for a recount was over before its end; nothing is said of the plan."""
 
 
-def never() -> bool:
-    """Whether the time is over, where there is no limit."""
-    return False
-
-
 class RowBudget:
     """Rows that may still be followed in a plan, as long as there is time."""
 
-    def __init__(self, rows: int = MOST_ROWS, late: Callable[[], bool] = never) -> None:
+    def __init__(self, rows: int = MOST_ROWS, late: Callable[[], bool] | None = None) -> None:
         self.left, self.late = rows, late
 
     def check_time(self) -> None:
         """Go on. Raises RecountStopped where the time is over."""
-        if self.late():
+        if self.late is not None and self.late():
             raise RecountStopped
 
     def spend(self, rows: int) -> None:

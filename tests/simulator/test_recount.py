@@ -43,7 +43,7 @@ from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of
 from search.exact import solve
 from simulator.interpreter.execute import Violation, execute
-from simulator.recount import RecountStopped, never, progressions, recount
+from simulator.recount import RecountStopped, progressions, recount
 from simulator.recount.progressions import Boxes, leaves, times_covered
 from tests.following import follow, with_places, with_steps
 from tests.real_networks import network
@@ -810,7 +810,7 @@ def test_a_schedule_of_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         with monkeypatch.context() as less:
             less.setattr(progressions, name, 0)
             if name == "MOST_ROWS":
-                less.setattr(progressions.RowBudget.__init__, "__defaults__", (0, never))
+                less.setattr(progressions.RowBudget.__init__, "__defaults__", (0, None))
             assert any(said in line for line in recount(graph, plan).discrepancies)
 
 
@@ -818,9 +818,9 @@ def test_a_recount_ends_when_its_time_is_over() -> None:
     graph, plan = random_plan(3)
     questions = count()
     assert recount(graph, plan, lambda: next(questions) < 0).agrees
-    asked = next(questions)
-    assert asked > len(plan.groups)
-    for question in (0, 1, asked // 2, asked - 1):
+    question_count = next(questions)
+    assert question_count > len(plan.groups)
+    for question in (0, 1, question_count // 2, question_count - 1):
         now = count()
         with pytest.raises(RecountStopped):
             recount(graph, plan, lambda: next(now) == question)  # noqa: B023  (it is called at once)
