@@ -189,6 +189,8 @@ def search(
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
     finished = steps_of(outcome)
+    if finished.replaced:
+        outcome = outcome.with_draft(finished.draft)
     return Planned(finished.plan, finished.graph, outcome.best.result, finished.recounted)
 
 

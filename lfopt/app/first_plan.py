@@ -44,21 +44,9 @@ class FirstPlan:
 
     @classmethod
     def of(cls, graph: Graph, costs: GroupCosts) -> FirstPlan:
-        """Operators with their epilogues, or alone where that moves fewer bytes: never worse than a baseline.
-
-        Operators of which no tensor can move less than the group's are not priced alone.
-        """
+        """Operators with their epilogues, or alone where that moves less: never worse than a baseline."""
         start = time.perf_counter()
-        groups: list[int] = []
-        for group in epilogue_groups(costs):
-            alone = [1 << i for i in bits(group)]
-            price = costs.price(group)
-            least = sum(costs.groups.once(mask).total for mask in alone)
-            together = price is not None and (
-                price.dram_bytes <= least or price.dram_bytes <= costs.dram_bytes(alone)
-            )
-            groups += [group] if together else alone
-        ordered = executable(costs.dataflow, groups)
+        ordered = executable(costs.dataflow, with_epilogues(costs, costs.dataflow.everything))
         return cls(graph, costs, ordered, costs.dram_bytes(ordered), time.perf_counter() - start)
 
     def result(self, method: str) -> Result:
@@ -89,3 +77,23 @@ class FirstPlan:
         seconds = time.perf_counter() - start
         constants = sum(value.nbytes for value in self.graph.constants.values() if value is not None)
         return deadline.setting_aside(seconds * STEPS_FACTOR, constants / FILE_BYTES_PER_SECOND)
+
+
+def with_epilogues(costs: GroupCosts, operators: int) -> list[int]:
+    """These operators (a mask) with their epilogues, or alone where that moves fewer bytes.
+
+    Operators of which no tensor can move less than the group's are not priced alone.
+    """
+    groups: list[int] = []
+    for group in epilogue_groups(costs):
+        alone = [1 << i for i in bits(group & operators)]
+        if group & ~operators:
+            groups += alone
+            continue
+        price = costs.price(group)
+        least = sum(costs.groups.once(mask).total for mask in alone)
+        together = price is not None and (
+            price.dram_bytes <= least or price.dram_bytes <= costs.dram_bytes(alone)
+        )
+        groups += [group] if together else alone
+    return groups

@@ -16,7 +16,7 @@ from onnx import ModelProto
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
-from lfopt.app.first_plan import FirstPlan
+from lfopt.app.first_plan import FirstPlan, with_epilogues
 from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import ObjectiveResult, break_ties, plan_for
 from lfopt.app.overlap import overlapped
@@ -29,7 +29,17 @@ from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan, step_count
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
-from lfopt.planning import MODEL, SCHEMES, GroupCosts, Limit, PlanDraft, link, up_to
+from lfopt.planning import (
+    MODEL,
+    SCHEMES,
+    GroupCosts,
+    Limit,
+    MadeSteps,
+    PlanDraft,
+    executable,
+    link,
+    up_to,
+)
 from lfopt.planning.alike import Prices
 from lfopt.rewrite import simplify
 from search.exact import LONG
@@ -208,12 +218,11 @@ class JobOutcome:
         """The plan without places and steps."""
         return self.draft.plan
 
-    def as_first(self, plan: Plan) -> JobOutcome:
-        """The outcome with the plan of before the search."""
-        draft, best = self.first_draft(), self.best.result
-        best = self.best._replace(result=replace(best, groups=self.first.groups))
-        draft = replace(draft, plan=plan)
-        known = {"graph": self.first.graph, "costs": self.first.costs, "judged": None}
+    def with_draft(self, draft: PlanDraft) -> JobOutcome:
+        """The outcome with another plan than the one that was found."""
+        groups = tuple(outlined.mask for outlined in draft.outlines)
+        best = self.best._replace(result=replace(self.best.result, groups=groups))
+        known = {"graph": draft.graph, "costs": draft.costs, "judged": None}
         return replace(self, draft=draft, best=best, proven=False, optimal=False, **known)
 
     @cached_property
@@ -227,10 +236,16 @@ class FinishedPlan(NamedTuple):
 
     plan: Plan
     interrupted: bool  # by Ctrl-C, now or earlier
-    graph: Graph  # that it is of
-    first: bool = False  # whether it is the plan of before the search, as there was no time for other steps
+    draft: PlanDraft  # that it was made of
+    # for each group of the plan found that was replaced, as its steps were not made: why not
+    replaced: tuple[str, ...] = ()
     # False: the time limit struck before, or there are too many steps; nobody knows whether it holds
     recounted: bool = True
+
+    @property
+    def graph(self) -> Graph:
+        """The network that it is of."""
+        return self.draft.graph
 
 
 def find_plan(
@@ -434,16 +449,14 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     first, draft = outcome.first, outcome.draft
     unsearched = draft.costs is first.costs and outcome.best.result.groups == first.groups
     limit = Limit(late, interruptible=not outcome.interrupted)
-    plan = draft.finished(limit, first.made if draft.costs is first.costs else None)
+    made = first.made if draft.costs is first.costs else MadeSteps()
+    plan = draft.finished(limit, made)
     interrupted = outcome.interrupted or limit.interrupted
-    unwritten = any(group.unwritten for group in plan.groups)
     finished: FinishedPlan | None = None
-    if unwritten and first.groups and not interrupted and outcome.wanted.caps == Caps():
-        before = outcome.first_draft().finished(Limit(outcome.deadline.over), first.made)
-        if not any(group.unwritten for group in before.groups):
-            finished = FinishedPlan(before, interrupted, first.graph, first=True)
+    if any(group.unwritten for group in plan.groups) and not (interrupted or unsearched):
+        finished = _made_in_time(outcome, plan, made)
     if finished is None:
-        finished = FinishedPlan(overlapped(plan, outcome.graph, late), interrupted, outcome.graph)
+        finished = FinishedPlan(overlapped(plan, outcome.graph, late), interrupted, draft)
     clock = time.perf_counter()
     if report is not None:
         report("recount", 1.0)
@@ -453,6 +466,33 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     recounted = in_time and require_true(finished.plan, finished.graph, late_for_recount)
     outcome.seconds["recount"] = time.perf_counter() - clock
     return finished._replace(recounted=recounted)
+
+
+def _made_in_time(outcome: JobOutcome, plan: Plan, made: MadeSteps) -> FinishedPlan | None:
+    """A plan with all its steps, for one of which some were not made in time; None if there is none.
+
+    It is the plan found, with the operators of those groups as before the search, or the plan of before the
+    search where that moves less.
+    """
+    first, draft = outcome.first, outcome.draft
+    if not first.groups or outcome.wanted.caps != Caps():
+        return None
+    over, costs = outcome.deadline.over, draft.costs
+    unwritten = tuple(group.unexecutable for group in plan.groups if group.unwritten)
+    kept = [o.mask for o, group in zip(draft.outlines, plan.groups, strict=True) if not group.unwritten]
+    rest = costs.dataflow.everything & ~sum(kept)
+    if kept and not rest & costs.rules.touched and not costs.hardware.l2_bytes:
+        groups = executable(costs.dataflow, [*kept, *with_epilogues(costs, rest)])
+        if costs.dram_bytes(groups) < first.dram_bytes:
+            mixed = draft.regrouped(groups, over)
+            finished = mixed.finished(Limit(over), made)
+            if not any(group.unwritten for group in finished.groups):
+                return FinishedPlan(finished, interrupted=False, draft=mixed, replaced=unwritten)
+    before = outcome.first_draft()
+    finished = before.finished(Limit(over), first.made)
+    if any(group.unwritten for group in finished.groups):
+        return None
+    return FinishedPlan(finished, interrupted=False, draft=before, replaced=unwritten)
 
 
 def write_outcome(outcome: JobOutcome, folder: Path, report: ReportProgress | None = None) -> FinishedPlan:

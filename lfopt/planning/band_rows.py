@@ -21,7 +21,12 @@ def heights(costs: GroupCosts, group: int) -> Sequence[int]:
 
 def up_to(costs: GroupCosts, rows: int | None = None) -> Propose:
     """Proposes the highest bands that fit, of at most `rows` rows; None: of any height."""
-    return lambda group: (height for height in heights(costs, group) if rows is None or height <= rows)
+
+    def highest(group: int) -> tuple[int, ...]:
+        mode = costs.chosen(group)
+        return () if mode is None else (mode.highest(group, costs.hardware.buffer_bytes, rows),)
+
+    return highest
 
 
 def chosen(costs: GroupCosts, group: int, propose: Propose | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from heapq import heapify, heappop, heappush
@@ -73,6 +73,25 @@ class PlanDraft:
             memory=memory_map(costs, groups),
             totals=replace(self.plan.totals, macs=executed_macs(costs.dataflow, groups)),
         )
+
+    def regrouped(self, groups: tuple[int, ...], late: Callable[[], bool]) -> PlanDraft:
+        """The draft of another legal scheme of these costs, in the order given, under the same bound.
+
+        Groups of both plans run as they do here. `late`: see `outline`.
+        """
+        known = {outlined.mask: outlined for outlined in self.outlines}
+        outlines = outline(self.costs, groups, late=late, known=known)
+        assert not isinstance(outlines, DoesNotFit), "groups of a legal scheme may run"
+        costs, before = self.costs, self.plan
+        planned = tuple(outlined.group for outlined in outlines)
+        unfused, bound = costs.unfused(before.copies), before.totals.lower_bound_bytes
+        plan = replace(
+            before,
+            memory=memory_map(costs, planned),
+            groups=planned,
+            totals=totals_of(unfused, planned, bound, costs.dataflow),
+        )
+        return replace(self, plan=plan, outlines=outlines)
 
 
 def plan(

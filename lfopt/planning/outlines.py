@@ -54,6 +54,7 @@ class Outline:
         return self.mask, group.mode, self.band_rows, group.dram, self.allocated_bytes
 
 
+NO_OUTLINES: Mapping[int, Outline] = {}
 MadeSteps = dict[Hashable, PlacesAndSteps]  # by `Outline.key`
 
 
@@ -77,16 +78,20 @@ def outline(
     groups: tuple[int, ...],
     bands: band_rows.Propose | None = None,
     late: Callable[[], bool] = lambda: False,
+    known: Mapping[int, Outline] = NO_OUTLINES,
 ) -> tuple[Outline, ...] | DoesNotFit:
     """Mode, buffer and bytes of the groups of a legal scheme, in order; or the first that may not run.
 
     `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is
     taken, else rows are computed one at a time. `late`: whether there is no time left to choose between
-    schedules of the same bytes.
+    schedules of the same bytes. `known`: outlines of other plans of these costs, by group, which are kept.
     """
     outlines: list[Outline] = []
     structures, first = Structures(costs.dataflow), dict[Hashable, int]()
     for k, group in enumerate(groups):
+        if group in known:
+            outlines.append(replace(known[group], group=replace(known[group].group, id=k)))
+            continue
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
@@ -105,8 +110,8 @@ def with_steps(
 ) -> tuple[PlannedGroup, ...]:
     """The groups with their places and steps; those beyond the limit say so, and have none.
 
-    Those that move little come first: most are done then. Of groups of one structure, the first one's steps
-    are made: the others take no time.
+    Those of few rows come first, of these the ones that move little: most are done then. Of groups of one
+    structure, the first one's steps are made: the others take no time.
 
     `made_steps`: steps made for other plans of these costs, to which those made here are added.
     """
@@ -116,7 +121,8 @@ def with_steps(
         [outlined.group for outlined in outlines],
         dict[int, PlacesAndSteps](),
     )
-    for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
+    rows = [sum(costs.dataflow.heights[i] for i in bits(outlined.mask)) for outlined in outlines]
+    for k in sorted(range(len(planned)), key=lambda k: (rows[k], planned[k].dram.total)):
         try:
             planned[k] = _with_steps(costs, layout, outlines[k], limit, known, made_steps)
         except Unwritten as why:

@@ -43,7 +43,7 @@ from lfopt.app.pipeline import (
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
 from lfopt.ir import UNWRITTEN, Hardware, InvalidConfig, Plan, PlannedGroup, Report, step_count
-from lfopt.ir.names import file_name, span
+from lfopt.ir.names import file_name, plural, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
 from search.methods import METHODS
@@ -234,8 +234,8 @@ def search(
         finished = steps_of(outcome, report)
     making = time.perf_counter() - clock - outcome.seconds["recount"]
     stages = {**outcome.seconds, "steps": making, "recount": outcome.seconds["recount"]}
-    if finished.first:
-        outcome = outcome.as_first(finished.plan)
+    if finished.replaced:
+        outcome = outcome.with_draft(finished.draft)
     note(outcome.graph)
     _print(outcome, finished.plan)
     clock = time.perf_counter()
@@ -258,10 +258,10 @@ def search(
             style="yellow",
             soft_wrap=True,
         )
-    if finished.first:
+    for why, count in Counter(finished.replaced).items():
         err.print(
-            "note: the time limit struck before the steps of the plan found were made: the plan from before "
-            "the search is written",
+            f"note: {plural(count, 'group')} of the plan found gave way to operators as before the search: "
+            f"{why.removeprefix(f'{UNWRITTEN}: ')}",
             style="yellow",
             soft_wrap=True,
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from operator import neg
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from lfopt.ir import NEVER, BufferUse, Cost, DramBytes, Node, Place
@@ -130,13 +132,24 @@ class ExecutionMode(Protocol):
         if not possible:
             yield ModeOption(cost, terms, self.schedule(mask, beta, terms.band_rows))
             return
-        most = next((rows for rows in possible if self.height_fits(mask, rows, beta)), 1)
+        most = self.highest(mask, beta)
         for rows in sorted({1, most, *(rows for rows in possible if rows < most and is_single(rows))}):
             yield ModeOption(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
         """Output rows that may be made at a time for the same bytes, most first; () if there is no choice."""
         return ()
+
+    def highest(self, mask: int, beta: int, most: int | None = None) -> int:
+        """The most output rows that may be made at a time, and fit; 1 if no more do.
+
+        Found by halving, since a map may have many rows: where a height fits, lower ones are taken to fit.
+        `most`: rows that are not exceeded.
+        """
+        possible = self.heights(mask)
+        allowed = 0 if most is None else bisect_left(possible, -most, key=neg)
+        fits = bisect_left(possible, 1, allowed, key=lambda rows: self.height_fits(mask, rows, beta))
+        return possible[fits] if fits < len(possible) else 1
 
     def height_need(self, mask: int, rows: int) -> int:
         """Buffer bytes that the group needs when `rows` of its output rows are made at a time."""
