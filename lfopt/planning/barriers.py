@@ -3,7 +3,8 @@
 Threads race where one wrote rows of a map that another reads or writes, or the reverse. The schedule is
 followed call by call, every iteration of every loop, with what all threads did since the last barrier. At a
 race, the last barrier before it is needed; in a loop it is needed in every iteration. Maps in memory are
-compared row by row, or as a whole with others that overlap them; rows in rings by their slots.
+compared row by row, or as a whole with others that overlap them; rows in rings by their slots, or as whole
+rings with others that overlap them, those of groups before included: all groups share the buffer.
 """
 
 from __future__ import annotations
@@ -96,13 +97,15 @@ class _Epochs:
         # rows touched since the last barrier, by map and by whether they were written
         self.touched: dict[str, dict[bool, Rows]] = defaultdict(dict)
         self.slots: dict[str, int] = {}  # of the group
-        self.rings: Mapping[str, frozenset[str]] = {}  # of the group: what lies over them
+        self.places: dict[str, Span] = {}  # bytes of the buffer by ring, of the group
+        self.rings: dict[str, Span] = {}  # the same by map that was touched, of all groups so far
         self.calls: dict[tuple[str, Span], list[_Touch]] = {}  # of the group
 
     def needed(self, groups: Sequence[CpuGroup], barriers: set[int]) -> set[int]:
         """Those of some barriers, by identity, that some call needs."""
         self.idle.clear()
         self.touched.clear()
+        self.rings.clear()
         crossed, last = set[int](), 0
         for group, planned in zip(groups, self.plan.groups, strict=True):
             self._enter(group, planned)
@@ -134,9 +137,9 @@ class _Epochs:
         self.idle |= {self.index[name] for name in group.idle}
         places = planned.places if group.rings else ()
         self.slots = {place.name: place.slots for place in places}
-        self.rings = _overlaps(
-            {place.name: (place.address, place.address + place.slots * place.slot_bytes) for place in places}
-        )
+        self.places = {
+            place.name: (place.address, place.address + place.slots * place.slot_bytes) for place in places
+        }
         self.calls.clear()
 
     # -- one call --------------------------------------------------------------------------------------------
@@ -191,7 +194,10 @@ class _Epochs:
 
     def _touch(self, m: int, parts: Sequence[Span], *, written: bool) -> _Touch:
         name = self.flow.maps[m].name
-        slots = self.slots.get(self.maps[name].holder, 0) if self.maps[name].address < 0 else 0
+        holder = self.maps[name].holder if self.maps[name].address < 0 else ""
+        if holder in self.places:
+            self.rings[name] = self.places[holder]
+        slots = self.slots.get(holder, 0)
         return _Touch(name, tuple(_bits(first, stop, slots) for first, stop in parts), written)
 
     def _meets(self, touch: _Touch) -> bool:
@@ -200,13 +206,20 @@ class _Epochs:
         for before, touched in self.touched[name].items() if name in self.touched else ():
             if (written or before) and any(map(and_, rows, _of_others(touched))):
                 return True
-        over = (self.memory if self.maps[name].address >= 0 else self.rings).get(
-            self.maps[name].holder, frozenset()
-        )
         return any(
-            (written or True in by_access) and self.maps[other].holder in over
+            (written or True in by_access) and self._overlap(name, other)
             for other, by_access in self.touched.items()
         )
+
+    def _overlap(self, name: str, other: str) -> bool:
+        """Whether two maps lie over each other: two in memory, or two in rings."""
+        one, two = self.maps[name], self.maps[other]
+        if one.address >= 0 or two.address >= 0:
+            return two.holder in self.memory.get(one.holder, frozenset())
+        if one.holder == two.holder or name not in self.rings or other not in self.rings:
+            return False
+        (start, stop), (first, last) = self.rings[name], self.rings[other]
+        return start < last and first < stop
 
 
 def _of_others(rows: Rows) -> Iterator[int]:

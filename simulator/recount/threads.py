@@ -6,8 +6,8 @@ Nothing here comes from what made the schedule. It is checked, exactly, at rows:
   Concat of parts that lie within it; a Transpose, Slice, Split or Gather of a map that they lie within);
 * whatever a thread reads is there: in a map in memory, written and not overwritten by another map since; in a
   ring, the row that is meant, and not a later one;
-* between two barriers, no thread touches a row that another one writes, nor a map that lies over one that
-  another one writes;
+* between two barriers, no thread touches a row that another one writes, nor a map or ring that lies over one
+  that another one writes, also of the group before;
 * at the end, the results of the network are there.
 
 What is taken as said: that threads that divide one call among themselves write different parts of its result;
@@ -53,6 +53,15 @@ Touch = dict[int, int]  # call -> threads, as bits
 
 
 @dataclass
+class _RingTouch:
+    """Which threads have touched a ring, and where it lies."""
+
+    extent: Span  # bytes of its buffer
+    touched: int = 0  # threads, as bits
+    written: int = 0
+
+
+@dataclass
 class _Epoch:
     """Accesses since the last barrier."""
 
@@ -62,6 +71,7 @@ class _Epoch:
     ranges: dict[HeldPlace, dict[tuple[int, int], Touch]] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # holders in memory -> threads
     touched: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    rings: dict[tuple[int, int, str], _RingTouch] = field(default_factory=dict)  # by group, buffer and holder
 
 
 class _ThreadWalk:
@@ -78,6 +88,7 @@ class _ThreadWalk:
         # how often something was written there, or lost
         self.versions: dict[HeldPlace, int] = defaultdict(int)
         self.slots: dict[str, int] = {}  # of the group
+        self.extents: dict[str, Span] = {}  # bytes of its rings
         self.group = CpuGroup(0, rings=False, why="", functions=(), sections=())
         self.idle: set[str] = set()  # operators, of all groups so far
         self.epoch, self.call, self.followed = _Epoch(), 0, 0
@@ -93,7 +104,12 @@ class _ThreadWalk:
                 self._fill(name)
         for group, planned in zip(self.schedule.groups, plan.groups, strict=True):
             self.group = group
-            self.slots = {place.name: place.slots for place in planned.places} if group.rings else {}
+            places = planned.places if group.rings else ()
+            self.slots = {place.name: place.slots for place in places}
+            self.extents = {
+                place.name: (place.address, place.address + place.slots * place.slot_bytes)
+                for place in places
+            }
             self._check_operators(planned.nodes)
             self.rings.clear()
             functions = {function.name: function for function in group.functions}
@@ -267,7 +283,9 @@ class _ThreadWalk:
     def _write(self, name: str, rows: range, own: int, threads: int) -> None:
         place = self._place(name, own)
         slots = self.slots[place[0]] if self._in_ring(name) else 0
-        if not slots:
+        if slots:
+            self._touch_ring(place, threads, write=True)
+        else:
             self._touch(place, threads, write=True)
         for row in rows:
             if slots:
@@ -291,7 +309,9 @@ class _ThreadWalk:
             return
         place = self._place(name, own)
         slots = self.slots[place[0]] if self._in_ring(name) else 0
-        if not slots:
+        if slots:
+            self._touch_ring(place, threads, write=False)
+        else:
             self._touch(place, threads, write=False)
         key = (place, rows.start, rows.stop)
         if len(rows) <= MANY or self.complete.get(key) != self.versions[place]:
@@ -325,7 +345,7 @@ class _ThreadWalk:
             for lost in self.held.pop(other, ()) if write else ():
                 del self.in_memory[lost]
                 self.versions[other, lost, ALL] += 1
-            if (self.epoch.touched if write else self.epoch.written)[other] & ~threads:
+            if _several((self.epoch.touched if write else self.epoch.written)[other], threads):
                 raise self._wrong(
                     f"map {name!r}: a thread meets another one in map {other!r}, "
                     "which lies in the same memory"
@@ -334,10 +354,31 @@ class _ThreadWalk:
         if write:
             self.epoch.written[holder] |= threads
 
+    def _touch_ring(self, place: HeldPlace, threads: int, *, write: bool) -> None:
+        """Note an access to a ring. Raises _Wrong where another thread uses the same bytes of the buffer."""
+        if self.threads == 1:
+            return
+        holder, name, own = place
+        buffer = max(own, 0)  # the first thread's own buffer is the one that all share
+        start, stop = self.extents[holder]
+        key = self.group.id, buffer, holder
+        for other, ring in self.epoch.rings.items():
+            if other == key or other[1] != buffer or ring.extent[0] >= stop or start >= ring.extent[1]:
+                continue
+            if _several(ring.touched if write else ring.written, threads):
+                raise self._wrong(
+                    f"map {name!r}: a thread meets another one in ring {other[2]!r} of group {other[0]}, "
+                    "which lies in the same bytes"
+                )
+        ring = self.epoch.rings.setdefault(key, _RingTouch((start, stop)))
+        ring.touched |= threads
+        if write:
+            ring.written |= threads
+
     def _meet(self, place: HeldPlace, row: int, before: Touch | None, threads: int) -> None:
         """Raises _Wrong for a data race: another thread touched the row since the last barrier."""
         for call, others in before.items() if before else ():
-            if call != self.call and (others | threads) & (others | threads) - 1:
+            if call != self.call and _several(others, threads):
                 raise self._wrong(
                     f"map {place[1]!r}, row or slot {row}: two threads reach it without a barrier between"
                 )
@@ -373,6 +414,12 @@ class _ThreadWalk:
         self.followed += rows
         if self.followed > MOST_ROWS:
             raise _Wrong(f"more than {MOST_ROWS:,} rows are read and written: they are not followed")
+
+
+def _several(before: int, now: int) -> bool:
+    """Whether memory touched before is not touched now by that one thread alone; threads as bits."""
+    together = before | now
+    return before > 0 and together & (together - 1) > 0
 
 
 def _needed(first: tuple[int, ...], last: tuple[int, ...]) -> range:

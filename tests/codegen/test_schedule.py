@@ -12,11 +12,14 @@ from dataclasses import replace
 import pytest
 
 from codegen.emit import emit_c
-from lfopt.ir import InvalidPlan
+from lfopt.ir import Hardware, InvalidPlan
 from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuLoop, CpuNode, CpuSchedule, CpuSection, cpu_calls
 from lfopt.ir.cpu_listing import parse_cpu
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts
 from simulator.recount.threads import recount_threads
 from tests.codegen.shared import NETS, Net, fused
+from tests.random_plans import planned
 
 
 def every(nodes: Sequence[CpuNode], kind: type, change: object) -> Iterator[tuple[CpuNode, ...]]:
@@ -179,3 +182,21 @@ def test_lines_that_are_none_are_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidPlan) as error:
         parse_cpu(text.split("/") if text else [])
     assert said in str(error.value) and "\n" not in str(error.value) and "\x1b" not in str(error.value)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_groups_that_read_nothing_of_one_another_wait_where_their_rings_meet(threads: int) -> None:
+    """All groups share the buffer: the second overwrites a ring that threads may still read in the first."""
+    net = Net(1, 8, 1, 1)
+    net.outputs.append(net.conv(5, 1, source=net.conv(7, 1)))
+    net.conv(5, 1, source=net.conv(7, 1, source="x"))
+    graph = net.finish()
+    costs = GroupCosts(Dataflow.of(graph), Hardware(1 << 24, element_bytes=4))
+    plan = planned(costs, (0b0011, 0b1100))
+    schedule = emit_c(plan, graph, "c99", threads=threads).schedule
+    assert all(group.rings for group in schedule.groups)
+    assert recount_threads(schedule, plan, graph) == ""
+    unguarded = list(with_nodes(schedule, CpuBarrier, None))
+    assert len(unguarded) == 4, "inside and behind each group"
+    for altered in unguarded:
+        assert recount_threads(altered, plan, graph)

@@ -48,7 +48,7 @@ def plans_of_tall_maps(count: int, monkeypatch: pytest.MonkeyPatch) -> Counter[s
         plan = replace(plan, memory=memory_map(costs, plan.groups), totals=totals)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
-        tall = {op.name for i, op in enumerate(graph.operators) if costs.dataflow.too_tall >> i & 1}
+        tall = {*costs.dataflow.names(costs.dataflow.too_tall)}
         for group in plan.groups:
             seen[group.mode] += 1
             assert group.mode in ("tiled", "opaque") or not tall & {*group.nodes}, f"seed {seed}"
