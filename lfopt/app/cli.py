@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from types import FrameType
 
 INTERRUPTED = 130  # exit code
@@ -18,6 +19,7 @@ def main() -> None:
     A reader of the output may leave early. What cannot be written to the standard output otherwise is one
     line, and exit code 2.
     """
+    began = time.perf_counter()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one that is ignored
         signal.signal(signal.SIGINT, _interrupted)
         sys.unraisablehook = _unraisable
@@ -26,7 +28,7 @@ def main() -> None:
     standard.open_streams()
     from lfopt.app.command_line import run  # noqa: PLC0415
 
-    status = run(sys.argv[1:])
+    status = run(sys.argv[1:], began)
     sys.stdout.flush()
     if lost := standard.lost_output():
         sys.stderr.write(f"lfopt: standard output: cannot be written: {lost}\n")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from lfopt.app import tokens
+from lfopt.app import standard, tokens
 from lfopt.app.wings import check_wings
 
 
@@ -61,8 +61,12 @@ for _name, _help in COMMANDS.items():
     app.command(f"lfopt.app.commands.{_name}:{'app' if _name in GROUPS else _name}", name=_name, help=_help)
 
 
-def run(words: Sequence[str]) -> int:
-    """The exit code of a command line: 2 and one line for wrong input, 130 for an interrupt."""
+def run(words: Sequence[str], began: float | None = None) -> int:
+    """The exit code of a command line: 2 and one line for wrong input, 130 for an interrupt.
+
+    `began`: when the process did that runs it alone, by `time.perf_counter`.
+    """
+    standard.began = began
     try:
         status = _run(words)
         return status if isinstance(status, int) else 0

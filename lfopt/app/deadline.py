@@ -13,12 +13,14 @@ LEAST_PLANNING = 1.5
 # seconds beyond the limit in which the steps of the first plan may still be made, and share of the limit
 GRACE_SECONDS = 2.0
 GRACE_SHARE = 0.1
+# of these, what the steps of the plan found may take
+FOUND_SHARE = 0.5
 # share of the limit that is set aside for steps and files, at the least and at the most
 LEAST_RESERVE = 0.1
 MOST_RESERVE = 0.5
 
-# seconds beyond the limit and its share by which a plan is recounted
-RECOUNT_GRACE = 3.5
+# seconds beyond the limit and its share by which a plan is recounted, from the start of the process on
+RECOUNT_GRACE = 4.5
 # seconds that this takes at the least, for each group and for each step
 RECOUNT_SECONDS = 0.3
 RECOUNT_GROUP_SECONDS = 4e-3
@@ -47,6 +49,7 @@ class Deadline:
     loaded: float = 0.0  # seconds from the start until the network was loaded
     reserve: float = 0.0  # seconds set aside for steps and files
     files: float = 0.0  # seconds of these for files
+    before: float = 0.0  # seconds that the process took before the start
 
     @property
     def passed(self) -> float:
@@ -61,7 +64,7 @@ class Deadline:
         """The deadline with these seconds set aside for steps and files, as far as the limit has them."""
         if self.seconds is None:
             return self
-        wanted = max(steps + files, LEAST_RESERVE * self.seconds)
+        wanted = max(steps + files - FOUND_SHARE * self._grace, LEAST_RESERVE * self.seconds)
         return replace(self, reserve=min(wanted, MOST_RESERVE * self.seconds), files=files)
 
     def end(self, stage: Stage) -> float:
@@ -72,7 +75,7 @@ class Deadline:
         if stage == "report":
             return max(self.seconds, least)
         if stage == "steps":
-            return max(self.seconds - self.files, least)
+            return max(self.seconds + FOUND_SHARE * self._grace - self.files, least)
         planning = max(self.seconds - self.reserve - self.loaded, LEAST_PLANNING / 2)
         return self.loaded + planning * ENDS[stage]
 
@@ -88,8 +91,7 @@ class Deadline:
         """Whether not even the steps of the first plan may be made any more."""
         if self.seconds is None:
             return False
-        grace = GRACE_SECONDS + GRACE_SHARE * self.seconds
-        return self.passed > max(self.end("steps"), self.seconds + grace - self.files)
+        return self.passed > max(self.end("steps"), self.seconds + self._grace - self.files)
 
     def allows_recount(self, groups: int, steps: int) -> bool:
         """Whether a recount of so many groups and steps is likely to end in time."""
@@ -101,10 +103,15 @@ class Deadline:
         return self.passed > self._recount_end
 
     @property
+    def _grace(self) -> float:
+        """Seconds beyond the limit."""
+        return GRACE_SECONDS + GRACE_SHARE * (self.seconds or 0.0)
+
+    @property
     def _recount_end(self) -> float:
         if self.seconds is None:
             return float("inf")
-        return self.seconds * (1 + GRACE_SHARE) + RECOUNT_GRACE - self.files
+        return self.seconds * (1 + GRACE_SHARE) + RECOUNT_GRACE - self.files - self.before
 
     def clock(self, stage: Stage, most: float) -> Callable[[], bool]:
         """Whether the time of a stage that begins now is over: it has at most a share of the limit.

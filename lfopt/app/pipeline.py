@@ -249,12 +249,12 @@ class FinishedPlan(NamedTuple):
 
 
 def find_plan(
-    config: Config, report: ReportProgress | None = None, *, graph: Graph | None = None
+    config: Config, report: ReportProgress | None = None, *, graph: Graph | None = None, before: float = 0.0
 ) -> JobOutcome:
     """The job of a configuration but for the steps of the plan and the files.
 
     Ctrl-C leaves the best plan so far. `graph`: the network as it is to be planned, where there is no need to
-    load one.
+    load one; `before`: seconds that have passed in a process that has this one job.
     """
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
@@ -264,7 +264,7 @@ def find_plan(
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
-    deadline = Deadline(config.search.time_limit)
+    deadline = Deadline(config.search.time_limit, before=before)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     config = replace(config, hardware=config.hardware.of_network(quantized=graph.quantized))
     if config.constraints:

@@ -1,4 +1,4 @@
-"""Standard streams that a command can print to whatever becomes of them.
+"""Standard streams that a command can print to whatever becomes of them, and when its process began.
 
 A stream that is closed, full, or without a reader takes what is printed and loses it, so that a command goes
 on and writes its files; `lost_output` says afterwards what was lost. Nothing but the standard library's core
@@ -10,10 +10,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from typing import Any
 
 DESCRIPTORS = (0, 1, 2)  # of the standard streams
 JUDGE_THREAD = "ONNX Runtime"  # name of the thread in which a judge works
+
+# when the process began, by `time.perf_counter`; None where it runs more than one command line
+began: float | None = None
 
 
 class StandardStream(io.TextIOWrapper):
@@ -72,6 +76,11 @@ def open_streams() -> None:
                 name,
                 StandardStream(stream.detach(), encoding, "backslashreplace", line_buffering=by_line),
             )
+
+
+def seconds_since_began() -> float:
+    """Seconds since the process began; 0 where it runs more than one command line."""
+    return 0.0 if began is None else time.perf_counter() - began
 
 
 def lost_output() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -24,14 +25,14 @@ def test_stages_end_one_after_the_other_and_the_last_within_the_limit(
     assert shares[-1] <= 1
     deadline = Deadline(100.0, start=1000.0, loaded=20.0).setting_aside(steps=8.0, files=12.0)
     ends = [deadline.end(stage) for stage in ENDS]
-    assert ends == pytest.approx([20 + 60 * share for share in shares])
-    assert deadline.end("steps") == pytest.approx(88)
+    assert ends == pytest.approx([20 + 66 * share for share in shares])
+    assert deadline.end("steps") == pytest.approx(94), "half of the grace beyond the limit"
     assert deadline.end("report") == pytest.approx(100)
     monkeypatch.setattr(time, "perf_counter", lambda: 1078.0)
     assert [deadline.late(stage) for stage in ENDS] == [end < 78 for end in ends]
     assert {deadline.late(stage) for stage in ENDS} == {True, False}
     assert deadline.left("search") == LEAST_SECONDS
-    assert deadline.left("steps", 2) == pytest.approx((88 - 78) / 2)
+    assert deadline.left("steps", 2) == pytest.approx((94 - 78) / 2)
     assert not Deadline().late("search")
     assert Deadline().left("steps") is None
 
@@ -62,6 +63,9 @@ def test_a_recount_that_its_time_leaves_unfinished_says_nothing_of_the_plan() ->
     over = Deadline(seconds=1.0, start=time.perf_counter() - 60)
     assert over.recount_over()
     assert not Deadline().recount_over()
+    begun = Deadline(seconds=1.0, start=time.perf_counter())
+    assert not begun.recount_over()
+    assert replace(begun, before=60.0).recount_over(), "in a process that began a minute before"
 
 
 def test_groups_are_not_placed_to_overlap_once_time_is_over() -> None:

@@ -42,6 +42,7 @@ from lfopt.app.pipeline import (
 )
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
+from lfopt.app.standard import seconds_since_began
 from lfopt.ir import UNWRITTEN, Hardware, InvalidConfig, Plan, PlannedGroup, Report, step_count
 from lfopt.ir.names import file_name, plural, span
 from lfopt.ir.sizes import parse_size
@@ -228,7 +229,7 @@ def search(
     folder = Path(job.out) if job.out else Path("runs") / file_name(name)
     check_folder(folder)
     with progress_line() as report:
-        outcome = find_plan(job, report)
+        outcome = find_plan(job, report, before=seconds_since_began())
     clock = time.perf_counter()
     with progress_line() as report:
         finished = steps_of(outcome, report)
