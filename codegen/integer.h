@@ -27,10 +27,10 @@ static inline int clamped(int64_t v, int least, int most)
     return v < least ? least : v > most ? most : (int)v;
 }
 
-/* Whole steps, as an integer; none if it is not a number. */
+/* Whole steps, as an integer; the least if it is not a number. */
 static inline int32_t steps(double v)
 {
-    return v < -1e9 ? -1000000000 : v > 1e9 ? 1000000000 : v < 0 || v >= 0 ? (int32_t)v : 0;
+    return v >= -1e9 ? v > 1e9 ? 1000000000 : (int32_t)v : -1000000000;
 }
 
 /* A sum in the order in which NumPy adds doubles that lie side by side. */

@@ -174,7 +174,8 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
 
     Halves to even, in the precision of `real`.
 
-    What is not a number becomes the zero point. Source: ONNX operator QuantizeLinear.
+    What is not a number becomes the least integer, as ONNX Runtime has it on x86. Source: ONNX operator
+    QuantizeLinear.
 
     >>> quantized(np.array([0.25, 0.75, 100.0], np.float32), Quantization((0.5,), (10,)), "int8").tolist()
     [10, 12, 127]
@@ -183,7 +184,7 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
     if real.dtype.kind in "iu":  # QuantizeLinear takes int32 too
         real = real.astype(np.float64)
     with np.errstate(all="ignore"):
-        steps = np.nan_to_num(np.rint(real / scale.astype(real.dtype)), nan=0.0, posinf=1e9, neginf=-1e9)
+        steps = np.nan_to_num(np.rint(real / scale.astype(real.dtype)), nan=-1e9, posinf=1e9, neginf=-1e9)
         least, most = limits(dtype)
         return np.clip(np.clip(steps, -1e9, 1e9) + zero_point, least, most).astype(dtype)
 

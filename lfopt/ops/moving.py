@@ -157,6 +157,8 @@ def same_width(call: Call) -> None:
 def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """round(x / scale) + zero point, saturated, shaped as box `out`; halves to even.
 
+    What is not a number becomes the least integer, as ONNX Runtime has it on x86.
+
     Raises UnsupportedModel for 4-bit and floating results.
 
     Source: ONNX operator QuantizeLinear.
@@ -174,7 +176,7 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
     zero = _along_axis(call, operands, 2, out)
     real = values if values.dtype.kind == "f" else values.astype(np.float64)
     levels = np.rint(real / scale.astype(real.dtype)).astype(np.float64) + (0 if zero is None else zero)
-    return np.clip(levels, limits.min, limits.max).astype(target)
+    return np.clip(np.nan_to_num(levels, nan=-np.inf), limits.min, limits.max).astype(target)
 
 
 def dequantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:

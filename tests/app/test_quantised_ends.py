@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.qdq_models import run
 NETWORKS = 60  # drawn
 SHAPE = (1, 4, 6, 5)
 ODD = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30, 1e-40]  # among the elements of inputs
+NOT_A_NUMBER = (9,)  # seeds of networks that show what becomes of a NaN
 HALVES = np.arange(-20, 20) / 2
 
 
@@ -132,7 +133,7 @@ class Drawn:
         return feeds
 
 
-def compared(seeds: range, outputs_of: Callable[[ModelProto, dict[str, np.ndarray]], Any]) -> Iterator[str]:
+def compared(seeds: Iterable[int], outputs_of: Callable[[ModelProto, dict[str, np.ndarray]], Any]) -> Iterator[str]:
     """What is wrong with the outputs of drawn networks."""
     for seed in seeds:
         drawn = Drawn(np.random.default_rng(seed))
@@ -162,7 +163,7 @@ def compiled(model: ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def test_executed_networks_take_and_give_what_the_file_says():
-    assert [*compared(range(NETWORKS // 20), executed)] == []
+    assert [*compared((*range(NETWORKS // 20), *NOT_A_NUMBER), executed)] == []
 
 
 @pytest.mark.slow

@@ -147,11 +147,11 @@ def test_quantising_undoes_dequantising(scale, zero):
     assert np.array_equal(quantized(dequantized(held, by, "float64"), by, "int8"), held)
 
 
-def test_what_is_not_a_number_is_quantised_to_zero_and_infinities_saturate():
+def test_what_is_not_a_number_is_quantised_to_the_least_and_infinities_saturate():
     saturated = quantized(
         np.array([np.nan, np.inf, -np.inf, 3e38], np.float32), Quantization((1e-30,), (5,)), "int8"
     )
-    assert saturated.tolist() == [5, 127, -128, 127]
+    assert saturated.tolist() == [-128, 127, -128, 127]
 
 
 def test_a_change_of_scale_is_a_table_rounded_half_to_even():
