@@ -30,7 +30,6 @@ POORER = (
     "auto"  # the richest scheme with nothing in flight, and the share of the time limit that it has first
 )
 POORER_SHARE = 0.3
-POORER_SECONDS = 2.0  # that it has at the least, as far as the limit has them
 
 
 class Recomputed(NamedTuple):
@@ -169,16 +168,13 @@ class _Searches:
 
     def poorer(self) -> tuple[Result | None, bool]:
         """(plan of the poorer scheme if there is time for it, whether there was a Ctrl-C)."""
-        if self.limit is None:
-            return None, False
-        share = max(POORER_SHARE, min(POORER_SECONDS / self.limit, 1.0))
         # what the first plan took to price, the poorer scheme takes too
-        if self.first.seconds > self.limit * share / 2:
+        if self.limit is None or self.first.seconds > self.limit * POORER_SHARE / 2:
             return None, False
         if self.config.constraints != FREE:
             return None, False
         try:
-            poorer = self.run(self._plain(POORER, self.plain), share=share)
+            poorer = self.run(self._plain(POORER, self.plain), share=POORER_SHARE)
         except KeyboardInterrupt:  # before this search began, or after it ended
             return None, True
         return poorer, poorer.interrupted
