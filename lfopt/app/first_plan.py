@@ -16,6 +16,7 @@ from lfopt.planning import (
     GroupCosts,
     Limit,
     MadeSteps,
+    Outline,
     PlanDraft,
     epilogue_groups,
     executable,
@@ -28,7 +29,9 @@ from search.result import Result
 FILE_BYTES_PER_SECOND = 100e6
 # seconds for the steps of the plan that a search finds, over those for the first one
 STEPS_FACTOR = 2.0
-LEAST_STEPS_SECONDS = 3.0  # that the steps of the first plan may take, however late it is
+# that the steps of the first plan may take, however late it is, and share of what was before
+LEAST_STEPS_SECONDS = 3.0
+LEAST_STEPS_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,7 @@ class FirstPlan:
     dram_bytes: int = 0
     seconds: float = 0.0  # that its prices took
     made: MadeSteps = field(default_factory=MadeSteps)  # steps of its groups, once they are made
+    outlines: dict[int, Outline] = field(default_factory=dict[int, Outline])  # by group, once they are made
 
     @classmethod
     def of(cls, graph: Graph, costs: GroupCosts) -> FirstPlan:
@@ -61,17 +65,30 @@ class FirstPlan:
         for group in self.groups:  # in the way of the fewest bytes, of which there are steps
             self.costs.take(group, None)
         result = replace(searched, groups=self.groups, dram_bytes=self.dram_bytes)
-        options = {"max_recompute": max_recompute, "objective": objective, "limit": Limit(lambda: True)}
+        options = {
+            "max_recompute": max_recompute,
+            "objective": objective,
+            "limit": Limit(lambda: True),
+            "known": self.outlines,
+        }
         return make_draft(self.graph, self.costs, result, min(bound, self.dram_bytes), **options)
+
+    def known(self, costs: GroupCosts) -> dict[int, Outline]:
+        """Outlines, by group, of those that run in these costs as before the search."""
+        same = self.outlines.items() if costs is self.costs else ()
+        return {group: outlined for group, outlined in same if costs.taken(group) is None}
 
     def make_steps(self, deadline: Deadline) -> Deadline:
         """Make its steps; the deadline with time set aside for those of the plan to come, and for files."""
         start = time.perf_counter()
         outlines = outline(self.costs, self.groups, late=lambda: True)
         if not isinstance(outlines, DoesNotFit) and not self.costs.hardware.l2_bytes:
+            self.outlines.update((outlined.mask, outlined) for outlined in outlines)
+            begun = time.perf_counter()
+            least = max(LEAST_STEPS_SECONDS, LEAST_STEPS_SHARE * deadline.passed)
 
             def late() -> bool:
-                return deadline.over() and time.perf_counter() - start > LEAST_STEPS_SECONDS
+                return deadline.over() and time.perf_counter() - begun > least
 
             with_steps(self.costs, outlines, Limit(late), self.made)
         seconds = time.perf_counter() - start

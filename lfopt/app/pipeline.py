@@ -31,6 +31,7 @@ from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import (
     MODEL,
+    NO_OUTLINES,
     SCHEMES,
     GroupCosts,
     Limit,
@@ -331,7 +332,8 @@ def find_plan(
         # steps are made here only for a second level
         stage = "steps" if config.hardware.l2_bytes else "layout"
         allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late(stage))
-        return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed)
+        known = first_plan.known(costs) if config.band_rows is None else NO_OUTLINES
+        return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed, known)
 
     if config.hardware.l2_bytes and first.wanted == Objective():
         stayed = best._replace(
@@ -484,7 +486,7 @@ def _made_in_time(outcome: JobOutcome, plan: Plan, made: MadeSteps) -> FinishedP
     if kept and not rest & costs.rules.touched and not costs.hardware.l2_bytes:
         groups = executable(costs.dataflow, [*kept, *with_epilogues(costs, rest)])
         if costs.dram_bytes(groups) < first.dram_bytes:
-            mixed = draft.regrouped(groups, over)
+            mixed = draft.regrouped(groups)
             finished = mixed.finished(Limit(over), made)
             if not any(group.unwritten for group in finished.groups):
                 return FinishedPlan(finished, interrupted=False, draft=mixed, replaced=unwritten)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from lfopt.app.sizes import bytes_text
 from lfopt.frontend import save
 from lfopt.fusion import legal
 from lfopt.ir import CannotWrite, Copy, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
-from lfopt.planning import MODEL, GroupCosts, Limit, PlanDraft, Propose, draft
+from lfopt.planning import MODEL, NO_OUTLINES, GroupCosts, Limit, Outline, PlanDraft, Propose, draft
 from search.result import Front, Result
 
 
@@ -26,13 +27,14 @@ def make_draft(
     max_recompute: float | None = None,
     objective: str = "bytes",
     limit: Limit | None = None,
+    known: Mapping[int, Outline] = NO_OUTLINES,
 ) -> PlanDraft:
     """Plan the groups that a search found, and check them. Writes no file.
 
     `bound`: bytes, as proven. `front`: of a search that keeps one. `bands`: how many rows at a time groups in
     mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again,
-    `max_recompute` and `limit`: see `lfopt.planning.draft`. Raises InvalidPlan for groups that are not legal
-    or do not fit.
+    `max_recompute`, `limit` and `known`: see `lfopt.planning.draft`. Raises InvalidPlan for groups that are
+    not legal or do not fit.
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = legal(graph, scheme)
@@ -41,7 +43,7 @@ def make_draft(
     points = tuple((dram, need) for dram, need, _ in front)
     counts = result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3)
     record = SearchRecord(result.method, result.seed, *counts, points, guidance, objective, costs.constraints)
-    drafted = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit)
+    drafted = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit, known)
     if isinstance(drafted, DoesNotFit):
         raise InvalidPlan(
             f"the {result.method} search returned a group of {bytes_text(drafted.needed)} for a "

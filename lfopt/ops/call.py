@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, update_wrapper
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,6 +39,12 @@ class Call:
     result_tensors: tuple[Tensor, ...]  # of the outputs that are requested
     then: tuple[Call, ...] = ()  # what follows in flight, in order
     attention: Attention | None = None  # the operators that it stands for, where they are attention
+    # whether a map that it reads or makes has too many rows to pass row by row
+    too_tall: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tall = any(too_tall(shape) for shape in (*self.shapes, *self.results) if shape is not None)
+        object.__setattr__(self, "too_tall", tall)
 
     @classmethod
     def of(cls, graph: Graph, operator: Operator) -> Call:
@@ -128,11 +134,6 @@ class Call:
         One where they are too many to pass row by row.
         """
         return 1 if any(map(too_tall, self.results)) else max(map(row_count, self.results))
-
-    @property
-    def too_tall(self) -> bool:
-        """Whether a map that it reads or makes has too many rows to pass row by row."""
-        return any(too_tall(shape) for shape in (*self.shapes, *self.results) if shape is not None)
 
     def rows_in(self, index: int) -> int:
         """Rows of an input; one where they are too many to pass row by row."""

@@ -272,6 +272,8 @@ class _Builder:
 
     def build(self) -> Dataflow:
         operators: list[Operator] = []
+        calls: list[Call] = []
+        rules: list[OpSpec] = []
         operands: list[tuple[MapRead, ...]] = []
         results: list[tuple[int, ...]] = []
         weights: list[Iterable[Weight]] = []
@@ -286,12 +288,14 @@ class _Builder:
             weights.append(_weights(self.graph, call, row))
             results.append(tuple(self._add_map(name, len(operators)) for name in operator.outputs if name))
             operators.append(operator)
+            calls.append(call)
+            rules.append(row)
         outputs = {self.root[name] for name in self.graph.outputs if name in self.root}
         return Dataflow(
             self.graph,
             tuple(operators),
-            tuple(Call.of(self.graph, operator) for operator in operators),
-            tuple(spec(operator.kind, operator.domain) for operator in operators),
+            tuple(calls),
+            tuple(rules),
             tuple(self.graph.tensors[name] for name in self.maps),
             tuple(self.producer),
             tuple(name in outputs for name in self.maps),

@@ -8,6 +8,7 @@ from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, pl
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import (
+    NO_OUTLINES,
     MadeSteps,
     Outline,
     dram_at_port,
@@ -28,6 +29,7 @@ __all__ = [
     "MODEL",
     "MODES",
     "NEVER",
+    "NO_OUTLINES",
     "SCHEMES",
     "GroupCosts",
     "Limit",

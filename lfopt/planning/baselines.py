@@ -34,13 +34,16 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
     flow = costs.dataflow
     groups: list[int] = []
     waits: list[int] = []  # per group: mask of the groups that it depends on
+    readers: list[set[int]] = []  # per group: those that read its results
     owner: dict[int, int] = {}
     for i in range(len(flow)):
         sources = {owner[p] for p in bits(flow.preds[i])}
+        needed = 0  # groups that the sources depend on
+        for h in sources:
+            needed |= waits[h]
         for g in sorted(sources, reverse=True):
-            cyclic = any(waits[h] >> g & 1 for h in sources - {g})
             if (
-                not cyclic
+                not needed >> g & 1
                 and not costs.excluded & (groups[g] | 1 << i)
                 and costs.groups.extends(groups[g], i)
             ):
@@ -50,13 +53,23 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
             g = len(groups)
             groups.append(1 << i)
             waits.append(0)
+            readers.append(set())
         owner[i] = g
         added = 0
         for h in sources - {g}:
             added |= waits[h] | 1 << h
-        joined = groups[g] != 1 << i and added & ~waits[g]
-        waits[g] |= added
-        for k, depends in enumerate(waits) if joined else ():
-            if depends >> g & 1:
-                waits[k] |= added
+            readers[h].add(g)
+        if added & ~waits[g]:
+            _wait(g, added, waits, readers)
     return tuple(groups)
+
+
+def _wait(group: int, added: int, waits: list[int], readers: list[set[int]]) -> None:
+    """Let a group, and all that depend on it, depend on others too; `added`: a mask of these."""
+    reached, waiting = {group}, [group]
+    while waiting:
+        g = waiting.pop()
+        waits[g] |= added
+        for reader in readers[g] - reached:
+            reached.add(reader)
+            waiting.append(reader)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from heapq import heapify, heappop, heappush
@@ -31,6 +31,7 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.macs import executed_macs
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import (
+    NO_OUTLINES,
     MadeSteps,
     Outline,
     masks_of,
@@ -74,13 +75,13 @@ class PlanDraft:
             totals=replace(self.plan.totals, macs=executed_macs(costs.dataflow, groups)),
         )
 
-    def regrouped(self, groups: tuple[int, ...], late: Callable[[], bool]) -> PlanDraft:
+    def regrouped(self, groups: tuple[int, ...]) -> PlanDraft:
         """The draft of another legal scheme of these costs, in the order given, under the same bound.
 
-        Groups of both plans run as they do here. `late`: see `outline`.
+        Groups of both plans run as they do here, and no time is spent on choices for others.
         """
         known = {outlined.mask: outlined for outlined in self.outlines}
-        outlines = outline(self.costs, groups, late=late, known=known)
+        outlines = outline(self.costs, groups, late=lambda: True, known=known)
         assert not isinstance(outlines, DoesNotFit), "groups of a legal scheme may run"
         costs, before = self.costs, self.plan
         planned = tuple(outlined.group for outlined in outlines)
@@ -171,17 +172,18 @@ def draft(
     copies: tuple[Copy, ...] = (),
     max_recompute: float | None = None,
     limit: Limit | None = None,
+    known: Mapping[int, Outline] = NO_OUTLINES,
 ) -> PlanDraft | DoesNotFit:
     """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps.
 
-    For `bands` see `outline`.
+    For `bands` and `known` see `outline`.
 
     `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates
     that the plan was allowed, over those of the network without copies; None: as many as each group was.
     `limit`: of what is made here: layouts, and the steps that a second level needs.
     """
     limit = limit or Limit()
-    outlines = outline(costs, groups, bands, lambda: bool(limit.over))
+    outlines = outline(costs, groups, bands, lambda: bool(limit.over), known)
     if isinstance(outlines, DoesNotFit):
         return outlines
     planned, level = tuple(outlined.group for outlined in outlines), SecondLevelPlan()

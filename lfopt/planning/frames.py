@@ -101,11 +101,8 @@ class Frames:
         read = written = constant = 0
         before: dict[str, Box] = {}
         for frame, sources, constants in zip(self.frames, loads, weights, strict=True):
-            read += sum(
-                layout.map_bytes(box)
-                for name, box in sources.items()
-                if name not in self._staying(sources, before)
-            )
+            staying = self._staying(sources, before)
+            read += sum(layout.map_bytes(box) for name, box in sources.items() if name not in staying)
             constant += sum(
                 layout.constant_bytes(name, box) for name, box in constants.items() if before.get(name) != box
             )

@@ -84,12 +84,13 @@ def outline(
 
     `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is
     taken, else rows are computed one at a time. `late`: whether there is no time left to choose between
-    schedules of the same bytes. `known`: outlines of other plans of these costs, by group, which are kept.
+    schedules of the same bytes. `known`: outlines of other plans of these costs, by group, which are kept
+    where there is none.
     """
     outlines: list[Outline] = []
     structures, first = Structures(costs.dataflow), dict[Hashable, int]()
     for k, group in enumerate(groups):
-        if group in known:
+        if group in known and late():
             outlines.append(replace(known[group], group=replace(known[group].group, id=k)))
             continue
         cost = costs.evaluate(group)

@@ -55,7 +55,10 @@ def left_for_groups(graph: Graph, allowed: float) -> float:
 
     `allowed`: R.
     """
-    flow, again = Dataflow.of(graph), computed_again(graph)
+    again = computed_again(graph)
+    if not again:
+        return allowed
+    flow = Dataflow.of(graph)
     fixed = settled(flow)
     total, free = sum(flow.macs), _sum(flow, bits(flow.everything & ~fixed))
     copied = _sum(flow, (i for i, operator in enumerate(flow.operators) if operator.name in again))

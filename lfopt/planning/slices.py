@@ -312,14 +312,13 @@ class SliceSizes:
     def _dense(self) -> list[bool]:
         """Per operator: whether no reader leaves gaps in its rows."""
         flow, dense = self.dataflow, [True] * len(self.dataflow)
+        # from the last operator on: what is read of an operator is known when it comes
         for i in reversed(range(len(flow))):
-            reads = [
-                (c, o.reads)
-                for c in bits(flow.succs[i])
-                for o in flow.operands[c]
-                if o.map in flow.results[i]
-            ]
-            dense[i] = all(without_gaps(r) and (dense[c] or self._contracts(c)) for c, r in reads)
+            passes = dense[i] or self._contracts(i)
+            for operand in flow.operands[i]:
+                maker = flow.producer[operand.map]
+                if maker >= 0 and dense[maker]:
+                    dense[maker] = passes and without_gaps(operand.reads)
         return dense
 
     def _contracts(self, op: int) -> bool:
