@@ -87,11 +87,11 @@ class Deadline:
         """Whether a stage has so many seconds left."""
         return self.passed + seconds <= self.end(stage)
 
-    def over(self) -> bool:
-        """Whether not even the steps of the first plan may be made any more."""
+    def over(self, seconds: float = 0.0) -> bool:
+        """Whether not even the steps of the first plan may be made any more, or not in so many seconds."""
         if self.seconds is None:
             return False
-        return self.passed > max(self.end("steps"), self.seconds + self._grace - self.files)
+        return self.passed + seconds > max(self.end("steps"), self.seconds + self._grace - self.files)
 
     def allows_recount(self, groups: int, steps: int) -> bool:
         """Whether a recount of so many groups and steps is likely to end in time."""

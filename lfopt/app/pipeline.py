@@ -483,7 +483,9 @@ def _made_in_time(outcome: JobOutcome, plan: Plan, made: MadeSteps) -> FinishedP
     unwritten = tuple(group.unexecutable for group in plan.groups if group.unwritten)
     kept = [o.mask for o, group in zip(draft.outlines, plan.groups, strict=True) if not group.unwritten]
     rest = costs.dataflow.everything & ~sum(kept)
-    if kept and not rest & costs.rules.touched and not costs.hardware.l2_bytes:
+    pricing = 0.0 if costs is first.costs else first.seconds * rest.bit_count() / len(costs.dataflow)
+    possible = kept and not rest & costs.rules.touched and not costs.hardware.l2_bytes
+    if possible and not outcome.deadline.over(pricing):
         groups = executable(costs.dataflow, [*kept, *with_epilogues(costs, rest)])
         if costs.dram_bytes(groups) < first.dram_bytes:
             mixed = draft.regrouped(groups)
