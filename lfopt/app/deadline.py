@@ -20,7 +20,7 @@ LEAST_RESERVE = 0.1
 MOST_RESERVE = 0.5
 
 # seconds beyond the limit and its share by which a plan is recounted, from the start of the process on
-RECOUNT_GRACE = 4.5
+RECOUNT_GRACE = 4.0
 # seconds that this takes at the least, for each group and for each step
 RECOUNT_SECONDS = 0.3
 RECOUNT_GROUP_SECONDS = 4e-3
