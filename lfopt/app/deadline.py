@@ -64,7 +64,7 @@ class Deadline:
         """The deadline with these seconds set aside for steps and files, as far as the limit has them."""
         if self.seconds is None:
             return self
-        wanted = max(steps + files - FOUND_SHARE * self._grace, LEAST_RESERVE * self.seconds)
+        wanted = max(steps + files, LEAST_RESERVE * self.seconds)
         return replace(self, reserve=min(wanted, MOST_RESERVE * self.seconds), files=files)
 
     def end(self, stage: Stage) -> float:

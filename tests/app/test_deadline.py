@@ -25,7 +25,7 @@ def test_stages_end_one_after_the_other_and_the_last_within_the_limit(
     assert shares[-1] <= 1
     deadline = Deadline(100.0, start=1000.0, loaded=20.0).setting_aside(steps=8.0, files=12.0)
     ends = [deadline.end(stage) for stage in ENDS]
-    assert ends == pytest.approx([20 + 66 * share for share in shares])
+    assert ends == pytest.approx([20 + 60 * share for share in shares])
     assert deadline.end("steps") == pytest.approx(94), "half of the grace beyond the limit"
     assert deadline.end("report") == pytest.approx(100)
     monkeypatch.setattr(time, "perf_counter", lambda: 1078.0)
