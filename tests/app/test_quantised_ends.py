@@ -133,7 +133,9 @@ class Drawn:
         return feeds
 
 
-def compared(seeds: Iterable[int], outputs_of: Callable[[ModelProto, dict[str, np.ndarray]], Any]) -> Iterator[str]:
+def compared(
+    seeds: Iterable[int], outputs_of: Callable[[ModelProto, dict[str, np.ndarray]], Any]
+) -> Iterator[str]:
     """What is wrong with the outputs of drawn networks."""
     for seed in seeds:
         drawn = Drawn(np.random.default_rng(seed))
