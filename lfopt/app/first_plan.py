@@ -65,13 +65,16 @@ class FirstPlan:
         for group in self.groups:  # in the way of the fewest bytes, of which there are steps
             self.costs.take(group, None)
         result = replace(searched, groups=self.groups, dram_bytes=self.dram_bytes)
-        options = {
-            "max_recompute": max_recompute,
-            "objective": objective,
-            "limit": Limit(lambda: True),
-            "known": self.outlines,
-        }
-        return make_draft(self.graph, self.costs, result, min(bound, self.dram_bytes), **options)
+        return make_draft(
+            self.graph,
+            self.costs,
+            result,
+            min(bound, self.dram_bytes),
+            max_recompute=max_recompute,
+            objective=objective,
+            limit=Limit(lambda: True),
+            known=self.outlines,
+        )
 
     def known(self, costs: GroupCosts) -> dict[int, Outline]:
         """Outlines, by group, of those that run in these costs as before the search."""

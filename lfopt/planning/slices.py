@@ -312,7 +312,7 @@ class SliceSizes:
     def _dense(self) -> list[bool]:
         """Per operator: whether no reader leaves gaps in its rows."""
         flow, dense = self.dataflow, [True] * len(self.dataflow)
-        # from the last operator on: what is read of an operator is known when it comes
+        # backwards: an operator's readers come before it
         for i in reversed(range(len(flow))):
             passes = dense[i] or self._contracts(i)
             for operand in flow.operands[i]:

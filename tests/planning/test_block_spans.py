@@ -26,8 +26,8 @@ class Blocks:
         self.regular = [(low, low + self.width) for low in starts]
         first, last = self.regular[0], self.regular[-1]
         before = [self._near(first, -self.step * k) for k in range(ends - 1, 0, -1)]
-        behind = [self._near(last, self.step * k) for k in range(1, ends)]
-        self.head, self.tail = [*before, first], [last, *behind]
+        after = [self._near(last, self.step * k) for k in range(1, ends)]
+        self.head, self.tail = [*before, first], [last, *after]
         self.spans = [*self.head, *self.regular[1:-1], *self.tail]
         read = [span for span in self.spans if span != NOTHING]
         least, most = min(low for low, _ in read), max(high for _, high in read)
