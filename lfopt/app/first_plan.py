@@ -43,7 +43,7 @@ class FirstPlan:
     groups: tuple[int, ...] = ()  # in an executable order; none where it is not looked for
     dram_bytes: int = 0
     seconds: float = 0.0  # that its prices took
-    made: MadeSteps = field(default_factory=MadeSteps)  # steps of its groups, once they are made
+    known_steps: MadeSteps = field(default_factory=MadeSteps)  # of its groups, once they are made
     outlines: dict[int, Outline] = field(default_factory=dict[int, Outline])  # by group, once they are made
 
     @classmethod
@@ -93,7 +93,7 @@ class FirstPlan:
             def late() -> bool:
                 return deadline.over() and time.perf_counter() - begun > least
 
-            with_steps(self.costs, outlines, Limit(late), self.made)
+            with_steps(self.costs, outlines, Limit(late), self.known_steps)
         seconds = time.perf_counter() - start
         constants = sum(value.nbytes for value in self.graph.constants.values() if value is not None)
         return deadline.setting_aside(seconds * STEPS_FACTOR, constants / FILE_BYTES_PER_SECOND)

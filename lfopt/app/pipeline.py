@@ -451,12 +451,12 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     first, draft = outcome.first, outcome.draft
     unsearched = draft.costs is first.costs and outcome.best.result.groups == first.groups
     limit = Limit(late, interruptible=not outcome.interrupted)
-    made = first.made if draft.costs is first.costs else MadeSteps()
-    plan = draft.finished(limit, made)
+    known_steps = first.known_steps if draft.costs is first.costs else MadeSteps()
+    plan = draft.finished(limit, known_steps)
     interrupted = outcome.interrupted or limit.interrupted
     finished: FinishedPlan | None = None
     if any(group.unwritten for group in plan.groups) and not (interrupted or unsearched):
-        finished = _made_in_time(outcome, plan, made)
+        finished = _made_in_time(outcome, plan, known_steps)
     if finished is None:
         finished = FinishedPlan(overlapped(plan, outcome.graph, late), interrupted, draft)
     clock = time.perf_counter()
@@ -470,7 +470,7 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     return finished._replace(recounted=recounted)
 
 
-def _made_in_time(outcome: JobOutcome, plan: Plan, made: MadeSteps) -> FinishedPlan | None:
+def _made_in_time(outcome: JobOutcome, plan: Plan, known_steps: MadeSteps) -> FinishedPlan | None:
     """A plan with all its steps, for one of which some were not made in time; None if there is none.
 
     It is the plan found, with the operators of those groups as before the search, or the plan of before the
@@ -489,11 +489,11 @@ def _made_in_time(outcome: JobOutcome, plan: Plan, made: MadeSteps) -> FinishedP
         groups = executable(costs.dataflow, [*kept, *with_epilogues(costs, rest)])
         if costs.dram_bytes(groups) < first.dram_bytes:
             mixed = draft.regrouped(groups)
-            finished = mixed.finished(Limit(over), made)
+            finished = mixed.finished(Limit(over), known_steps)
             if not any(group.unwritten for group in finished.groups):
                 return FinishedPlan(finished, interrupted=False, draft=mixed, replaced=unwritten)
     before = outcome.first_draft()
-    finished = before.finished(Limit(over), first.made)
+    finished = before.finished(Limit(over), first.known_steps)
     if any(group.unwritten for group in finished.groups):
         return None
     return FinishedPlan(finished, interrupted=False, draft=before, replaced=unwritten)

@@ -55,7 +55,7 @@ def test_groups_whose_steps_are_not_made_in_time_run_as_before_the_search(
         looks = count()
         late = lambda self, stage, n=allowed, looks=looks: stage == "steps" and next(looks) >= n  # noqa: E731
         monkeypatch.setattr(Deadline, "late", late)
-        outcome.first.made.clear()
+        outcome.first.known_steps.clear()
         finished = steps_of(outcome)
         moved = finished.plan.totals.dram_bytes
         assert all(group.steps for group in finished.plan.groups)
