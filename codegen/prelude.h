@@ -21,11 +21,8 @@
 #define LOG2_E 1.44269504088896341f
 #define EXP_SHIFT 12582912.0f /* 1.5 * 2^23 */
 
-/* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised:
-   of that sum and r, by a polynomial of degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was
-   lost of x. power_of_2: 2^x for x from -127 (which gives 0) to 127. bounded: to there; what is not a number
-   may become 127. swish: x times its sigmoid. max, min: a where one is not a number; most, least: what is not
-   a number where one is not. */
+/* bounded: to -127 .. 127; what is not a number may become 127. max, min: a where one is not a number; most,
+   least: what is not a number where one is not. */
 #define MATH(N)                                                                                              \
     static inline v##N max_##N(v##N a, v##N b) { return LARGER_##N(a, b); }                                  \
     static inline v##N min_##N(v##N a, v##N b) { return SMALLER_##N(a, b); }                                 \
@@ -36,6 +33,12 @@
         return min_##N(max_##N(x, SPLAT_##N(-limit)), SPLAT_##N(limit));                                     \
     }                                                                                                        \
     static inline v##N abs_##N(v##N x) { return SELECT_##N(x < SPLAT_##N(0.0f), -x, x); }                    \
+    static inline v##N bounded_##N(v##N x) { return within_##N(x, 127.0f); }
+
+/* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised:
+   of that sum and r, by a polynomial of degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was
+   lost of x. power_of_2: 2^x for x from -127 (which gives 0) to 127. swish: x times its sigmoid. */
+#define EXPONENTIALS(N)                                                                                      \
     INLINE v##N raised_##N(v##N shifted, v##N r)                                                             \
     {                                                                                                        \
         v##N p = SPLAT_##N(1.381461858e-3f) * r + SPLAT_##N(8.368713781e-3f);                                \
@@ -66,7 +69,6 @@
         return raised_##N(shifted,                                                                           \
                           (x - (shifted - SPLAT_##N(EXP_SHIFT))) * SPLAT_##N(0.693147182464599609375f));     \
     }                                                                                                        \
-    static inline v##N bounded_##N(v##N x) { return within_##N(x, 127.0f); }                                 \
     INLINE v##N sigmoid_##N(v##N x) { return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x)); }            \
     INLINE v##N swish_##N(v##N x) { return x / (SPLAT_##N(1.0f) + exp_##N(-x)); }
 
@@ -275,6 +277,34 @@ INLINE v16 swish_16(v16 x)
 {
     return x / one_and_exp_16(min_16(max_16(x, SPLAT_16(-89.0f)), SPLAT_16(87.0f)));
 }
+
+/* Fewer lanes are computed as 16: equal elements have equal results, in a whole vector and in what is left. */
+#define WIDENED_1(x) ((v16)_mm512_set1_ps(x))
+#define WIDENED_4(x) ((v16)_mm512_zextps128_ps512((__m128)(x)))
+#define WIDENED_8(x) ((v16)_mm512_zextps256_ps512((__m256)(x)))
+#define NARROWED_1(x) ((x)[0])
+#define NARROWED_4(x) ((v4)_mm512_castps512_ps128((__m512)(x)))
+#define NARROWED_8(x) ((v8)_mm512_castps512_ps256((__m512)(x)))
+#define BY_16_LANES(N)                                                                                       \
+    INLINE v##N exp_##N(v##N x) { return NARROWED_##N(exp_16(WIDENED_##N(x))); }                             \
+    INLINE v##N exp_of_sum_##N(v##N x, v##N y)                                                               \
+    {                                                                                                        \
+        return NARROWED_##N(exp_of_sum_16(WIDENED_##N(x), WIDENED_##N(y)));                                  \
+    }                                                                                                        \
+    INLINE v##N power_of_2_##N(v##N x) { return NARROWED_##N(power_of_2_16(WIDENED_##N(x))); }               \
+    INLINE v##N sigmoid_##N(v##N x) { return NARROWED_##N(sigmoid_16(WIDENED_##N(x))); }                     \
+    INLINE v##N swish_##N(v##N x) { return NARROWED_##N(swish_16(WIDENED_##N(x))); }
+BY_16_LANES(1)
+BY_16_LANES(4)
+BY_16_LANES(8)
+#else
+EXPONENTIALS(1)
+#if LANES > 1
+EXPONENTIALS(4)
+#endif
+#if LANES > 4
+EXPONENTIALS(8)
+#endif
 #endif
 
 /* Rational functions of least largest relative error: tanh and erf up to where they round to 1; gelu, x times
