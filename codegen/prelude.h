@@ -278,7 +278,7 @@ INLINE v16 swish_16(v16 x)
     return x / one_and_exp_16(min_16(max_16(x, SPLAT_16(-89.0f)), SPLAT_16(87.0f)));
 }
 
-/* Fewer lanes are computed as 16: equal elements have equal results, in a whole vector and in what is left. */
+/* Fewer lanes are computed as 16: equal elements have equal results, whole vectors or what is left. */
 #define WIDENED_1(x) ((v16)_mm512_set1_ps(x))
 #define WIDENED_4(x) ((v16)_mm512_zextps128_ps512((__m128)(x)))
 #define WIDENED_8(x) ((v16)_mm512_zextps256_ps512((__m256)(x)))
