@@ -45,6 +45,8 @@ class OnBoxes(Nest):
     `first` and `last` say whether it is the first part, or the last. None: it comes as a whole.
     """
 
+    evenly = False
+
     def __init__(
         self,
         out: Writer,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.resources import files
+from math import prod
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from codegen.elements import BF16, FLOAT32, Element, ElementName
 from codegen.kernels.table import winograd_tile
 from codegen.kernels.winograd_bytes import whole_maps
 from codegen.layout import CTYPES, HALVES, layouts
+from codegen.loops.strided import Strided, StridedLoops, print_copy
 from codegen.memory import LINE, MemoryPlan, PlannedFlow, lay_out_dram
 from codegen.select import Selected, select
 from codegen.source import CSource, Unsupported
@@ -83,7 +85,7 @@ def emit_c(
     chosen = replace(target(name, element), threads=threads, winograd=winograd)
     _check(plan, graph, chosen, count=count)
     crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
-    planned, shown = PlannedFlow(plan, graph), replace(chosen, threads=threads // crew)
+    planned, shown = PlannedFlow(plan, graph, images), replace(chosen, threads=threads // crew)
     if count:  # then the C follows the steps of the plan itself
         memory, schedule, selected = lay_out_dram(planned, shown), CpuSchedule(chosen.name, 1, (), ()), ()
     else:
@@ -214,7 +216,8 @@ class _Printer:
             function.print(self.functions)
         root = {name: self.flow.map_index[behind] for name, behind in self.flow.behind.items()}
         for k, name in enumerate(self.graph.inputs):
-            if (m := root[name]) in self.memory.starts:
+            m = root[name]
+            if m in self.memory.starts and m not in self.memory.ends:
                 self._border(m, self._outside("inputs", k, name), inward=True)
         if self.target.threads > 1:
             self.run("SYNC();")
@@ -229,10 +232,10 @@ class _Printer:
                 call = calls(self.functions, group)
                 self.run(f"TIMED({group.id}, {call[:-1]});" if self.profile else call)
         for k, name in enumerate(self.graph.outputs):
-            if name in root:
-                self._border(root[name], self._outside("outputs", k, name), inward=False)
-            else:
+            if name not in root:
                 self._constant_output(k, name)
+            elif self.memory.ends.get(root[name]) != f"m->outputs[{k}]":
+                self._border(root[name], self._outside("outputs", k, name), inward=False)
         weights = self.functions.blob.bytes()
         count = self.counted is not None
         contents = {
@@ -299,23 +302,24 @@ class _Printer:
         with out.block(""):
             out(f"{inside} = {self.memory.where(m)};", f"{outside} = {there};")
             moves = layout.sequence
-            unrolled = moves[-1][0] if moves[-1][0] <= UNROLLED else 1
-            nest = moves[:-1] if unrolled > 1 else moves
-            if inward or unrolled > 1 or len(nest) < 2:
-                order = list(range(len(nest)))
-            else:
-                order = [len(nest) - 1, *range(len(nest) - 1)]  # what is written lies side by side
-            self._moves(moves, order, unrolled, BF16 if converted else FLOAT32, inward=inward)
+            if converted or moves[-1][0] <= UNROLLED:
+                self._moves(moves, BF16 if converted else FLOAT32, inward=inward)
+                return
+            steps = [prod(extent for extent, _ in moves[k + 1 :]) for k in range(len(moves))]
+            within = Strided("inside", tuple(steps), here)
+            away = Strided("outside", tuple(step for _, step in moves), kind)
+            arrays = (within, away) if inward else (away, within)
+            loops = StridedLoops(tuple(extent for extent, _ in moves), arrays)
+            print_copy(out, loops, np.dtype(layout.tensor.dtype).itemsize, shared=self.target.threads > 1)
 
-    def _moves(
-        self,
-        moves: Sequence[tuple[int, int]],
-        order: Sequence[int],
-        unrolled: int,
-        held: Element,
-        *,
-        inward: bool,
-    ) -> None:
+    def _moves(self, moves: Sequence[tuple[int, int]], held: Element, *, inward: bool) -> None:
+        """Single elements, or the few channels of a pixel."""
+        unrolled = moves[-1][0] if moves[-1][0] <= UNROLLED else 1
+        nest = moves[:-1] if unrolled > 1 else moves
+        if inward or unrolled > 1 or len(nest) < 2:
+            order = list(range(len(nest)))
+        else:
+            order = [len(nest) - 1, *range(len(nest) - 1)]  # what is written lies side by side
         out, steps = self.run, [1] * len(moves)
         for k in reversed(range(len(moves) - 1)):
             steps[k] = steps[k + 1] * moves[k + 1][0]
@@ -379,6 +383,9 @@ class _Printer:
         parts = {
             "prelude.h": True,
             "crew.h": self._workers > 1,
+            "functions.h": any(
+                re.search(r"\breal_[a-z0-9]+\(", text) for text in (after, self.functions.text())
+            ),
             "bf16.h": self.target.element is BF16,
             "halves.h": any(tensor.dtype in HALVES for tensor in self.flow.maps),
             "turn.h": bool(self.memory.attentions),
@@ -419,7 +426,7 @@ class _Printer:
         with network.block(
             "static void network(const context *m, const void *const *inputs, void *const *outputs)"
         ):
-            network("(void)inputs, (void)outputs;")
+            network("const context here = with_ends(m, inputs, outputs);", "m = &here;")
             with (
                 network.block("for (int image = m->first; image < m->stop; image++)")
                 if self.schedule.images > 1

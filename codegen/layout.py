@@ -13,6 +13,7 @@ to convert between groups. Operators that only move elements follow: see `codege
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ HALVES = frozenset({"float16", "bfloat16"})  # that Cast alone computes with; se
 COUNTED = tuple(dtype for dtype in CTYPES if dtype not in HALVES)  # that counting C takes
 LARGEST = 1 << 31  # elements of a map: indices are of type int
 
+# operators whose kernels want the channels of a pixel side by side; others read them in any order
+ON_PIXELS = frozenset({Family.CONVOLUTION, Family.POOL, Family.INTERPOLATION})
 # reductions that have kernels on channels: the loops of others read any order
 OVER_CHANNELS = (Arithmetic.MEAN, Arithmetic.EXTREME)
 
@@ -342,6 +345,54 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
                 f"tensor {tensor.name!r}: found {tensor.elements:,} elements; generated C accepts fewer than "
                 f"{LARGEST:,}"
             )
+    first, last = _alike(flow)
+    in_rows = {first[m] for m in range(len(flow.maps)) if not _whole(flow, m, free, ringed)}
+    at_ends = {first[m] for m, producer in enumerate(flow.producer) if producer < 0 or flow.is_output[m]}
+    sizes = Counter(first)
+    turned = {
+        first[m]
+        for call, operands, results in zip(flow.calls, flow.operands, flow.results, strict=True)
+        for m in ([operands[0].map, results[0]] if call.operator.kind == "Transpose" else [])
+        if sizes[first[m]] > 1
+    }
+    as_given = at_ends - in_rows - last - turned  # as callers have them
+    laid_out = [
+        MapLayout(tensor, tuple(range(len(tensor.shape))))
+        if first[m] in as_given
+        else natural(tensor, pixels=first[m] in last)
+        for m, tensor in enumerate(flow.maps)
+    ]
+    for m in range(len(flow.maps)):
+        laid_out[m] = _in_pixels(flow, m) or laid_out[m]
+    for call, spec, operands, results in zip(
+        flow.calls, flow.specs, flow.operands, flow.results, strict=True
+    ):
+        moves = call.operator.kind == "Transpose"
+        if not (moves or spec.elementwise) or not free >= {*results}:
+            continue
+        if moves and first[results[0]] in as_given:
+            continue  # it is moved as it is made
+        for operand in operands:
+            (m,), seen = results, laid_out[operand.map].seen(tensor_of(call, operand.input))
+            if seen is None or not (moves or seen.shape == call.result):
+                continue
+            there = (
+                seen.permuted(permutation(call), flow.maps[m])
+                if moves
+                else MapLayout(flow.maps[m], seen.order)
+            )
+            if (
+                there.sequence != laid_out[m].sequence
+                and (moves or not laid_out[operand.map].usual)
+                and _accepted(flow, m, there, ringed)
+            ):
+                laid_out[m] = there
+                break
+    return laid_out
+
+
+def _alike(flow: Dataflow) -> tuple[Sequence[int], set[int]]:
+    """For each map the first of those that shall lie as it does, and which of these are pixels."""
     # maps that shall lie alike: each points to another of them, the first to itself
     same = list(range(len(flow.maps)))
 
@@ -363,39 +414,20 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
             and reduced_axes(call) == {2, 3}
         )
         joins = call.operator.kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
-        if spec.channel_axis == 1 or folds or joins:
+        if spec.family in ON_PIXELS and spec.channel_axis == 1:
             pixels.update(near)
         # results are best laid out as operands are
-        if spec.elementwise or (spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE):
+        moves = spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE
+        together = spec.elementwise or moves or spec.family is Family.PRODUCT
+        if together or spec.channel_axis == 1 or folds or joins:
             for m in near[1:]:
                 same[first(m)] = first(near[0])
-    last = {first(m) for m in pixels}
-    laid_out = [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]
-    for m in range(len(flow.maps)):
-        laid_out[m] = _in_pixels(flow, m) or laid_out[m]
-    for call, spec, operands, results in zip(
-        flow.calls, flow.specs, flow.operands, flow.results, strict=True
-    ):
-        moves = call.operator.kind == "Transpose"
-        if not (moves or spec.elementwise) or not free >= {*results}:
-            continue
-        for operand in operands:
-            (m,), seen = results, laid_out[operand.map].seen(tensor_of(call, operand.input))
-            if seen is None or not (moves or seen.shape == call.result):
-                continue
-            there = (
-                seen.permuted(permutation(call), flow.maps[m])
-                if moves
-                else MapLayout(flow.maps[m], seen.order)
-            )
-            if (
-                there.sequence != laid_out[m].sequence
-                and (moves or not laid_out[operand.map].usual)
-                and _accepted(flow, m, there, ringed)
-            ):
-                laid_out[m] = there
-                break
-    return laid_out
+    return [first(m) for m in range(len(flow.maps))], {first(m) for m in pixels}
+
+
+def _whole(flow: Dataflow, m: int, free: AbstractSet[int], ringed: int) -> bool:
+    """Whether no operator makes or reads a map row by row."""
+    return (flow.producer[m] < 0 or m in free) and not flow.readers[m] & ringed
 
 
 def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:

@@ -36,8 +36,9 @@ def item_bytes(tensor: Tensor, stored: Element) -> int:
 class PlannedFlow:
     """A plan with the dataflow of its graph."""
 
-    def __init__(self, plan: Plan, graph: Graph) -> None:
-        self.plan, self.graph = plan, graph
+    def __init__(self, plan: Plan, graph: Graph, images: int = 1) -> None:
+        """`images`: how many of them the code makes, one after the other."""
+        self.plan, self.graph, self.images = plan, graph, images
         self.flow = Dataflow.of(graph)
         self.index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
         # groups whose rows pass through the rings of the plan
@@ -105,9 +106,36 @@ class MemoryPlan:
         """Whether elements lie in memory as another type than code computes in."""
         return self.flow.maps[m].dtype == "float32" and self.stored(m) is not FLOAT32
 
+    @cached_property
+    def ends(self) -> Mapping[int, str]:
+        """Maps that lie in the caller's arrays: C expressions of their addresses.
+
+        Those are inputs and outputs of the network that code works on as callers have them. Integers of
+        quantised networks are not: their kernels may read a line of memory beyond a map.
+        """
+        planned, flow = self.planned, self.flow
+        if self.kept or planned.images > 1 or planned.graph.quantized:
+            return {}
+        ends: dict[int, str] = {}
+        for role, names in (("inputs", planned.graph.inputs), ("outputs", planned.graph.outputs)):
+            for k, name in enumerate(names):
+                m = flow.map_index.get(flow.behind.get(name, ""), -1)
+                by_itself = m in self.in_memory and self.aliases.holder(m).map == m and m not in ends
+                if (
+                    by_itself
+                    and self.layouts[m].onnx
+                    and not self.stored_otherwise(m)
+                    and (flow.producer[m] < 0) == (role == "inputs")
+                ):
+                    ends[m] = f"m->{role}[{k}]"
+        return ends
+
     def where(self, m: int) -> str:
         """C expression: address of a map between groups."""
         kind, place = self.ctype(m), self.aliases.holder(m)
+        if place.map in self.ends:
+            const = "const " if self.flow.producer[place.map] < 0 else ""
+            return f"({const}{kind} *){self.ends[place.map]}" + (f" + {place.offset}" if place.offset else "")
         start = self.starts[place.map]
         if kind == "float":
             return f"m->maps + {start + place.offset}"
@@ -118,7 +146,7 @@ class MemoryPlan:
         """Map with memory of its own -> floats from the start of the context's maps.
 
         First fit, each from the group that makes it, or a part of it, to the last that reads it, or what lies
-        within it.
+        within it. Those in the caller's arrays are as if they lay behind all others.
         """
         flow, groups = self.flow, self.planned.plan.groups
         owner = {i: g for g, group in enumerate(groups) for i in bits(self.planned.mask(group))}
@@ -135,7 +163,8 @@ class MemoryPlan:
             lives[root] = min(born, before[0]), max(dies, before[1])
         taken, starts = list[tuple[int, int, int, int]](), dict[int, int]()  # (start, stop, born, dies)
         for born, dies, m in sorted(
-            ((*life, m) for m, life in lives.items()), key=lambda life: (-self.lines(life[2]), life)
+            ((*life, m) for m, life in lives.items() if m not in self.ends),
+            key=lambda life: (-self.lines(life[2]), life),
         ):
             start = 0
             for other, stop, b, d in sorted(taken):
@@ -143,12 +172,18 @@ class MemoryPlan:
                     start = stop
             taken.append((start, start + self._floats(m), born, dies))
             starts[m] = start
+        behind = max((stop for _, stop, _, _ in taken), default=0)
+        for m in self.ends:
+            starts[m] = behind
+            behind += self._floats(m)
         return starts
 
     @cached_property
     def size(self) -> int:
-        """Floats of all maps in memory."""
-        return max((start + self._floats(m) for m, start in self.starts.items()), default=0)
+        """Floats of all maps in the context's memory."""
+        return max(
+            (start + self._floats(m) for m, start in self.starts.items() if m not in self.ends), default=0
+        )
 
     def _floats(self, m: int) -> int:
         return self.lines(m) * LINE // 4

@@ -16,6 +16,14 @@
 #define INLINE static inline
 #define APART static
 #endif
+#if defined(_OPENMP) || defined(__GNUC__)
+#define PRAGMA(text) _Pragma(#text)
+#define EACH PRAGMA(omp simd) /* turns of the loop do not depend on one another, */
+#define EACH_FOLDED(reductions) PRAGMA(omp simd reductions) /* but for sums and the like */
+#else
+#define EACH
+#define EACH_FOLDED(reductions)
+#endif
 #define EXP_HIGH 88.722835540771484375f
 #define EXP_LOW -87.3365478515625f
 #define LOG2_E 1.44269504088896341f
@@ -397,6 +405,66 @@ SMOOTH(8)
 SMOOTH(16)
 #endif
 
+/* Elements of four bytes: to[c * to_step + r] = from[r * from_step + c] for all rows r, and columns c from
+   `first` up to `stop`. */
+#ifdef __GNUC__
+typedef uint32_t word __attribute__((may_alias));
+#else
+typedef uint32_t word;
+#endif
+static void transpose_block(word *to, const word *from, int rows, int columns, int to_step, int from_step)
+{
+    for (int c = 0; c < columns; c++)
+        for (int r = 0; r < rows; r++) to[(ptrdiff_t)c * to_step + r] = from[(ptrdiff_t)r * from_step + c];
+}
+#if LANES > 8
+static void transpose_16(word *to, const word *from, int to_step, int from_step)
+{
+    __m512 a[16], b[16];
+    for (int k = 0; k < 16; k++) a[k] = _mm512_loadu_ps(from + (ptrdiff_t)k * from_step);
+    for (int k = 0; k < 16; k += 2) {
+        b[k] = _mm512_unpacklo_ps(a[k], a[k + 1]);
+        b[k + 1] = _mm512_unpackhi_ps(a[k], a[k + 1]);
+    }
+    for (int k = 0; k < 16; k += 4)
+        for (int i = 0; i < 2; i++) {
+            const __m512d low = _mm512_castps_pd(b[k + i]), high = _mm512_castps_pd(b[k + i + 2]);
+            a[k + 2 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            a[k + 2 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    for (int k = 0; k < 16; k += 8)
+        for (int i = 0; i < 4; i++) {
+            b[k + i] = _mm512_shuffle_f32x4(a[k + i], a[k + i + 4], 0x88);
+            b[k + i + 4] = _mm512_shuffle_f32x4(a[k + i], a[k + i + 4], 0xdd);
+        }
+    for (int i = 0; i < 8; i++) {
+        _mm512_storeu_ps(to + (ptrdiff_t)i * to_step, _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88));
+        _mm512_storeu_ps(to + (ptrdiff_t)(i + 8) * to_step, _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd));
+    }
+}
+#endif
+static inline void transpose_words(void *to, const void *from, int rows, int first, int stop, int to_step,
+                                   int from_step)
+{
+    word *y = (word *)to;
+    const word *x = (const word *)from;
+    for (int r = 0; r < rows; r += 16) {
+        const int height = rows - r < 16 ? rows - r : 16;
+        for (int c = first; c < stop; c += 16) {
+            const int width = stop - c < 16 ? stop - c : 16;
+            word *there = y + (ptrdiff_t)c * to_step + r;
+            const word *here = x + (ptrdiff_t)r * from_step + c;
+#if LANES > 8
+            if (height == 16 && width == 16) {
+                transpose_16(there, here, to_step, from_step);
+                continue;
+            }
+#endif
+            transpose_block(there, here, height, width, to_step, from_step);
+        }
+    }
+}
+
 #define CANARY UINT64_C(0x5ca1ab1eb01dface)
 
 /* What a thread knows. All threads run the same code; each makes its share, and they wait for one another
@@ -405,6 +473,8 @@ typedef struct crew crew;
 struct chip;
 typedef struct {
     const float *weights;
+    const void *const *inputs; /* of this run */
+    void *const *outputs;
     float *maps;    /* between groups */
     float *arena;   /* inside groups */
     float *scratch; /* of this thread alone */
@@ -417,6 +487,14 @@ typedef struct {
     float *rings; /* the arena of this thread alone, where it has one */
 #endif
 } context;
+
+static inline context with_ends(const context *m, const void *const *inputs, void *const *outputs)
+{
+    context here = *m;
+    here.inputs = inputs;
+    here.outputs = outputs;
+    return here;
+}
 
 #if THREADS == 1
 #define FIRST(n) 0

@@ -438,7 +438,7 @@ class _GroupKernels:
     def _array(self, m: int, shape: tuple[int, ...]) -> Array:
         memory, layout = self.memory, self.memory.layouts[m]
         if m in memory.in_memory:
-            return Array(layout, shape, memory.where(m))
+            return Array(layout, shape, memory.where(m), stored=memory.ctype(m))
         held = memory.aliases.holder(m)
         place = self.rings.get(memory.flow.maps[held.map].name, UNREAD)
         size, kind = memory.item_bytes(m), memory.ctype(m)
@@ -447,7 +447,7 @@ class _GroupKernels:
             place.address // size + held.offset,
         )
         pointer = f"{arena if kind == 'float' else f'({kind} *)(void *){arena}'} + {start}"
-        return Array(layout, shape, pointer, place.slots, place.slot_bytes // size)
+        return Array(layout, shape, pointer, place.slots, place.slot_bytes // size, kind)
 
 
 def _makes(*, once: bool) -> Makes:

@@ -27,7 +27,7 @@ class Target:
     element: Element = FLOAT32  # that float32 maps are stored in
 
 
-COMMON = ("-O2", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")
+COMMON = ("-O2", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd")
 TARGETS = {
     target.name: target
     for target in (

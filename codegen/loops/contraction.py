@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from codegen.layout import MapLayout
 from codegen.loops.nest import Array, Nest
+from codegen.loops.strided import Strided, StridedLoops, print_copy
 from codegen.loops.sums import Sums, double
-from lfopt.ir import row_axis
+from codegen.writer import CModule
+from lfopt.ir import Tensor, row_axis
 from lfopt.ops.parameters import einsum_terms
 
 VECTORS = 8  # sums that a tile holds
+MOST_PACKED = 1 << 22  # floats of an operand that is copied to scratch memory
+LINE = 16  # floats of a cache line
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,12 @@ def products(
     summed = [label for label in extents if label not in free]
     y = nest.results[0]
     axis = y.layout.order[-1] if y.shape else 0
-    if _in_vectors(nest, factors, free, axis):
-        _vectors(nest, factors, free, axis, {label: extents[label] for label in summed}, finish)
-        return
+    if _can_be_vectors(nest, axis):
+        apart = [factor for factor in factors if factor.step(free[axis]) not in (0, 1)]
+        if not apart or (nest.whole and all(_can_be_packed(nest, factor, free[axis]) for factor in apart)):
+            side_by_side = _packed(nest, factors, free[axis])
+            _vectors(nest, side_by_side, free, axis, {label: extents[label] for label in summed}, finish)
+            return
     out, sums = nest.out, Sums.of(y.dtype)
     with nest.elements() as at:
         out(f"{sums.ctype} sum = {nest.begin(at, '0')};")
@@ -71,8 +79,8 @@ def products(
             out(f"{y.at(at)} = {finish('sum', at) if finish else sums.narrow('sum')};")
 
 
-def _in_vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int) -> bool:
-    """Whether neighbours along an axis of the result come from neighbours, or one element, of each factor."""
+def _can_be_vectors(nest: Nest, axis: int) -> bool:
+    """Whether vectors of neighbours along an axis of the result can be made."""
     y = nest.results[0]
     if (
         not nest.lanes
@@ -82,7 +90,48 @@ def _in_vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis
         or (not nest.whole and axis == row_axis(y.shape))
     ):
         return False
-    return y.step(axis) == 1 and all(factor.step(free[axis]) in (0, 1) for factor in factors)
+    return y.step(axis) == 1
+
+
+def _can_be_packed(nest: Nest, factor: Factor, label: str) -> bool:
+    """Whether a factor may be copied to scratch memory with one of its labels innermost."""
+    array = factor.array
+    return (
+        isinstance(nest.out, CModule)
+        and factor.labels.count(label) == 1
+        and array.dtype == "float32"
+        and prod(array.shape) <= MOST_PACKED
+        and all(array.step(axis) is not None for axis in range(len(array.shape)))
+    )
+
+
+def _packed(nest: Nest, factors: Sequence[Factor], label: str) -> list[Factor]:
+    """The factors, with neighbours along a label of the result side by side: copies where they were not."""
+    apart = [k for k, factor in enumerate(factors) if factor.step(label) not in (0, 1)]
+    if not apart:
+        return [*factors]
+    assert isinstance(nest.out, CModule), "see `_can_be_packed`"
+    sizes = [-(-prod(factors[k].array.shape) // LINE) * LINE for k in apart]
+    nest.out(f"float *const packed = {nest.out.scratch(sum(sizes))};")
+    chosen, start = [*factors], 0
+    for k, size in zip(apart, sizes, strict=True):
+        array, inner = factors[k].array, factors[k].labels.index(label)
+        order = (*(axis for axis in range(len(array.shape)) if axis != inner), inner)
+        layout = MapLayout(Tensor(f"packed{k}", array.shape, "float32"), order)
+        copied = Array(layout, array.shape, f"packed + {start}")
+        strides = [[one.step(axis) or 0 for axis in order] for one in (copied, array)]
+        first = array.at(["0"] * len(array.shape))
+        loops = StridedLoops(
+            tuple(array.shape[axis] for axis in order),
+            (
+                Strided(copied.pointer, tuple(strides[0]), "float"),
+                Strided(f"&{first}", tuple(strides[1]), "float"),
+            ),
+        )
+        print_copy(nest.out, loops, 4, shared=False)
+        chosen[k] = Factor(copied, factors[k].labels)
+        start += size
+    return chosen
 
 
 def _vectors(
@@ -111,7 +160,7 @@ def _vectors(
                 tile(at, 1, 1)
         if finish:
             with out.block(f"for (int v = 0; v < {y.shape[axis]}; v++)"):
-                out(f"{y.at(at)} = {finish(y.at(at), at)};")
+                out(f"{y.at(at)} = {finish(f'(double){y.at(at)}', at)};")
 
 
 def _tile(

@@ -13,7 +13,7 @@ import numpy as np
 
 from codegen.layout import tensor_of
 from codegen.loops.nest import Array, Nest
-from codegen.loops.scalar import Scalar
+from codegen.loops.scalar import ANGLES, Scalar
 from lfopt.ops import Call
 
 Expression = Callable[[Scalar, Call], str]  # type of the operands -> what the result's element is
@@ -114,9 +114,22 @@ def real(nest: Nest) -> None:
     own = Scalar(a.dtype)
     s = own if own.floating else Scalar("float32" if own.bits < 32 else "float64")  # as lfopt.ops has it
     expression = s.function(FUNCTIONS[kind], "x") if kind in FUNCTIONS else REAL[kind](s, nest.call)
-    with nest.elements() as at:
-        nest.out(f"const {s.ctype} x = {own.cast(a.at(at), s.dtype)};")
-        nest.out(f"{y.at(at)} = {s.cast(f'({expression})', y.dtype)};")
+    angle = s.dtype == "float32" and FUNCTIONS.get(kind) in ANGLES
+
+    def turn(value: str) -> None:
+        nest.out(f"const {s.ctype} x = {own.cast(value, s.dtype)};")
+
+    if angle:
+        nest.out("int wide = 0; /* whether there are angles that ours are not exact for */")
+    with nest.alike(a, joined="wide" if angle else "") as (result, value):
+        turn(value)
+        nest.out(f"{result} = {s.cast(f'({expression})', y.dtype)};")
+        if angle:
+            nest.out("wide |= !(fabsf(x) <= REAL_WIDE);")
+    if angle:
+        with nest.out.block("if (wide)"), nest.alike(a) as (result, value):
+            turn(value)
+            nest.out(f"if (!(fabsf(x) <= REAL_WIDE)) {result} = {FUNCTIONS[kind]}f(x);")
 
 
 # -- any type ------------------------------------------------------------------------------------------------
@@ -226,20 +239,20 @@ PLAIN: dict[str, Expression] = {
 def plain(nest: Nest) -> None:
     """The loops of a function on up to three operands, broadcast."""
     (y,), kind = nest.results, nest.call.operator.kind
-    operands = {name: nest.operand(i) for i, name in enumerate("abc") if nest.call.has(i)}
-    expression = PLAIN[kind](Scalar(operands["a"].dtype), nest.call)
-    with nest.elements() as at:
-        for name, operand in operands.items():
-            if re.search(rf"\b{name}\b", expression):
-                nest.out(f"const {operand.ctype} {name} = {element(operand, at, y.shape)};")
-        nest.out(f"{y.at(at)} = ({y.ctype})({expression});")
+    given = {name: nest.operand(i) for i, name in enumerate("abc") if nest.call.has(i)}
+    expression = PLAIN[kind](Scalar(given["a"].dtype), nest.call)
+    operands = {name: operand for name, operand in given.items() if re.search(rf"\b{name}\b", expression)}
+    with nest.alike(*operands.values()) as (result, *values):
+        for (name, operand), value in zip(operands.items(), values, strict=True):
+            nest.out(f"const {operand.ctype} {name} = {value};")
+        nest.out(f"{result} = ({y.ctype})({expression});")
 
 
 def cast(nest: Nest) -> None:
     """The loops of Cast and CastLike."""
     a, (y,) = nest.operand(0), nest.results
-    with nest.elements() as at:
-        nest.out(f"{y.at(at)} = {Scalar(a.dtype).cast(a.at(at), y.dtype)};")
+    with nest.alike(a) as (result, value):
+        nest.out(f"{result} = {Scalar(a.dtype).cast(value, y.dtype)};")
 
 
 FOLDED: dict[str, Fold] = {
@@ -257,14 +270,14 @@ def folded(nest: Nest) -> None:
     (y,), kind = nest.results, nest.call.operator.kind
     s, fold = Scalar(y.dtype), FOLDED[kind]
     operands = [nest.operand(i) for i in range(len(nest.call.shapes))]
-    with nest.elements() as at:
-        for k, operand in enumerate(operands):
-            nest.out(f"const {s.ctype} x{k} = {element(operand, at, y.shape)};")
+    with nest.alike(*operands) as (result, *values):
+        for k, operand in enumerate(values):
+            nest.out(f"const {s.ctype} x{k} = {operand};")
         value = "x0"
         for k in range(1, len(operands)):
             nest.out(f"const {s.ctype} y{k} = {fold(s, value, f'x{k}')};")
             value = f"y{k}"
-        nest.out(f"{y.at(at)} = {f'{value} / {len(operands)}' if kind == 'Mean' else value};")
+        nest.out(f"{result} = {f'{value} / {len(operands)}' if kind == 'Mean' else value};")
 
 
 def batch_normalization(nest: Nest) -> None:

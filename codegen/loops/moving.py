@@ -7,7 +7,7 @@ raise.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from math import prod
 
@@ -15,19 +15,13 @@ import numpy as np
 
 from codegen.layout import split_starts
 from codegen.loops.elementwise import FOLDED, Fold, scalar
-from codegen.loops.nest import Array, Nest
+from codegen.loops.nest import Array, Nest, plus, times
 from codegen.loops.scalar import Scalar
+from codegen.loops.strided import Move
 from lfopt.ir import Span
 from lfopt.ops.parameters import pad_amounts, pad_sources, permutation, slice_steps
 
 Index = Sequence[str]
-
-
-def plus(index: str, offset: int) -> str:
-    """C expression: an index plus an offset."""
-    if index.lstrip("-").isdigit():
-        return str(int(index) + offset)
-    return index if offset == 0 else f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
 
 
 def copied(nest: Nest, source: Callable[[Index], Index]) -> None:
@@ -35,6 +29,41 @@ def copied(nest: Nest, source: Callable[[Index], Index]) -> None:
     x, y = nest.operand(0), nest.results[0]
     with nest.elements() as at:
         nest.out(f"{y.at(at)} = {x.at(source(at))};")
+
+
+def moved(nest: Nest, moves: Sequence[Move]) -> None:
+    """Copy every element of the result from the place in the operand that its index leads to."""
+    x = nest.operand(0)
+    loops = nest.strided([(x, moves)])
+    if loops is not None:
+        nest.copied(loops)
+        return
+
+    def source(at: Index) -> Index:
+        return [
+            plus(times(at[move.axis], move.by), move.start) if move.axis >= 0 else str(move.start)
+            for move in moves
+        ]
+
+    copied(nest, source)
+
+
+def part_copied(
+    nest: Nest, x: Array, result: int, spans: Mapping[int, Span], starts: Mapping[int, int]
+) -> None:
+    """Copy a box of an operand to a box of a result: `spans` of indices there, and where the box starts here.
+
+    Along axes that neither names both are whole.
+    """
+    y = nest.results[result]
+    moves = [Move(starts.get(axis, 0), axis) for axis in range(len(y.shape))]
+    loops = nest.strided([(x, moves)], result, spans)
+    if loops is not None:
+        nest.copied(loops)
+        return
+    with nest.elements(result, spans=spans) as at:
+        here = [plus(i, starts.get(axis, 0) - spans.get(axis, (0, 0))[0]) for axis, i in enumerate(at)]
+        nest.out(f"{y.at(at)} = {x.at(here)};")
 
 
 # -- by place ------------------------------------------------------------------------------------------------
@@ -47,11 +76,7 @@ def concat(nest: Nest) -> None:
     for k in range(len(nest.call.shapes)):
         stop = start + nest.call.shape(k)[axis]
         if stop > start and k not in nest.aliased:
-            x = nest.operand(k)
-            with nest.elements(spans={axis: (start, stop)}) as at:
-                nest.out(
-                    f"{y.at(at)} = {x.at([plus(i, -start) if a == axis else i for a, i in enumerate(at)])};"
-                )
+            part_copied(nest, nest.operand(k), 0, {axis: (start, stop)}, {})
         start = stop
 
 
@@ -61,11 +86,7 @@ def split(nest: Nest) -> None:
     axis = nest.call.attribute("axis", 0) % len(x.shape)
     for k, start in enumerate(split_starts(nest.call)):
         if k not in nest.aliased:
-            with nest.elements(k) as at:
-                nest.out(
-                    f"{nest.results[k].at(at)} = "
-                    f"{x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};"
-                )
+            part_copied(nest, x, k, {}, {axis: start})
 
 
 def slice_(nest: Nest) -> None:
@@ -73,13 +94,7 @@ def slice_(nest: Nest) -> None:
     steps = slice_steps(nest.call)
     if steps is None:
         raise nest.unsupported("input 1 that is computed", "a constant")
-    copied(nest, lambda at: [_stepped(i, *move) for i, move in zip(at, steps, strict=True)])
-
-
-def _stepped(index: str, start: int, step: int) -> str:
-    if index == "0" or step == 1:
-        return plus(index, start)
-    return f"{start} {'+' if step > 0 else '-'} {index} * {abs(step)}"
+    moved(nest, [Move(start, axis, step) for axis, (start, step) in enumerate(steps)])
 
 
 def pad(nest: Nest) -> None:
@@ -110,16 +125,13 @@ def _filled(nest: Nest, amounts: Sequence[Span]) -> None:
                     nest.out(f"{y.at(at)} = {fill};")
         inner[axis] = first, stop
     if prod(y.shape) and all(stop > first for first, stop in inner.values()):
-        with nest.elements(spans=inner) as at:
-            nest.out(
-                f"{y.at(at)} = "
-                f"{x.at([plus(i, -before) for i, (before, _) in zip(at, amounts, strict=True)])};"
-            )
+        starts = {axis: inner[axis][0] - before for axis, (before, _) in enumerate(amounts)}
+        part_copied(nest, x, 0, inner, starts)
 
 
 def expand(nest: Nest) -> None:
     """Repeated along axes of extent one."""
-    copied(nest, lambda at: nest.operand(0).broadcast(at, nest.results[0].shape))
+    moved(nest, nest.operand(0).in_step(nest.results[0].shape))
 
 
 def tile(nest: Nest) -> None:
@@ -137,7 +149,7 @@ def tile(nest: Nest) -> None:
 def transpose(nest: Nest) -> None:
     """The loops of a Transpose: axes permuted."""
     order = permutation(nest.call)
-    copied(nest, lambda at: [at[order.index(axis)] for axis in range(len(order))])
+    moved(nest, [Move(0, order.index(axis)) for axis in range(len(order))])
 
 
 def bit_cast(nest: Nest) -> None:
@@ -214,9 +226,11 @@ def gather(nest: Nest) -> None:
     _indexed(nest, data.shape[axis : axis + 1])
     with nest.each(axes=range(after)) as outer:
         k = _taken(nest, "k", indices.at([outer[a] for a in range(axis, after)]), data.shape[axis])
-        with nest.each(axes=range(after, len(y.shape))) as inner:
-            at = [{**outer, **inner}[a] for a in range(len(y.shape))]
-            nest.out(f"{y.at(at)} = {data.at([*at[:axis], k, *at[after:]])};")
+
+        def source(at: Index) -> Index:
+            return [*at[:axis], k, *at[after:]]
+
+        _parts(nest, data, outer, source, [(a, a - after + axis + 1) for a in range(after, len(y.shape))])
 
 
 def gather_elements(nest: Nest) -> None:
@@ -224,6 +238,17 @@ def gather_elements(nest: Nest) -> None:
     data, indices, y = nest.operand(0), nest.operand(1), nest.results[0]
     axis = nest.call.attribute("axis", 0) % len(data.shape)
     _indexed(nest, data.shape)
+    if data.shape[axis] == 1:
+        moved(nest, [Move(0, -1 if a == axis else a) for a in range(len(y.shape))])
+        return
+    step = data.step(axis)
+    moves = [Move(0, -1 if a == axis else a) for a in range(len(y.shape))]
+    loops = nest.strided([(indices, [Move(0, a) for a in range(len(y.shape))]), (data, moves)])
+    if loops is not None and step is not None:
+        with nest.printed(loops) as (result, index, start):
+            k = _taken(nest, "k", index, data.shape[axis])
+            nest.out(f"{result} = (&{start})[{k} * {step}];")
+        return
     with nest.elements() as at:
         k = _taken(nest, "k", indices.at(at), data.shape[axis])
         nest.out(f"{y.at(at)} = {data.at([*at[:axis], k, *at[axis + 1 :]])};")
@@ -240,9 +265,34 @@ def gather_nd(nest: Nest) -> None:
         taken = [
             _taken(nest, f"k{j}", indices.at([*place, str(j)]), data.shape[shared + j]) for j in range(count)
         ]
-        with nest.each(axes=range(after, len(y.shape))) as inner:
-            at = [{**outer, **inner}[a] for a in range(len(y.shape))]
-            nest.out(f"{y.at(at)} = {data.at([*at[:shared], *taken, *at[after:]])};")
+
+        def source(at: Index) -> Index:
+            return [*at[:shared], *taken, *at[after:]]
+
+        inner = range(after, len(y.shape))
+        _parts(nest, data, outer, source, [(a, a - after + shared + count) for a in inner])
+
+
+def _parts(
+    nest: Nest,
+    data: Array,
+    outer: Mapping[int, str],
+    source: Callable[[Index], Index],
+    axes: Sequence[tuple[int, int]],
+) -> None:
+    """Copy what lies along the last axes, of the result and the data, at an index of the others."""
+    y = nest.results[0]
+    start = [outer.get(a, "0") for a in range(len(y.shape))]
+    row = nest.row()
+    if row is None or row in outer:
+        if not axes:
+            nest.out(f"{y.at(start)} = {data.at(source(start))};")
+            return
+        if nest.part_copied((y, start), (data, source(start)), axes):
+            return
+    with nest.each(axes=[axis for axis, _ in axes]) as inner:
+        at = [{**outer, **inner}[a] for a in range(len(y.shape))]
+        nest.out(f"{y.at(at)} = {data.at(source(at))};")
 
 
 REDUCTIONS: dict[str, Fold] = {
@@ -255,9 +305,7 @@ REDUCTIONS: dict[str, Fold] = {
 
 
 def _data_first(nest: Nest) -> None:
-    data, y = nest.operand(0), nest.results[0]
-    with nest.elements() as at:
-        nest.out(f"{y.at(at)} = {data.at(at)};")
+    moved(nest, [Move(0, axis) for axis in range(len(nest.results[0].shape))])
     nest.wait()
 
 
@@ -290,11 +338,21 @@ def scatter_nd(nest: Nest) -> None:
     indices, updates, y = nest.operand(1), nest.operand(2), nest.results[0]
     count, after = indices.shape[-1], len(indices.shape) - 1
     _data_first(nest)
-    with nest.alone(), nest.over(updates.shape, "j") as place:
-        names = [f"k{j}" for j in range(count)]
+    names = [f"k{j}" for j in range(count)]
+    rest = len(updates.shape) - after
+    adds = nest.call.attribute("reduction", "none") != "none"
+    with nest.alone(), nest.over(updates.shape[:after], "j") as place:
         for j, name in enumerate(names):
-            nest.out(f"const int {name} = place_of({indices.at([*place[:after], str(j)])}, {y.shape[j]});")
-        _update(nest, [*names, *place[after:]], updates, place, [f"{name} >= 0" for name in names])
+            nest.out(f"const int {name} = place_of({indices.at([*place, str(j)])}, {y.shape[j]});")
+        if nest.whole and nest.evenly and not adds and rest:
+            with nest.out.block(f"if ({' && '.join(f'{name} >= 0' for name in names)})"):
+                there, here = [*names, *["0"] * rest], [*place, *["0"] * rest]
+                axes = [(count + k, after + k) for k in range(rest)]
+                if nest.part_copied((y, there), (updates, here), axes):
+                    return
+        with nest.over(updates.shape[after:], "o") as inner:
+            here = [*place, *inner]
+            _update(nest, [*names, *inner], updates, here, [f"{name} >= 0" for name in names])
 
 
 COPYING = frozenset(

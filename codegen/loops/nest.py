@@ -13,6 +13,7 @@ import numpy as np
 
 from codegen.blob import Blob
 from codegen.layout import CTYPES, MapLayout, alike
+from codegen.loops.strided import Move, Strided, StridedLoops, each, print_copy
 from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import Span, row_axis
@@ -28,6 +29,7 @@ class Array:
     pointer: str  # C expression: address of the first element
     slots: int = 0  # of the ring that its rows lie in; 0: it is there as a whole
     slot: int = 0  # elements from one slot to the next
+    stored: str = ""  # C type of an element in memory, where it is not that of the tensor
 
     @property
     def dtype(self) -> str:
@@ -84,12 +86,53 @@ class Array:
                 indices[k] = digit if k == behind[0] else f"({digit}) % {extent}"
         return indices
 
+    def strided(self, moves: Sequence[Move], axes: Sequence[int], fixed: Mapping[int, str]) -> Strided | None:
+        """The elements at places that move with the indices of loops; None where distances are uneven.
+
+        `moves`: along each axis; `axes`: what the loops are over, in order; `fixed`: indices, in C, along
+        axes that no loop is over.
+        """
+        start = [
+            plus(times(fixed[move.axis], move.by), move.start) if move.axis in fixed else str(move.start)
+            for move in moves
+        ]
+        steps = [0] * len(axes)
+        for axis, move in enumerate(moves):
+            if move.axis in axes:
+                step = self.step(axis)
+                if step is None:
+                    return None
+                steps[axes.index(move.axis)] += step * move.by
+        offset = self.offset(start)
+        pointer = self.pointer if offset == "0" else f"{self.pointer} + {offset}"
+        return Strided(pointer, tuple(steps), self.stored or self.ctype)
+
+    def in_step(self, shape: Sequence[int]) -> list[Move]:
+        """Moves of an operand that is broadcast to a larger shape, by NumPy's rules."""
+        before = len(shape) - len(self.shape)
+        return [
+            Move() if extent == 1 and shape[before + axis] != 1 else Move(0, before + axis)
+            for axis, extent in enumerate(self.shape)
+        ]
+
     def broadcast(self, index: Sequence[str], shape: Sequence[int]) -> list[str]:
         """The index of the element that meets the one at `index` of a larger shape, by NumPy's rules."""
         return [
             "0" if extent == 1 else i
             for i, extent in zip(index[len(shape) - len(self.shape) :], self.shape, strict=True)
         ]
+
+
+def plus(index: str, offset: int) -> str:
+    """C expression: an index plus an offset."""
+    if index.lstrip("-").isdigit():
+        return str(int(index) + offset)
+    return index if offset == 0 else f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
+
+
+def times(index: str, by: int) -> str:
+    """C expression: an index times a number."""
+    return index if by == 1 else f"({index}) * {by}"
 
 
 def _steps(shape: Sequence[int]) -> list[int]:
@@ -135,6 +178,20 @@ class Nest:
         self.maps = operands
         self._threads = threads
         self._sharing = threads > 1  # whether the next loop is shared out
+
+    evenly = True  # whether elements of whole maps and rings are reached by their distances
+
+    @property
+    def sharing(self) -> bool:
+        """Whether the next loop is shared out among threads."""
+        return self._sharing
+
+    @contextmanager
+    def unshared(self) -> Iterator[None]:
+        """Where a loop is shared out already."""
+        before, self._sharing = self._sharing, False
+        yield
+        self._sharing = before
 
     def reading(self, call: Call, maps: Mapping[int, Array]) -> Nest:
         """The same loops for another operator, on operands that are reached element by element."""
@@ -250,6 +307,91 @@ class Nest:
         ]
         with self.out.nested(heads):
             yield indices
+
+    # -- elements at even distances --------------------------------------------------------------------------
+
+    def strided(
+        self,
+        operands: Sequence[tuple[Array, Sequence[Move]]],
+        result: int = 0,
+        spans: Mapping[int, Span] | None = None,
+    ) -> StridedLoops | None:
+        """Loops over the elements of a result that are to be made: it, and operands beside it, as arrays.
+
+        None where a row is made of some of these only, or elements are at uneven distances. `spans`: along
+        these axes, only the indices (first, stop); operands begin at the first.
+        """
+        y = self.results[result]
+        if not self.evenly or y.shape != y.layout.shape:
+            return None
+        row, spans = self.row(result), spans or {}
+        if row is not None and spans.get(row, (0, y.shape[row])) != (0, y.shape[row]):
+            return None
+        axes = [axis for axis in y.layout.order if axis != row]
+        fixed = {} if row is None else {row: "r"}
+        extents = [stop - first for first, stop in (spans.get(axis, (0, y.shape[axis])) for axis in axes)]
+        own = [Move(spans[axis][0] if axis in spans else 0, axis) for axis in range(len(y.shape))]
+        if any(type(array) is not Array for array, _ in operands):
+            return None
+        arrays = [array.strided(moves, axes, fixed) for array, moves in ((y, own), *operands)]
+        if any(array is None for array in arrays):
+            return None
+        return StridedLoops(tuple(extents), tuple(array for array in arrays if array is not None))
+
+    @contextmanager
+    def alike(self, *operands: Array, joined: str = "") -> Iterator[list[str]]:
+        """Loops over the elements of the result: it, and those of the operands, which are broadcast.
+
+        No element depends on another; but all may set bits of the variable `joined`.
+        """
+        y = self.results[0]
+        loops = self.strided([(operand, operand.in_step(y.shape)) for operand in operands])
+        if loops is None:
+            with self.elements() as at:
+                yield [y.at(at), *(operand.at(operand.broadcast(at, y.shape)) for operand in operands)]
+            return
+        with self.printed(loops, joined) as elements:
+            yield elements
+
+    @contextmanager
+    def printed(self, loops: StridedLoops, joined: str = "") -> Iterator[list[str]]:
+        """Loops whose turns do not depend on one another: an element of each array."""
+        names = ["to", *(f"from{k}" for k in range(len(loops.arrays) - 1))]
+        lines, loops = loops.merged().named(names)
+        heads, elements = each(loops, shared=self._sharing, joined=joined)
+        with self.unshared(), self.out.block(""):
+            self.out.all(lines)
+            with self.out.nested(heads):
+                yield elements
+
+    def copied(self, loops: StridedLoops) -> None:
+        """Copy the second array to the first."""
+        print_copy(self.out, loops, np.dtype(self.results[0].dtype).itemsize, shared=self._sharing)
+
+    def part_copied(
+        self,
+        to: tuple[Array, Sequence[str]],
+        source: tuple[Array, Sequence[str]],
+        axes: Sequence[tuple[int, int]],
+    ) -> bool:
+        """Copy elements along pairs of axes, of a result and an operand, from an index of each on.
+
+        False, and nothing is printed, where they are at uneven distances.
+        """
+        (y, there), (x, here) = to, source
+        if not self.evenly or type(x) is not Array or type(y) is not Array:
+            return False
+        steps = [[array.step(axes_of[k]) for axes_of in axes] for k, array in enumerate((y, x))]
+        arrays: list[Strided] = []
+        for array, index, own in zip((y, x), (there, here), steps, strict=True):
+            even = [step for step in own if step is not None]
+            if len(even) < len(own):
+                return False
+            arrays.append(Strided(f"&{array.at(index)}", tuple(even), array.stored or array.ctype))
+        loops = StridedLoops(tuple(y.shape[axis] for axis, _ in axes), tuple(arrays))
+        with self.unshared():
+            self.copied(loops)
+        return True
 
     # -- sums that may come in parts -------------------------------------------------------------------------
 

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from codegen.loops.fibres import Fibres, along, of_fibre
 from codegen.loops.nest import Array, Nest
-from codegen.loops.reducing import along, fibres, of_fibre
 from codegen.loops.sums import double
 from lfopt.ops.parameters import lrn_reach
 
 
-def _elements(x: Array, axes: Sequence[int]) -> str:
+def _count(x: Array, axes: Sequence[int]) -> str:
     return f"{np.prod([x.shape[axis] for axis in axes], dtype=np.int64)}.0"
 
 
-def _mean(nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str]) -> None:
-    """C variable `mean`, of a fibre."""
-    nest.out("double mean = 0.0;")
-    with along(nest, x, axes, at) as i:
-        nest.out(f"mean += (double){x.at(i)};")
-    nest.out(f"mean /= {_elements(x, axes)};")
+def _mean(fibres: Fibres) -> None:
+    """Variable `mean`."""
+    fibres.variable("double", "mean", "0.0")
+    with fibres.fold(mean="+") as element:
+        fibres.nest.out(f"{fibres['mean']} += (double){element};")
+    fibres.set("mean", f"{fibres['mean']} / {_count(fibres.x, fibres.axes)}")
 
 
-def _variance(nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], centre: str = "mean") -> None:
-    """C variable `square`: the mean of the squares of what lies around a centre, of a fibre."""
-    nest.out("double square = 0.0;")
-    with along(nest, x, axes, at) as i:
-        nest.out(f"const double v = (double){x.at(i)} - {centre};", "square += v * v;")
-    nest.out(f"square /= {_elements(x, axes)};")
+def _variance(fibres: Fibres, centre: str = "mean") -> None:
+    """Variable `square`: the mean of the squares of what lies around a centre."""
+    fibres.variable("double", "square", "0.0")
+    with fibres.fold(square="+") as element:
+        around = f" - {fibres[centre]}" if centre else ""
+        fibres.nest.out(f"const double v = (double){element}{around};", f"{fibres['square']} += v * v;")
+    fibres.set("square", f"{fibres['square']} / {_count(fibres.x, fibres.axes)}")
 
 
-def _inverse(nest: Nest) -> str:
-    return f"const double inverse = 1.0 / sqrt(square + {double(nest.call.attribute('epsilon', 1e-5))});"
+def _inverse(fibres: Fibres) -> None:
+    """Variable `inverse`: one over the deviation."""
+    epsilon = double(fibres.nest.call.attribute("epsilon", 1e-5))
+    fibres.variable("double", "inverse", f"1.0 / sqrt({fibres['square']} + {epsilon})")
 
 
 def layer_normalization(nest: Nest) -> None:
@@ -42,54 +46,81 @@ def layer_normalization(nest: Nest) -> None:
     axes = range(nest.call.attribute("axis", -1) % len(x.shape), len(x.shape))
     for result, k in enumerate(k for k, name in enumerate(nest.call.operator.outputs) if name):
         y = nest.results[result]
-        with fibres(nest, axes, result) as at:
-            _mean(nest, x, axes, at)
+        fibres = Fibres(nest, x, axes, result=result, reduced=k != 0, beside=_scales(nest) if k == 0 else ())
+        with fibres.each():
+            _mean(fibres)
             if k != 1:
-                _variance(nest, x, axes, at)
-                out(_inverse(nest))
+                _variance(fibres)
+                _inverse(fibres)
             if k == 0:
-                _scaled(nest, x, axes, at, "((double){v} - mean) * inverse", result)
+                _scaled(fibres, f"((double){{v}} - {fibres['mean']}) * {fibres['inverse']}")
             else:
-                out(f"{y.at(at)} = ({y.ctype}){'mean' if k == 1 else 'inverse'};")
+                with fibres.complete("mean") as element:
+                    out(f"{element} = ({y.ctype}){fibres['mean' if k == 1 else 'inverse']};")
 
 
 def rms_normalization(nest: Nest) -> None:
     """Divided by the root of the mean of squares, from an axis to the end."""
     x = nest.operand(0)
     axes = range(nest.call.attribute("axis", -1) % len(x.shape), len(x.shape))
-    with fibres(nest, axes) as at:
-        _variance(nest, x, axes, at, "0.0")
-        nest.out(_inverse(nest))
-        _scaled(nest, x, axes, at, "(double){v} * inverse")
+    fibres = Fibres(nest, x, axes, beside=_scales(nest))
+    with fibres.each():
+        _variance(fibres, "")
+        _inverse(fibres)
+        _scaled(fibres, f"(double){{v}} * {fibres['inverse']}")
 
 
-def _scaled(
-    nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], normal: str, result: int = 0
-) -> None:
+def _scales(nest: Nest) -> list[Array]:
+    """Operands 1 and 2, which are broadcast, as far as they are there."""
+    return [nest.operand(k) for k in (1, 2) if nest.call.has(k)]
+
+
+def _scaled(fibres: Fibres, normal: str) -> None:
     """The elements of a fibre times operand 1, plus operand 2 if there is one; both are broadcast."""
-    y, scale, bias = nest.results[result], nest.operand(1), nest.operand(2) if nest.call.has(2) else None
-    with of_fibre(nest, axes, at, result) as i:
-        shift = f" + (double){bias.at(bias.broadcast(i, y.shape))}" if bias else ""
-        nest.out(
-            f"{y.at(i)} = ({y.ctype})({normal.format(v=x.at(i))} * "
-            f"(double){scale.at(scale.broadcast(i, y.shape))}{shift});"
-        )
+    with fibres.elements() as (element, result, *beside):
+        value = f"{normal.format(v=element)} * (double){beside[0]}"
+        if len(beside) > 1:
+            value += f" + (double){beside[1]}"
+        fibres.nest.out(f"{result} = ({fibres.y.ctype})({value});")
 
 
 def group_normalization(nest: Nest) -> None:
     """InstanceNormalization and GroupNormalization, scaled per channel.
 
     Statistics are those of a channel, or of a group of them, over all spatial axes.
-
-    The channels of a group come one after the other: its statistics are taken when its first channel comes.
     """
-    x, y, out = nest.operand(0), nest.results[0], nest.out
-    scale, bias = nest.operand(1), nest.operand(2)
-    channels, spatial = x.shape[1], range(2, len(x.shape))
+    channels = nest.operand(0).shape[1]
     groups = (
         nest.call.attribute("num_groups", 1) if nest.call.operator.kind == "GroupNormalization" else channels
     )
     size = channels // groups
+
+    def seen(array: Array) -> Array:
+        """With an axis of groups and one of the channels of a group."""
+        before, after = (
+            (1, len(array.shape) - 2) if len(array.shape) > 1 else (0, len(nest.operand(0).shape) - 2)
+        )
+        spatial = array.shape[2:] if before else (1,) * after
+        return replace(array, shape=(*array.shape[:before], groups, size, *spatial))
+
+    x = seen(nest.operand(0))
+    beside = [seen(nest.operand(k)) for k in (1, 2)]
+    fibres = Fibres(nest, x, range(2, len(x.shape)), beside=beside, view=seen(nest.results[0]))
+    if not fibres.even:
+        _groups_unevenly(nest, groups, size)
+        return
+    with fibres.each():
+        _mean(fibres)
+        _variance(fibres)
+        _inverse(fibres)
+        _scaled(fibres, f"((double){{v}} - {fibres['mean']}) * {fibres['inverse']}")
+
+
+def _groups_unevenly(nest: Nest, groups: int, size: int) -> None:
+    """The channels of a group come one after the other: its statistics are taken when its first comes."""
+    x, y, out = nest.operand(0), nest.results[0], nest.out
+    scale, bias = nest.operand(1), nest.operand(2)
+    spatial = range(2, len(x.shape))
     elements = f"{np.prod(x.shape[2:], dtype=np.int64) * size}.0"
     out("int known = -1;", "double mean = 0.0, inverse = 0.0;")
     with nest.each(axes=[0, 1]) as indices:
@@ -117,12 +148,13 @@ def mean_variance_normalization(nest: Nest) -> None:
     """MeanVarianceNormalization over given axes."""
     x, y, out = nest.operand(0), nest.results[0], nest.out
     axes = [axis % len(x.shape) for axis in nest.call.attribute("axes", (0, 2, 3))]
-    with fibres(nest, axes) as at:
-        _mean(nest, x, axes, at)
-        _variance(nest, x, axes, at)
-        out("const double deviation = sqrt(square) + 1e-9;")
-        with of_fibre(nest, axes, at) as i:
-            out(f"{y.at(i)} = ({y.ctype})(((double){x.at(i)} - mean) / deviation);")
+    fibres = Fibres(nest, x, axes)
+    with fibres.each():
+        _mean(fibres)
+        _variance(fibres)
+        fibres.set("square", f"1.0 / (sqrt({fibres['square']}) + 1e-9)")
+        with fibres.elements() as (element, result):
+            out(f"{result} = ({y.ctype})(((double){element} - {fibres['mean']}) * {fibres['square']});")
 
 
 def local_response(nest: Nest) -> None:

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
+from codegen.loops.fibres import Fibres
 from codegen.loops.nest import Array, Nest
 from codegen.loops.pooling import power, root
 from codegen.loops.scalar import Scalar
 from codegen.loops.sums import Sums
-from lfopt.ops.footprint import folded_axis
 from lfopt.ops.parameters import reduced_axes
-
-
-@contextmanager
-def along(
-    nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], name: str = "j"
-) -> Iterator[list[str]]:
-    """Loops over some axes of an operand, in the order in which it lies: the index.
-
-    That is `at` along the others.
-    """
-    order = x.layout.order if x.shape == x.layout.shape else range(len(x.shape))
-    chosen = [axis for axis in order if axis in axes]
-    folded = folded_axis(nest.call, 0)
-    with nest.folded(
-        [x.shape[axis] for axis in chosen], name, chosen.index(folded) if folded in chosen else None
-    ) as indices:
-        index = list(at)
-        for axis, i in zip(chosen, indices, strict=True):
-            index[axis] = i
-        yield index
-
 
 # -- reductions ----------------------------------------------------------------------------------------------
 
@@ -87,46 +65,56 @@ def _axes(nest: Nest) -> list[int]:
     return sorted(axes)
 
 
-def _source(nest: Nest, axes: Sequence[int], at: Sequence[str]) -> list[str]:
-    """Index of the operand for that of the result; 0 along the folded axes."""
-    if nest.call.attribute("keepdims", 1):
-        return ["0" if axis in axes else i for axis, i in enumerate(at)]
-    rest = iter(at)
-    return ["0" if axis in axes else next(rest) for axis in range(len(nest.call.shape(0)))]
-
-
 def summed(nest: Nest) -> None:
     """Sums and products, of the elements or of something made of each."""
     row, axes, out = SUMS[nest.call.operator.kind], _axes(nest), nest.out
     x, y = nest.operand(0), nest.results[0]
     held = Sums.of("float64" if row.real else x.dtype)
-    with nest.elements() as at:
-        out(f"{held.ctype} sum = {nest.begin(at, str(int(row.product)))};")
-        with along(nest, x, axes, _source(nest, axes, at)) as i:
+    fibres = Fibres(nest, x, axes, reduced=True)
+    sign = "*" if row.product else "+"
+    with fibres.each():
+        fibres.variable(held.ctype, "sum", fibres.start(str(int(row.product))))
+        with fibres.fold(sum=sign) as element:
             out(
-                f"const {held.ctype} v = {held.wide(x.at(i))};",
-                f"sum {'*' if row.product else '+'}= {row.term(nest, 'v')};",
+                f"const {held.ctype} v = {held.wide(element)};",
+                f"{fibres['sum']} {sign}= {row.term(nest, 'v')};",
             )
-        value = (
-            Sums.of(y.dtype).rounded(f"({row.after(nest, held.real('sum'))})")
-            if row.after
-            else held.narrow("sum")
-        )
-        with nest.end(at, "sum"):
-            out(f"{y.at(at)} = {value};")
+        with fibres.complete("sum") as result:
+            total = fibres["sum"]
+            value = (
+                Sums.of(y.dtype).rounded(f"({row.after(nest, held.real(total))})")
+                if row.after
+                else held.narrow(total)
+            )
+            out(f"{result} = {value};")
 
 
 def extreme(nest: Nest) -> None:
-    """The largest element, or the smallest."""
-    axes, out, x, y = _axes(nest), nest.out, nest.operand(0), nest.results[0]
-    least, scalar = nest.call.operator.kind == "ReduceMin", Scalar(x.dtype)
-    pick = scalar.smaller if least else scalar.larger
-    with nest.elements() as at:
-        out(f"{x.ctype} most = {nest.begin(at, _neutral(x.dtype, least=least))};")
-        with along(nest, x, axes, _source(nest, axes, at)) as i:
-            out(f"const {x.ctype} v = {x.at(i)};", f"most = {pick('most', 'v')};")
-        with nest.end(at, "most"):
-            out(f"{y.at(at)} = most;")
+    """The largest element, or the smallest; what is not a number where there is one."""
+    axes, x = _axes(nest), nest.operand(0)
+    least = nest.call.operator.kind == "ReduceMin"
+    fibres = Fibres(nest, x, axes, reduced=True)
+    with fibres.each():
+        fibres.variable(x.ctype, "most", fibres.start(_neutral(x.dtype, least=least)))
+        _largest(fibres, least=least)
+        with fibres.complete("most") as result:
+            nest.out(f"{result} = {fibres['most']};")
+
+
+def _largest(fibres: Fibres, ctype: str = "", *, least: bool = False) -> None:
+    """Fold the variable `most`, of elements as they are or as a type."""
+    nest, x = fibres.nest, fibres.x
+    floating, ctype = Scalar(x.dtype).floating, ctype or x.ctype
+    if floating:
+        fibres.variable("int", "odd", "0")
+    folds = {"most": "min" if least else "max", **({"odd": "|"} if floating else {})}
+    with fibres.fold(**folds) as element:
+        most = fibres["most"]
+        nest.out(f"const {ctype} v = {element};", f"{most} = v {'<' if least else '>'} {most} ? v : {most};")
+        if floating:
+            nest.out(f"{fibres['odd']} |= v != v;")
+    if floating:
+        fibres.set("most", f"{fibres['odd']} ? ({ctype})NAN : {fibres['most']}")
 
 
 def _neutral(dtype: str, *, least: bool) -> str:
@@ -142,68 +130,66 @@ def _neutral(dtype: str, *, least: bool) -> str:
 def log_sum_exp(nest: Nest) -> None:
     """The logarithm of the sum of exponentials, moved by the largest element."""
     axes, out, x, y = _axes(nest), nest.out, nest.operand(0), nest.results[0]
-    with nest.elements() as at:
-        source = _source(nest, axes, at)
-        _largest(nest, x, axes, source)
-        out("if (!isfinite(most)) most = 0.0;", "double sum = 0.0;")
-        with along(nest, x, axes, source) as i:
-            out(f"sum += exp((double){x.at(i)} - most);")
-        out(f"{y.at(at)} = {Sums.of(y.dtype).rounded('(log(sum) + most)')};")
+    fibres = Fibres(nest, x, axes, reduced=True)
+    with fibres.each():
+        fibres.variable("double", "most", "-INFINITY")
+        _largest(fibres, "double")
+        fibres.set("most", f"isfinite({fibres['most']}) ? {fibres['most']} : 0.0")
+        fibres.variable("double", "sum", "0.0")
+        with fibres.fold(sum="+") as element:
+            out(f"{fibres['sum']} += {_power(x, f'(double){element} - ' + fibres['most'])};")
+        with fibres.complete("sum") as result:
+            value = f"(log({fibres['sum']}) + {fibres['most']})"
+            out(f"{result} = {Sums.of(y.dtype).rounded(value)};")
 
 
-def _largest(nest: Nest, x: Array, axes: Sequence[int], source: Sequence[str]) -> None:
-    nest.out("double most = -INFINITY;")
-    with along(nest, x, axes, source) as i:
-        nest.out(f"const double v = (double){x.at(i)};", "if (v > most || isnan(v)) most = v;")
+def _power(x: Array, exponent: str) -> str:
+    """C expression: e to the power of a double, as accurate as the type of an operand."""
+    return f"real_power({exponent}, 0.0)" if x.dtype == "float32" else f"exp({exponent})"
 
 
 # -- along one axis ------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def fibres(nest: Nest, axes: Sequence[int], result: int = 0) -> Iterator[list[str]]:
-    """Loops over the axes of a result that are not in `axes`: the index, 0 along these."""
-    rank = len(nest.results[result].shape)
-    with nest.each(result, [axis for axis in range(rank) if axis not in axes]) as indices:
-        yield [indices.get(axis, "0") for axis in range(rank)]
-
-
-@contextmanager
-def of_fibre(nest: Nest, axes: Sequence[int], at: Sequence[str], result: int = 0) -> Iterator[list[str]]:
-    """Loops over those elements of a fibre that are to be made: their index."""
-    with nest.each(result, axes, name="o") as indices:
-        yield [indices.get(axis, i) for axis, i in enumerate(at)]
 
 
 def softmax(nest: Nest) -> None:
     """Softmax and LogSoftmax."""
     out, x, y = nest.out, nest.operand(0), nest.results[0]
     axes = [nest.call.attribute("axis", -1) % max(len(y.shape), 1)] if y.shape else []
-    scalar = Scalar(y.dtype)
-    logarithmic = nest.call.operator.kind == "LogSoftmax"
-    with fibres(nest, axes) as at:
-        _largest(nest, x, axes, at)
-        out("double sum = 0.0;")
-        with along(nest, x, axes, at) as i:
-            out(f"sum += (double){scalar.function('exp', f'{x.at(i)} - ({x.ctype})most')};")
-        out("const double shift = log(sum);" if logarithmic else "const double factor = 1.0 / sum;")
-        with of_fibre(nest, axes, at) as i:
-            power_ = scalar.function("exp", f"{x.at(i)} - ({x.ctype})most")
-            value = f"(double){x.at(i)} - most - shift" if logarithmic else f"(double){power_} * factor"
-            out(f"{y.at(i)} = ({y.ctype})({value});")
+    scalar, logarithmic = Scalar(y.dtype), nest.call.operator.kind == "LogSoftmax"
+    fibres = Fibres(nest, x, axes)
+
+    def power_of(element: str) -> str:
+        return scalar.function("exp", f"{element} - ({x.ctype}){fibres['most']}")
+
+    with fibres.each():
+        fibres.variable("double", "most", "-INFINITY")
+        _largest(fibres, "double")
+        fibres.variable("double", "sum", "0.0")
+        with fibres.fold(sum="+") as element:
+            out(f"{fibres['sum']} += (double){power_of(element)};")
+        fibres.set("sum", f"log({fibres['sum']})" if logarithmic else f"1.0 / {fibres['sum']}")
+        with fibres.elements() as (element, result):
+            value = (
+                f"(double){element} - {fibres['most']} - {fibres['sum']}"
+                if logarithmic
+                else f"(double){power_of(element)} * {fibres['sum']}"
+            )
+            out(f"{result} = ({y.ctype})({value});")
 
 
 def lp_normalization(nest: Nest) -> None:
     """Divided by the norm along an axis; 0 where that is 0."""
     out, x, y = nest.out, nest.operand(0), nest.results[0]
     axes, p = [nest.call.attribute("axis", -1) % len(y.shape)], nest.call.attribute("p", 2)
-    with fibres(nest, axes) as at:
-        out("double sum = 0.0;")
-        with along(nest, x, axes, at) as i:
-            out(f"const double v = {x.at(i)};", f"sum += {power('v', p)};")
-        out(f"const double norm = {root('sum', p)};")
-        with of_fibre(nest, axes, at) as i:
-            out(f"{y.at(i)} = ({y.ctype})(norm == 0.0 ? 0.0 : (double){x.at(i)} / norm);")
+    fibres = Fibres(nest, x, axes)
+    with fibres.each():
+        fibres.variable("double", "norm", "0.0")
+        with fibres.fold(norm="+") as element:
+            out(f"const double v = {element};", f"{fibres['norm']} += {power('v', p)};")
+        fibres.set("norm", root(fibres["norm"], p))
+        with fibres.elements() as (element, result):
+            norm = fibres["norm"]
+            out(f"{result} = ({y.ctype})({norm} == 0.0 ? 0.0 : (double){element} / {norm});")
 
 
 LOOPS: dict[str, Callable[[Nest], None]] = {

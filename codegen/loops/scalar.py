@@ -11,6 +11,17 @@ import numpy as np
 
 from codegen.layout import CTYPES, HALVES
 
+# functions of math.h on floats -> ours
+OWN = {
+    **{
+        name: f"real_{name}"
+        for name in "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p pow sin sinh tan".split()
+    },
+    "erf": "erf_1",
+    "tanh": "tanh_1",
+}
+ANGLES = frozenset(["cos", "sin", "tan"])  # of which ours take angles up to a limit
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -58,7 +69,9 @@ class Scalar:
         return f"({literal})" if value < 0 else literal
 
     def function(self, name: str, *operands: str) -> str:
-        """C expression: a call of a function of math.h."""
+        """C expression: a call of a function of math.h, or of our own for floats (functions.h, prelude.h)."""
+        if self.dtype == "float32" and name in OWN:
+            return f"{OWN[name]}({', '.join(operands)})"
         return f"{name}{'f' if self.dtype == 'float32' else ''}({', '.join(operands)})"
 
     def arithmetic(self, sign: str, a: str, b: str) -> str:

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
+from codegen.loops.fibres import Fibres
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
+
+BLOCK = 256  # elements that are searched at a time
 
 
 @contextmanager
@@ -43,9 +46,52 @@ def arg_extreme(nest: Nest) -> None:
     )
     if not prod(x.shape):
         raise nest.unsupported("no elements", "one or more")
+    fibres = Fibres(nest, x, [axis], reduced=True)
+    if fibres.together:
+        _search_together(fibres, better)
+        return
+    if fibres.dense and x.dtype == "float32" and len(better) == 1:
+        _search_dense(fibres, better)
+        return
     with nest.elements() as at:
         _find(nest, x, lambda k: [*at[:axis], k, *at[axis + kept :]], x.shape[axis], f"x {better} top")
         nest.out(f"{y.at(at)} = best;")
+
+
+def _search_together(fibres: Fibres, better: str) -> None:
+    """In neighbouring fibres at a time."""
+    nest, ctype = fibres.nest, fibres.x.ctype
+    with fibres.each():
+        fibres.variable(ctype, "top", fibres.first)
+        fibres.variable("int", "best", "0")
+        with fibres.fold() as element:
+            top, best = fibres["top"], fibres["best"]
+            nest.out(
+                f"const {ctype} x_k = {element};",
+                f"const int wins = x_k {better} {top};",
+                f"{top} = wins ? x_k : {top};",
+                f"{best} = wins ? {fibres.turn} : {best};",
+            )
+        with fibres.complete("best") as result:
+            nest.out(f"{result} = {fibres['best']};")
+
+
+def _search_dense(fibres: Fibres, better: str) -> None:
+    """Block by block of a fibre that lies side by side: the best block, and its first such element."""
+    nest, extent = fibres.nest, fibres.x.shape[fibres.axes[0]]
+    how, start = ("max", "-INFINITY") if better == ">" else ("min", "INFINITY")
+    out = nest.out
+    with fibres.each():
+        out("float top = x[0];", "int best = 0, from = -1;")
+        with out.block(f"for (int block = 0; block < {extent}; block += {BLOCK})"):
+            out(f"const int stop = smaller(block + {BLOCK}, {extent});", f"float most = {start};")
+            out(f"EACH_FOLDED(reduction({how}: most))")
+            out(f"for (int k = block; k < stop; k++) most = x[k] {better} most ? x[k] : most;")
+            out(f"if (most {better} top) top = most, from = block;")
+        with out.block(f"for (int k = from; from >= 0 && k < {extent}; k++)"):
+            out("if (x[k] == top) best = k, from = -1;")
+        with fibres.complete("best") as result:
+            out(f"{result} = best;")
 
 
 def hardmax(nest: Nest) -> None:

@@ -99,9 +99,9 @@ class Kernels(Protocol):
 def follows_rings(group: PlannedGroup) -> bool:
     """Whether rows of the group may pass through the rings of its plan.
 
-    Not where rings serve operators in flight, or running reductions.
+    Not where rings serve operators in flight, or running reductions; nor those of one operator alone.
     """
-    return MODES[group.mode].rings and not any(
+    return len(group.nodes) > 1 and MODES[group.mode].rings and not any(
         step.then or step.accumulator >= 0 for step in computations(group.steps)
     )
 
