@@ -292,9 +292,13 @@ def batch_normalization(nest: Nest) -> None:
     if all(value is not None for value in given):
         scale, bias, mean, variance = (np.asarray(value, np.float64) for value in given)
         factor = scale / np.sqrt(variance + epsilon)
-        factors, offsets = (nest.constant(value.astype(x.dtype)) for value in (factor, bias - mean * factor))
-        with nest.elements() as at:
-            nest.out(f"{y.at(at)} = {x.at(at)} * {factors}[{at[1]}] + {offsets}[{at[1]}];")
+        channels = (len(factor), *[1] * (len(x.shape) - 2))
+        factors, offsets = (
+            nest.constant_array(value.astype(x.dtype).reshape(channels))
+            for value in (factor, bias - mean * factor)
+        )
+        with nest.alike(x, factors, offsets) as (result, element, by, plus):
+            nest.out(f"{result} = {element} * {by} + {plus};")
         return
     operands = [nest.operand(i) for i in range(1, 5)]
     with nest.elements() as at:

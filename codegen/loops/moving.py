@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import product
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +19,12 @@ from codegen.layout import split_starts
 from codegen.loops.elementwise import FOLDED, Fold, scalar
 from codegen.loops.nest import Array, Nest, plus, times
 from codegen.loops.scalar import Scalar
-from codegen.loops.strided import Move
+from codegen.loops.strided import Move, StridedLoops
 from lfopt.ir import Span
 from lfopt.ops.parameters import pad_amounts, pad_sources, permutation, slice_steps
 
 Index = Sequence[str]
+MOST_BOXES = 81  # that a Pad is copied in: beyond, each index is looked up
 
 
 def copied(nest: Nest, source: Callable[[Index], Index]) -> None:
@@ -105,11 +108,65 @@ def pad(nest: Nest) -> None:
     if mode == "constant":
         _filled(nest, amounts)
         return
-    tables: dict[int, str] = {}  # axis -> where each index comes from
-    for axis, (extent, size, amount) in enumerate(zip(nest.call.result, shape, amounts, strict=True)):
-        if amount != (0, 0):
-            tables[axis] = nest.constant(np.array(pad_sources((0, extent), size, *amount, mode), np.int32))
+    sources = {
+        axis: pad_sources((0, extent), size, *amount, mode)
+        for axis, (extent, size, amount) in enumerate(zip(nest.call.result, shape, amounts, strict=True))
+        if amount != (0, 0)
+    }
+    if _padded_in_runs(nest, sources):
+        return
+    # axis -> where each index comes from
+    tables = {axis: nest.constant(np.array(source, np.int32)) for axis, source in sources.items()}
     copied(nest, lambda at: [f"{tables[axis]}[{i}]" if axis in tables else i for axis, i in enumerate(at)])
+
+
+def _padded_in_runs(nest: Nest, sources: Mapping[int, Sequence[int]]) -> bool:
+    """Copy box by box what moves on evenly, forwards, backwards or not at all; False where that cannot be."""
+    x, y = nest.operand(0), nest.results[0]
+    axes = [*sources]
+    boxes: list[StridedLoops | None] = []
+    runs = [even_runs(sources[axis]) for axis in axes]
+    if prod(len(of) for of in runs) > MOST_BOXES:
+        return False
+    for chosen in product(*runs):
+        spans = {axis: (run.first, run.first + run.length) for axis, run in zip(axes, chosen, strict=True)}
+        moves = [Move(0, axis) for axis in range(len(y.shape))]
+        for axis, run in zip(axes, chosen, strict=True):
+            moves[axis] = Move(run.start, axis, run.by)
+        boxes.append(nest.strided([(x, moves)], spans=spans))
+    if any(box is None for box in boxes):
+        return False
+    for box in boxes:
+        if box is not None:
+            nest.copied(box)
+    return True
+
+
+class EvenRun(NamedTuple):
+    """So many indices from the first on, which come from start, start + by, start + 2 by ..."""
+
+    first: int
+    length: int
+    start: int
+    by: int
+
+
+def even_runs(sources: Sequence[int]) -> list[EvenRun]:
+    """The runs of a list of indices, each as long as can be.
+
+    >>> [tuple(run) for run in even_runs([2, 1, 0, 1, 2, 1])]
+    [(0, 3, 2, -1), (3, 2, 1, 1), (5, 1, 1, 1)]
+    """
+    runs: list[EvenRun] = []
+    for index, source in enumerate(sources):
+        last = runs[-1] if runs else None
+        if last is not None and last.length == 1 and abs(source - last.start) <= 1:
+            runs[-1] = last._replace(length=2, by=source - last.start)
+        elif last is not None and last.length > 1 and source == last.start + last.length * last.by:
+            runs[-1] = last._replace(length=last.length + 1)
+        else:
+            runs.append(EvenRun(index, 1, source, 1))
+    return runs
 
 
 def _filled(nest: Nest, amounts: Sequence[Span]) -> None:
@@ -137,6 +194,14 @@ def expand(nest: Nest) -> None:
 def tile(nest: Nest) -> None:
     """The whole operand again and again along every axis."""
     shape, tiled = nest.operand(0).shape, nest.results[0].shape
+    factors = {
+        axis: (extent // n, n)
+        for axis, (n, extent) in enumerate(zip(shape, tiled, strict=True))
+        if n != extent
+    }
+    terms = [[(axis, 1 if axis in factors else 0, 1)] for axis in range(len(shape))]
+    if _copied_in_parts(nest, factors, terms):
+        return
     copied(
         nest,
         lambda at: [
@@ -152,9 +217,27 @@ def transpose(nest: Nest) -> None:
     moved(nest, [Move(0, order.index(axis)) for axis in range(len(order))])
 
 
+def _copied_in_parts(
+    nest: Nest, factors: Mapping[int, Sequence[int]], terms: Sequence[Sequence[tuple[int, int, int]]]
+) -> bool:
+    """Copy the operand by loops over parts of axes (`Nest.strided_in_parts`); False where that cannot be."""
+    loops = nest.strided_in_parts(nest.operand(0), factors, terms)
+    if loops is not None:
+        nest.copied(loops)
+    return loops is not None
+
+
 def bit_cast(nest: Nest) -> None:
     """The bits of elements as another type of the same width."""
     a, y = nest.operand(0), nest.results[0]
+    loops = nest.strided([(a, a.in_step(y.shape))])
+    if loops is not None:
+        to, source = loops.arrays
+        seen = source._replace(
+            pointer=f"(const {to.ctype} *)(const void *)({source.pointer})", ctype=to.ctype
+        )
+        nest.copied(loops._replace(arrays=(to, seen)))
+        return
     with nest.elements() as at:
         nest.out(f"const {a.ctype} a = {a.at(at)};", f"memcpy(&{y.at(at)}, &a, sizeof a);")
 
@@ -163,6 +246,17 @@ def depth_to_space(nest: Nest) -> None:
     """Blocks of channels laid out as blocks of pixels: depth first (DCR) or column first (CRD)."""
     block, channels = nest.call.attribute("blocksize", 1), nest.call.result[1]
     depth_first = nest.call.attribute("mode", "DCR") == "DCR"
+
+    _, _, high, wide = nest.call.result
+    turn, column, channel = (block * channels, channels, 1) if depth_first else (block, 1, block * block)
+    terms = [
+        [(0, 0, 1)],
+        [(1, 0, channel), (2, 1, turn), (3, 1, column)],
+        [(2, 0, 1)],
+        [(3, 0, 1)],
+    ]
+    if _copied_in_parts(nest, {2: (high // block, block), 3: (wide // block, block)}, terms):
+        return
 
     def source(at: Index) -> Index:
         n, c, y, x = at
@@ -177,6 +271,17 @@ def space_to_depth(nest: Nest) -> None:
     """Blocks of pixels stacked as channels: depth first (DCR) or column first (CRD)."""
     block, channels = nest.call.attribute("blocksize", 1), nest.call.shape(0)[1]
     depth_first = nest.call.attribute("mode", "DCR") == "DCR"
+
+    factors = (block, block, channels) if depth_first else (channels, block, block)
+    row, column, of_channel = (0, 1, 2) if depth_first else (1, 2, 0)
+    terms = [
+        [(0, 0, 1)],
+        [(1, of_channel, 1)],
+        [(2, 0, block), (1, row, 1)],
+        [(3, 0, block), (1, column, 1)],
+    ]
+    if _copied_in_parts(nest, {1: factors}, terms):
+        return
 
     def source(at: Index) -> Index:
         n, c, y, x = at
@@ -194,11 +299,27 @@ def trilu(nest: Nest) -> None:
     """The upper or lower triangle; zero elsewhere."""
     x, y = nest.operand(0), nest.results[0]
     sign = ">=" if nest.call.attribute("upper", 1) else "<="
-    with nest.elements() as at:
-        if nest.call.has(1):
-            nest.out(f"const int64_t k = {scalar(nest.operand(1))};")
-        diagonal = "k" if nest.call.has(1) else "0"
-        nest.out(f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {diagonal} ? {x.at(at)} : 0);")
+    if nest.call.has(1):
+        nest.out(f"const int64_t given = {scalar(nest.operand(1))};")
+        nest.out(
+            "const int k = (int)(given < INT32_MIN / 2 ? INT32_MIN / 2 : given > INT32_MAX / 2 ? "
+            "INT32_MAX / 2 : given);"
+        )
+    diagonal = "k" if nest.call.has(1) else "0"
+    axis = len(y.shape) - 1
+    with nest.each(axes=[k for k in range(len(y.shape)) if k != axis]) as outer:
+        at = [outer.get(k, "0") for k in range(len(y.shape))]
+        if nest.evenly and x.step(axis) == y.step(axis) == 1 and nest.row() != axis:
+            nest.out(f"{y.stored or y.ctype} *const to = &{y.at(at)};")
+            nest.out(f"const {x.stored or x.ctype} *const from = &{x.at(at)};")
+            nest.out(
+                f"EACH for (int i = 0; i < {y.shape[axis]}; i++) to[i] = i - {at[-2]} {sign} {diagonal} ? "
+                "from[i] : 0;"
+            )
+        else:
+            with nest.each(axes=[axis]) as inner:
+                at[-1] = inner[axis]
+                nest.out(f"{y.at(at)} = ({y.ctype})({at[-1]} - {at[-2]} {sign} {diagonal} ? {x.at(at)} : 0);")
 
 
 # -- by index ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from codegen.layout import CTYPES, MapLayout, alike
 from codegen.loops.strided import Move, Strided, StridedLoops, each, print_copy
 from codegen.source import Unsupported
 from codegen.writer import Writer
-from lfopt.ir import Span, row_axis
+from lfopt.ir import Span, Tensor, row_axis
 from lfopt.ops import Call
 
 
@@ -218,6 +218,11 @@ class Nest:
         pointer = self.blob.add(values, values.dtype.name)
         return pointer if kind == "float" else f"((const {kind} *){pointer})"
 
+    def constant_array(self, values: np.ndarray) -> Array:
+        """Constants of any shape, as an operand."""
+        tensor = Tensor("", values.shape, values.dtype.name)
+        return Array(MapLayout(tensor, tuple(range(values.ndim))), values.shape, self.constant(values))
+
     def unsupported(self, refused: str, accepted: str) -> Unsupported:
         """The error for what the loops do not do."""
         operator = self.call.operator
@@ -337,6 +342,42 @@ class Nest:
         if any(array is None for array in arrays):
             return None
         return StridedLoops(tuple(extents), tuple(array for array in arrays if array is not None))
+
+    def strided_in_parts(
+        self, x: Array, factors: Mapping[int, Sequence[int]], terms: Sequence[Sequence[tuple[int, int, int]]]
+    ) -> StridedLoops | None:
+        """Loops over the elements of the result, in which an axis may be several loops: it, and an operand.
+
+        `factors`: extents of the loops that an axis of the result is made of, outermost first; one loop for
+        others. `terms`: for each axis of the operand, (axis of the result, number of its loop, elements of
+        the operand's axis in a turn). None where a row is made, or elements are at uneven distances.
+        """
+        y = self.results[0]
+        if not self.evenly or not self.whole or type(x) is not Array:
+            return None
+        parts = [
+            (axis, number, extent)
+            for axis in y.layout.order
+            for number, extent in enumerate(factors.get(axis, (y.shape[axis],)))
+        ]
+        steps = [[0] * len(parts), [0] * len(parts)]
+        for k, (axis, number, _) in enumerate(parts):
+            step = y.step(axis)
+            if step is None:
+                return None
+            steps[0][k] = step * prod(factors.get(axis, ())[number + 1 :])
+        for axis, moves in enumerate(terms):
+            step = x.step(axis)
+            if step is None:
+                return None
+            for of, number, by in moves:
+                at = next(k for k, part in enumerate(parts) if part[:2] == (of, number))
+                steps[1][at] += step * by
+        arrays = tuple(
+            Strided(f"&{array.at(['0'] * len(array.shape))}", tuple(own), array.stored or array.ctype)
+            for array, own in zip((y, x), steps, strict=True)
+        )
+        return StridedLoops(tuple(extent for _, _, extent in parts), arrays)
 
     @contextmanager
     def alike(self, *operands: Array, joined: str = "") -> Iterator[list[str]]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 
 import numpy as np
 
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
-from codegen.loops.sliding import taps
+from codegen.loops.sliding import is_inside, taps
+from codegen.loops.strided import Move, StridedLoops
 from codegen.loops.sums import Sums, double
 from lfopt.ops.windows import Window, windows
+
+MOST_TAPS = 32  # of a window that is taken tap by tap
 
 
 def max_pool(nest: Nest) -> None:
@@ -22,6 +26,8 @@ def max_pool(nest: Nest) -> None:
     call, out, x = nest.call, nest.out, nest.operand(0)
     sliding, scalar = _trimmed(nest), Scalar(x.dtype)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
+    if asked == [0] and _pooled_by_taps(nest, sliding, scalar):
+        return
     values, places = [nest.results[asked.index(k)] if k in asked else None for k in (0, 1)]
     with nest.elements() as at:
         empty = any((window.covered((0, window.size_out)) == 0).any() for window in sliding)
@@ -42,6 +48,31 @@ def max_pool(nest: Nest) -> None:
             out(f"{values.at(at)} = most;")
         if places:
             out(f"{places.at(at)} = place;")
+
+
+def _pooled_by_taps(nest: Nest, sliding: Sequence[Window], scalar: Scalar) -> bool:
+    """Tap by tap, each for all windows, where no window leaves the map; False where that cannot be."""
+    y, taps_of = nest.results[0], [range(window.kernel) for window in sliding]
+    if not all(is_inside(window) for window in sliding) or prod(map(len, taps_of)) > MOST_TAPS:
+        return False
+    loops: list[StridedLoops] = []
+    for tap in product(*taps_of):
+        moves = [Move(0, 0), Move(0, 1)] + [
+            Move(k * window.dilation - window.pad, axis, window.stride)
+            for axis, (k, window) in enumerate(zip(tap, sliding, strict=True), 2)
+        ]
+        strided = nest.strided([(nest.operand(0), moves)])
+        if strided is None:
+            return False
+        loops.append(strided)
+    first = loops[0]
+    arrays = (first.arrays[0], *(strided.arrays[1] for strided in loops))
+    with nest.printed(StridedLoops(first.extents, arrays)) as (result, *elements):
+        nest.out(f"{y.ctype} most = {elements[0]};")
+        for element in elements[1:]:
+            nest.out(f"most = {scalar.larger('most', element)};")
+        nest.out(f"{result} = most;")
+    return True
 
 
 def _lowest(scalar: Scalar, *, empty: bool) -> str:

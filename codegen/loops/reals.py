@@ -11,8 +11,9 @@ from math import prod
 import numpy as np
 
 from codegen.layout import CTYPES, tensor_of
-from codegen.loops.nest import Loops, Nest
+from codegen.loops.nest import Array, Loops, Nest
 from codegen.loops.stored import entry, less, met
+from lfopt.ir import Tensor
 from lfopt.ops.fixed_point import BYTES, limits
 from lfopt.ops.interpolation import AxisTaps
 from lfopt.ops.resizing import axis_taps
@@ -68,8 +69,36 @@ def _quantize(nest: Nest) -> None:
     x = nest.operand(0)
     if nest.call.tensors[0] is None or nest.call.tensors[0].quantization is not None or x.dtype not in REALS:
         raise nest.unsupported(f"an operand of {x.dtype}", ", ".join(REALS))
+    result = nest.call.result_tensors[0]
+    if x.dtype == "float32" and np.dtype(result.dtype).itemsize < 4:
+        _quantize_floats(nest, result)
+        return
     with nest.elements() as at:
         _store_real(nest, at, x.at(at), x.dtype)
+
+
+def _quantize_floats(nest: Nest, result: Tensor) -> None:
+    """Floats as integers of up to 16 bits; what is not a number becomes the least."""
+    parameters, (y,) = quantization(result), nest.results
+    scale, zero = (np.array(v, np.float32) for v in (parameters.scale, parameters.zero_point))
+    least, most = limits(result.dtype)
+    bounds = [
+        _parameter(nest, values.astype(np.float32), parameters.axis, len(result.shape))
+        for values in (scale, np.float32(least) - zero, np.float32(most) - zero, zero)
+    ]
+    with nest.alike(nest.operand(0), *bounds) as (to, element, by, low, high, centre):
+        nest.out(
+            f"float q = rintf({element} / {by});",
+            f"q = q >= {low} ? q : {low};",
+            f"q = q <= {high} ? q : {high};",
+            f"{to} = ({y.ctype})(int32_t)(q + {centre});",
+        )
+
+
+def _parameter(nest: Nest, values: np.ndarray, axis: int | None, rank: int) -> Array:
+    """One constant, or one for each index of an axis, as an operand that is broadcast."""
+    shape = () if axis is None or values.size == 1 else tuple(-1 if k == axis else 1 for k in range(rank))
+    return nest.constant_array(values.reshape(shape))
 
 
 def _quotient(nest: Nest) -> None:
@@ -196,6 +225,14 @@ def dequantize(nest: Nest) -> None:
     shape = () if scale.size == 1 else tuple(-1 if k == axis else 1 for k in range(len(call.result)))
     real = scale.dtype.name
     kind = "int64_t" if x.dtype in ("int64", "uint32") or np.dtype(zero.dtype).itemsize > 2 else "int32_t"
+    if real == "float32" and kind == "int32_t":
+        arrays = [
+            _parameter(nest, values, axis if scale.size > 1 or zero.size > 1 else None, len(call.result))
+            for values in (zero.astype(np.int32), scale)
+        ]
+        with nest.alike(x, *arrays) as (to, element, centre, by):
+            nest.out(f"{to} = (float)((int32_t){element} - {centre}) * {by};")
+        return
     with nest.elements() as at:
         centre = entry(
             nest,

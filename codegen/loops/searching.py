@@ -98,11 +98,36 @@ def hardmax(nest: Nest) -> None:
     """1 at the first largest element along an axis, 0 elsewhere; what is not a number is the largest."""
     x, y = nest.operand(0), nest.results[0]
     axis = nest.call.attribute("axis", -1) % len(x.shape)
+    fibres = Fibres(nest, x, [axis])
+    if fibres.even and x.dtype == "float32" and x.shape[axis]:
+        _mark_largest(fibres)
+        return
     with _others(nest, axis) as at:
         largest = "x > top" + (" || (isnan(x) && !isnan(top))" if Scalar(x.dtype).floating else "")
         _find(nest, x, at, x.shape[axis], largest)
         with nest.each(axes=[axis]) as along:
             nest.out(f"{y.at(at(along[axis]))} = {along[axis]} == best;")
+
+
+def _mark_largest(fibres: Fibres) -> None:
+    """The first that is as large as the largest, or the first that is not a number."""
+    nest = fibres.nest
+    with fibres.each():
+        fibres.variable("float", "most", "-INFINITY")
+        fibres.variable("int", "odd", "0")
+        with fibres.fold(most="max", odd="|") as element:
+            most, odd = fibres["most"], fibres["odd"]
+            nest.out(f"const float v = {element};", f"{most} = v > {most} ? v : {most};", f"{odd} |= v != v;")
+        fibres.variable("int", "best", str(fibres.x.shape[fibres.axes[0]]))
+        with fibres.fold(best="min") as element:
+            best = fibres["best"]
+            nest.out(
+                f"const float v = {element};",
+                f"const int wins = {fibres['odd']} ? v != v : v >= {fibres['most']};",
+                f"{best} = wins && {fibres.turn} < {best} ? {fibres.turn} : {best};",
+            )
+        with fibres.elements() as (_, result):
+            nest.out(f"{result} = {fibres.turn} == {fibres['best']};")
 
 
 def cumulative(nest: Nest) -> None:
@@ -115,6 +140,10 @@ def cumulative(nest: Nest) -> None:
     if axes is None:
         raise nest.unsupported("an axis that is computed", "a constant")
     axis, s = axes[0] % len(x.shape), Scalar(x.dtype)
+    fibres = Fibres(nest, x, [axis])
+    if fibres.together and not call.attribute("reverse", 0):
+        _accumulate_together(fibres)
+        return
     with _others(nest, axis) as at:
         sign, nothing = ("*", 1) if call.operator.kind == "CumProd" else ("+", 0)
         nest.out(f"{s.ctype} total = {nothing};")
@@ -131,6 +160,18 @@ def cumulative(nest: Nest) -> None:
                 (f"if ({wanted}) " if wanted else "") + f"{y.at(at('k'))} = total;",
             ]
             nest.out.all(reversed(lines) if call.attribute("exclusive", 0) else lines)
+
+
+def _accumulate_together(fibres: Fibres) -> None:
+    """In neighbouring fibres at a time, forwards."""
+    nest, s = fibres.nest, Scalar(fibres.x.dtype)
+    sign, nothing = ("*", "1") if nest.call.operator.kind == "CumProd" else ("+", "0")
+    with fibres.each():
+        fibres.variable(s.ctype, "total", nothing)
+        with fibres.elements() as (element, result):
+            total = fibres["total"]
+            lines = [f"{total} = {s.arithmetic(sign, total, element)};", f"{result} = {total};"]
+            nest.out.all(reversed(lines) if nest.call.attribute("exclusive", 0) else lines)
 
 
 Stored = Callable[[str], str]  # C expression of an element of the operand -> of what is stored of it

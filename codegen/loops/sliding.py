@@ -23,7 +23,7 @@ def taps(nest: Nest, sliding: Sequence[Window], at: Sequence[str], name: str = "
     tap, heads = Taps([], []), list[str]()
     for axis, (window, o) in enumerate(zip(sliding, at, strict=True)):
         k = f"{name}{axis}"
-        if window.size == 1 and _is_inside(window):
+        if window.size == 1 and is_inside(window):
             heads.append(_whole(window, k))
             tap.source.append("0")
         elif window.transposed:
@@ -39,7 +39,7 @@ def taps(nest: Nest, sliding: Sequence[Window], at: Sequence[str], name: str = "
         yield tap
 
 
-def _is_inside(window: Window) -> bool:
+def is_inside(window: Window) -> bool:
     """Whether no element lies in padding."""
     last = (window.size_out - 1) * window.stride - window.pad + (window.kernel - 1) * window.dilation
     return not window.transposed and window.pad <= 0 and last < window.size
@@ -50,7 +50,7 @@ def _whole(window: Window, k: str) -> str:
 
 
 def _direct(window: Window, k: str, start: str) -> str:
-    if _is_inside(window):
+    if is_inside(window):
         return _whole(window, k)
     first = (
         f"larger(-{start}, 0)"

@@ -183,9 +183,16 @@ def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
     scale, zero_point = _along(by, real.ndim)
     if real.dtype.kind in "iu":  # QuantizeLinear takes int32 too
         real = real.astype(np.float64)
+    least, most = limits(dtype)
     with np.errstate(all="ignore"):
-        steps = np.nan_to_num(np.rint(real / scale.astype(real.dtype)), nan=-1e9, posinf=1e9, neginf=-1e9)
-        least, most = limits(dtype)
+        steps = np.asarray(real / scale.astype(real.dtype))
+        np.rint(steps, out=steps)
+        if np.dtype(dtype).itemsize < 4 and real.dtype == np.float32:  # which holds all these integers
+            zero = zero_point.astype(np.float32)
+            np.fmax(steps, np.float32(least) - zero, out=steps)
+            np.minimum(steps, np.float32(most) - zero, out=steps)
+            return np.add(steps, zero, out=steps).astype(dtype)
+        steps = np.nan_to_num(steps, nan=-1e9, posinf=1e9, neginf=-1e9)
         return np.clip(np.clip(steps, -1e9, 1e9) + zero_point, least, most).astype(dtype)
 
 

@@ -101,8 +101,10 @@ def follows_rings(group: PlannedGroup) -> bool:
 
     Not where rings serve operators in flight, or running reductions; nor those of one operator alone.
     """
-    return len(group.nodes) > 1 and MODES[group.mode].rings and not any(
-        step.then or step.accumulator >= 0 for step in computations(group.steps)
+    return (
+        len(group.nodes) > 1
+        and MODES[group.mode].rings
+        and not any(step.then or step.accumulator >= 0 for step in computations(group.steps))
     )
 
 
