@@ -15,12 +15,13 @@ from codegen.writer import CModule, Writer
 
 
 def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
-    """The kernel of a softmax over the channels of every pixel."""
+    """The kernel of a softmax over the channels of every pixel, or of its logarithm."""
     output = fused.images(fused.result)
+    logarithmic = fused.call.operator.kind == "LogSoftmax"
     with out.kernel(fused.name), _each_pixel(out, fused, source):
         out(f"{fused.pointer(fused.result)}to = y + p * {output.pitch};")
         powers = "to" if fused.stored(fused.result).floats else "powers"
-        if powers != "to":
+        if powers != "to" and not logarithmic:
             out(f"float *powers = {out.scratch(output.channels)};")
         for lanes in _fold(out, fused, "most", output.channels, "-INFINITY"):
             out(f"most{lanes} = max_{lanes}(most{lanes}, {fused.load(source, lanes, 'from + c')});")
@@ -30,7 +31,14 @@ def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
                 f"v{lanes} e = exp_{lanes}({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(most));",
                 f"sum{lanes} += e;",
             )
-            out(f"*(u{lanes} *)({powers} + c) = e;")
+            if not logarithmic:
+                out(f"*(u{lanes} *)({powers} + c) = e;")
+        if logarithmic:
+            out(f"const float shift = most + logf({_sum(fused, output.channels)});")
+            for lanes in fused.over(out, output.channels):
+                out(f"v{lanes} s = {fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(shift);")
+                fused.put(out, "s", lanes, "to + c", "p", "c", output.channels)
+            return
         out(f"const float share = 1.0f / ({_sum(fused, output.channels)});")
         for lanes in fused.over(out, output.channels):
             out(f"v{lanes} s = *(const u{lanes} *)({powers} + c) * SPLAT_{lanes}(share);")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from codegen.epilogue import number
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import added
+from codegen.kernels.tiles import added, channels_in, vectors
 from codegen.writer import CModule
 
 
@@ -69,6 +69,9 @@ def depth_to_space(
                 out(fused.stored(fused.result).write(f"y[p * {output.pitch} + c]", "s"))
 
 
+VECTORS, PIXELS = 4, 6  # of a register tile of a ConvTranspose
+
+
 def transposed(
     out: CModule,
     fused: FusedKernel,
@@ -91,32 +94,75 @@ def transposed(
     start = out.constant(bias)
     (down, fall, above), (across, spread, left) = axes
     sums, pitch = ("y", output.pitch) if fused.stored(fused.result).floats else ("sums", outputs)
+    # for each column of the kernel: pixels of the map whose results lie in the row
+    starts = [left - column * spread for column in range(wide)]
+    first = [max(-(-begin // across), 0) for begin in starts]
+    last = [min((output.pixels - 1 + begin) // across, read.pixels - 1) for begin in starts]
     with out.kernel(fused.name):
+        out.all(_table("int", "first", map(str, first)))
+        out.all(_table("int", "last", map(str, last)))
         fused.begin(out)
         if sums != "y":
             out(f"float *sums = {out.scratch(output.pixels * outputs)};")
-        with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
-            for lanes in fused.over(out, outputs, split=True):
-                out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = *(const u{lanes} *)({start} + c);")
-        with out.block(f"for (int k = 0; k < {tall}; k++)"):
-            out(f"const int h = r + {above} - k * {fall};")
-            out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
-            out(f"const {fused.pointer(source)}x = {fused.address(source, f'(h / {down})')};")
-            with out.block(f"for (int l = 0; l < {wide}; l++)"):
-                out(f"const float *w = {packed} + (k * {wide} + l) * {inputs * outputs};")
-                with out.block(f"for (int q = 0; q < {read.pixels}; q++)"):
-                    out(f"const int p = q * {across} - {left} + l * {spread};")
-                    out(f"if (p < 0 || p >= {output.pixels}) continue;")
-                    for lanes in fused.over(out, outputs, split=True):
-                        out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
-                        value = fused.stored(source).read(f"x[q * {read.pitch} + i]")
-                        weight = f"*(const u{lanes} *)(w + i * {outputs} + c)"
-                        out(f"for (int i = 0; i < {inputs}; i++) {added('s', value, weight, lanes)}")
-                        out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = s;")
-        with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
-            for lanes in fused.over(out, outputs, split=True):
-                out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
-                fused.put(out, "s", lanes, f"y + p * {output.pitch} + c", "p", "c", outputs)
+        tiles = channels_in(vectors(outputs, fused.target), VECTORS)
+        for channels in fused.tiles(out, tiles, "t", split=True):
+            places = [(sum(channels.lanes[:k]), lanes) for k, lanes in enumerate(channels.lanes)]
+            out(f"const int c = {channels.first} + t * {channels.width};")
+            with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
+                out.all(
+                    f"*(u{lanes} *)({sums} + p * {pitch} + c + {at}) = "
+                    f"*(const u{lanes} *)({start} + c + {at});"
+                    for at, lanes in places
+                )
+            with out.block(f"for (int k = 0; k < {tall}; k++)"):
+                out(f"const int h = r + {above} - k * {fall};")
+                out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
+                out(f"const {fused.pointer(source)}x = {fused.address(source, f'(h / {down})')};")
+                with out.block(f"for (int l = 0; l < {wide}; l++)"):
+                    out(f"const float *w = {packed} + (k * {wide} + l) * {inputs * outputs} + c;")
+                    out("int q = first[l];")
+                    for size in (PIXELS, 1):
+                        with out.block(f"for (; q + {size - 1} <= last[l]; q += {size})"):
+                            out(f"float *s = {sums} + (q * {across} - {left} + l * {spread}) * {pitch} + c;")
+                            _add_tap(out, fused, source, size, places, (inputs, outputs, across * pitch))
+            with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
+                for at, lanes in places:
+                    with out.block(""):
+                        out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c + {at});")
+                        place = f"y + p * {output.pitch} + c + {at}"
+                        fused.put(out, "s", lanes, place, "p", f"(c + {at})", outputs)
+
+
+def _add_tap(
+    out: CModule,
+    fused: FusedKernel,
+    source: int,
+    size: int,
+    places: Sequence[tuple[int, int]],
+    steps: tuple[int, int, int],
+) -> None:
+    """Add the products of one tap to the sums `s` of some pixels, from pixel `q` of the map on.
+
+    `places`: offset and lanes of each vector of channels; `steps`: input channels, floats from the weights of
+    one to those of the next, floats from the sums of a pixel to those of the next.
+    """
+    inputs, outputs, step = steps
+    pitch = fused.images(source).pitch
+    for j in range(size):
+        out.all(
+            f"v{lanes} s{j}_{k} = *(const u{lanes} *)(s + {j * step + at});"
+            for k, (at, lanes) in enumerate(places)
+        )
+    with out.block(f"for (int i = 0; i < {inputs}; i++)"):
+        out.all(
+            f"const v{lanes} w{k} = *(const u{lanes} *)(w + i * {outputs} + {at});"
+            for k, (at, lanes) in enumerate(places)
+        )
+        for j in range(size):
+            out(f"const float a{j} = {fused.stored(source).read(f'x[(q + {j}) * {pitch} + i]')};")
+            out.all(added(f"s{j}_{k}", f"a{j}", f"w{k}", lanes) for k, (_, lanes) in enumerate(places))
+    for j in range(size):
+        out.all(f"*(u{lanes} *)(s + {j * step + at}) = s{j}_{k};" for k, (at, lanes) in enumerate(places))
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:

@@ -468,7 +468,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order 
     "Gather": (Kernel("gather of rows", _gather),),
     "Split": (Kernel("split of channels", _split),),
     "Concat": (Kernel("concatenation of channels", _concat),),
-    "Softmax": (Kernel("softmax", _softmax),),
+    **dict.fromkeys(["LogSoftmax", "Softmax"], (Kernel("softmax", _softmax),)),
     "Resize": (Kernel("interpolation", _resize),),
     "DepthToSpace": (Kernel("depth to space", _depth_to_space),),
     "ConvTranspose": (Kernel("transposed convolution", _transposed),),
@@ -477,11 +477,16 @@ PRODUCTS = frozenset({"Gemm", "MatMul"})
 REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 MANY = 128  # input channels
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
-POINTWISE = frozenset({"Gemm", "MatMul", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"})
+POINTWISE = frozenset(
+    {"Gemm", "MatMul", "LogSoftmax", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"}
+)
 WITH_EPILOGUE = frozenset(
     """Conv ConvTranspose DepthToSpace Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum ReduceMax
-    GlobalAveragePool GlobalMaxPool Softmax LayerNormalization""".split()
+    GlobalAveragePool GlobalMaxPool LogSoftmax Softmax LayerNormalization""".split()
 )  # whose kernels apply an epilogue
+
+
+ON_ROWS = frozenset({"LogSoftmax", "Softmax", "LayerNormalization"})  # that make the channels of one pixel
 
 
 def takes_epilogue(call: Call, epilogue: Epilogue) -> bool:
@@ -489,7 +494,7 @@ def takes_epilogue(call: Call, epilogue: Epilogue) -> bool:
 
     Tiles of several pixels do not know where one row of an operand ends and the next begins.
     """
-    if call.operator.kind not in WITH_EPILOGUE or call.operator.kind in ("Softmax", "LayerNormalization"):
+    if call.operator.kind not in WITH_EPILOGUE or call.operator.kind in ON_ROWS:
         return True
     return is_product(call) or all(extra.reach != "row" for extra in epilogue.extras)
 

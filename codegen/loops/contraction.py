@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
+from codegen.kernels.tiles import added
 from codegen.layout import MapLayout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.strided import Strided, StridedLoops, print_copy
@@ -18,7 +19,8 @@ from codegen.writer import CModule
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops.parameters import einsum_terms
 
-VECTORS = 8  # sums that a tile holds
+VECTORS = 8  # sums that a tile of one row holds
+ROWS, VECTORS_OF_ROWS = 6, 4  # of a tile of several rows
 MOST_PACKED = 1 << 22  # floats of an operand that is copied to scratch memory
 LINE = 16  # floats of a cache line
 
@@ -142,25 +144,69 @@ def _vectors(
     summed: Mapping[str, int],
     finish: Finish | None,
 ) -> None:
-    out, y, lanes = nest.out, nest.results[0], nest.lanes
-    vectors, rest = divmod(y.shape[axis], lanes)
-    whole, some = divmod(vectors, VECTORS)
+    """Tiles of the result: vectors along an axis, by rows along another, where one is shared by factors."""
+    out, y = nest.out, nest.results[0]
+    across = _rows_axis(nest, factors, free, axis)
     tile = partial(_tile, nest, factors, free, axis, summed)
-    with nest.each(axes=[k for k in range(len(y.shape)) if k != axis]) as indices:
-        at = [indices.get(k, "v") for k in range(len(y.shape))]
-        if whole:
-            with out.block(f"for (int v = 0; v < {whole * VECTORS * lanes}; v += {VECTORS * lanes})"):
-                tile(at, VECTORS, lanes)
-        if some:
-            with out.block(""):
-                out(f"const int v = {whole * VECTORS * lanes};")
-                tile(at, some, lanes)
-        if rest:
-            with out.block(f"for (int v = {vectors * lanes}; v < {y.shape[axis]}; v++)"):
-                tile(at, 1, 1)
+    rows = 1 if across is None else y.shape[across]
+    most = VECTORS if across is None else VECTORS_OF_ROWS
+    skipped = (axis,) if across is None else (axis, across)
+    with nest.each(axes=[k for k in range(len(y.shape)) if k not in skipped]) as indices:
+        at = [indices.get(k, "v" if k == axis else "q") for k in range(len(y.shape))]
+        for start, count, lanes, turns in _pieces(y.shape[axis], nest.lanes, most):
+            size = count * lanes
+            head = f"for (int v = {start}; v < {start + turns * size}; v += {size})"
+            with out.nested([head]):
+                if across is None:
+                    tile(at, count, lanes, [at])
+                    continue
+                whole = rows // ROWS * ROWS
+                for first, stop, step in ((0, whole, ROWS), (whole, rows, rows - whole)):
+                    if stop > first:
+                        with out.block(f"for (int q = {first}; q < {stop}; q += {step})"):
+                            tile(at, count, lanes, [_moved(at, across, k) for k in range(step)])
         if finish:
-            with out.block(f"for (int v = 0; v < {y.shape[axis]}; v++)"):
+            heads = [f"for (int v = 0; v < {y.shape[axis]}; v++)"]
+            if across is not None:
+                heads.insert(0, f"for (int q = 0; q < {rows}; q++)")
+            with out.nested(heads):
                 out(f"{y.at(at)} = {finish(f'(double){y.at(at)}', at)};")
+
+
+def _moved(at: Sequence[str], axis: int, by: int) -> list[str]:
+    return [f"({i} + {by})" if k == axis and by else i for k, i in enumerate(at)]
+
+
+def _rows_axis(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int) -> int | None:
+    """The axis of the result along which the factors that have vectors stay the same; None: there is none."""
+    y = nest.results[0]
+    vectors = [factor for factor in factors if factor.step(free[axis]) != 0]
+    others = [k for k in range(len(free)) if k != axis and y.shape[k] > 1]
+    for k in reversed(others):
+        shares = nest.sharing and len(others) == 1  # rows are what threads share then
+        if k != nest.row() and not shares and all(free[k] not in factor.labels for factor in vectors):
+            return k
+    return None
+
+
+def _pieces(extent: int, lanes: int, most: int) -> list[tuple[int, int, int, int]]:
+    """(start, vectors side by side, lanes of each, how often that comes) that make up an extent.
+
+    >>> _pieces(100, 16, 4)
+    [(0, 4, 16, 1), (64, 2, 16, 1), (96, 1, 4, 1)]
+    """
+    pieces: list[tuple[int, int, int, int]] = []
+    start = 0
+    for width in (16, 8, 4, 1):
+        vectors = (extent - start) // width if width <= lanes else 0
+        turns, rest = divmod(vectors, most)
+        if turns:
+            pieces.append((start, most, width, turns))
+            start += turns * most * width
+        if rest:
+            pieces.append((start, rest, width, 1))
+            start += rest * width
+    return pieces
 
 
 def _tile(
@@ -172,26 +218,33 @@ def _tile(
     at: Sequence[str],
     count: int,
     lanes: int,
+    rows: Sequence[Sequence[str]],
 ) -> None:
-    """So many vectors of the result, from index `v` on."""
+    """So many vectors of the result at each of some indices, from index `v` of the axis on."""
     out, y = nest.out, nest.results[0]
-    out(f"v{lanes} {', '.join(f's{t} = SPLAT_{lanes}(0.0f)' for t in range(count))};")
+    names = [[f"s{q}_{t}" for t in range(count)] for q in range(len(rows))]
+    out.all(f"v{lanes} {name} = SPLAT_{lanes}(0.0f);" for of_row in names for name in of_row)
+    same = [factor for factor in factors if factor.step(free[axis]) == 0]
+    vectors = [factor for factor in factors if factor.step(free[axis]) != 0]
     with nest.over([*summed.values()], "k") as inner:
-        where = {**dict(zip(free, at, strict=True)), **dict(zip(summed, inner, strict=True))}
-        same = [factor for factor in factors if factor.step(free[axis]) == 0]
-        if same:
-            out(f"const v{lanes} a = SPLAT_{lanes}({' * '.join(factor.element(where) for factor in same)});")
-        terms = [
-            f"*(const u{lanes} *)(&{factor.element(where)} + {{}})"
-            for factor in factors
-            if factor not in same
-        ]
+        turn = dict(zip(summed, inner, strict=True))
+        where = {**dict(zip(free, at, strict=True)), **turn}
         for t in range(count):
-            out(
-                f"s{t} += "
-                f"{' * '.join([*(['a'] if same else []), *(term.format(t * lanes) for term in terms)])};"
-            )
-    out.all(f"*(u{lanes} *)(&{y.at(at)} + {t * lanes}) = s{t};" for t in range(count))
+            terms = [f"*(const u{lanes} *)(&{factor.element(where)} + {t * lanes})" for factor in vectors]
+            if terms:
+                out(f"const v{lanes} b{t} = {' * '.join(terms)};")
+        for q, (row, of_row) in enumerate(zip(rows, names, strict=True)):
+            here = {**dict(zip(free, row, strict=True)), **turn}
+            if same:
+                element = " * ".join(factor.element(here) for factor in same)
+                out(f"const v{lanes} a{q} = SPLAT_{lanes}({element});")
+            for t, name in enumerate(of_row):
+                if same and vectors:
+                    out(added(name, f"a{q}", f"b{t}", lanes))
+                else:
+                    out(f"{name} += {f'a{q}' if same else f'b{t}'};")
+    for row, of_row in zip(rows, names, strict=True):
+        out.all(f"*(u{lanes} *)(&{y.at(row)} + {t * lanes}) = {name};" for t, name in enumerate(of_row))
 
 
 def operand(nest: Nest, index: int, labels: Sequence[str], last: str) -> Factor:

@@ -14,68 +14,86 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.sums import double
 from lfopt.ops.sampling import Deformed, half_pixel
 
-MOST_TAPS = 1 << 15  # elements on the stack: all that one pixel of a DeformConv is made from
+MOST_TAPS = 1 << 15  # elements on the stack: all that some pixels of a DeformConv are made from
+PIXELS = 8  # that are made together, so that weights are read once for them
 
 
 def deform_conv(nest: Nest) -> None:
-    """Pixel by pixel: its taps, then their products with the weights of each group.
+    """Some pixels at a time: their taps, then the products of these with the weights of each group.
 
     Taps are interpolated once for all channels of the result.
     """
-    call, out, (x, offset, y) = nest.call, nest.out, (nest.operand(0), nest.operand(2), nest.results[0])
+    call, out, x, y = nest.call, nest.out, nest.operand(0), nest.results[0]
     if len(x.shape) != 4 or prod(call.shape(1)[1:]) * call.attribute("group", 1) > MOST_TAPS:
         raise nest.unsupported(
             f"weights of shape {[*call.shape(1)]}", f"2 spatial axes, up to {MOST_TAPS} taps of a pixel"
         )
-    strides, dilations, pads, groups, offset_groups = Deformed.of(call)
-    (_, channels, height, width), (kh, kw) = x.shape, call.shape(1)[2:]
-    of_offset, taps, outputs = channels // offset_groups, prod(call.shape(1)[1:]), y.shape[1] // groups
-    with nest.each(axes=(0, 2, 3)) as at:
-        out(f"{y.ctype} taps[{groups * taps}];", f"double sums[{outputs}];")
-        with nest.over((offset_groups, kh, kw), "k") as (g, row, column):
-            tap = f"(({g}) * {kh} + {row}) * {kw} + {column}"
-            for name, o, k, axis in (("y", at[2], row, 0), ("x", at[3], column, 1)):
-                place = f"({o}) * {strides[axis]} + ({k}) * {dilations[axis]} - ({pads[axis]})"
-                out(
-                    f"const double {name} = {place} + "
-                    f"(double){offset.at([at[0], f'({tap}) * 2 + {axis}', at[2], at[3]])};"
-                )
-            out(f"const int inside = y > -1 && y < {height} && x > -1 && x < {width};")
-            for name in "yx":
-                out(
-                    f"const int {name}0 = inside ? (int)floor({name}) : 0, {name}1 = {name}0 + 1;",
-                    f"const double f{name} = {name} - {name}0;",
-                )
-            with nest.over((of_offset,), "c") as (c,):
-                channel = f"({g}) * {of_offset} + {c}"
-                out("double v = 0;")
-                for r, s in product("01", "01"):
-                    conditions = [
-                        f"{name}0 >= 0" if k == "0" else f"{name}1 < {n}"
-                        for name, k, n in (("y", r, height), ("x", s, width))
-                    ]
-                    out(
-                        f"if (inside && {' && '.join(conditions)}) v += {_share(r, s)} * "
-                        f"(double){x.at([at[0], channel, f'y{r}', f'x{s}'])};"
-                    )
-                weighed = (
-                    f"v * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}"
-                    if nest.call.has(4)
-                    else "v"
-                )
-                out(f"taps[({channel}) * {kh * kw} + ({row}) * {kw} + {column}] = ({y.ctype})({weighed});")
+    _, _, _, groups, _ = Deformed.of(call)
+    taps, outputs = prod(call.shape(1)[1:]), y.shape[1] // groups
+    together = max(min(PIXELS, MOST_TAPS // (groups * taps), y.shape[3]), 1)
+    held = "float" if y.dtype == "float32" else "double"
+    first, stop = nest.ends(3)
+    with nest.each(axes=(0, 2)) as at, out.block(f"for (int w = {first}; w < {stop}; w += {together})"):
+        out(
+            f"const int count = smaller({together}, {stop} - w);",
+            f"{y.ctype} taps[{together}][{groups * taps}];",
+            f"{held} sums[{together}][{outputs}];",
+        )
+        with nest.over(("count",), "p") as (p,):
+            _deformed_taps(nest, [at[0], "0", at[2], f"(w + {p})"], p)
         with nest.over((groups,), "g") as (g,):
             weight = _weights(nest)
-            out(f"for (int o = 0; o < {outputs}; o++) sums[o] = 0;")
-            with nest.over((taps,), "t") as (t,):
-                place = f"({g}) * {taps} + {t}"
-                out(f"const double tap = (double)taps[{place}];")
-                out(f"for (int o = 0; o < {outputs}; o++) sums[o] += tap * (double){weight(g, t, 'o')};")
-            with nest.over((outputs,), "o") as (o,):
+            out(f"for (int p = 0; p < count; p++) EACH for (int o = 0; o < {outputs}; o++) sums[p][o] = 0;")
+            with nest.over((taps,), "t") as (t,), out.block("for (int p = 0; p < count; p++)"):
+                out(f"const {held} tap = ({held})taps[p][({g}) * {taps} + {t}];")
+                out(
+                    f"EACH for (int o = 0; o < {outputs}; o++) "
+                    f"sums[p][o] += tap * ({held}){weight(g, t, 'o')};"
+                )
+            with nest.over((outputs,), "o") as (o,), out.block("for (int p = 0; p < count; p++)"):
                 channel = f"({g}) * {outputs} + {o}"
-                bias = f" + (double){nest.operand(3).at([channel])}" if nest.call.has(3) else ""
+                bias = f" + ({held}){nest.operand(3).at([channel])}" if nest.call.has(3) else ""
                 with _where(nest, {1: channel}):
-                    out(f"{y.at([at[0], channel, at[2], at[3]])} = ({y.ctype})(sums[{o}]{bias});")
+                    out(f"{y.at([at[0], channel, at[2], '(w + p)'])} = ({y.ctype})(sums[p][{o}]{bias});")
+
+
+def _deformed_taps(nest: Nest, at: Sequence[str], pixel: str) -> None:
+    """The elements that the taps of a pixel meet, interpolated, in row `pixel` of `taps`."""
+    call, out, x, offset, y = nest.call, nest.out, nest.operand(0), nest.operand(2), nest.results[0]
+    strides, dilations, pads, _, offset_groups = Deformed.of(call)
+    (_, channels, height, width), (kh, kw) = x.shape, call.shape(1)[2:]
+    of_offset = channels // offset_groups
+    with nest.over((offset_groups, kh, kw), "k") as (g, row, column):
+        tap = f"(({g}) * {kh} + {row}) * {kw} + {column}"
+        for name, o, k, axis in (("y", at[2], row, 0), ("x", at[3], column, 1)):
+            place = f"({o}) * {strides[axis]} + ({k}) * {dilations[axis]} - ({pads[axis]})"
+            out(
+                f"const double {name} = {place} + "
+                f"(double){offset.at([at[0], f'({tap}) * 2 + {axis}', at[2], at[3]])};"
+            )
+        out(f"const int inside = y > -1 && y < {height} && x > -1 && x < {width};")
+        for name, extent in (("y", height), ("x", width)):
+            # what lies beside the map is not added; the map is read where it begins or ends
+            out(
+                f"const int low_{name} = inside ? (int)floor({name}) : 0;",
+                f"const double f{name} = {name} - low_{name};",
+                f"const int has_{name}0 = inside && low_{name} >= 0;",
+                f"const int has_{name}1 = inside && low_{name} + 1 < {extent};",
+                f"const int {name}0 = larger(low_{name}, 0), "
+                f"{name}1 = smaller(low_{name} + 1, {extent - 1});",
+            )
+        weighed = f" * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}" if nest.call.has(4) else ""
+        with out.block(f"EACH for (int c = 0; c < {of_offset}; c++)"):
+            channel = f"({g}) * {of_offset} + c"
+            parts = [
+                f"(has_y{r} && has_x{s} ? {_share(r, s)} * "
+                f"(double){x.at([at[0], channel, f'y{r}', f'x{s}'])} : 0)"
+                for r, s in product("01", "01")
+            ]
+            out(
+                f"taps[{pixel}][({channel}) * {kh * kw} + ({row}) * {kw} + {column}] = "
+                f"({y.ctype})(({' + '.join(parts)}){weighed});"
+            )
 
 
 def _weights(nest: Nest) -> Callable[[str, str, str], str]:

@@ -15,6 +15,7 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
 
 BLOCK = 256  # elements that are searched at a time
+SKIPPED = 64  # elements that are passed over at a time
 
 
 @contextmanager
@@ -213,6 +214,11 @@ def _asked(nest: Nest) -> dict[int, Array]:
 def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
     """Put every element among the best so far: those behind it move on, and the last falls out."""
     out, asked, count, extent = nest.out, _asked(nest), nest.call.result[axis], x.shape[axis]
+    if [*asked] == [0, 1] and _insert_in_order(nest, x, at, axis):
+        if stored:
+            here = asked[0].at(at("k"))
+            out(f"for (int k = 0; k < {count}; k++) {here} = {stored(here)};")
+        return
     out("int found = 0;")
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
         out(f"const {x.ctype} x = {x.at(at('i'))};", f"int k = found < {count} ? found++ : {count};")
@@ -233,6 +239,45 @@ def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, sto
     if stored and 0 in asked:
         here = asked[0].at(at("k"))
         out(f"for (int k = 0; k < {count}; k++) {here} = {stored(here)};")
+
+
+def _insert_in_order(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int) -> bool:
+    """As `_insert`, of floats that lie side by side; False where that cannot be.
+
+    Blocks without an element that is better than the last of the best so far are passed over.
+    """
+    values, indices = _asked(nest).values()
+    arrays = (x, values, indices)
+    even = nest.evenly and all(type(array) is Array and array.step(axis) == 1 for array in arrays)
+    if not even or x.dtype != "float32" or not nest.whole:
+        return False
+    out, count, extent = nest.out, nest.call.result[axis], x.shape[axis]
+    worse = "<=" if nest.call.attribute("largest", 1) else ">="
+    out(
+        f"const float *const from = &{x.at(at('0'))};",
+        f"float *const best = &{values.at(at('0'))};",
+        f"int64_t *const places = &{indices.at(at('0'))};",
+        "int found = 0;",
+    )
+    with out.block(f"for (int block = 0; block < {extent}; block += {SKIPPED})"):
+        out(f"const int stop = smaller(block + {SKIPPED}, {extent});")
+        with out.block(f"if (found == {count})"):
+            out(f"const float last = best[{count - 1}];", "int some = 0;")
+            out("EACH_FOLDED(reduction(|: some))")
+            out(f"for (int i = block; i < stop; i++) some |= !(from[i] {worse} last);")
+            out("if (!some) continue;")
+        with out.block("for (int i = block; i < stop; i++)"):
+            out("const float x = from[i];")
+            out(f"if (found == {count} && !{_before(nest, 'x', f'best[{count - 1}]')}) continue;")
+            out("int low = 0, high = found;")
+            with out.block("while (low < high)"):
+                out("const int middle = (low + high) / 2;")
+                out(f"if ({_before(nest, 'x', 'best[middle]')}) high = middle;", "else low = middle + 1;")
+            out(f"const int moved = (found < {count} ? found++ : {count - 1}) - low;")
+            out("memmove(best + low + 1, best + low, (size_t)moved * sizeof *best);")
+            out("memmove(places + low + 1, places + low, (size_t)moved * sizeof *places);")
+            out("best[low] = x;", "places[low] = i;")
+    return True
 
 
 def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
