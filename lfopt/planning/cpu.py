@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from lfopt.ir import Compute, Loop, Node, Plan, PlannedGroup, computations, row_axis
@@ -35,6 +36,7 @@ from lfopt.planning.partitioning import WorkPartition, cut
 from lfopt.planning.streaming import BufferLayout
 
 MOVED = 8  # multiply-adds in the time of one element stored
+MOST_CALLS = 1000  # of functions in a group whose rows pass through rings
 WAIT = 50_000  # multiply-adds in the time that threads lose at a barrier
 
 
@@ -99,13 +101,13 @@ class Kernels(Protocol):
 def follows_rings(group: PlannedGroup) -> bool:
     """Whether rows of the group may pass through the rings of its plan.
 
-    Not where rings serve operators in flight, or running reductions; nor those of one operator alone.
+    Not where rings serve operators in flight, or running reductions; nor those of one operator alone; nor
+    where steps are so uneven that calls of functions, one by one, would be longer than the functions.
     """
-    return (
-        len(group.nodes) > 1
-        and MODES[group.mode].rings
-        and not any(step.then or step.accumulator >= 0 for step in computations(group.steps))
-    )
+    if len(group.nodes) == 1 or not MODES[group.mode].rings:
+        return False
+    steps = [*islice(computations(group.steps), MOST_CALLS + 1)]
+    return len(steps) <= MOST_CALLS and not any(step.then or step.accumulator >= 0 for step in steps)
 
 
 def lower_for_cpu(
