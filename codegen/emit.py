@@ -116,15 +116,15 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
 def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
     """The mask of operators that are better as whole maps than as rows that pass through rings.
 
-    Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels
-    (tokens): they want many at a time. Raises Unsupported for types that generated code does not hold.
+    Those are convolutions by Winograd's algorithm, and convolutions and products with weights whose rows are
+    single pixels (tokens, sounds, points): they want many at a time. Raises Unsupported for types that generated code does not hold.
     """
     chosen, laid_out = target(name, element), layouts(flow)
 
     def wants_many(i: int) -> bool:
         call, written = flow.calls[i], laid_out[flow.results[i][0]]
         tokens = (
-            call.operator.kind in ("Gemm", "MatMul")
+            call.operator.kind in ("Conv", "Gemm", "MatMul")
             and any(call.constant)
             and written.by_rows
             and written.extents.rows > written.extents.pixels == 1

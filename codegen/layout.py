@@ -363,7 +363,8 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         for m, tensor in enumerate(flow.maps)
     ]
     for m in range(len(flow.maps)):
-        laid_out[m] = _in_pixels(flow, m) or laid_out[m]
+        if flow.producer[m] < 0 or (m in free and flow.operators[flow.producer[m]].kind == "Transpose"):
+            laid_out[m] = _in_pixels(flow, m, {m for m, of in enumerate(first) if of in last}) or laid_out[m]
     for call, spec, operands, results in zip(
         flow.calls, flow.specs, flow.operands, flow.results, strict=True
     ):
@@ -430,19 +431,20 @@ def _whole(flow: Dataflow, m: int, free: AbstractSet[int], ringed: int) -> bool:
     return (flow.producer[m] < 0 or m in free) and not flow.readers[m] & ringed
 
 
-def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
-    """The layout of a graph input that is read as images of another rank alone, such as a sound: pixels.
+def _in_pixels(flow: Dataflow, m: int, pixels: AbstractSet[int]) -> MapLayout | None:
+    """The layout of a map that is read as images of another rank alone, such as a sound: pixels.
 
-    Its elements are moved at the border anyway.
+    `pixels`: maps whose channels lie side by side.
     """
     calls = [(flow.calls[i], o.input) for i in bits(flow.readers[m]) for o in flow.operands[i] if o.map == m]
     shapes = {call.shape(index) for call, index in calls}
-    images = (
-        flow.producer[m] < 0
-        and all(flow.specs[i].channel_axis == 1 for i in bits(flow.readers[m]))
-        and len(shapes) == 1
-    )
-    if not images or len(flow.maps[m].shape) == 4 or len(shape := shapes.pop()) != 4:
+
+    def reads_pixels(i: int) -> bool:
+        joins = flow.operators[i].kind == "Concat" and flow.calls[i].attribute("axis", 0) == 1
+        return flow.specs[i].channel_axis == 1 or (joins and flow.results[i][0] in pixels)
+
+    images = all(reads_pixels(i) for i in bits(flow.readers[m])) and len(shapes) == 1
+    if not images or flow.is_output[m] or len(flow.maps[m].shape) == 4 or len(shape := shapes.pop()) != 4:
         return None
     order: list[int] = []
     for axis in PIXELS:
@@ -450,16 +452,16 @@ def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
             (
                 mine
                 for mine, theirs in alike(flow.maps[m].shape, shape)
-                if theirs == [axis] and len(mine) == 1
+                if theirs in ([axis], [axis, axis + 1]) and len(mine) == 1
             ),
             [],
         )
     alone = [axis for axis, extent in enumerate(flow.maps[m].shape) if extent == 1]
-    return (
-        MapLayout(flow.maps[m], (*alone, *order))
-        if len(alone) + len(order) == len(flow.maps[m].shape)
-        else None
-    )
+    if len(alone) + len(order) != len(flow.maps[m].shape):
+        return None
+    layout = MapLayout(flow.maps[m], (*alone, *order))
+    seen = layout.seen(Tensor("", shape, flow.maps[m].dtype))
+    return layout if seen is not None and seen.in_pixels else None
 
 
 def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
