@@ -84,6 +84,9 @@ bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN a
 	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --plans exact --peers openvino --trained --element bf16 \
 		--results docs/results
 
+bench-operators: $(VENV)/.dev  ## Every operator alone, compiled, against ONNX Runtime: three shapes of each
+	$(BIN)/python benchmarks/bench_operators.py --results docs/results
+
 bench-int8: $(VENV)/.dev  ## Networks in int8, compiled, against ONNX Runtime (OpenVINO) on the same QDQ files
 	$(BIN)/python benchmarks/bench_int8.py --threads 1 2 --results docs/results
 

@@ -155,12 +155,12 @@ def places(below: int, *shape: int) -> np.ndarray:
 
 Rows = Sequence[tuple[Sequence[Operand], Mapping[str, Any]]]
 DOMAINS = {  # between which the operands of some functions lie
-    "Acos": (-1, 1), "Asin": (-1, 1), "Atanh": (-0.95, 0.95), "Acosh": (1, 9), "Log": (0.01, 9), "Sqrt": (0, 9),
-    "Reciprocal": (0.5, 9), "Tan": (-1.5, 1.5),
+    "Acos": (-1, 1), "Asin": (-1, 1), "Atanh": (-0.95, 0.95), "Acosh": (1, 9), "Log": (0.01, 9),
+    "Sqrt": (0, 9), "Reciprocal": (0.5, 9), "Tan": (-1.5, 1.5),
 }  # fmt: skip
-UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
-    IsInf IsNaN LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign
-    Sqrt Tan Tanh ThresholdedRelu Identity Dropout""".split()
+UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid
+    HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
+    Softplus Softsign Sqrt Tan Tanh ThresholdedRelu Identity Dropout""".split()
 NEWER = {
     "Swish": 24,
     "RMSNormalization": 23,

@@ -117,7 +117,8 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     """The mask of operators that are better as whole maps than as rows that pass through rings.
 
     Those are convolutions by Winograd's algorithm, and convolutions and products with weights whose rows are
-    single pixels (tokens, sounds, points): they want many at a time. Raises Unsupported for types that generated code does not hold.
+    single pixels (tokens, sounds, points): they want many at a time. Raises Unsupported for types that
+    generated code does not hold.
     """
     chosen, laid_out = target(name, element), layouts(flow)
 

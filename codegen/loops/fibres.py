@@ -271,15 +271,15 @@ class Fibres:
     @contextmanager
     def elements(self) -> Iterator[list[str]]:
         """Loops over the elements of a fibre: those of the operand, the result and what is beside it."""
-        with self._turns("EACH", made=True) as elements:
+        with self._turns("EACH", writing=True) as elements:
             yield elements
 
     @contextmanager
-    def _turns(self, vectors: str, *, made: bool = False) -> Iterator[list[str]]:
+    def _turns(self, vectors: str, *, writing: bool = False) -> Iterator[list[str]]:
         nest = self.nest
         if not self.even:
-            with self._turns_unevenly(made=made) as index:
-                arrays = [self.x, *([self.y] if made else []), *self.beside]
+            with self._turns_unevenly(writing=writing) as index:
+                arrays = [self.x, *([self.y] if writing else []), *self.beside]
                 yield [array.at(array.broadcast(index, self.x.shape)) for array in arrays]
             return
         inside = self._inside
@@ -296,12 +296,12 @@ class Fibres:
                 array = Strided(array.pointer, (*array.steps, across), array.ctype)
             elements.append(array.at([*indices, *(["c"] if self._columns else [])]))
         with nest.out.nested(heads):
-            yield elements if made else [elements[0], *elements[2:]]
+            yield elements if writing else [elements[0], *elements[2:]]
 
     @contextmanager
-    def _turns_unevenly(self, *, made: bool) -> Iterator[list[str]]:
+    def _turns_unevenly(self, *, writing: bool) -> Iterator[list[str]]:
         loops = of_fibre(self.nest, self.axes, self._index, self.result)
-        with loops if made else along(self.nest, self.x, self.axes, self._index) as index:
+        with loops if writing else along(self.nest, self.x, self.axes, self._index) as index:
             yield index
 
     # -- results of fibres -----------------------------------------------------------------------------------
