@@ -62,6 +62,7 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
     "cpu": ("How fast is generated C in float32, beside four runtimes?", "`make bench-cpu`"),
     "cpu-bf16": ("And in bfloat16, with what errors?", "`make bench-cpu`"),
     "int8": ("And in int8, on the same QDQ files?", "`make bench-int8`"),
+    "operators": ("How fast is every operator alone, beside ONNX Runtime?", "`make bench-operators`"),
     "attention": ("How fast is attention alone?", "`make bench-attention`"),
     "torch": ("What does torch.compile gain with lfopt as its backend?", "`make bench-torch`"),
     "compile": ("How long does it take from a network to a program?", "`make bench-compile`"),
