@@ -10,7 +10,7 @@ its own, and they wait for one another after the group (see `lfopt.planning.cpu`
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.resources import files
@@ -31,11 +31,12 @@ from codegen.select import Selected, select
 from codegen.source import CSource, Unsupported
 from codegen.target import Target, target
 from codegen.writer import CModule, Writer, string
-from lfopt.ir import Graph, Operator, Plan, Tensor
+from lfopt.ir import Graph, Operator, Plan, Quantization, Tensor
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
 from lfopt.ir.names import LONGEST_SYMBOL, identifier, one_line
 from lfopt.ir.origins import scope_of, source_of
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.fixed_point import limits
 from lfopt.planning import MODES
 
 HEAD = 2 * LINE  # bytes before the maps of a context
@@ -241,7 +242,9 @@ class _Printer:
         count = self.counted is not None
         contents = {
             "model.c": self._code(weights).encode(),
-            "model.h": header(self.name, count=count, profile=self.profile).encode(),
+            "model.h": header(
+                self.name, count=count, profile=self.profile, quantized=self.graph.quantized
+            ).encode(),
         }
         contents |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags, arena = (*self.target.flags, *(["-pthread"] if self._workers > 1 else [])), self._arena_bytes
@@ -468,7 +471,49 @@ class _Printer:
                         f"{{{string(name)}, {string(tensor.dtype)}, {len(tensor.shape)}, {role}_{k}, "
                         f"{size}, {', '.join(_meaning(tensor))}}},"
                     )
-        return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
+        arrays = re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
+        return arrays + (self._conversions() if self.graph.quantized else "")
+
+    def _conversions(self) -> str:
+        """Functions between floats and the integers of inputs and outputs: see model.h."""
+        out, graph = Writer(), self.graph
+
+        def each(names: Sequence[str]) -> Iterator[tuple[int, Tensor, Quantization]]:
+            for k, name in enumerate(names):
+                by = graph.tensors[name].quantization
+                if by is not None and by.axis is None and np.dtype(graph.tensors[name].dtype).itemsize < 4:
+                    yield k, graph.tensors[name], by
+
+        def loop(tensor: Tensor) -> str:
+            return f"EACH for (int i = 0; i < {self.schedule.images * tensor.elements}; i++)"
+
+        with out.block(f"int {self.name}_quantize(int input, const float *from, void *to)"):
+            out("(void)from, (void)to;")
+            for k, tensor, by in each(graph.inputs):
+                least, most = limits(tensor.dtype)
+                low, high, zero = (
+                    f"{v}.0f" for v in (least - by.zero_point[0], most - by.zero_point[0], by.zero_point[0])
+                )
+                kind = CTYPES[tensor.dtype]
+                with out.block(f"if (input == {k})"):
+                    out(f"{kind} *const y = ({kind} *)to;")
+                    with out.block(loop(tensor)):
+                        out(f"float q = rintf(from[i] / {float(np.float32(by.scale[0])).hex()}f);")
+                        out(f"q = q >= {low} ? q : {low};", f"q = q <= {high} ? q : {high};")
+                        out(f"y[i] = ({kind})(int32_t)(q + {zero});")
+                    out("return 1;")
+            out("return 0;")
+        with out.block(f"int {self.name}_dequantize(int output, const void *from, float *to)"):
+            out("(void)from, (void)to;")
+            for k, tensor, by in each(graph.outputs):
+                kind = CTYPES[tensor.dtype]
+                with out.block(f"if (output == {k})"):
+                    out(f"const {kind} *const x = (const {kind} *)from;")
+                    scale = f"{float(np.float32(by.scale[0])).hex()}f"
+                    out(f"{loop(tensor)} to[i] = (float)((int32_t)x[i] - ({by.zero_point[0]})) * {scale};")
+                    out("return 1;")
+            out("return 0;")
+        return out.text()
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a graph input or output of all images."""
@@ -574,10 +619,10 @@ class _Printer:
         return out.text()
 
 
-def header(name: str, *, count: bool = False, profile: bool = False) -> str:
+def header(name: str, *, count: bool = False, profile: bool = False, quantized: bool = False) -> str:
     """model.h of a model of this name."""
     text = _template("model.h")
-    for part, wanted in (("COUNTED", count), ("PROFILED", profile)):
+    for part, wanted in (("QUANTIZED", quantized), ("COUNTED", count), ("PROFILED", profile)):
         section = re.compile(rf"#if {part}\n(.*?)#endif /\* {part} \*/\n\n", re.DOTALL)
         text = section.sub(rf"#define NAME_{part}\n\1\n" if wanted else "", text)
     return re.sub(r"NAME(?=_)", name, text)

@@ -71,6 +71,14 @@ int NAME_run(NAME_context *context, const void *const *inputs, void *const *outp
    this code is unloaded. The next run would start others. */
 void NAME_end(NAME_context *context);
 
+#if QUANTIZED
+/* Integers of an input from floats, and floats from the integers of an output, as QuantizeLinear and
+   DequantizeLinear have them: of all elements of the input or output at a position. 1, or 0 where it is not of
+   such integers, and nothing is done. */
+int NAME_quantize(int input, const float *from, void *to);
+int NAME_dequantize(int output, const void *from, float *to);
+#endif /* QUANTIZED */
+
 #if COUNTED
 enum {
     /* Between DRAM and the buffer. */

@@ -39,6 +39,8 @@ int NAME_run(NAME_context *, const void *const *inputs, void *const *outputs);
 void NAME_end(NAME_context *);
 uint64_t NAME_dram_bytes(const NAME_context *, int kind);
 double NAME_group_seconds(const NAME_context *, int group);
+int NAME_quantize(int input, const float *from, void *to);
+int NAME_dequantize(int output, const void *from, float *to);
 """  # of model.h; cffi reads `const int` as a constant of the compiler, which it cannot load
 
 FAULTS = {
@@ -127,6 +129,8 @@ class Compiled:
         self._init, self._run, self._end = symbols["init"], symbols["run"], symbols["end"]
         self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
+        self._quantize = getattr(self._library, f"{name}_quantize", None)
+        self._dequantize = getattr(self._library, f"{name}_dequantize", None)
         self._weights_file = weights
         self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
         # contexts without a run; the first is made now, so that wrong weights are found now
@@ -246,7 +250,7 @@ class Compiled:
         """
         given = self._arrays(inputs, self.stored_inputs if stored else self.inputs)
         if not stored:
-            given = [*map(_held, self.inputs, self.stored_inputs, given)]
+            given = [self._held(k, array) for k, array in enumerate(given)]
         outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
         try:
             context = self._idle.pop()
@@ -270,8 +274,33 @@ class Compiled:
                 f"{self.name}: {FAULTS.get(status, f'it ended with {status}')}; its outputs are worthless"
             )
         if not stored:
-            outputs = [*map(_real, self.outputs, self.stored_outputs, outputs)]
+            outputs = [self._real(k, array) for k, array in enumerate(outputs)]
         return {end.name: array for end, array in zip(self.outputs, outputs, strict=True)}, said
+
+    def _held(self, k: int, array: np.ndarray) -> np.ndarray:
+        """What the code reads of an input, of the same shape: integers where callers have float32."""
+        end, stored = self.inputs[k], self.stored_inputs[k]
+        if end.dtype == stored.dtype:
+            return array
+        integers = np.empty(stored.shape, stored.dtype)
+        if self._quantize and self._quantize(k, self._floats(array), self._pointer(integers)):
+            return integers
+        assert end.quantization is not None
+        return quantized(array, end.quantization, stored.dtype)
+
+    def _real(self, k: int, array: np.ndarray) -> np.ndarray:
+        """What callers get of an output, of the same shape: float32 where the code makes integers."""
+        end, stored = self.outputs[k], self.stored_outputs[k]
+        if end.dtype == stored.dtype:
+            return array
+        reals = np.empty(end.shape, end.dtype)
+        if self._dequantize and self._dequantize(k, self._pointer(array), self._floats(reals)):
+            return reals
+        assert end.quantization is not None
+        return dequantized(array, end.quantization)
+
+    def _floats(self, array: np.ndarray) -> Any:
+        return self._ffi.from_buffer("float *", array)
 
     def _arrays(self, inputs: Inputs, ends: tuple[Tensor, ...]) -> list[np.ndarray]:
         """Inputs in order, each of its end's type: dense, in C order and aligned.
@@ -298,22 +327,6 @@ class Compiled:
             else:
                 arrays.append(readable(end, value))
         return arrays
-
-
-def _held(end: Tensor, stored: Tensor, array: np.ndarray) -> np.ndarray:
-    """What the code reads, of the same shape: integers where callers have float32."""
-    if end.dtype == stored.dtype:
-        return array
-    assert end.quantization is not None
-    return quantized(array, end.quantization, stored.dtype)
-
-
-def _real(end: Tensor, stored: Tensor, array: np.ndarray) -> np.ndarray:
-    """What callers get, of the same shape: float32 where the code makes integers."""
-    if end.dtype == stored.dtype:
-        return array
-    assert end.quantization is not None
-    return dequantized(array, end.quantization)
 
 
 def _end_all(idle: list[_Context], end: Callable[[Any], None], library: object) -> None:
