@@ -314,7 +314,7 @@ class _Printer:
             away = Strided("outside", tuple(step for _, step in moves), kind)
             arrays = (within, away) if inward else (away, within)
             loops = StridedLoops(tuple(extent for extent, _ in moves), arrays)
-            print_copy(out, loops, np.dtype(layout.tensor.dtype).itemsize, shared=self.target.threads > 1)
+            print_copy(out, loops, shared=self.target.threads > 1)
 
     def _moves(self, moves: Sequence[tuple[int, int]], held: Element, *, inward: bool) -> None:
         """Single elements, or the few channels of a pixel."""

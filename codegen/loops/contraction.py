@@ -130,7 +130,7 @@ def _packed(nest: Nest, factors: Sequence[Factor], label: str) -> list[Factor]:
                 Strided(f"&{first}", tuple(strides[1]), "float"),
             ),
         )
-        print_copy(nest.out, loops, 4, shared=False)
+        print_copy(nest.out, loops, shared=False)
         chosen[k] = Factor(copied, factors[k].labels)
         start += size
     return chosen

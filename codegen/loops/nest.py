@@ -407,7 +407,7 @@ class Nest:
 
     def copied(self, loops: StridedLoops) -> None:
         """Copy the second array to the first."""
-        print_copy(self.out, loops, np.dtype(self.results[0].dtype).itemsize, shared=self._sharing)
+        print_copy(self.out, loops, shared=self._sharing)
 
     def part_copied(
         self,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from codegen.writer import Writer
 
 COPIED = 16  # elements side by side from which memcpy has them
+WORDS = frozenset({"float", "int32_t", "uint32_t"})  # types of four bytes
 TRANSPOSED = 8  # rows and columns of a matrix from which it is transposed block by block
 
 
@@ -90,7 +91,7 @@ class StridedLoops(NamedTuple):
         return StridedLoops(tuple(self.extents[k] for k in order), arrays)
 
 
-def print_copy(out: Writer, loops: StridedLoops, item_bytes: int, *, shared: bool) -> None:
+def print_copy(out: Writer, loops: StridedLoops, *, shared: bool) -> None:
     """Copy the second array to the first. Neither overlaps the other. `shared`: out among threads."""
     lines, loops = loops.outermost_first().merged().named(("to", "from"))
     extents, (to, source) = loops.extents, loops.arrays
@@ -101,7 +102,7 @@ def print_copy(out: Writer, loops: StridedLoops, item_bytes: int, *, shared: boo
                 out("*to = *from;")
         elif to.steps[-1] == source.steps[-1] == 1 and (extents[-1] >= COPIED or len(extents) == 1):
             _copy_rows(out, loops, shared=shared)
-        elif item_bytes == 4 and (matrix := _matrix(loops)):
+        elif to.ctype in WORDS and (matrix := _matrix(loops)):
             _transpose(out, loops, *matrix, shared=shared)
         else:
             heads, (element, original) = each(loops, shared=shared)
