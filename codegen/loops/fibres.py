@@ -122,7 +122,8 @@ class Fibres:
         row = nest.row(self.result)
         kept = [axis for axis in range(len(self.x.shape)) if axis not in self.axes]
         self._row = next((axis for axis in kept if self._place(axis) == row), None)
-        if row is not None and (self._row is None or self._seen):
+        rows = nest.call.rows_out
+        if row is not None and (self._row is None or self._seen or self.y.shape[row] != rows):
             return False
         steps: list[list[int]] = []
         for array in arrays:

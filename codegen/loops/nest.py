@@ -323,14 +323,17 @@ class Nest:
     ) -> StridedLoops | None:
         """Loops over the elements of a result that are to be made: it, and operands beside it, as arrays.
 
-        None where a row is made of some of these only, or elements are at uneven distances. `spans`: along
-        these axes, only the indices (first, stop); operands begin at the first.
+        `spans`: along these axes, only the indices (first, stop); operands begin at the first. None where
+        rows are made of which this result, or these indices, lack some, or where elements are at uneven
+        distances.
         """
         y = self.results[result]
         if not self.evenly or y.shape != y.layout.shape:
             return None
         row, spans = self.row(result), spans or {}
-        if row is not None and spans.get(row, (0, y.shape[row])) != (0, y.shape[row]):
+        if row is not None and (
+            spans.get(row, (0, y.shape[row])) != (0, y.shape[row]) or y.shape[row] != self.call.rows_out
+        ):
             return None
         axes = [axis for axis in y.layout.order if axis != row]
         fixed = {} if row is None else {row: "r"}

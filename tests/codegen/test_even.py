@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
+from lfopt.ir import Hardware
 from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts
 from tests.codegen.many import Case, build, run
 from tests.codegen.random_networks import RUNS_HERE
 from tests.codegen.side_by_side import Operators, compiled, graph_of, plan_of
+from tests.random_plans import planned
 
 Function = Callable[[np.ndarray], np.ndarray]
 FUNCTIONS: Mapping[str, tuple[Function, float, float]] = {  # between these operands
@@ -97,6 +101,27 @@ def moves(rng: np.random.Generator) -> Operators:
     )
     net.put("Einsum", drawn(7, 9, 5), drawn(7, 21, 5), equation="abc,adc->abd")
     return net
+
+
+def test_rows_that_one_of_two_results_lacks_are_not_made(tmp_path: Path) -> None:
+    net = Operators()
+    x = net.given(np.arange(120, dtype=np.float32).reshape(1, 4, 6, 5) - 60)
+    for kind, operands, results in (
+        ("Relu", [x], ["above"]),
+        ("Split", ["above", net.fixed([4, 2], "int64")], ["most", "rest"]),
+        ("Neg", ["most"], ["y0"]),
+        ("Neg", ["rest"], ["y1"]),
+    ):
+        net.nodes.append(
+            helper.make_node(kind, operands, results, **({"axis": 2} if kind == "Split" else {}))
+        )
+    net.outputs += ["y0", "y1"]
+    graph = graph_of(net)
+    costs = GroupCosts.of(graph, Hardware(1 << 12, element_bytes=4), scheme="lbdf")
+    plan = planned(costs, ((1 << len(graph.operators)) - 1,))
+    (outputs,) = compiled([(plan, graph, net.inputs)], tmp_path, RUNS_HERE[-1:], "-O2")
+    for name, wanted in reference(graph, net.inputs).items():
+        assert np.array_equal(outputs[name], wanted), name
 
 
 @pytest.mark.parametrize("threads", [1, 2])
