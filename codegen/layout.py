@@ -318,10 +318,12 @@ def alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]
 
 
 def natural(tensor: Tensor, *, pixels: bool = False) -> MapLayout:
-    """The layout of a tensor by itself, with its channels last if `pixels` and if it has rank 4."""
+    """The layout of a tensor by itself; of images and videos with its channels last if `pixels`."""
     axis, axes = row_axis(tensor.shape), range(len(tensor.shape))
     if pixels and len(axes) == 4:
         return MapLayout(tensor, PIXELS)
+    if pixels and len(axes) == 5 and axis is not None:
+        return MapLayout(tensor, (axis, *(k for k in axes if k not in (axis, 1)), 1))
     return MapLayout(tensor, tuple(axes) if axis is None else (axis, *(k for k in axes if k != axis)))
 
 
@@ -407,7 +409,7 @@ def _alike(flow: Dataflow) -> tuple[Sequence[int], set[int]]:
         flow.calls, flow.specs, flow.operands, flow.results, strict=True
     ):
         near = [o.map for o in operands if call.shape(o.input) == flow.maps[o.map].shape] + list(results)
-        near = [m for m in near if len(flow.maps[m].shape) == 4]
+        near = [m for m in near if len(flow.maps[m].shape) in (4, 5)]
         folds = (
             spec.family is Family.REDUCTION
             and spec.integers in OVER_CHANNELS
