@@ -73,8 +73,8 @@ void NAME_end(NAME_context *context);
 
 #if QUANTIZED
 /* Integers of an input from floats, and floats from the integers of an output, as QuantizeLinear and
-   DequantizeLinear have them: of all elements of the input or output at a position. 1, or 0 where it is not of
-   such integers, and nothing is done. */
+   DequantizeLinear have them: of all elements of the input or output at a position. 1, or 0 where it is not
+   of such integers, and nothing is done. */
 int NAME_quantize(int input, const float *from, void *to);
 int NAME_dequantize(int output, const void *from, float *to);
 #endif /* QUANTIZED */
