@@ -106,15 +106,12 @@ def moves(rng: np.random.Generator) -> Operators:
 def test_rows_that_one_of_two_results_lacks_are_not_made(tmp_path: Path) -> None:
     net = Operators()
     x = net.given(np.arange(120, dtype=np.float32).reshape(1, 4, 6, 5) - 60)
-    for kind, operands, results in (
-        ("Relu", [x], ["above"]),
-        ("Split", ["above", net.fixed([4, 2], "int64")], ["most", "rest"]),
-        ("Neg", ["most"], ["y0"]),
-        ("Neg", ["rest"], ["y1"]),
-    ):
-        net.nodes.append(
-            helper.make_node(kind, operands, results, **({"axis": 2} if kind == "Split" else {}))
-        )
+    net.nodes += [
+        helper.make_node("Relu", [x], ["above"]),
+        helper.make_node("Split", ["above", net.fixed([4, 2], "int64")], ["most", "rest"], axis=2),
+        helper.make_node("Neg", ["most"], ["y0"]),
+        helper.make_node("Neg", ["rest"], ["y1"]),
+    ]
     net.outputs += ["y0", "y1"]
     graph = graph_of(net)
     costs = GroupCosts.of(graph, Hardware(1 << 12, element_bytes=4), scheme="lbdf")
