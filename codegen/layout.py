@@ -364,9 +364,10 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         else natural(tensor, pixels=first[m] in last)
         for m, tensor in enumerate(flow.maps)
     ]
+    in_pixels = {m for m, of in enumerate(first) if of in last}
     for m in range(len(flow.maps)):
         if flow.producer[m] < 0 or (m in free and flow.operators[flow.producer[m]].kind == "Transpose"):
-            laid_out[m] = _in_pixels(flow, m, {m for m, of in enumerate(first) if of in last}) or laid_out[m]
+            laid_out[m] = _in_pixels(flow, m, in_pixels) or laid_out[m]
     for call, spec, operands, results in zip(
         flow.calls, flow.specs, flow.operands, flow.results, strict=True
     ):

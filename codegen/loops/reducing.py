@@ -96,13 +96,16 @@ def extreme(nest: Nest) -> None:
     fibres = Fibres(nest, x, axes, reduced=True)
     with fibres.each():
         fibres.variable(x.ctype, "most", fibres.start(_neutral(x.dtype, least=least)))
-        _largest(fibres, least=least)
+        fold_largest(fibres, least=least)
         with fibres.complete("most") as result:
             nest.out(f"{result} = {fibres['most']};")
 
 
-def _largest(fibres: Fibres, ctype: str = "", *, least: bool = False) -> None:
-    """Fold the variable `most`, of elements as they are or as a type."""
+def fold_largest(fibres: Fibres, ctype: str = "", *, least: bool = False) -> None:
+    """Fold the variable `most`, of elements as they are or as a type.
+
+    Of floats it is not a number where an element is not; the variable `odd` says whether one is.
+    """
     nest, x = fibres.nest, fibres.x
     floating, ctype = Scalar(x.dtype).floating, ctype or x.ctype
     if floating:
@@ -133,7 +136,7 @@ def log_sum_exp(nest: Nest) -> None:
     fibres = Fibres(nest, x, axes, reduced=True)
     with fibres.each():
         fibres.variable("double", "most", "-INFINITY")
-        _largest(fibres, "double")
+        fold_largest(fibres, "double")
         fibres.set("most", f"isfinite({fibres['most']}) ? {fibres['most']} : 0.0")
         fibres.variable("double", "sum", "0.0")
         with fibres.fold(sum="+") as element:
@@ -163,7 +166,7 @@ def softmax(nest: Nest) -> None:
 
     with fibres.each():
         fibres.variable("double", "most", "-INFINITY")
-        _largest(fibres, "double")
+        fold_largest(fibres, "double")
         fibres.variable("double", "sum", "0.0")
         with fibres.fold(sum="+") as element:
             out(f"{fibres['sum']} += (double){power_of(element)};")

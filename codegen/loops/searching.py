@@ -12,6 +12,7 @@ from math import prod
 
 from codegen.loops.fibres import Fibres
 from codegen.loops.nest import Array, Nest
+from codegen.loops.reducing import fold_largest
 from codegen.loops.scalar import Scalar
 
 BLOCK = 256  # elements that are searched at a time
@@ -115,10 +116,7 @@ def _mark_largest(fibres: Fibres) -> None:
     nest = fibres.nest
     with fibres.each():
         fibres.variable("float", "most", "-INFINITY")
-        fibres.variable("int", "odd", "0")
-        with fibres.fold(most="max", odd="|") as element:
-            most, odd = fibres["most"], fibres["odd"]
-            nest.out(f"const float v = {element};", f"{most} = v > {most} ? v : {most};", f"{odd} |= v != v;")
+        fold_largest(fibres)
         fibres.variable("int", "best", str(fibres.x.shape[fibres.axes[0]]))
         with fibres.fold(best="min") as element:
             best = fibres["best"]
