@@ -77,10 +77,17 @@ FAMILIES = (
     ("yolo", "YOLO"),
     ("unet", "U-Net"),
     ("segformer", "SegFormer"),
-    ("bert", "Transformer"),
-    ("gpt", "Transformer"),
-    ("vit", "Transformer"),
-    ("whisper", "Transformer"),
+    ("swin", "Swin"),
+    ("sam_", "SAM"),
+    ("fastvit", "FastViT"),
+    ("mamba", "Mamba"),
+    ("llama", "LLaMA"),
+    ("t5", "T5"),
+    ("bert", "BERT"),
+    ("gpt", "GPT"),
+    ("vit", "ViT"),
+    ("dino", "ViT"),
+    ("whisper", "Whisper"),
 )
 HELD_OUT = ("EfficientNet", "DeepLab")  # families that a split by family keeps for the test
 

@@ -9,6 +9,8 @@
     pyramid    down, up again, sums or concatenations across: Ronneberger et al., MICCAI 2015; Lin et al.,
                CVPR 2017
     attention  convolutions, then tokens: Dosovitskiy et al., ICLR 2021
+    windows, encoder, diffusion
+               tokens from the stem on: `lfopt.zoo.token_cells`
 
 One seed is one network: widths, depths, kernels, activations and the size of the image are drawn with the
 cells.
@@ -16,41 +18,19 @@ cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable
 
 import numpy as np
 
+from lfopt.zoo import token_cells
 from lfopt.zoo.attention import attention, layer_norm, mlp, to_sequence
 from lfopt.zoo.blocks import gate, round_channels
 from lfopt.zoo.builder import Net, Outputs, Value
-
-T = TypeVar("T")
+from lfopt.zoo.draws import CLASSES, Draws
 
 PREFIX = "cells_"  # of names, before the family
 SOURCE = "drawn, no paper"
-CLASSES = (10, 100, 1000)
 IMAGES = (64, 96, 128, 160, 192, 224, 256, 320)  # pixels a side
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """Choices of one network."""
-
-    rng: np.random.Generator
-
-    def one(self, choices: Sequence[T]) -> T:
-        """One of these, each as likely."""
-        return choices[int(self.rng.integers(len(choices)))]
-
-    def upto(self, least: int, most: int) -> int:
-        """A whole number from `least` to `most`."""
-        return int(self.rng.integers(least, most + 1))
-
-    def chance(self, share: float) -> bool:
-        """True in this share of draws."""
-        return bool(self.rng.random() < share)
 
 
 # (net, name, map, channels out, stride, draws, activation) -> map
@@ -71,6 +51,8 @@ def network(net: Net, image: Value, family: str, seed: int) -> Outputs:
         x = net.max_pool("stem_pool", x, 3, stride=2, pad=1)
     if family == "pyramid":
         return _pyramid(net, x, draws, act)
+    if family in OF_TOKENS:
+        return OF_TOKENS[family](net, x, draws)
     stages = draws.upto(2, 4)
     for stage in range(1, stages + 1):
         x = _stage(net, f"stage{stage}", x, FAMILIES[family], draws, act)
@@ -251,4 +233,10 @@ FAMILIES: dict[str, Cell] = {
     "pyramid": _residual,
     "attention": _inverted,
 }
-NAMES = tuple(PREFIX + family for family in FAMILIES)
+# families whose stem is followed by tokens: (net, map, draws) -> logits or a map
+OF_TOKENS: dict[str, Callable[[Net, Value, Draws], Value]] = {
+    "windows": token_cells.windows,
+    "encoder": token_cells.encoder,
+    "diffusion": token_cells.diffusion,
+}
+NAMES = tuple(PREFIX + family for family in (*FAMILIES, *OF_TOKENS))
