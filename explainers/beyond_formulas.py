@@ -122,7 +122,7 @@ class BeyondFormulas(Formulas):
             halo = (ends[m].high - ends[m].low)[:, :, 1] * (self.columns[m] > 1)
             macs += (members[:, i] * self.macs[i])[:, None] * (1 + (strips - 1) * halo / self.columns[m])
         allowed &= macs <= self.max_recompute * (1 + ROUNDING) * (members @ self.macs)[:, None]
-        return np.where(allowed, held, np.inf).min(1) + members @ self.weight_bytes
+        return np.where(allowed, held, np.inf).min(1) + self.weights(members)
 
     def _narrowest(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(groups,) int64 each: columns of the narrowest output, and of the narrowest map with several."""

@@ -8,10 +8,10 @@ Four of them, for many groups of one network at once:
   operator has made by then follows from its readers, backwards; a ring holds what has been made and may still
   be read. Later rows are taken to need no more.
 * `by_bands`, of mode brr: bands of one row; maps in full or in slices by turns from one contraction to the
-  next, from either start; rings as above, the fullest segment of slices and partial sums, two of the largest
-  weight block. Infinite where neither start leads anywhere.
-* `by_lives`, of mode resident: the most bytes of whole maps alive at once, operators in order, and two of the
-  largest weight block.
+  next, from either start; rings as above, the fullest segment of slices and partial sums, constants that fall
+  into no blocks, two of the largest weight block. Infinite where neither start leads anywhere.
+* `by_lives`, of mode resident: the most bytes of whole maps and of constants that stay alive at once,
+  operators in order, and two of the largest weight block.
 
 The exact requirement comes from the planner (`lfopt.planning`). These are what a network that learns has to
 be better than, and what it begins with. Sources: arXiv 2501.00636, section II (LBDF, BRR); Cai, Wang and
@@ -27,11 +27,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Hardware
-from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Dataflow, Family, RowReads, Tiling
+from explainers.constants import BandedConstants
+from explainers.graph import masks_of
+from lfopt.ir import NEVER, Hardware
+from lfopt.ops import Dataflow, RowReads
+from lfopt.planning.resident import Resident
+from lfopt.planning.slices import SliceSizes
 
-BLOCKS = 2  # weight blocks on chip at once: one is read while the next comes in
 FULL = -1  # of no segment
 STARTS = (True, False)  # whether contractions without another before them in the group make slices
 
@@ -52,6 +54,11 @@ class Kinds(NamedTuple):
     # (groups, operators) int64: the same of the operator itself, also if it contracts over slices
     segment: np.ndarray
     possible: np.ndarray  # (groups,) bool: whether the group can run so
+
+    @property
+    def summing(self) -> np.ndarray:
+        """(groups, operators) bool: contractions that sum over slices into a full map."""
+        return (self.segment >= 0) & (self.head < 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,40 +119,42 @@ class Formulas:
 
     @cached_property
     def weight_bytes(self) -> np.ndarray:
-        """(operators,) float64: bytes of weights on chip; a shared constant counts once per operator."""
+        """(operators,) float64: bytes of the weights of each on chip."""
+        sizes = [self._sizes_of(i) for i in range(len(self.flow))]
+        return np.array([sum(of.values()) for of in sizes], np.float64)
+
+    def weights(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64: bytes of weights on chip; what several operators of a group read counts once."""
+        total = members @ self.weight_bytes
+        for readers, size in self._shared_weights:
+            total -= size * np.maximum(members[:, readers].sum(1) - 1, 0)
+        return total
+
+    def _sizes_of(self, i: int) -> dict[str, int]:
+        """Bytes on chip of each constant of an operator."""
         of = self.hardware.constant_bytes
-        return np.array(
-            [
-                sum(of(w.elements, bias=w.bias) for w in weights if not w.gathered)
-                for weights in self.flow.weights
-            ],
-            np.float64,
-        )
+        return {w.name: of(w.elements, bias=w.bias) for w in self.flow.weights[i] if not w.gathered}
 
     @cached_property
-    def channels(self) -> np.ndarray:
-        """(maps,) float64: channels; 1 without a channel axis."""
-        shapes = (m.shape for m in self.flow.maps)
-        return np.array(
-            [
-                shape[axis] if (axis := CHANNEL_AXIS_OF_RANK.get(len(shape))) is not None else 1
-                for shape in shapes
-            ],
-            np.float64,
-        )
+    def _shared_weights(self) -> list[tuple[list[int], int]]:
+        """(operators that read it, bytes) of each constant that several read."""
+        readers: dict[tuple[str, int], list[int]] = {}
+        for i in range(len(self.flow)):
+            for name, size in self._sizes_of(i).items():
+                readers.setdefault((name, size), []).append(i)
+        return [(operators, size) for (_, size), operators in readers.items() if len(operators) > 1]
 
     @cached_property
-    def slice_bytes(self) -> np.ndarray:
-        """(maps,) float64: bytes of one row of the narrowest slice, of channel_align channels."""
-        return self.row_bytes / self.channels * np.minimum(self.channels, self.hardware.channel_align)
+    def _resident(self) -> Resident:
+        return Resident(self.flow, self.hardware)
 
     @cached_property
-    def block_bytes(self) -> np.ndarray:
-        """(operators,) float64: bytes of the weights of channel_align output channels."""
-        result_channels = np.array(
-            [self.channels[results[0]] if results else 1.0 for results in self.flow.results]
-        )
-        return self.weight_bytes / result_channels * np.minimum(result_channels, self.hardware.channel_align)
+    def _slices(self) -> SliceSizes:
+        return SliceSizes(self.flow, self.hardware, self.hardware.channel_align)
+
+    @cached_property
+    def _constants(self) -> BandedConstants:
+        return BandedConstants(self._slices)
 
     # -- formulas --------------------------------------------------------------------------------------------
 
@@ -154,7 +163,7 @@ class Formulas:
         read = np.array(
             [sum(read.widest * self.row_bytes[read.map] for read in reads) for reads in self.reads]
         )
-        total = members @ (read + self.weight_bytes)
+        total = members @ read + self.weights(members)
         for i in self._operators(members):
             for m in self.flow.results[i]:
                 total += (members[:, i] & self._leaves(members, m)) * self.row_bytes[m]
@@ -163,7 +172,7 @@ class Formulas:
     def by_lines(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode lbdf."""
         ring = self.rings(members)
-        return (ring.window + ring.kept).sum(1) + members @ self.weight_bytes
+        return self._buffer_need((ring.window + ring.kept).sum(1), self.weights(members))
 
     def by_bands(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode brr; infinite where the group cannot run so."""
@@ -171,25 +180,9 @@ class Formulas:
         return np.min([self._banded(members, reach, sliced=sliced) for sliced in STARTS], 0)
 
     def by_lives(self, members: np.ndarray) -> np.ndarray:
-        """(groups,) float64, bytes, in mode resident."""
-        sizes = self.row_bytes * np.array([m.rows for m in self.flow.maps])
-        change = np.zeros((len(members), len(self.flow) + 1))
-        place = np.arange(len(self.flow))
-        for m in self._maps(members):
-            touching = [read.reader for read in self.readers[m]] + (
-                [self.flow.producer[m]] if self.flow.producer[m] >= 0 else []
-            )
-            inside = np.zeros(members.shape, bool)
-            inside[:, touching] = members[:, touching]
-            rows = np.flatnonzero(inside.any(1))
-            first, last = (
-                np.where(inside, place, len(place)).min(1)[rows],
-                np.where(inside, place, -1).max(1)[rows],
-            )
-            np.add.at(change, (rows, first), sizes[m])
-            np.add.at(change, (rows, last + 1), -sizes[m])
-        blocks = (members * self.block_bytes).max(1, initial=0)
-        return change.cumsum(1).max(1, initial=0) + np.minimum(BLOCKS * blocks, members @ self.weight_bytes)
+        """(groups,) float64, bytes, in mode resident; infinite where a weight buffer is too small."""
+        needs = [self._resident.need_of_lives(mask) for mask in masks_of(members)]
+        return np.array([need if need < NEVER else np.inf for need in needs], np.float64)
 
     def _operators(self, members: np.ndarray) -> list[int]:
         """Operators in any of the groups, ascending."""
@@ -205,39 +198,68 @@ class Formulas:
 
     # -- rows ------------------------------------------------------------------------------------------------
 
-    def reach(self, members: np.ndarray) -> np.ndarray:
-        """(groups, operators) int64: rows each has made when the group's sinks have made their first."""
+    def reach(self, members: np.ndarray, made: np.ndarray | None = None) -> np.ndarray:
+        """(groups, operators) int64: rows that each has made once the group's sinks have made theirs.
+
+        `made`: (groups, operators) int64, rows of the sinks; None: one of each.
+        """
         reached = np.zeros(members.shape, np.int64)
         for i in reversed(self._operators(members)):
-            rows = np.zeros(len(members), np.int64)
+            rows, of_sink = np.zeros(len(members), np.int64), 1 if made is None else made[:, i]
             for m in self.flow.results[i]:
-                rows = np.maximum(rows, self._leaves(members, m))
+                rows = np.maximum(rows, self._leaves(members, m) * of_sink)
                 for read in self.readers[m]:
                     rows = np.maximum(rows, members[:, read.reader] * read.need[reached[:, read.reader]])
             reached[:, i] = rows * members[:, i]
         return reached
 
+    def sinks(self, members: np.ndarray) -> np.ndarray:
+        """(groups, operators) bool: operators with results that are needed outside their group."""
+        sinks = np.zeros(members.shape, bool)
+        for i in self._operators(members):
+            leaving = [self._leaves(members, m) for m in self.flow.results[i]]
+            sinks[:, i] = members[:, i] & np.any(leaving, 0) if leaving else False
+        return sinks
+
     def ring_rows(self, members: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(map, rows of its widest window (groups,) int64, rows of its ring (groups,) int64) in mode lbdf.
 
-        Both are 0 in groups without the map.
+        Both are 0 in groups without the map. Groups are looked at when all sinks have made their first row,
+        the taller ones as many as are the same share. Those with several sinks also when only the tallest has
+        made a row, which begins, and when all have made their last.
         """
-        reach = self.reach(members)
+        sinks = self.sinks(members)
+        heights = np.where(sinks, self.heights, 0)
+        shortest = np.where(sinks, self.heights, self.heights.max(initial=1)).min(1, initial=1 << 62)
+        first = np.maximum(heights // np.maximum(shortest, 1)[:, None], sinks)
+        reaches = [(np.arange(len(members)), self.reach(members, first))]
+        several = np.flatnonzero(sinks.sum(1) > 1)
+        if several.size:
+            tallest = np.arange(len(self.flow)) == heights[several].argmax(1)[:, None]
+            for rows_made in (tallest.astype(np.int64), heights[several]):
+                reaches.append((several, self.reach(members[several], rows_made)))
         for m in self._maps(members):
-            made_inside = self._makes(members, m)
-            window, head = np.zeros(len(members), np.int64), made_inside * reach[:, self.flow.producer[m]]
+            window = self._makes(members, m).astype(np.int64)
             for read in self.readers[m]:
-                reading = members[:, read.reader]
-                window = np.maximum(window, reading * read.widest)
-                head = np.maximum(head, reading * ~made_inside * read.need[reach[:, read.reader]])
-            window = np.maximum(window, made_inside)
-            rows = window
-            for read in self.readers[m]:
-                rows = np.maximum(
-                    rows,
-                    members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]),
-                )
+                window = np.maximum(window, members[:, read.reader] * read.widest)
+            rows = window.copy()
+            for groups, reach in reaches:
+                rows[groups] = np.maximum(rows[groups], self._rows_kept(members[groups], m, reach))
             yield m, window, rows
+
+    def _rows_kept(self, members: np.ndarray, m: int, reach: np.ndarray) -> np.ndarray:
+        """(groups,) int64: rows of a map from the last one made back to the first that may still be read.
+
+        `reach`: as `reach` returns it. A reader has all but its last row then.
+        """
+        inside = self._makes(members, m)
+        head = inside * reach[:, self.flow.producer[m]]
+        oldest = np.full(len(members), self.flow.maps[m].rows)
+        for read in self.readers[m]:
+            reading, rows = members[:, read.reader], reach[:, read.reader]
+            head = np.maximum(head, reading * ~inside * read.need[rows])
+            oldest = np.where(reading, np.minimum(oldest, read.keep[np.maximum(rows - 1, 0)]), oldest)
+        return np.maximum(head - oldest, 0)
 
     def rings(self, members: np.ndarray) -> RingBytes:
         """Bytes of the rings of mode lbdf, given members (groups, operators) bool.
@@ -277,91 +299,53 @@ class Formulas:
 
     # -- bands -----------------------------------------------------------------------------------------------
 
-    @cached_property
-    def own_maps(self) -> list[set[int]]:
-        """Per operator: maps that it reads itself; others are read by what follows it in flight."""
-        calls, operands = self.flow.calls, self.flow.operands
-        return [
-            {o.map for o in of_call if o.input < len(call.operator.inputs)}
-            for call, of_call in zip(calls, operands, strict=True)
-        ]
-
-    @cached_property
-    def contracts(self) -> np.ndarray:
-        """(operators,) bool: sums over the channels of one map, with constant weights."""
-        flow = self.flow
-        return np.array([
-            row.tiling is Tiling.CONTRACT and len(call.constant) > 1 and call.constant[1]
-            and call.attribute("group", 1) == 1
-            for row, call in zip(flow.specs, flow.calls, strict=True)
-        ], bool)  # fmt: skip
-
-    @cached_property
-    def takes_slices(self) -> np.ndarray:
-        """(operators,) bool: computes channel by channel, or contracts over channels; no view between."""
-        flow, takes = self.flow, np.zeros(len(self.flow), bool)
-        for i, (row, call) in enumerate(zip(flow.specs, flow.calls, strict=True)):
-            own = self.own_maps[i] if self.contracts[i] else {o.map for o in flow.operands[i]}
-            seen = [flow.maps[o.map].shape == call.shape(o.input) for o in flow.operands[i] if o.map in own]
-            if self.contracts[i]:
-                takes[i] = all(seen)
-            else:
-                local = (
-                    row.elementwise
-                    or row.family in (Family.POOL, Family.INTERPOLATION)
-                    or row.tiling is Tiling.FOLD
-                    or call.attribute("group", 1) > 1
-                )
-                same = {self.channels[m] for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}
-                takes[i] = local and all(seen) and len(same) == 1
-        return takes
-
     def kinds(self, members: np.ndarray, *, sliced: bool) -> Kinds:
         """Which maps are full and which are sliced, given members (groups, operators) bool.
 
-        `sliced`: whether the results of contractions that have none before them in the group are sliced.
+        `sliced`: whether the results of contractions that have none before them in the group are sliced. The
+        rule is that of `lfopt.planning.slices`, for many groups at once.
         """
-        flow, contracts, takes = self.flow, self.contracts, self.takes_slices
-        head, segment, deep = (
-            np.full(members.shape, FULL),
-            np.full(members.shape, FULL),
-            np.zeros(members.shape, bool),
-        )
+        flow, slices = self.flow, self._slices
+        head, segment = np.full(members.shape, FULL), np.full(members.shape, FULL)
+        deep = np.zeros(members.shape, bool)  # whether it is, or comes after, a contraction of the group
         possible = np.ones(len(members), bool)
         for i in self._operators(members):
-            in_group, reads = members[:, i], self.reads[i]
+            facts, in_group = slices.facts[i], members[:, i]
+            if facts.never:
+                possible &= ~in_group
+                continue
             low, high = np.full(len(members), len(flow)), np.full(len(members), FULL)
             before = np.zeros(len(members), bool)
-            for read in reads:
-                if read.producer < 0:
+            for operand in flow.operands[i]:
+                producer = flow.producer[operand.map]
+                if producer < 0:
                     continue
-                inside, source = in_group & members[:, read.producer], head[:, read.producer]
-                before |= inside & deep[:, read.producer]
-                possible &= ~(inside & (flow.maps[read.map].rows == 1 < flow.heights[i]))
-                if contracts[i] and read.map not in self.own_maps[i]:
+                inside, source = in_group & members[:, producer], head[:, producer]
+                before |= inside & deep[:, producer]
+                if flow.maps[operand.map].rows == 1 < flow.heights[i]:
+                    possible &= ~inside
+                if facts.contracts and operand.input >= len(flow.calls[i].operator.inputs):
+                    possible &= ~(inside & (source >= 0))  # what follows it in flight reads full maps
+                    continue
+                low = np.where(inside, np.minimum(low, source), low)
+                high = np.where(inside, np.maximum(high, source), high)
+                if (inside & (source >= 0)).any() and not slices.takes_slices(i, operand.input):
                     possible &= ~(inside & (source >= 0))
-                    continue
-                low, high = (
-                    np.where(inside, np.minimum(low, source), low),
-                    np.where(inside, np.maximum(high, source), high),
-                )
-            segment[:, i] = high
-            possible &= ~(in_group & (high >= 0) & ((low != high) | ~takes[i]))
-            if contracts[i]:
-                several = (
-                    bool(flow.results[i]) and self.channels[flow.results[i][0]] > self.hardware.channel_align
-                )
-                head[:, i] = np.where(in_group & (high < 0) & (before | sliced) & several, i, FULL)
+            possible &= ~(in_group & (high >= 0) & (low != high))
+            high = np.where(possible, high, FULL)
+            segment[:, i] = head[:, i] = high
+            if facts.contracts:
+                several = len(slices.spans(flow.calls[i].result)) > 1
+                begins = in_group & (high < 0) & (before | sliced) & several
+                head[:, i] = np.where(begins, i, FULL)
                 segment[:, i] = np.maximum(high, head[:, i])
-                deep[:, i] = in_group
-            else:
-                head[:, i] = high
-                deep[:, i] = in_group & before
+            deep[:, i] = in_group & (before | facts.contracts)
         return Kinds(head, segment, possible)
 
     def _banded(self, members: np.ndarray, reach: np.ndarray, *, sliced: bool) -> np.ndarray:
         """(groups,) float64, bytes: `by_bands` from one start."""
-        flow, kinds = self.flow, self.kinds(members, sliced=sliced)
+        flow, slices, kinds = self.flow, self._slices, self.kinds(members, sliced=sliced)
+        possible = kinds.possible.copy()
         # rows of each operator in a band: not made before; made
         new, extent = np.zeros(members.shape), np.zeros(members.shape)
         full, scratch = np.zeros(len(members)), np.zeros((len(members), len(flow) + 1))
@@ -386,20 +370,26 @@ class Formulas:
                     start = np.maximum(reach[:, read.reader] - extent[:, read.reader].astype(np.int64), 0)
                     held = np.maximum(held, members[:, read.reader] * (reach[:, i] - read.keep[start]))
                 held = in_group * np.minimum(held, flow.maps[m].rows)
-                full += np.where(kinds.head[:, i] >= 0, 0, held * self.row_bytes[m])
-                scratch[groups, kinds.head[:, i]] += (
-                    in_group * np.minimum(first, flow.maps[m].rows) * self.slice_bytes[m]
-                )
-                if self.contracts[i]:
-                    sums = self.hardware.sums_bytes(int(self.row_bytes[m]))
-                    scratch[groups, np.where(kinds.head[:, i] < 0, kinds.segment[:, i], FULL)] += (
-                        in_group * np.minimum(first, flow.maps[m].rows) * sums
-                    )
+                whole = kinds.head[:, i] < 0
+                full += np.where(whole, held * self.row_bytes[m], 0)
+                rows_at_once = in_group * np.minimum(first, flow.maps[m].rows)
+                if not whole.all():
+                    scratch[groups, kinds.head[:, i]] += rows_at_once * slices.slice_bytes(m)
+                    if not slices.stored_evenly(m):
+                        possible &= whole | ~self._leaves(members, m)
+                if kinds.summing[:, i].any():
+                    segment = np.where(kinds.summing[:, i], kinds.segment[:, i], FULL)
+                    scratch[groups, segment] += rows_at_once * slices.sum_bytes(i)
         full += self._coming_in(members, reach, extent)
-        constants = np.minimum(
-            BLOCKS * (members * self.block_bytes).max(1, initial=0), members @ self.weight_bytes
-        )
-        return np.where(kinds.possible, full + scratch[:, :-1].max(1, initial=0) + constants, np.inf)
+        constants = self._constants.bytes(members, kinds.summing)
+        need = self._buffer_need(full + scratch[:, :-1].max(1, initial=0), constants)
+        return np.where(possible, need, np.inf)
+
+    def _buffer_need(self, maps: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(groups,) float64: `Hardware.buffer_need` of bytes (groups,) each; infinite where it is never."""
+        if not self.hardware.weight_buffer_bytes:
+            return maps + weights
+        return np.where(weights < self.hardware.weight_buffer_bytes, maps, np.inf)
 
     def _coming_in(self, members: np.ndarray, reach: np.ndarray, extent: np.ndarray) -> np.ndarray:
         """(groups,) float64: bytes of the inputs of a group, in bands."""

@@ -337,6 +337,12 @@ def member_table(masks: Sequence[int], operators: int) -> np.ndarray:
     return np.unpackbits(packed, axis=1, count=operators, bitorder="little").view(bool)
 
 
+def masks_of(members: np.ndarray) -> list[int]:
+    """Groups as masks of operators, given members (groups, operators) bool."""
+    packed = np.packbits(members, axis=1, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") for row in packed]
+
+
 def _put_sizes(features: np.ndarray, column: int, sizes: np.ndarray) -> None:
     """Write sizes (operators,), in bytes, into a column, as logarithms."""
     features[:, column - SHARES] = np.log2(np.maximum(sizes, LEAST_SHARE)) / 16

@@ -122,6 +122,16 @@ class Resident:
         """The most bytes alive at once, without the weights that pass through: no address map ends lower."""
         return peak_bytes(self.lives(mask).values())
 
+    def need_of_lives(self, mask: int) -> int:
+        """F_beta in bytes if addresses left no gaps: never more than `need`, and seldom less."""
+        hardware, lives = self.layout.hardware, self.lives(mask)
+        maps = [life for key, life in lives.items() if isinstance(key, int)]
+        constants = [life for key, life in lives.items() if isinstance(key, str)]
+        slices = self.slice_bytes(mask)
+        if hardware.weight_buffer_bytes:
+            return hardware.buffer_need(peak_bytes(maps), peak_bytes(constants) + slices)
+        return hardware.buffer_need(peak_bytes(lives.values()), slices)
+
     def lives(self, mask: int) -> dict[int | str, Life]:
         """Maps (by index) and constants (by name) that lie whole on chip, and while which operators."""
         flow, lives = self.dataflow, dict[int | str, Life]()
