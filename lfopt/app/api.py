@@ -37,7 +37,7 @@ from lfopt.app.config import (
     validate,
 )
 from lfopt.app.deadline import ReportProgress
-from lfopt.app.explain import ExplainerName, costs_of_plan, explained, explainers
+from lfopt.app.explain import ExplainerName, Explainers, costs_of_plan, explained
 from lfopt.app.files import path_of, write_text
 from lfopt.app.front import Front, front_of
 from lfopt.app.front_question import Listed, question
@@ -391,7 +391,7 @@ def explain(
         raise InvalidConfig(f"group: found {group!r}; accepted: {accepted}")
     mask = masks[group] if group is not None else chosen(costs.dataflow, nodes or "")[0]
     names: Sequence[Any] = (explainer,) if isinstance(explainer, str) else tuple(dict.fromkeys(explainer))
-    return Explained(explained(costs, mask, explainers(costs, names, seed), seconds), costs.dataflow)
+    return Explained(explained(costs, mask, Explainers.of(costs, names, seed), seconds), costs.dataflow)
 
 
 def report(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,6 @@ from search.partition import Partitions
 Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explainers.graph.links`
 Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
 ExplainerName = Literal["analytic", "rg", "pg", "gnne", "random"]
-Explainers = Mapping[str, tuple[Scores, Splits]]
 # those asked where nothing else is said, if there are weights for the scheme
 SHIPPED: tuple[ExplainerName, ...] = ("rg", "pg")
 Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gaps"]
@@ -263,30 +262,38 @@ class Blame:
         return [k for k in np.argsort(-self.scores, kind="stable").tolist() if self.scores[k] != -np.inf]
 
 
-def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> Explainers:
-    """Explainers by name, each with the SPLIT that follows its scores.
+@dataclass(frozen=True, eq=False)
+class Explainers:
+    """Explainers of the groups of one network."""
 
-    If none is named: analytic, and those of `SHIPPED` that there are weights for. Raises InvalidConfig where
-    one that is named cannot be had.
-    """
-    by_name: dict[str, tuple[Scores, Splits]] = {}
-    partitions = Partitions(costs)
-    for name in names or ("analytic", *SHIPPED):
-        try:
-            scores = explainer(costs, name, seed)
-        except (LfoptError, OSError) as error:
-            if not names:
+    by_name: Mapping[str, tuple[Scores, Splits]]  # each with the SPLIT that follows its scores
+    requested: bool = False  # by name: such are asked about groups that fit, too
+    missing: Mapping[str, str] = field(default_factory=dict[str, str])  # requested ones -> why they are not
+
+    @classmethod
+    def of(cls, costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> Explainers:
+        """Explainers by name; if none is named, analytic, and those of `SHIPPED` that there are weights for.
+
+        Raises InvalidConfig where none of those that are named can be had.
+        """
+        by_name: dict[str, tuple[Scores, Splits]] = {}
+        missing: dict[str, str] = {}
+        partitions = Partitions(costs)
+        for name in names or ("analytic", *SHIPPED):
+            try:
+                scores = explainer(costs, name, seed)
+            except (LfoptError, OSError) as error:
+                missing[name] = str(error).removeprefix("search.guidance: ")
                 continue
-            raise InvalidConfig(
-                f"--explainer {name}: {str(error).removeprefix('search.guidance: ')}"
-            ) from None
-        by_name[name] = scores, splitter(scores, partitions)
-    return by_name
+            by_name[name] = scores, splitter(scores, partitions)
+        if names and not by_name:
+            raise InvalidConfig("; ".join(f"--explainer {name}: {why}" for name, why in missing.items()))
+        return cls(by_name, bool(names), missing if names else {})
 
 
-def blame(costs: GroupCosts, mask: int, name: str, scores: Scores, split: Splits) -> Blame:
-    """What an explainer says of a group that does not fit."""
-    groups = split(mask)
+def blame(costs: GroupCosts, mask: int, name: str, scores: Scores, split: Splits | None) -> Blame:
+    """What an explainer says of a group; `split` is None where the group fits, and is not to be split."""
+    groups = None if split is None else split(mask)
     return Blame(name, np.asarray(scores(mask), np.float64), groups, moved_bytes(costs, groups or ()))
 
 
@@ -303,6 +310,7 @@ class Explanation:
     links: np.ndarray  # (2, links) int64: indices of operators
     blames: tuple[Blame, ...]
     repair: Repair | None  # None where the group fits
+    missing: Mapping[str, str] = field(default_factory=dict[str, str])  # explainers -> why they say nothing
 
 
 def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> Explanation:
@@ -310,15 +318,27 @@ def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> E
     need = need_of(costs, mask)
     where = np.array([*bits(mask)])[links(costs.dataflow, mask)]
     blames = (
-        tuple(blame(costs, mask, name, *scores_and_splits) for name, scores_and_splits in by.items())
-        if where.size and not need.fits
+        tuple(
+            blame(costs, mask, name, scores, None if need.fits else split)
+            for name, (scores, split) in by.by_name.items()
+        )
+        if where.size and (by.requested or not need.fits)
         else ()
     )
     best = None if need.fits else repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
     alone = moved_bytes(costs, (1 << i for i in bits(mask)))
     enough = costs.at(need.enough).dram(mask).total if need.enough else 0
     return Explanation(
-        mask, need, costs.price(mask), alone, whole_bytes(costs, mask), enough, where, blames, best
+        mask,
+        need,
+        costs.price(mask),
+        alone,
+        whole_bytes(costs, mask),
+        enough,
+        where,
+        blames,
+        best,
+        by.missing,
     )
 
 
@@ -393,4 +413,5 @@ def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
             }
             for blamed in explanation.blames
         },
+        "missing_explainers": dict(explanation.missing),
     }

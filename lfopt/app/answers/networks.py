@@ -89,6 +89,7 @@ class ExplainAnswer:
     links: tuple[tuple[str, str], ...]
     cut: CutAnswer | None
     explainers: dict[str, BlameAnswer]
+    missing_explainers: dict[str, str]  # asked for, and why each says nothing
     grown: tuple[GrownAnswer, ...] | None = None  # with --grow
     cycles: GroupCycles | None = None  # with --objective cycles
 

@@ -21,13 +21,13 @@ from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import (
     Blame,
     ExplainerName,
+    Explainers,
     Explanation,
     Repair,
     as_data,
     costs_of_plan,
     divided,
     explained,
-    explainers,
 )
 from lfopt.app.explain_cycles import cycles_of
 from lfopt.app.nodes import chosen
@@ -108,8 +108,9 @@ def explain(
     element_bytes
         Bytes per element of a feature map (if nothing says it: 2, or 1 of a quantised network).
     explainer
-        Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are
-        weights for the scheme. gnne needs torch.
+        Whose scores of links are shown, one or more, also where the group fits; if not given, and the group
+        does not fit: analytic, and rg and pg where there are weights for the scheme. gnne needs torch and
+        torch_geometric.
     objective
         cycles: also say where those of a group go that runs: what it takes without each map, without each
         operator, and cut at each link.
@@ -155,9 +156,10 @@ def explain(
             **options,
         )
     )
-    explanation = explained(
-        query.costs, query.group, explainers(query.costs, tuple(dict.fromkeys(explainer)), seed), time_limit
-    )
+    by = Explainers.of(query.costs, tuple(dict.fromkeys(explainer)), seed)
+    for name, why in by.missing.items():
+        err.print(f"note: --explainer {name}: {why}", style="yellow", markup=False, soft_wrap=True)
+    explanation = explained(query.costs, query.group, by, time_limit)
     grown = (
         growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number) if grow else []
     )

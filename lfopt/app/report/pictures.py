@@ -47,7 +47,7 @@ def pictures(
         pair = groups[cuts[k].before], groups[cuts[k].after]
         blames = [
             blame(costs, pair[0] | pair[1], name, *scores_and_splits)
-            for name, scores_and_splits in by.items()
+            for name, scores_and_splits in by.by_name.items()
         ]
         if optimal:
             best: Data = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from lfopt.app.explain import ExplainerName, explainers
+from lfopt.app.explain import ExplainerName, Explainers
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import GroupBoundary, cuts
 from lfopt.app.report.page import Figure, PageSummary, render
@@ -62,7 +62,7 @@ def _pictures(
 ) -> list[dict[str, Any]]:
     if not seconds or not any(cut.verdict in PICTURED for cut in grown):
         return []
-    by = explainers(costs, names, seed=0)
+    by = Explainers.of(costs, names, seed=0)
     return pictures(costs, masks, grown, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
 
 
