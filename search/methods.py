@@ -30,6 +30,9 @@ class Method(NamedTuple):
     # whether it raises the lower bound above what the cost model knows, and so may end with a proof
     proves: bool = False
     unit: Literal["operators", "plans"] = "operators"  # what its progress counts
+    # whether it may take any group of the space. Rules leave others out: how far its plans are above a bound
+    # of the whole space says nothing of the search
+    whole_space: bool = True
 
 
 def _evolve(model: CostModel, options: SearchOptions) -> Result:
@@ -52,9 +55,19 @@ METHODS: dict[str, Method] = {
         improve, "edits the best few plans at random places", (*SAMPLES, "settle", "start"), unit="plans"
     ),
     "random": Method(sample, "draws plans at random", SAMPLES, unit="plans"),
-    "dnnfusion": Method(grow_blocks, "fuses by mapping types, blocks grown from one operator", ("latency",)),
-    "tvm": Method(fuse_by_patterns, "fuses by TVM's rules of operator kinds"),
-    "dp": Method(solve_by_types, "the optimum among groups that mapping types allow", ("passes", "start")),
+    "dnnfusion": Method(
+        grow_blocks,
+        "fuses by mapping types, blocks grown from one operator",
+        ("latency",),
+        whole_space=False,
+    ),
+    "tvm": Method(fuse_by_patterns, "fuses by TVM's rules of operator kinds", whole_space=False),
+    "dp": Method(
+        solve_by_types,
+        "the optimum among groups that mapping types allow",
+        ("passes", "start"),
+        whole_space=False,
+    ),
 }
 
 

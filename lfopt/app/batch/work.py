@@ -14,6 +14,7 @@ import numpy as np
 from lfopt.app.batch.engine import JobFailure
 from lfopt.app.batch.jobs import BatchJob
 from lfopt.app.batch.networks import network
+from lfopt.app.gaps import gap_of
 from lfopt.app.pipeline import find_plan, steps_of
 from lfopt.ir import InvalidConfig
 from lfopt.ir.plan import Proof
@@ -40,7 +41,8 @@ class JobResult:
     spill_bytes: int | None = None  # maps stored and loaded again within a group
     l2_bytes: int | None = None  # between the buffer and the second level, beside those of DRAM
     lower_bound_bytes: int | None = None  # proven: no plan of this space moves less
-    gap: float | None = None  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
+    # (dram_bytes - lower_bound_bytes) / lower_bound_bytes; null where rules leave out some groups
+    gap: float | None = None
     compulsory_bytes: int | None = None  # weights, parameters, inputs and outputs of the network once
     layer_by_layer_bytes: int | None = None  # every operator alone, every tensor once
     epilogue_fused_bytes: int | None = None  # elementwise operators join their producer; every tensor once
@@ -101,7 +103,7 @@ def compute(job: BatchJob) -> JobResult:
         spill_bytes=moved.spill,
         l2_bytes=report.l2.total,
         lower_bound_bytes=totals.lower_bound_bytes,
-        gap=totals.gap,
+        gap=gap_of(plan),
         compulsory_bytes=totals.compulsory_bytes,
         layer_by_layer_bytes=totals.layer_by_layer_bytes,
         epilogue_fused_bytes=totals.epilogue_fused_bytes,

@@ -209,8 +209,8 @@ def _figures(row: Row) -> tuple[str, ...]:
     proven = (
         "optimal"
         if row["proof"] == "optimal"
-        else f"{100 * float(row['gap'] or 0):,.1f} %"
-        if row["lower_bound_bytes"]
+        else f"{100 * float(row['gap']):,.1f} %"
+        if row["gap"] is not None
         else ""
     )
     cycles, seconds = (float(row[name] or 0) for name in ("cycles", "seconds"))

@@ -30,6 +30,7 @@ from lfopt.app.config import (
     share,
     validate,
 )
+from lfopt.app.gaps import gap_of
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import (
     ZOO,
@@ -493,7 +494,10 @@ def _totals(outcome: JobOutcome) -> Table:
 
     add(f"layer by layer{star}", totals.layer_by_layer_bytes)
     add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
-    proof = "optimal" if totals.proof == "optimal" else f"gap {100 * totals.gap:.2f} %"
+    gap = gap_of(plan)
+    proof = (
+        "optimal" if totals.proof == "optimal" else "by rules" if gap is None else f"gap {100 * gap:.2f} %"
+    )
     if plan.unschedulable:
         proof = f"cannot run: {len(plan.unschedulable)} without steps"
     add(
