@@ -137,7 +137,6 @@ def search(
     budget: int = 5000,
     time_limit: float | None = None,
     guidance: GuidanceName = "none",
-    screen: bool = False,
     propose: Proposal = "none",
     profile: bool = False,
     objective: ObjectiveName = "bytes",
@@ -173,7 +172,7 @@ def search(
     chip = _chip(hardware, buffer, element_bytes)
     searching = {
         "method": method, "seed": seed, "budget": budget, "time_limit": time_limit,
-        "guidance": guidance, "screen": screen, "propose": propose, "profile": profile,
+        "guidance": guidance, "propose": propose, "profile": profile,
         "objective": objective, "surrogate": surrogate, "slack": slack,
         "max_dram_bytes": max_bytes, "max_cycles": max_cycles, "max_energy_uj": max_energy,
     }  # fmt: skip

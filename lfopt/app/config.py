@@ -58,7 +58,7 @@ class SearchConfig:
     """How to search."""
 
     method: Method = "exact"  # see the table of methods
-    # further methods, whose results are printed beside the plan; without guidance and screening
+    # further methods, whose results are printed beside the plan; without guidance
     compare: tuple[Method, ...] = ()
     seed: int = 0  # of methods that draw random numbers
     budget: int = 5000  # plans, of the methods that sample
@@ -66,7 +66,6 @@ class SearchConfig:
     time_limit: float | None = None
     # whose explanations say where groups that do not fit are split; none: at random
     guidance: GuidanceName = "none"
-    screen: bool = False  # whether a formula says which groups are worth checking
     # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
     profile: bool = False
     # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
@@ -90,16 +89,10 @@ class SearchConfig:
         return Objective(self.objective, Caps(self.max_dram_bytes, self.max_cycles, energy))
 
     def __post_init__(self) -> None:
-        if self.method not in SAMPLING and (self.guidance != "none" or self.screen):
-            name, given, accepted = (
-                ("guidance", self.guidance, "none")
-                if self.guidance != "none"
-                else ("screen", "true", "false")
-            )
-            accepted = f"{accepted}, or methods {', '.join(SAMPLING)}"
+        if self.method not in SAMPLING and self.guidance != "none":
             raise InvalidConfig(
-                f"search.{name}: found {given} with method {self.method}, which breaks no groups; accepted: "
-                f"{accepted}"
+                f"search.guidance: found {self.guidance} with method {self.method}, which breaks no groups; "
+                f"accepted: none, or methods {', '.join(SAMPLING)}"
             )
         if self.profile and self.method not in (methods := taking("latency")):
             raise InvalidConfig(

@@ -2,7 +2,8 @@
 
 A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`,
 which tells by a rule which groups are worth checking. Whatever they say, the cost model decides what is
-legal: a wrong prediction may cost time, or a better plan, never legality.
+legal: a wrong prediction may cost time, or a better plan, never legality. Commands offer no screening: the
+planner says no sooner than any rule (docs/learning.md). It is there for a slow cost model of one's own.
 """
 
 from __future__ import annotations
@@ -18,18 +19,7 @@ from explainers.split import Explain, Splitter
 from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
 from lfopt.ir import InvalidConfig
 from lfopt.planning import GroupCosts
-from search.partition import Partitions, Screen, Split
-
-
-def guide(
-    costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, screen: bool, seed: int
-) -> tuple[Split | None, Screen | None]:
-    """What a search needs to be guided.
-
-    `partitions` should be those that the search is given: what is learnt of groups is shared.
-    """
-    split = None if guidance == "none" else splitter(explainer(costs, guidance, seed), partitions)
-    return split, screener(rule(costs)) if screen else None
+from search.partition import Partitions, Screen
 
 
 def splitter(explain: Explain, partitions: Partitions) -> Splitter:

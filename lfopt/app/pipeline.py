@@ -161,11 +161,11 @@ def run_search(
         if proposed.interrupted:
             return replace(proposed, method=how.method, seed=how.seed)
         options = replace(options, start=(proposed.groups,))
-    if how.guidance != "none" or how.screen:
-        from lfopt.app.guidance import guide  # noqa: PLC0415  (it brings the explainers)
+    if how.guidance != "none":
+        from lfopt.app.guidance import explainer, splitter  # noqa: PLC0415  (they bring the explainers)
 
-        split, screen = guide(costs, partitions, how.guidance, screen=how.screen, seed=how.seed)
-        options = replace(options, split=split, screen=screen)
+        split = splitter(explainer(costs, how.guidance, how.seed), partitions)
+        options = replace(options, split=split)
     if how.profile:
         options = replace(options, latency=_measured(costs, report))
     return method.run(searched, options)
@@ -283,7 +283,7 @@ def find_plan(
             stopped = True
         lap("first plan")
     first = replace(config.search, compare=())
-    plain = replace(first, guidance="none", screen=False, propose="none")
+    plain = replace(first, guidance="none", propose="none")
     others = [
         replace(plain, method=method, profile=first.profile and method in taking("latency"))
         for method in config.search.compare

@@ -35,7 +35,7 @@ JOB = {
     "input_shapes": {"x": [1, 3]},
     "search": {
         "method": "nsga2", "compare": ["exact"], "seed": 1, "budget": 3, "time_limit": 2.5, "guidance": "rg",
-        "screen": True, "profile": False, "propose": "mapping",
+        "profile": False, "propose": "mapping",
     },
     "out": "o",
 }  # fmt: skip

@@ -78,7 +78,6 @@ def search(
     budget: int | None = None,
     time_limit: float | None = None,
     guidance: GuidanceName | None = None,
-    screen: Literal["on", "off"] | None = None,
     propose: Proposal | None = None,
     profile: Literal["on", "off"] | None = None,
     objective: ObjectiveName | None = None,
@@ -152,8 +151,6 @@ def search(
     guidance
         Whose explanations say where a method that samples splits groups that do not fit: those of a network
         (rg, pg, gnne), bytes from the row schedule (analytic), links at random (random), or none.
-    screen
-        Whether a formula says which groups are worth checking; of any scheme.
     propose
         mapping: methods that edit plans (nsga2, local) start from the groups that rules of mapping types
         make.
@@ -216,15 +213,13 @@ def search(
         picked["slack"] = _share(slack)
     if max_bytes is not None:
         picked["max_dram_bytes"] = parse_size(max_bytes, "--max-bytes", decimal=True)
-    if screen is not None:
-        picked["screen"] = screen == "on"
     if profile is not None:
         picked["profile"] = profile == "on"
     if method is not None:
         picked = {"compare": (), "profile": False, **picked}  # asked for one method: run that one
     if method is not None and method not in SAMPLING:
         # what the file says of these was for another method
-        picked = {"guidance": "none", "screen": False, "propose": "none", **picked}
+        picked = {"guidance": "none", "propose": "none", **picked}
     job = replace(job, search=replace(job.search, **picked))
     name = job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem
     folder = Path(job.out) if job.out else Path("runs") / file_name(name)
@@ -455,10 +450,7 @@ def _print(outcome: JobOutcome, plan: Plan) -> None:
     for ran in outcome.runs:
         if ran.guidance != "none":
             split = ran.result.repairs
-            splits = (
-                f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, "
-                f"{split.screened:,} of them unchecked"
-            )
+            splits = f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random"
             out.print(f"[dim]{ran.name}: {splits}[/]")
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
