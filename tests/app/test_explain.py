@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from explainers.controls import brute
 from explainers.graph import links
 from lfopt.app.commands.explain import explain
 from lfopt.app.config import Config
-from lfopt.app.explain import as_data, divided, explained, explainers, need_of, repair, whole_bytes
+from lfopt.app.explain import Explainers, as_data, divided, explained, need_of, repair, whole_bytes
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network, run
 from lfopt.app.report.blamed import figure, write_figure
@@ -205,8 +206,8 @@ def test_the_cheapest_cut_is_what_brute_force_finds(graph: Graph, seed: int, sch
 def test_where_the_exact_search_has_no_time_the_best_split_is_taken(mobilenet):
     costs = GroupCosts(mobilenet, Hardware(buffer_bytes=256 * 1024))
     mask = (1 << 60) - 1
-    by = explainers(costs, ("analytic",), 0)
-    split = by["analytic"][1](mask)
+    by = Explainers.of(costs, ("analytic",), 0)
+    split = by.by_name["analytic"][1](mask)
     best_cut = repair(costs, mask, {"analytic": split}, 1e-9)
     assert (best_cut.by, best_cut.groups) == ("analytic", split)
     assert not best_cut.optimal
@@ -218,7 +219,7 @@ def test_where_the_exact_search_has_no_time_the_best_split_is_taken(mobilenet):
 def test_all_that_is_said_of_a_group(mobilenet):
     costs = GroupCosts(mobilenet, Hardware(buffer_bytes=256 * 1024))
     mask, _ = chosen(mobilenet, "stem..stage3.block1.expand")
-    explanation = explained(costs, mask, explainers(costs, ("random", "analytic"), 0), 10)
+    explanation = explained(costs, mask, Explainers.of(costs, ("random", "analytic"), 0), 10)
     assert explanation.repair is not None
     assert explanation.links.shape == links(mobilenet, mask).shape
     assert [blame.explainer for blame in explanation.blames] == ["random", "analytic"]
@@ -242,7 +243,7 @@ def test_all_that_is_said_of_a_group(mobilenet):
 def test_a_group_that_fits_is_not_cut(mobilenet):
     costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 20))
     mask, _ = chosen(mobilenet, "stem..stem.relu6")
-    explanation = explained(costs, mask, explainers(costs, (), 0), 10)
+    explanation = explained(costs, mask, Explainers.of(costs, (), 0), 10)
     assert explanation.need.fits
     assert explanation.repair is None
     assert not explanation.blames
@@ -254,9 +255,38 @@ def test_a_group_that_fits_is_not_cut(mobilenet):
 
 def test_explainers_that_nobody_named_are_those_that_can_be_had(mobilenet):
     costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 18), scheme="auto")
-    assert list(explainers(costs, (), 0)) == ["analytic"]  # no predictor knows this scheme
+    assert [*Explainers.of(costs, (), 0).by_name] == ["analytic"]  # no predictor knows this scheme
     with pytest.raises(InvalidConfig, match="--explainer rg: "):
-        explainers(costs, ("rg",), 0)
+        Explainers.of(costs, ("rg",), 0)
+
+
+def test_an_explainer_that_is_asked_for_answers_where_the_group_fits(mobilenet):
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 20))
+    mask, _ = chosen(mobilenet, "stem..stage1.block1.project")
+    explanation = explained(costs, mask, Explainers.of(costs, ("analytic", "pg"), 0), 10)
+    assert explanation.need.fits
+    assert [blame.explainer for blame in explanation.blames] == ["analytic", "pg"]
+    for blame in explanation.blames:
+        assert np.isfinite(blame.scores).any()
+        assert blame.groups is None  # there is nothing to split
+
+
+def test_an_explainer_without_its_library_says_so_and_costs_no_other_answer(mobilenet, monkeypatch):
+    """The library is torch_geometric, not torch, which may well be there."""
+    pytest.importorskip("torch")
+    monkeypatch.delitem(sys.modules, "explainers.gnn_explainer", raising=False)
+    for module in [name for name in sys.modules if name.startswith("torch_geometric")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "torch_geometric", None)
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 16))
+    mask, _ = chosen(mobilenet, "stem..stage3.block1.expand")
+    both = Explainers.of(costs, ("gnne", "analytic"), 0)
+    assert "torch_geometric" in both.missing["gnne"]
+    data = as_data(explained(costs, mask, both, 1.0), mobilenet)
+    assert [*data["explainers"]] == ["analytic"]
+    assert data["missing_explainers"] == both.missing
+    with pytest.raises(InvalidConfig, match="--explainer gnne: gnne needs torch_geometric"):
+        Explainers.of(costs, ("gnne",), 0)
 
 
 # -- which operators are meant -------------------------------------------------------------------------------
@@ -436,7 +466,7 @@ def test_explain_of_a_plan_says_what_a_group_saves_and_how_it_could_grow(lfopt, 
 
 def test_a_figure_has_a_link_for_every_score_as_wide_as_it_is_blamed_and_names_as_text(mobilenet, tmp_path):
     flow, costs = mobilenet, GroupCosts(mobilenet, Hardware(128 << 10))
-    explanation = explained(costs, (1 << 24) - 1, explainers(costs, ("analytic", "random"), 0), 2.0)
+    explanation = explained(costs, (1 << 24) - 1, Explainers.of(costs, ("analytic", "random"), 0), 2.0)
     assert explanation.repair is not None
     drawn = figure(explanation, flow, "<b>$x$</b>")
     panels = [axes for axes in drawn.axes if axes.get_title(loc="left")]
@@ -453,7 +483,7 @@ def test_a_figure_has_a_link_for_every_score_as_wide_as_it_is_blamed_and_names_a
     texts = [text.text for text in ET.parse(tmp_path / "new/a.svg").iter("{http://www.w3.org/2000/svg}text")]
     assert any((text or "").startswith("<b>$x$</b>: 24 operators") for text in texts) and "stem" in texts
     assert (tmp_path / "new/a.PNG").read_bytes().startswith(b"\x89PNG")
-    fits = explained(costs, 1, {}, 1.0)
+    fits = explained(costs, 1, Explainers({}), 1.0)
     assert not [axes for axes in figure(fits, flow, "one").axes if axes.lines]
     with pytest.raises(InvalidConfig, match=r"found a group of 500 operators; accepted: up to 400"):
         write_figure(tmp_path / "a.svg", replace(fits, group=(1 << 500) - 1), flow, "")

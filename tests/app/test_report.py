@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explainers.graph import links
-from lfopt.app.explain import ExplainerName, explainers
+from lfopt.app.explain import ExplainerName, Explainers
 from lfopt.app.report.colours import colours
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import cuts
@@ -331,7 +331,7 @@ def drawn(
     masks = masks or plan.masks
     boundaries = cuts(plan.costs, masks, ("lbdf",) * len(masks))
     return boundaries, pictures(
-        plan.costs, masks, boundaries, explainers(plan.costs, names, 0), optimal=optimal, seconds=60
+        plan.costs, masks, boundaries, Explainers.of(plan.costs, names, 0), optimal=optimal, seconds=60
     )
 
 
