@@ -231,6 +231,24 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
     sheet.show(
         table_of(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3)
     )
+    kinds = {
+        "attention": samples.attending,
+        "no attention": frozenset(names) - samples.attending,
+    }
+    apart = [
+        {
+            "judge": judge,
+            **{
+                f"{which}{where}": of.mean(key, families)
+                for which, families in kinds.items()
+                for key, where in (("accuracy", ""), (bands[0], f", {bands[0]}"))
+            },
+        }
+        for judge, of in figures.items()
+    ]
+    counts = ", ".join(f"{which}: {', '.join(sorted(of))}" for which, of in kinds.items() if of)
+    sheet.show(table_of(f"{scheme}: accuracy, families with attention and without apart", apart, digits=4))
+    sheet.show(f"{scheme}: {counts}")
     for judge, of in figures.items():
         if judge not in ("schedule", "sums"):
             more = [FamilyFigures.difference(of, figures["schedule"], key) for key in ("accuracy", bands[0])]
@@ -246,7 +264,7 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         ]
         sheet.show(table_of(f"{scheme}: accuracy by family, {what}", families, digits=3))
         rows += [{"samples": what, **row} for row in families]
-    return [{"scheme": scheme, **row} for row in (*rows, *distances)]
+    return [{"scheme": scheme, **row} for row in (*rows, *distances, *apart)]
 
 
 def _card(data: Dataset, figures: Mapping[str, FamilyFigures], near: str) -> dict[str, Any]:

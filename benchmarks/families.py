@@ -13,7 +13,7 @@ Judges say how likely a group is not to run whole from a buffer:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from explainers.beyond_formulas import BeyondFormulas
 from explainers.dataset import Dataset, splits
 from explainers.fit import TrainingSettings, prepared
-from explainers.graph import FEATURES, Batch, member_table, resized
+from explainers.graph import FEATURES, Batch, kind, member_table, resized
 from explainers.metrics import log_loss, measured
 from explainers.minibatches import Material
 from explainers.predictor import Forecast, Predictor, sigmoid
@@ -60,11 +60,13 @@ class ValiditySamples:
     over: Mapping[str, np.ndarray]  # formula -> (samples,) float64: doublings of what it says over the buffer
     # (samples,) float64 each: probability by a network that has not learnt from the family
     networks: Sequence[np.ndarray]
+    attending: frozenset[str] = frozenset()  # families with products of two maps, as attention has them
 
     @classmethod
     def of(cls, data: Dataset, forecasts: Sequence[Forecast] = ()) -> ValiditySamples:
         """Every group of a data set at every one of BETAS, with the forecasts of trained networks."""
         parts: list[tuple[np.ndarray, ...]] = []
+        attending: set[str] = set()
         for n, source in enumerate(data.networks):
             flow, masks, needs = data.flow(n), data.masks(n), data.shards[n].need
             formulas, members = BeyondFormulas(flow, data.chip(n)), member_table(masks, len(flow))
@@ -72,6 +74,8 @@ class ValiditySamples:
                 np.minimum(formula(formulas, members), NEVER)
                 for formula in (BeyondFormulas.by_sums, FORMULAS[data.scheme])
             ]
+            if any(kind(flow, i) == "product" for i in range(len(flow))):
+                attending.add(source.family)
             graphs = [batch for _, batch in batches(data.rules(n).groups, masks)]
             here = data.network == n
             for beta in BETAS:
@@ -95,7 +99,8 @@ class ValiditySamples:
         family, invalid, distance, columns, sums, schedule, networks = (
             np.concatenate(part) for part in zip(*parts, strict=True)
         )
-        return cls(family, invalid, distance, columns, {"sums": sums, "schedule": schedule}, [*networks.T])
+        over = {"sums": sums, "schedule": schedule}
+        return cls(family, invalid, distance, columns, over, [*networks.T], frozenset(attending))
 
     @cached_property
     def wide(self) -> np.ndarray:
@@ -262,9 +267,14 @@ class FamilyFigures:
             by_family[family] = figures
         return cls(by_family)
 
-    def mean(self, key: str) -> float:
-        """Over families that have it."""
-        return fmean(self._values(key))
+    def mean(self, key: str, families: Container[str] | None = None) -> float:
+        """Over families that have it, or over those of these that do; NaN if none does."""
+        values = [
+            figures[key]
+            for family, figures in self.by_family.items()
+            if not np.isnan(figures[key]) and (families is None or family in families)
+        ]
+        return fmean(values) if values else np.nan
 
     def interval(self, key: str) -> float:
         """Half of a 95 % interval of the mean over families."""

@@ -198,14 +198,17 @@ class Formulas:
 
     # -- rows ------------------------------------------------------------------------------------------------
 
-    def reach(self, members: np.ndarray, made: np.ndarray | None = None) -> np.ndarray:
+    def reach(self, members: np.ndarray, rows_of_sinks: np.ndarray | None = None) -> np.ndarray:
         """(groups, operators) int64: rows that each has made once the group's sinks have made theirs.
 
-        `made`: (groups, operators) int64, rows of the sinks; None: one of each.
+        `rows_of_sinks`: (groups, operators) int64; None: one of each.
         """
         reached = np.zeros(members.shape, np.int64)
         for i in reversed(self._operators(members)):
-            rows, of_sink = np.zeros(len(members), np.int64), 1 if made is None else made[:, i]
+            rows, of_sink = (
+                np.zeros(len(members), np.int64),
+                1 if rows_of_sinks is None else rows_of_sinks[:, i],
+            )
             for m in self.flow.results[i]:
                 rows = np.maximum(rows, self._leaves(members, m) * of_sink)
                 for read in self.readers[m]:
