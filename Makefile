@@ -116,7 +116,7 @@ bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside predicted tra
 bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, cycles
 	$(BIN)/python benchmarks/bench_rtl.py --results docs/results
 
-bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela: the bytes that its compiler reports
+bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela: bytes named and bytes estimated
 	$(INSTALL) --editable '.[vela]'
 	$(BIN)/python benchmarks/bench_vela.py --jobs 2 --results docs/results
 

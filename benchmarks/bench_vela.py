@@ -1,11 +1,16 @@
-"""Arm's Vela beside the accelerator in RTL: what its compiler reports for the same int8 networks.
+"""Arm's Vela beside the accelerator in RTL: bytes off the chip for the same int8 networks.
 
-`lfopt quantize` makes a network, which is written as TFLite (`benchmarks/tflite.py`) and compiled for every
-accelerator in every system: with 256 KiB of dedicated SRAM in front of DRAM; with as much as all memories of
-our accelerator; and with maps in SRAM as a whole (Shared_Sram, Size), however much they need. Systems and
-memory modes are those of Arm's vela.ini; it has none with DRAM for U55, so that one gets those of U65, at 256
-KiB. Bytes are those of Vela's summary; what is read of the image comes from its debug database. Ours were
-counted in RTL (docs/results/rtl.md). An operator that is left to the CPU stops the benchmark. Where LiteRT is
+`lfopt quantize` makes a network, which is written as TFLite (`benchmarks/tflite.py`) and compiled by both
+cores of Vela (Regor and, for U55 and U65, the older one) for every accelerator in every system: with 256 KiB
+of dedicated SRAM in front of DRAM; with as much as all memories of our accelerator; and, in the slowest
+system with flash and with DRAM, with maps in SRAM as a whole (Shared_Sram, Size), however much they need.
+Systems and memory modes are those of Arm's vela.ini; it has none with DRAM for U55, so that one gets one of
+U65's, at 256 KiB. In the system where a core names the fewest bytes for an accelerator, it compiles once more
+for Size; Regor also without double buffers for weights, and on U85 without chaining.
+
+Three counts: what the command stream names (`benchmarks/ethos_stream.py`), and what each core's summary
+estimates. Ours were counted in RTL (docs/results/rtl.md). An operator that is left to the CPU stops the
+benchmark, and so do multiply-accumulates of a stream that are not those of the summary. Where LiteRT is
 installed, it executes every operator alone, on the reference's maps.
 
     pip install 'lfopt[vela]' ai-edge-litert
@@ -22,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -35,6 +40,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.ethos_stream import Named, count
 from benchmarks.results import ROOT, Sheet, add_option
 from benchmarks.tflite import NHWC, flatbuffer
 from lfopt.app import screen
@@ -49,9 +55,22 @@ ACCELERATORS = tuple(f"ethos-{family}-{macs}" for family, sizes in SIZES.items()
 CONFIG = "Arm/vela.ini"
 DEDICATED, SHARED = "Dedicated_Sram", "Shared_Sram"
 BUFFER_KIB, BESIDE_KIB = 256, 124  # of our accelerator: docs/accelerator.md
-OPTIMISE = ("Performance", "Size")
+PERFORMANCE, SIZE = "Performance", "Size"
+REGOR, LEGACY = "Regor", "legacy"
+FORCE_LEGACY = "--debug-force-legacy-core"
+WITH_LEGACY = ("u55", "u65")  # families that the older core knows
+BORROWED = ("Ethos_U65_High_End",)  # systems with DRAM, for U55
+NO_BUFFERS, NO_CHAINS = "--disable-buffering", "--disable-chaining"
+SWITCHES = {
+    "u55": ((NO_BUFFERS,),),
+    "u65": ((NO_BUFFERS,),),
+    "u85": ((NO_BUFFERS,), (NO_CHAINS,), (NO_BUFFERS, NO_CHAINS)),
+}
 PLANS = ("all", "auto")  # of ours
 OFF_CHIP = {"dram": "Dram", "off_chip_flash": "OffChipFlash"}  # as the summary and as the database call them
+# Regions of a command stream
+CONSTANTS, ARENA = 0, 1
+MAPS_OFF_CHIP = {DEDICATED: (ARENA,), SHARED: ()}
 
 Counted = dict[tuple[str, str], tuple[int, int]]  # bytes and cycles, by network and plan
 
@@ -65,40 +84,49 @@ class Setting:
     mode: str
     sram_kib: int
     optimise: str
+    core: str = REGOR
+    switches: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """Of the accelerator: u55, u65 or u85."""
+        return self.accelerator.split("-")[1]
 
     @property
     def arguments(self) -> list[str]:
         """For the command line."""
-        where = [
-            "--config",
-            CONFIG,
-            "--system-config",
-            self.system,
-            "--memory-mode",
-            self.mode,
-            "--arena-cache-size",
-            str(self.sram_kib << 10),
+        return [
+            *("--accelerator-config", self.accelerator),
+            *("--config", CONFIG),
+            *("--system-config", self.system),
+            *("--memory-mode", self.mode),
+            *("--arena-cache-size", str(self.sram_kib << 10)),
+            *("--optimise", self.optimise),
+            *((FORCE_LEGACY,) if self.core == LEGACY else ()),
+            *self.switches,
         ]
-        return ["--accelerator-config", self.accelerator, *where, "--optimise", self.optimise]
+
+    def __str__(self) -> str:
+        return ", ".join((self.accelerator, self.core, self.optimise, self.system, *self.switches))
 
 
 @dataclass(frozen=True)
 class VelaReport:
-    """What Vela says of a network: bytes are those of memories off the chip."""
+    """What Vela makes of a network: bytes are those of memories off the chip."""
 
     setting: Setting
-    dram_bytes: int
-    map_bytes: int
-    image_bytes: int  # of them: reads of the network's input
-    image_efficiency: float  # of the bytes of these reads, what is used; 0: not read
+    named_map_bytes: int  # in the command stream
+    named_constant_bytes: int  # weights, scales and biases
+    estimated_bytes: int
+    image_bytes: int  # of the estimate: reads of the network's input; 0 where the core does not say
     latency_cycles: int
     sram_bytes: int
     weight_ratio: float  # compressed weights to weights
 
     @property
-    def weight_bytes(self) -> int:
-        """Weights, scales and biases."""
-        return self.dram_bytes - self.map_bytes
+    def named_bytes(self) -> int:
+        """Maps and constants that the command stream names."""
+        return self.named_map_bytes + self.named_constant_bytes
 
 
 def main() -> None:
@@ -123,6 +151,8 @@ def main() -> None:
     screen.out.quiet = screen.err.quiet = True  # what quantize says
     ours = counted((ROOT / "docs" / "results" / "rtl.md").read_text(encoding="utf-8"))
     whole: dict[str, list[VelaReport]] = {}
+    dedicated: dict[tuple[str, int], list[VelaReport]] = {}
+    details: list[Table | str] = []
     for name in options.networks or NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             quantized, path = Path(folder) / f"{name}.onnx", Path(folder) / f"{name}.tflite"
@@ -131,45 +161,72 @@ def main() -> None:
             path.write_bytes(flatbuffer(graph))
             agreement = _agreement(graph, Path(folder))
             with ThreadPoolExecutor(options.jobs) as pool:
-                reports = list(
-                    pool.map(
-                        lambda setting, path=path, graph=graph: compiled(path, setting, graph),
-                        settings(options.accelerators),
-                    )
-                )
+                reports = _compiled_all(pool, path, graph, settings(options.accelerators))
+                reports += _compiled_all(pool, path, graph, further(reports))
         whole[name] = [one for one in reports if one.setting.mode == SHARED]
         for kib in (BUFFER_KIB, BUFFER_KIB + BESIDE_KIB):
             if members := [
                 one for one in reports if one.setting.mode == DEDICATED and one.setting.sram_kib == kib
             ]:
-                sheet.keep(_table(f"{name}, {kib} KiB of SRAM", name, graph, members, ours))
-                sheet.keep(_sentence(name, graph, members, ours))
+                dedicated[name, kib] = members
+                details.append(_table(f"{name}, {kib} KiB of SRAM", name, members, ours))
+                details.append(_sentence(name, graph, members, ours))
         if agreement:
-            sheet.keep(agreement)
+            details.append(agreement)
+    sheet.keep(_summary(dedicated, ours))
+    for part in details:
+        sheet.keep(part)
     sheet.keep(_shared(whole))
     sheet.keep(_memories())
     sheet.keep(f"Vela {version('ethos-u-vela')} with its {CONFIG}; no operator is left to the CPU.")
     sheet.write()
 
 
+def _compiled_all(
+    pool: ThreadPoolExecutor, path: Path, graph: Graph, chosen: Iterable[Setting]
+) -> list[VelaReport]:
+    return list(pool.map(lambda setting: compiled(path, setting, graph), chosen))
+
+
 # -- what Vela is told, and what it says ---------------------------------------------------------------------
 
 
 def settings(accelerators: Sequence[str]) -> Iterator[Setting]:
-    """Every accelerator in each of Arm's systems for it; U55 at 256 KiB in those of U65 with DRAM."""
+    """Every accelerator by each core: for Performance in each of Arm's systems with DRAM (U55 at 256 KiB in
+    one of U65's); for Size, with as little SRAM as holds the maps, in the slowest system of each memory.
+    """
     for accelerator in accelerators:
-        own = _systems(accelerator.split("-")[1])
+        family = accelerator.split("-")[1]
+        own = _systems(family)
         drams = [name for name, memory in own.items() if memory == "Dram"]
-        lent = [] if drams else [name for name, memory in _systems("u65").items() if memory == "Dram"]
+        slowest = {memory: name for name, memory in reversed(own.items())}
         rows = (
-            (DEDICATED, BUFFER_KIB, drams or lent, OPTIMISE),
-            (DEDICATED, BUFFER_KIB + BESIDE_KIB, drams, OPTIMISE),
-            (SHARED, BUFFER_KIB, own, OPTIMISE[1:]),  # Size: as little SRAM as holds the maps
+            (DEDICATED, BUFFER_KIB, drams or BORROWED, PERFORMANCE),
+            (DEDICATED, BUFFER_KIB + BESIDE_KIB, drams, PERFORMANCE),
+            (SHARED, BUFFER_KIB, slowest.values(), SIZE),
         )
-        for mode, kib, names, strategies in rows:
+        cores = (REGOR, LEGACY) if family in WITH_LEGACY else (REGOR,)
+        for mode, kib, names, optimise in rows:
             yield from (
-                Setting(accelerator, name, mode, kib, optimise) for name in names for optimise in strategies
+                Setting(accelerator, name, mode, kib, optimise, core) for name in names for core in cores
             )
+
+
+def further(reports: Sequence[VelaReport]) -> Iterator[Setting]:
+    """Where a core names the fewest bytes for an accelerator and a size of SRAM: for Size, and Regor with
+    its switches.
+    """
+    least: dict[tuple[str, int, str], VelaReport] = {}
+    for one in reports:
+        setting = one.setting
+        if setting.mode == DEDICATED:
+            place = setting.accelerator, setting.sram_kib, setting.core
+            least[place] = min(least.get(place, one), one, key=_named)
+    for one in least.values():
+        yield replace(one.setting, optimise=SIZE)
+        if one.setting.core == REGOR:
+            for switches in SWITCHES[one.setting.family]:
+                yield replace(one.setting, switches=switches)
 
 
 def _systems(family: str) -> dict[str, str]:
@@ -205,28 +262,27 @@ def compiled(path: Path, setting: Setting, graph: Graph) -> VelaReport:
             raise SystemExit(f"{setting}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         summary = next(Path(folder).glob("*_summary_*.csv")).read_text()
         database = next(Path(folder).glob("*_debug.xml")).read_text()
-    vela_report = report(setting, summary, database, graph.shape(graph.inputs[0]))
+        named = count(next(Path(folder).glob("*_vela.tflite")).read_bytes())
+    vela_report = report(setting, summary, database, graph.shape(graph.inputs[0]), named)
     print(
-        f"{graph.name:<14}{' '.join(setting.arguments[1::2]):<100}{vela_report.dram_bytes:>12,}", flush=True
+        f"{graph.name:<14}{setting!s:<85}{setting.mode:<15}{setting.sram_kib}"
+        f"{vela_report.named_bytes:>12,}{vela_report.estimated_bytes:>12,}",
+        flush=True,
     )
     return vela_report
 
 
-def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]) -> VelaReport:
-    """Vela's summary (CSV) and debug database (XML with CSV in it); `image`: NCHW shape of the input."""
+def report(setting: Setting, summary: str, database: str, image: tuple[int, ...], named: Named) -> VelaReport:
+    """Vela's summary (CSV), debug database (XML with CSV in it) and stream; `image`: NCHW shape."""
     row = next(csv.DictReader(io.StringIO(summary)))
-
-    def total(*names: str) -> int:
-        return sum(int(float(row[f"{memory}_{name}_bytes"])) for memory in OFF_CHIP for name in names)
-
-    reads = [_image_read(operation, image) for operation in _operations(database)]
-    read = sum(moved for moved, _ in reads)
+    if named.macs != int(row["nn_macs"]):
+        raise SystemExit(f"{setting}: {named.macs:,} MACs in the stream, {row['nn_macs']} in the summary")
     return VelaReport(
         setting,
-        dram_bytes=total("total"),
-        map_bytes=total("feature_map_read", "feature_map_write"),
-        image_bytes=read,
-        image_efficiency=sum(moved * share for moved, share in reads) / read if read else 0.0,
+        named_map_bytes=named.total(MAPS_OFF_CHIP[setting.mode]),
+        named_constant_bytes=named.total((CONSTANTS,)),
+        estimated_bytes=sum(int(float(row[f"{memory}_total_bytes"])) for memory in OFF_CHIP),
+        image_bytes=sum(_image_read(operation, image) for operation in _operations(database)),
         latency_cycles=int(float(row["cycles_total"])),
         sram_bytes=int(float(row["sram_memory_used"]) * 1024),
         weight_ratio=float(row["total_npu_encoded_weights"]) / float(row["total_original_weights"]),
@@ -234,22 +290,17 @@ def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]
 
 
 def _operations(database: str) -> Iterator[dict[str, str]]:
-    text = next(
-        table.text for table in ET.fromstring(database).iter("table") if table.get("name") == "perf_debug"
-    )
-    yield from csv.DictReader(io.StringIO((text or "").strip()))
+    """Operations as Regor estimates them; the older core writes no such table."""
+    tables = {table.get("name"): table.text for table in ET.fromstring(database).iter("table")}
+    yield from csv.DictReader(io.StringIO((tables.get("perf_debug") or "").strip()))
 
 
-def _image_read(operation: dict[str, str], image: tuple[int, ...]) -> tuple[int, float]:
-    """Bytes that an operation reads of the image off the chip, and what share of them is used."""
+def _image_read(operation: dict[str, str], image: tuple[int, ...]) -> int:
+    """Bytes that an operation reads of the image off the chip."""
     if any(operation[f"ifm_shape_{axis}"] != str(size) for axis, size in zip("nchw", image, strict=True)):
-        return 0, 0.0
+        return 0
     memory = next((name for name in OFF_CHIP.values() if name == operation["ifm_memory"]), None)
-    return (
-        (int(operation[f"{memory}FeatureMap_read"] or 0), float(operation[f"{memory}_read_efficiency"]))
-        if memory
-        else (0, 0.0)
-    )
+    return int(operation[f"{memory}FeatureMap_read"] or 0) if memory else 0
 
 
 # -- ours ----------------------------------------------------------------------------------------------------
@@ -283,90 +334,99 @@ def _whole(text: str) -> int:
 # -- the page ------------------------------------------------------------------------------------------------
 
 
-def _table(title: str, name: str, graph: Graph, reports: list[VelaReport], ours: Counted) -> Table:
-    """The least of the systems for each accelerator and optimisation, under what we count."""
-    table = Table(title=title)
-    for head in ("accelerator", "optimise", "system of the least"):
-        table.add_column(head)
-    for head in (
-        "DRAM bytes",
-        "x auto",
-        "most",
-        "maps",
-        "weights",
-        "image read",
-        "image once",
-        "x auto",
-        "cycles",
-    ):
+COUNTS = tuple(
+    head
+    for measure in ("named", "estimated")
+    for core in (REGOR, LEGACY)
+    for head in (f"{measure}, {core}", "x auto")
+)
+
+
+def _summary(dedicated: dict[tuple[str, int], list[VelaReport]], ours: Counted) -> Table:
+    """The least of all accelerators and settings, for each network and size."""
+    table = Table("network", title="The least of all accelerators and settings")
+    for head in ("SRAM, KiB", "ours, auto", *COUNTS):
+        table.add_column(head, justify="right")
+    for (name, kib), reports in dedicated.items():
+        auto, _ = ours[name, "auto"]
+        table.add_row(name, str(kib), f"{auto:,}", *_counts(reports, auto))
+    return table
+
+
+def _table(title: str, name: str, reports: list[VelaReport], ours: Counted) -> Table:
+    """The least of the systems and settings for each accelerator."""
+    table = Table("accelerator", title=title)
+    for head in (*COUNTS, "fewest cycles"):
         table.add_column(head, justify="right")
     auto, _ = ours[name, "auto"]
     for plan in PLANS:
         moved, cycles = ours[name, plan]
-        table.add_row(
-            "ours, counted in RTL", plan, "", f"{moved:,}", f"{moved / auto:.2f}", *[""] * 6, f"{cycles:,}"
-        )
+        counted_in_rtl = (f"{moved:,}", f"{moved / auto:.2f}")
+        empty = [""] * (len(COUNTS) - len(counted_in_rtl))
+        table.add_row(f"ours, {plan}, counted in RTL", *counted_in_rtl, *empty, f"{cycles:,}")
     for accelerator in dict.fromkeys(one.setting.accelerator for one in reports):
-        for optimise in OPTIMISE:
-            members = [
-                one
-                for one in reports
-                if (one.setting.accelerator, one.setting.optimise) == (accelerator, optimise)
-            ]
-            least, most = min(members, key=_bytes), max(members, key=_bytes)
-            once = _image_once(least, graph)
-            left = [
-                accelerator,
-                optimise,
-                least.setting.system,
-                f"{least.dram_bytes:,}",
-                f"{least.dram_bytes / auto:.2f}",
-                f"{most.dram_bytes:,}",
-            ]
-            parts = [
-                f"{least.map_bytes:,}",
-                f"{least.weight_bytes:,}",
-                f"{least.image_bytes / _image_bytes(graph):.1f}",
-            ]
-            table.add_row(*left, *parts, f"{once:,}", f"{once / auto:.2f}", f"{least.latency_cycles:,}")
+        members = [one for one in reports if one.setting.accelerator == accelerator]
+        fewest = min(one.latency_cycles for one in members)
+        table.add_row(accelerator, *_counts(members, auto), f"{fewest:,}")
     return table
 
 
+def _counts(reports: Sequence[VelaReport], auto: int) -> list[str]:
+    """The least of what is named and of what is estimated, by each core, and times the bytes of auto."""
+    cells: list[str] = []
+    for measure in (_named, _estimated):
+        for core in (REGOR, LEGACY):
+            values = [measure(one) for one in reports if one.setting.core == core]
+            cells += [f"{min(values):,}", f"{min(values) / auto:.2f}"] if values else ["", ""]
+    return cells
+
+
 def _sentence(name: str, graph: Graph, reports: list[VelaReport], ours: Counted) -> str:
-    """The least of all; the same with the image counted once; how often it is read."""
-    image, (auto, _), (scheme_all, _) = _image_bytes(graph), ours[name, "auto"], ours[name, "all"]
-    least, once = min(reports, key=_bytes), min(reports, key=lambda one: _image_once(one, graph))
-    reads, ratios = [one.image_bytes / image for one in reports], [one.weight_ratio for one in reports]
-    most = max(reports, key=lambda one: one.image_bytes)
-
-    def times(moved: int) -> str:
-        return f"{moved:,} bytes, {moved / auto:.2f} times auto, {moved / scheme_all:.2f} times all"
-
+    """Where the least of all is, by each count; how often the image is read by estimate."""
+    (auto, _), (scheme_all, _) = ours[name, "auto"], ours[name, "all"]
+    least = min(reports, key=_named)
+    sentence = (
+        f"Least named: {least.named_bytes:,} bytes, {least.named_bytes / auto:.2f} times auto, "
+        f"{least.named_bytes / scheme_all:.2f} times all ({least.setting}); {least.named_map_bytes:,} are of "
+        f"maps, {least.named_constant_bytes:,} of constants."
+    )
+    for core in (REGOR, LEGACY):
+        members = [one for one in reports if one.setting.core == core]
+        if members:
+            estimate = min(members, key=_estimated)
+            sentence += f" Least estimated by {core}: {estimate.estimated_bytes:,} ({estimate.setting})."
+    image = graph.tensors[graph.inputs[0]].elements
+    reads = [one.image_bytes / image for one in reports if one.image_bytes]
+    ratios = [one.weight_ratio for one in reports]
     return (
-        f"Least: {times(least.dram_bytes)} ({_label(least)}). Least with the image of {image:,} bytes "
-        f"counted once: {times(_image_once(once, graph))} ({_label(once)}). The image is read "
-        f"{min(reads):.1f} to {max(reads):.1f} times; at most {most.image_bytes:,} bytes of "
-        f"{most.dram_bytes:,} ({_label(most)}), of which Vela takes {most.image_efficiency:.1%} for used. "
-        f"Its compressed weights are {min(ratios):.1%} to {max(ratios):.1%} of the weights."
+        f"{sentence} By Regor's estimate the image of {image:,} bytes is read {min(reads):.1f} to "
+        f"{max(reads):.1f} times. Compressed weights are {min(ratios):.1%} to {max(ratios):.1%} of the "
+        "weights."
     )
 
 
 def _shared(whole: dict[str, list[VelaReport]]) -> Table:
-    """SRAM needed where it holds whole maps, and bytes from flash or DRAM: the least over the systems."""
+    """The least SRAM that holds whole maps, over systems and cores, and bytes from flash or DRAM there."""
     table = Table(
         "accelerator",
         title="Maps, image and result in SRAM as a whole (Shared_Sram, Size), weights in flash or DRAM",
     )
     for name in whole:
-        for head in (f"{name}: SRAM, KiB", "flash or DRAM bytes", "cycles"):
+        for head in (f"{name}: SRAM, KiB", "named", "estimated", "cycles"):
             table.add_column(head, justify="right")
     for accelerator in dict.fromkeys(
         one.setting.accelerator for reports in whole.values() for one in reports
     ):
         cells: list[str] = []
         for reports in whole.values():
-            least = min((one for one in reports if one.setting.accelerator == accelerator), key=_bytes)
-            cells += [f"{least.sram_bytes / 1024:.1f}", f"{least.dram_bytes:,}", f"{least.latency_cycles:,}"]
+            members = [one for one in reports if one.setting.accelerator == accelerator]
+            least = min(members, key=lambda one: (one.sram_bytes, one.named_bytes))
+            cells += [
+                f"{least.sram_bytes / 1024:.1f}",
+                f"{least.named_bytes:,}",
+                f"{least.estimated_bytes:,}",
+                f"{least.latency_cycles:,}",
+            ]
         table.add_row(accelerator, *cells)
     return table
 
@@ -386,20 +446,12 @@ def _memories() -> str:
     return f"Banks of 1 KiB of internal memory (SHRAM) in Vela's architecture_features.py: {listed}."
 
 
-def _bytes(vela_report: VelaReport) -> int:
-    return vela_report.dram_bytes
+def _named(vela_report: VelaReport) -> int:
+    return vela_report.named_bytes
 
 
-def _image_bytes(graph: Graph) -> int:
-    return graph.tensors[graph.inputs[0]].elements
-
-
-def _image_once(vela_report: VelaReport, graph: Graph) -> int:
-    return vela_report.dram_bytes - max(vela_report.image_bytes - _image_bytes(graph), 0)
-
-
-def _label(vela_report: VelaReport) -> str:
-    return f"{vela_report.setting.accelerator}, {vela_report.setting.optimise}, {vela_report.setting.system}"
+def _estimated(vela_report: VelaReport) -> int:
+    return vela_report.estimated_bytes
 
 
 # -- is it the same network? ---------------------------------------------------------------------------------
