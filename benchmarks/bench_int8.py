@@ -425,14 +425,13 @@ def _table(rows: Sequence[Row], threads: int, peers: Sequence[str]) -> Table:
                 f"{other['most']}", f"{other['share']:.0%}",
             ]  # fmt: skip
         table.add_row(row["network"], row["form"], *cells)
-    means = [
-        [row[name]["least"] / row[OURS]["least"] for row in rows if name in row and OURS in row]
-        for name in peers
-    ]
-    cells = [
-        cell for ratios in means for cell in ("", f"{geometric_mean(ratios):.2f}" if ratios else "", "", "")
-    ]
-    table.add_row("geometric mean", "", "", "", *cells)
+    for form in (*dict.fromkeys(row["form"] for row in rows), ""):  # each alone, then all
+        members = [row for row in rows if OURS in row and form in ("", row["form"])]
+        cells: list[str] = []
+        for name in peers:
+            ratios = [row[name]["least"] / row[OURS]["least"] for row in members if name in row]
+            cells += ["", f"{geometric_mean(ratios):.2f}" if ratios else "", "", ""]
+        table.add_row("geometric mean", form, "", "", *cells)
     return table
 
 
