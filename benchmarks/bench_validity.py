@@ -138,6 +138,9 @@ def main() -> None:
         metavar="SEEDS",
         help="networks to train for each fold, if not there",
     )
+    parser.add_argument(
+        "--learn", type=int, metavar="SAMPLES", help="baselines learn from so many at most (default: all)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes that learn (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--cards", type=Path, help="folder of cards for schemes without a network")
@@ -191,7 +194,7 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         samples = ValiditySamples.of(data, forecasts(options.data, data))
         names = np.unique(samples.family).tolist()
         probabilities = left_out(
-            samples, [*JUDGES], options.jobs, lambda what: report(f"{scheme}: {what}", 0.0)
+            samples, [*JUDGES], options.jobs, lambda what: report(f"{scheme}: {what}", 0.0), options.learn
         )
     figures = {judge: FamilyFigures.of(samples, probability) for judge, probability in probabilities.items()}
     bands = [band(least, most) for least, most in pairwise((0.0, *DISTANCES))]
@@ -227,6 +230,8 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         f"{scheme}: {len(samples.family):,} samples of {len(names)} families, "
         "each left out in turn; means over families"
     )
+    if options.learn:
+        title += f". logistic and trees learn from {options.learn:,} of the others"
     sheet.show(table_of(title, rows, digits=4))
     sheet.show(
         table_of(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3)

@@ -155,14 +155,23 @@ JUDGES: dict[str, Fit] = {
 
 
 def left_out(
-    samples: ValiditySamples, judges: Sequence[str], jobs: int, report: Callable[[str], None]
+    samples: ValiditySamples,
+    judges: Sequence[str],
+    jobs: int,
+    report: Callable[[str], None],
+    most: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Probabilities by judge, (samples,) each: of every family by one that learnt from all others."""
+    """Probabilities by judge, (samples,) each: of every family by one that learnt from all others.
+
+    `most`: samples of the others that are learnt from, drawn with a fixed seed; None: all.
+    """
     probabilities = {judge: np.zeros(len(samples.family)) for judge in judges}
+    order = np.random.default_rng(0).permutation(len(samples.family))
 
     def without(family: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        tested = samples.family == family
-        return tested, {judge: JUDGES[judge](samples, ~tested)(tested) for judge in judges}
+        tested, known = samples.family == family, np.zeros(len(samples.family), bool)
+        known[order[~tested[order]][:most]] = True
+        return tested, {judge: JUDGES[judge](samples, known)(tested) for judge in judges}
 
     names = np.unique(samples.family).tolist()
     finished = Parallel(jobs, return_as="generator_unordered")(delayed(without)(family) for family in names)
