@@ -38,7 +38,9 @@ COUNTED = tuple(dtype for dtype in CTYPES if dtype not in HALVES)  # that counti
 LARGEST = 1 << 31  # elements of a map: indices are of type int
 
 # operators whose kernels want the channels of a pixel side by side; others read them in any order
-ON_PIXELS = frozenset({Family.CONVOLUTION, Family.POOL, Family.INTERPOLATION})
+ON_PIXELS = frozenset({Family.CONVOLUTION, Family.INTERPOLATION})
+POOLS = frozenset({"AveragePool", "MaxPool"})  # that have kernels on pixels, which are better for short rows
+LONG_ROW = 32  # results along the last axis from which a pool is as fast along rows
 # reductions that have kernels on channels: the loops of others read any order
 OVER_CHANNELS = (Arithmetic.MEAN, Arithmetic.EXTREME)
 
@@ -418,7 +420,8 @@ def _alike(flow: Dataflow) -> tuple[Sequence[int], set[int]]:
             and reduced_axes(call) == {2, 3}
         )
         joins = call.operator.kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
-        if spec.family in ON_PIXELS and spec.channel_axis == 1:
+        short = call.operator.kind in POOLS and len(call.result) == 4 and call.result[3] < LONG_ROW
+        if (spec.family in ON_PIXELS or short) and spec.channel_axis == 1:
             pixels.update(near)
         # results are best laid out as operands are
         moves = spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from codegen.loops.sums import Sums, double
 from lfopt.ops.windows import Window, windows
 
 MOST_TAPS = 32  # of a window that is taken tap by tap
+MOST_IN_ROW = 1 << 12  # elements of a row that is folded on the stack
 
 
 def max_pool(nest: Nest) -> None:
@@ -26,8 +28,13 @@ def max_pool(nest: Nest) -> None:
     call, out, x = nest.call, nest.out, nest.operand(0)
     sliding, scalar = _trimmed(nest), Scalar(x.dtype)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
-    if asked == [0] and _pooled_by_taps(nest, sliding, scalar):
-        return
+    if asked == [0]:
+        empty = any((window.covered((0, window.size_out)) == 0).any() for window in sliding)
+        fold = RowFold(x.ctype, _lowest(scalar, empty=empty), lambda v: v, scalar.larger)
+        if _pooled_by_rows(nest, sliding, fold, lambda most, at: most):
+            return
+        if _pooled_by_taps(nest, sliding, scalar):
+            return
     values, places = [nest.results[asked.index(k)] if k in asked else None for k in (0, 1)]
     with nest.elements() as at:
         empty = any((window.covered((0, window.size_out)) == 0).any() for window in sliding)
@@ -48,6 +55,71 @@ def max_pool(nest: Nest) -> None:
             out(f"{values.at(at)} = most;")
         if places:
             out(f"{places.at(at)} = place;")
+
+
+class RowFold(NamedTuple):
+    """How the elements of a window become one."""
+
+    ctype: str  # of what is folded
+    start: str  # C expression: what a fold begins with
+    term: Callable[[str], str]  # C expression of an element, a name of that type -> of what is folded of it
+    fold: Callable[[str, str], str]  # C expressions of two -> of both
+
+
+def _pooled_by_rows(
+    nest: Nest, sliding: Sequence[Window], fold: RowFold, after: Callable[[str, Sequence[str]], str]
+) -> bool:
+    """Row by row along the last axis: rows of the map that a window meets become one, along which it slides.
+
+    `after`: C expressions of what was folded, and of an index of the result -> of an element. False where
+    rows do not lie side by side.
+    """
+    x, y, last = nest.operand(0), nest.results[0], len(nest.call.result) - 1
+    *outer, along = sliding
+    before, behind = along.extent((0, along.size_out))
+    length = behind - before
+    side_by_side = all(
+        type(array) is Array and array.shape == array.layout.shape and array.step(last) == 1
+        for array in (x, y)
+    )
+    if not nest.evenly or not side_by_side or nest.row() == last or y.shape[last] == 1:
+        return False
+    alone = all(window.kernel == 1 and is_inside(window) for window in outer) and is_inside(along)
+    if (not alone and length > MOST_IN_ROW) or along.kernel > MOST_TAPS:
+        return False
+    out = nest.out
+    with nest.each(axes=range(last)) as indices:
+        at = [indices[axis] for axis in range(last)]
+        if alone:
+            source = [
+                *at[:2],
+                *(f"({o}) * {w.stride} - ({w.pad})" for o, w in zip(at[2:], outer, strict=True)),
+            ]
+            out(f"const {x.ctype} *const row = &{x.at([*source, str(before)])};")
+        else:
+            out(f"{fold.ctype} row[{length}];")
+            out(f"EACH for (int w = 0; w < {length}; w++) row[w] = {fold.start};")
+            first, stop = max(before, 0), min(behind, along.size)
+            with taps(nest, outer, at[2:]) as tap:
+                out(f"const {x.ctype} *const x = &{x.at([*at[:2], *tap.source, '0'])};")
+                with out.nested([f"EACH for (int w = {first}; w < {stop}; w++)"]):
+                    out(f"const {fold.ctype} v = x[w];")
+                    there = "row[w]" if before == 0 else f"row[w - ({before})]"
+                    out(f"{there} = {fold.fold(there, fold.term('v'))};")
+        out(f"{y.ctype} *const y = &{y.at([*at, '0'])};")
+        with out.nested([f"EACH for (int o = 0; o < {y.shape[last]}; o++)"]):
+            for k in range(along.kernel):
+                here = f"row[o * {along.stride} + {k * along.dilation}]"
+                value = here
+                if alone:
+                    out(f"const {fold.ctype} v{k} = {here};")
+                    value = fold.term(f"v{k}")
+                if k == 0:
+                    out(f"{fold.ctype} folded = {value};")
+                else:
+                    out(f"folded = {fold.fold('folded', value)};")
+            out(f"y[o] = {after('folded', [*at, 'o'])};")
+    return True
 
 
 def _pooled_by_taps(nest: Nest, sliding: Sequence[Window], scalar: Scalar) -> bool:
@@ -108,24 +180,23 @@ def average_pool(nest: Nest) -> None:
     x, y = nest.operand(0), nest.results[0]
     include = bool(nest.call.attribute("count_include_pad", 0))
     counts = [
-        _counts(nest, np.maximum(window.covered((0, window.size_out), padded=include), 1))
-        for window in windows(nest.call)
+        np.maximum(window.covered((0, window.size_out), padded=include), 1) for window in windows(nest.call)
     ]
+    single = y.dtype == "float32"  # a product in double is rounded to the float that a quotient is
+    factors = [_entries(nest, 1.0 / along if single else along.astype(np.float64)) for along in counts]
 
     def mean(total: str, at: Sequence[str]) -> str:
-        return f"{total} / ({' * '.join(count(o) for count, o in zip(counts, at[2:], strict=True))})"
+        product = " * ".join(factor(o) for factor, o in zip(factors, at[2:], strict=True))
+        return f"{total} {'*' if single else '/'} ({product})"
 
     _summed(nest, x, y, lambda v: v, mean)
 
 
-def _counts(nest: Nest, counts: np.ndarray) -> Callable[[str], str]:
-    """(index in C) -> C expression: elements that the window at that index counts.
-
-    One number if all count as many, else an entry of a table.
-    """
-    if not counts.size or (counts == counts[0]).all():
-        return lambda index: str(counts[0]) if counts.size else "1"
-    table = nest.constant(counts.astype(np.int32))
+def _entries(nest: Nest, values: np.ndarray) -> Callable[[str], str]:
+    """(index in C) -> C expression: an entry of a table of doubles; one number if all are equal."""
+    if not values.size or (values == values[0]).all():
+        return lambda index: double(float(values[0])) if values.size else "1.0"
+    table = nest.constant(values)
     return lambda index: f"{table}[{index}]"
 
 
@@ -139,13 +210,16 @@ def _summed(
     nest: Nest, x: Array, y: Array, before: Callable[[str], str], after: Callable[[str, Sequence[str]], str]
 ) -> None:
     """Something of every element summed over each window, and something made of the sum."""
-    out = nest.out
+    out, rounded = nest.out, Sums.of(y.dtype).rounded
+    fold = RowFold("double", "0.0", before, lambda a, b: f"({a} + {b})")
+    if _pooled_by_rows(nest, _trimmed(nest), fold, lambda total, at: rounded(f"({after(total, at)})")):
+        return
     with nest.elements() as at:
         out("double sum = 0.0;")
         with taps(nest, _trimmed(nest), at[2:]) as tap:
             out(f"const double v = {x.at([*at[:2], *tap.source])};", f"sum += {before('v')};")
-        value = Sums.of(y.dtype).rounded(f"({after('sum', at)})")
-        out(f"{y.at(at)} = {value};")
+        total = f"({after('sum', at)})"
+        out(f"{y.at(at)} = {rounded(total)};")
 
 
 def _trimmed(nest: Nest) -> list[Window]:

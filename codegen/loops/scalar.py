@@ -88,11 +88,13 @@ class Scalar:
 
     def larger(self, a: str, b: str) -> str:
         """The larger of two; what is not a number where one is not."""
-        return f"({a} >= {b} || isnan({a}) ? {a} : {b})" if self.floating else f"({a} >= {b} ? {a} : {b})"
+        larger = f"({a} < {b} ? {b} : {a})"
+        return f"({b} != {b} ? {b} : {larger})" if self.floating else larger
 
     def smaller(self, a: str, b: str) -> str:
         """The smaller of two; what is not a number where one is not."""
-        return f"({a} <= {b} || isnan({a}) ? {a} : {b})" if self.floating else f"({a} <= {b} ? {a} : {b})"
+        smaller = f"({a} > {b} ? {b} : {a})"
+        return f"({b} != {b} ? {b} : {smaller})" if self.floating else smaller
 
     def cast(self, a: str, to: str) -> str:
         """An element as one of another type.
