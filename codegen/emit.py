@@ -46,6 +46,8 @@ ENOUGH = 4  # images for each thread, so that those that have one more do not ma
 # of symbols: what ISO C takes, and no header of the system begins with
 PREFIX = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_SYMBOL - 1}}}")
 
+FOLDS = re.compile(r"\b(first_equal|(largest|smallest|sum|moments|squares)_of)\(")  # functions of folds.h
+
 
 def emit_c(
     plan: Plan,
@@ -384,12 +386,12 @@ class _Printer:
             f"#define IMAGES {self.schedule.images}",
         )
         before, after = self.counted.code() if self.counted else ("", "")
+        bodies = f"{after}\n{self.functions.text()}"
         parts = {
             "prelude.h": True,
             "crew.h": self._workers > 1,
-            "functions.h": any(
-                re.search(r"\breal_[a-z0-9]+\(", text) for text in (after, self.functions.text())
-            ),
+            "functions.h": re.search(r"\breal_[a-z0-9]+\(", bodies) is not None,
+            "folds.h": FOLDS.search(bodies) is not None,
             "bf16.h": self.target.element is BF16,
             "halves.h": any(tensor.dtype in HALVES for tensor in self.flow.maps),
             "turn.h": bool(self.memory.attentions),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 
 from codegen.loops.nest import Array, Nest
 from codegen.loops.strided import Strided, StridedLoops, head
@@ -96,14 +97,30 @@ class Fibres:
         return self.even and not self._columns and self._inside.arrays[0].steps == (1,)
 
     @property
+    def floats(self) -> bool:
+        """Whether it is floats that lie side by side in a fibre: functions of folds.h take it."""
+        return self.dense and (self.x.stored or self.x.ctype) == "float"
+
+    @property
+    def length(self) -> int:
+        """Elements of a fibre."""
+        return prod(self.x.shape[axis] for axis in self.axes)
+
+    def result_at(self, turn: str) -> str:
+        """C expression: the element of the result at an index along the one axis of a fibre."""
+        return self._inside.arrays[1].at([turn] if self._inside.extents else [])
+
+    @property
     def turn(self) -> str:
         """C expression: the index along the one axis of a fibre, in loops over its elements."""
         return "j0" if self._inside.extents else "0"
 
     @property
     def first(self) -> str:
-        """C expression: the first element of a fibre, of those that are taken together."""
+        """C expression: the first element of a fibre, where elements lie evenly."""
         x = self._inside.arrays[0]
+        if not self._columns:
+            return "x[0]"
         return Strided("x", (self._across.arrays[0].steps[self._column],), x.ctype).at(["c"])
 
     # -- how elements lie ------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class ReductionLoop(NamedTuple):
     after: Callable[[Nest, str], str] | None = None  # of a double; None: the sum it is
     real: bool = False
     product: bool = False
+    folded: str = ""  # the function of folds.h that gives the sum of a fibre of floats
 
 
 def _absolute(nest: Nest, v: str) -> str:
@@ -42,19 +43,19 @@ def _averaged(nest: Nest, total: str) -> str:
 
 
 SUMS: dict[str, ReductionLoop] = {
-    "GlobalAveragePool": ReductionLoop(after=_averaged, real=True),
+    "GlobalAveragePool": ReductionLoop(after=_averaged, real=True, folded="sum_of"),
     "GlobalLpPool": ReductionLoop(
         lambda nest, v: power(v, nest.call.attribute("p", 2)),
         lambda nest, s: root(s, nest.call.attribute("p", 2)),
         real=True,
     ),
     "ReduceL1": ReductionLoop(_absolute),
-    "ReduceL2": ReductionLoop(_square, lambda nest, s: f"sqrt({s})"),
-    "ReduceLogSum": ReductionLoop(after=lambda nest, s: f"log({s})"),
-    "ReduceMean": ReductionLoop(after=_averaged, real=True),
+    "ReduceL2": ReductionLoop(_square, lambda nest, s: f"sqrt({s})", folded="squares_of"),
+    "ReduceLogSum": ReductionLoop(after=lambda nest, s: f"log({s})", folded="sum_of"),
+    "ReduceMean": ReductionLoop(after=_averaged, real=True, folded="sum_of"),
     "ReduceProd": ReductionLoop(product=True),
-    "ReduceSum": ReductionLoop(),
-    "ReduceSumSquare": ReductionLoop(_square),
+    "ReduceSum": ReductionLoop(folded="sum_of"),
+    "ReduceSumSquare": ReductionLoop(_square, folded="squares_of"),
 }
 
 
@@ -74,11 +75,14 @@ def summed(nest: Nest) -> None:
     sign = "*" if row.product else "+"
     with fibres.each():
         fibres.variable(held.ctype, "sum", fibres.start(str(int(row.product))))
-        with fibres.fold(sum=sign) as element:
-            out(
-                f"const {held.ctype} v = {held.wide(element)};",
-                f"{fibres['sum']} {sign}= {row.term(nest, 'v')};",
-            )
+        if fibres.floats and row.folded:
+            fibres.set("sum", f"{row.folded}(x, {fibres.length})")
+        else:
+            with fibres.fold(sum=sign) as element:
+                out(
+                    f"const {held.ctype} v = {held.wide(element)};",
+                    f"{fibres['sum']} {sign}= {row.term(nest, 'v')};",
+                )
         with fibres.complete("sum") as result:
             total = fibres["sum"]
             value = (
@@ -104,10 +108,13 @@ def extreme(nest: Nest) -> None:
 def fold_largest(fibres: Fibres, ctype: str = "", *, least: bool = False) -> None:
     """Fold the variable `most`, of elements as they are or as a type.
 
-    Of floats it is not a number where an element is not; the variable `odd` says whether one is.
+    Of floats it is not a number where an element is not.
     """
     nest, x = fibres.nest, fibres.x
     floating, ctype = Scalar(x.dtype).floating, ctype or x.ctype
+    if fibres.floats:
+        fibres.set("most", f"{'smallest' if least else 'largest'}_of(x, {fibres.length})")
+        return
     if floating:
         fibres.variable("int", "odd", "0")
     folds = {"most": "min" if least else "max", **({"odd": "|"} if floating else {})}

@@ -113,16 +113,22 @@ def hardmax(nest: Nest) -> None:
 
 def _mark_largest(fibres: Fibres) -> None:
     """The first that is as large as the largest, or the first that is not a number."""
-    nest = fibres.nest
+    nest, extent = fibres.nest, fibres.length
     with fibres.each():
         fibres.variable("float", "most", "-INFINITY")
         fold_largest(fibres)
-        fibres.variable("int", "best", str(fibres.x.shape[fibres.axes[0]]))
+        if fibres.floats:
+            with fibres.elements() as (_, result):
+                nest.out(f"{result} = 0.0f;")
+            nest.out(f"{fibres.result_at(f'first_equal(x, {extent}, most)')} = 1.0f;")
+            return
+        fibres.variable("int", "best", str(extent))
         with fibres.fold(best="min") as element:
             best = fibres["best"]
+            most = fibres["most"]
             nest.out(
                 f"const float v = {element};",
-                f"const int wins = {fibres['odd']} ? v != v : v >= {fibres['most']};",
+                f"const int wins = v == {most} || (v != v && {most} != {most});",
                 f"{best} = wins && {fibres.turn} < {best} ? {fibres.turn} : {best};",
             )
         with fibres.elements() as (_, result):
