@@ -14,6 +14,7 @@ from codegen.loops.fibres import Fibres
 from codegen.loops.nest import Array, Nest
 from codegen.loops.reducing import fold_largest
 from codegen.loops.scalar import Scalar
+from codegen.loops.strided import Strided, StridedLoops, each
 
 BLOCK = 256  # elements that are searched at a time
 SKIPPED = 64  # elements that are passed over at a time
@@ -146,6 +147,8 @@ def cumulative(nest: Nest) -> None:
         raise nest.unsupported("an axis that is computed", "a constant")
     axis, s = axes[0] % len(x.shape), Scalar(x.dtype)
     fibres = Fibres(nest, x, [axis])
+    if fibres.together and _accumulated_by_rows(nest, axis):
+        return
     if fibres.together and not call.attribute("reverse", 0):
         _accumulate_together(fibres)
         return
@@ -165,6 +168,55 @@ def cumulative(nest: Nest) -> None:
                 (f"if ({wanted}) " if wanted else "") + f"{y.at(at('k'))} = total;",
             ]
             nest.out.all(reversed(lines) if call.attribute("exclusive", 0) else lines)
+
+
+def _accumulated_by_rows(nest: Nest, axis: int) -> bool:
+    """Each row across the axis is the one before it and a row of the operand.
+
+    False where elements lie unevenly, a row is made alone, or threads would have nothing to share.
+    """
+    x, y = nest.operand(0), nest.results[0]
+    s, reverse = Scalar(x.dtype), bool(nest.call.attribute("reverse", 0))
+    exclusive = bool(nest.call.attribute("exclusive", 0))
+    order = y.layout.order
+    outer = [k for k in order[: order.index(axis)] if y.shape[k] > 1]
+    inner = order[order.index(axis) + 1 :]
+    steps = [[array.step(k) for k in inner] for array in (y, y, x)]
+    even = (
+        nest.evenly
+        and nest.whole
+        and all(type(array) is Array and array.stored in ("", array.ctype) for array in (x, y))
+    )
+    shared = not nest.sharing or bool(outer)
+    if not even or y.shape != y.layout.shape or any(None in own for own in steps) or not shared:
+        return False
+    sign, nothing = ("*", "1") if nest.call.operator.kind == "CumProd" else ("+", "0")
+    extent, by = y.shape[axis], -1 if reverse else 1
+    first = extent - 1 if reverse else 0
+    with nest.each(axes=outer) as indices:
+
+        def row(array: Array, k: str) -> str:
+            at = [k if a == axis else indices.get(a, "0") for a in range(len(y.shape))]
+            return f"&{array.at(at)}"
+
+        head = f"for (int k = {first}; k {'>= 0' if reverse else f'< {extent}'}; k += {by})"
+        with nest.out.block(head):
+            nest.out(f"const int begins = k == {first};")
+            nest.out(f"const int last = begins ? k : k - ({by});")
+            pointers = [row(y, "k"), row(y, "last"), row(x, "last" if exclusive else "k")]
+            arrays = tuple(
+                Strided(pointer, tuple(step or 0 for step in own), s.ctype)
+                for pointer, own in zip(pointers, steps, strict=True)
+            )
+            loops = StridedLoops(tuple(y.shape[k] for k in inner), arrays).merged()
+            lines, loops = loops.named(("to", "before", "from"))
+            nest.out.all(lines)
+            heads, (result, before, element) = each(loops, shared=False)
+            start = nothing if exclusive else s.arithmetic(sign, nothing, element)
+            for condition, value in (("if (begins)", start), ("else", s.arithmetic(sign, before, element))):
+                with nest.out.nested([condition, *heads]):
+                    nest.out(f"{result} = {value};")
+    return True
 
 
 def _accumulate_together(fibres: Fibres) -> None:
