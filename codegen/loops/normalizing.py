@@ -13,8 +13,44 @@ from codegen.loops.sums import double
 from lfopt.ops.parameters import lrn_reach
 
 
+LEAST_EPSILON = 1e-60  # from which one over a deviation is a float
+
+
 def _count(x: Array, axes: Sequence[int]) -> str:
     return f"{np.prod([x.shape[axis] for axis in axes], dtype=np.int64)}.0"
+
+
+def _moments(fibres: Fibres) -> None:
+    """Variables `mean` and `square`, the mean of the squares of what lies around it.
+
+    Of floats at even distances both are found in one pass, around the first element of the fibre: no element
+    is further from the mean than the root of as many variances as there are elements.
+    """
+    nest, count = fibres.nest, _count(fibres.x, fibres.axes)
+    if not _in_floats(fibres):
+        _mean(fibres)
+        _square(fibres, "mean")
+        return
+    fibres.variable("double", "centre", fibres.first)
+    fibres.variable("double", "mean", "0.0")
+    fibres.variable("double", "square", "0.0")
+    if fibres.floats:
+        nest.out(f"moments_of(x, {fibres.length}, centre, &mean, &square);")
+    else:
+        with fibres.fold(mean="+", square="+") as element:
+            nest.out(f"const double v = (double){element} - {fibres['centre']};")
+            nest.out(f"{fibres['mean']} += v;", f"{fibres['square']} += v * v;")
+    mean, square = fibres["mean"], fibres["square"]
+    fibres.set("mean", f"{mean} / {count}")
+    fibres.set("square", f"{square} / {count} - {mean} * {mean}")
+    fibres.set("square", f"{square} < 0.0 ? 0.0 : {square}")
+    fibres.set("mean", f"{mean} + {fibres['centre']}")
+
+
+def _in_floats(fibres: Fibres) -> bool:
+    """Whether elements are floats that lie evenly, and what they are scaled by is a float."""
+    x, y, epsilon = fibres.x, fibres.y, fibres.nest.call.attribute("epsilon", 1e-5)
+    return fibres.even and x.dtype == y.dtype == "float32" and epsilon >= LEAST_EPSILON
 
 
 def _mean(fibres: Fibres) -> None:
@@ -25,13 +61,17 @@ def _mean(fibres: Fibres) -> None:
     fibres.set("mean", f"{fibres['mean']} / {_count(fibres.x, fibres.axes)}")
 
 
-def _variance(fibres: Fibres, centre: str = "mean") -> None:
+def _square(fibres: Fibres, centre: str = "") -> None:
     """Variable `square`: the mean of the squares of what lies around a centre."""
+    count = _count(fibres.x, fibres.axes)
+    if fibres.floats and not centre:
+        fibres.variable("double", "square", f"squares_of(x, {fibres.length}) / {count}")
+        return
     fibres.variable("double", "square", "0.0")
     with fibres.fold(square="+") as element:
         around = f" - {fibres[centre]}" if centre else ""
         fibres.nest.out(f"const double v = (double){element}{around};", f"{fibres['square']} += v * v;")
-    fibres.set("square", f"{fibres['square']} / {_count(fibres.x, fibres.axes)}")
+    fibres.set("square", f"{fibres['square']} / {count}")
 
 
 def _inverse(fibres: Fibres) -> None:
@@ -48,12 +88,13 @@ def layer_normalization(nest: Nest) -> None:
         y = nest.results[result]
         fibres = Fibres(nest, x, axes, result=result, reduced=k != 0, beside=_scales(nest) if k == 0 else ())
         with fibres.each():
-            _mean(fibres)
-            if k != 1:
-                _variance(fibres)
+            if k == 1:
+                _mean(fibres)
+            else:
+                _moments(fibres)
                 _inverse(fibres)
             if k == 0:
-                _scaled(fibres, f"((double){{v}} - {fibres['mean']}) * {fibres['inverse']}")
+                _scaled(fibres)
             else:
                 with fibres.complete("mean") as element:
                     out(f"{element} = ({y.ctype}){fibres['mean' if k == 1 else 'inverse']};")
@@ -65,9 +106,9 @@ def rms_normalization(nest: Nest) -> None:
     axes = range(nest.call.attribute("axis", -1) % len(x.shape), len(x.shape))
     fibres = Fibres(nest, x, axes, beside=_scales(nest))
     with fibres.each():
-        _variance(fibres, "")
+        _square(fibres)
         _inverse(fibres)
-        _scaled(fibres, f"(double){{v}} * {fibres['inverse']}")
+        _scaled(fibres, centred=False)
 
 
 def _scales(nest: Nest) -> list[Array]:
@@ -75,12 +116,26 @@ def _scales(nest: Nest) -> list[Array]:
     return [nest.operand(k) for k in (1, 2) if nest.call.has(k)]
 
 
-def _scaled(fibres: Fibres, normal: str) -> None:
-    """The elements of a fibre times operand 1, plus operand 2 if there is one; both are broadcast."""
+def _scaled(fibres: Fibres, *, centred: bool = True) -> None:
+    """The elements of a fibre, normal, times operand 1, plus operand 2 if there is one; both are broadcast.
+
+    In float the mean is two numbers: the difference from the first is exact where it matters.
+    """
+    wide = "" if _in_floats(fibres) else "(double)"
+    if not wide:
+        fibres.variable("float", "factor", f"(float){fibres['inverse']}")
+        if centred:
+            fibres.variable("float", "high", f"(float){fibres['mean']}")
+            fibres.variable("float", "low", f"(float)({fibres['mean']} - (double){fibres['high']})")
     with fibres.elements() as (element, result, *beside):
-        value = f"{normal.format(v=element)} * (double){beside[0]}"
+        value = f"{wide}{element}"
+        if centred:
+            mean = fibres["mean"] if wide else f"{fibres['high']} - {fibres['low']}"
+            value = f"({value} - {mean})"
+        factor = fibres["inverse" if wide else "factor"]
+        value += f" * ({factor} * {wide}{beside[0]})"
         if len(beside) > 1:
-            value += f" + (double){beside[1]}"
+            value += f" + {wide}{beside[1]}"
         fibres.nest.out(f"{result} = ({fibres.y.ctype})({value});")
 
 
@@ -110,10 +165,9 @@ def group_normalization(nest: Nest) -> None:
         _groups_unevenly(nest, groups, size)
         return
     with fibres.each():
-        _mean(fibres)
-        _variance(fibres)
+        _moments(fibres)
         _inverse(fibres)
-        _scaled(fibres, f"((double){{v}} - {fibres['mean']}) * {fibres['inverse']}")
+        _scaled(fibres)
 
 
 def _groups_unevenly(nest: Nest, groups: int, size: int) -> None:
@@ -150,8 +204,7 @@ def mean_variance_normalization(nest: Nest) -> None:
     axes = [axis % len(x.shape) for axis in nest.call.attribute("axes", (0, 2, 3))]
     fibres = Fibres(nest, x, axes)
     with fibres.each():
-        _mean(fibres)
-        _variance(fibres)
+        _moments(fibres)
         fibres.set("square", f"1.0 / (sqrt({fibres['square']}) + 1e-9)")
         with fibres.elements() as (element, result):
             out(f"{result} = ({y.ctype})(((double){element} - {fibres['mean']}) * {fibres['square']});")
