@@ -188,6 +188,7 @@ def _accumulated_by_rows(nest: Nest, axis: int) -> bool:
         and all(type(array) is Array and array.stored in ("", array.ctype) for array in (x, y))
     )
     shared = not nest.sharing or bool(outer)
+    even = even and y.shape[axis] > 1
     if not even or y.shape != y.layout.shape or any(None in own for own in steps) or not shared:
         return False
     sign, nothing = ("*", "1") if nest.call.operator.kind == "CumProd" else ("+", "0")
