@@ -423,6 +423,9 @@ def _alike(flow: Dataflow) -> tuple[Sequence[int], set[int]]:
         short = call.operator.kind in POOLS and len(call.result) == 4 and call.result[3] < LONG_ROW
         if (spec.family in ON_PIXELS or short) and spec.channel_axis == 1:
             pixels.update(near)
+        if call.operator.kind == "DeformConv":
+            pixels.update(o.map for o in operands if o.input != 1 and len(flow.maps[o.map].shape) == 4)
+            pixels.update(results)
         # results are best laid out as operands are
         moves = spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE
         together = spec.elementwise or moves or spec.family is Family.PRODUCT

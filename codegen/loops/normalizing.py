@@ -12,7 +12,6 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.sums import double
 from lfopt.ops.parameters import lrn_reach
 
-
 LEAST_EPSILON = 1e-60  # from which one over a deviation is a float
 
 

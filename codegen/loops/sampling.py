@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import product
-from math import prod
+from math import gcd, prod
 
+import numpy as np
+
+from codegen.kernels.tiles import added
 from codegen.loops.nest import Array, Nest
 from codegen.loops.sums import double
 from lfopt.ops.sampling import Deformed, half_pixel
 
 MOST_TAPS = 1 << 15  # elements on the stack: all that some pixels of a DeformConv are made from
+ROWS, VECTORS = 6, 4  # of a tile: pixels, and vectors of channels
 PIXELS = 8  # that are made together, so that weights are read once for them
 
 
@@ -23,6 +27,154 @@ def deform_conv(nest: Nest) -> None:
 
     Taps are interpolated once for all channels of the result.
     """
+    if _in_vectors(nest):
+        _deformed_tiles(nest)
+    else:
+        _deformed_elements(nest)
+
+
+def _in_vectors(nest: Nest) -> bool:
+    """Whether channels lie side by side, and constant weights make vectors of them."""
+    x, y = nest.operand(0), nest.results[0]
+    groups = nest.call.attribute("group", 1)
+    return (
+        bool(nest.lanes)
+        and len(x.shape) == 4
+        and nest.call.values[1] is not None
+        and all(
+            type(array) is Array and (array.stored or array.ctype) == "float" and array.step(1) == 1
+            for array in (x, y)
+        )
+        and 2 * y.shape[1] // groups >= nest.lanes
+        and ROWS * prod(nest.call.shape(1)[1:]) * groups <= MOST_TAPS
+    )
+
+
+def _deformed_tiles(nest: Nest) -> None:
+    """Tiles of a few pixels by a few vectors of channels of the result."""
+    call, out, y, lanes = nest.call, nest.out, nest.results[0], nest.lanes
+    groups, taps = call.attribute("group", 1), prod(call.shape(1)[1:])
+    outputs = y.shape[1] // groups
+    vectors = min(-(-outputs // lanes), VECTORS)
+    blocks = -(-outputs // (vectors * lanes))
+    weights, bias = _packed(nest, groups, blocks * vectors * lanes)
+    width = y.shape[3]
+    rows = -(-width // -(-width // ROWS))
+    rest = width % rows
+    with nest.each(axes=(0, 2)) as at:
+        for first, stop, size in ((0, width - rest, rows), (width - rest, width, rest)):
+            if first == stop:
+                continue
+            with out.block(f"for (int w = {first}; w < {stop}; w += {size})"):
+                out(f"float taps[{size}][{groups * taps}];")
+                with nest.over((size,), "p") as (p,):
+                    _interpolated(nest, [at[0], "0", at[2], f"(w + {p})"], p)
+                with nest.over((groups, blocks), "g") as (g, block):
+                    _tile(nest, [at[0], "0", at[2], "w"], (g, block), size, vectors, blocks, weights, bias)
+
+
+def _packed(nest: Nest, groups: int, width: int) -> tuple[str, str]:
+    """Addresses of weights (groups, taps, `width` channels made) and of the bias (groups, `width`).
+
+    Taps go by place in the window, then by channel read. What no channel has is 0.
+    """
+    value = nest.call.values[1]
+    assert value is not None
+    m, read, *window = value.shape
+    outputs = m // groups
+    packed = np.zeros((groups, prod(window), read, width), np.float32)
+    packed[..., :outputs] = value.reshape(groups, outputs, read, prod(window)).transpose(0, 3, 2, 1)
+    shifts = np.zeros((groups, width), np.float32)
+    if nest.call.has(3) and nest.call.values[3] is not None:
+        shifts[:, :outputs] = nest.call.values[3].reshape(groups, outputs)
+    return nest.constant(packed), nest.constant(shifts)
+
+
+def _interpolated(nest: Nest, at: Sequence[str], pixel: str) -> None:
+    """The elements that the taps of a pixel meet in row `pixel` of `taps`, in the order of `_packed`."""
+    call, out, x = nest.call, nest.out, nest.operand(0)
+    channels, (kh, kw) = x.shape[1], call.shape(1)[2:]
+    groups, offset_groups = call.attribute("group", 1), Deformed.of(call)[4]
+    of_group, of_offset = channels // groups, channels // offset_groups
+    together = gcd(of_group, of_offset)  # channels of one group and of one offset
+    with nest.over((offset_groups, kh, kw), "k") as (g, row, column):
+        _place(nest, at, (g, row, column))
+        tap = f"(({g}) * {kh} + {row}) * {kw} + {column}"
+        mask = f" * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}" if call.has(4) else ""
+        corners = [*product("01", "01")]
+        for r, s in corners:
+            out(
+                f"const int has{r}{s} = has_y{r} && has_x{s};",
+                f"const float share{r}{s} = (float)({_share(r, s)}{mask});",
+            )
+        with nest.over((of_offset // together,), "u") as (u,):
+            channel = f"({g}) * {of_offset} + {u} * {together}"
+            for r, s in corners:
+                out(f"const float *const x{r}{s} = &{x.at([at[0], channel, f'y{r}', f'x{s}'])};")
+            # taps of a group, those of a place of the window, channels of a group
+            window = f"(({row}) * {kw} + {column}) * {of_group}"
+            start = f"({channel}) / {of_group} * {kh * kw * of_group} + {window} + ({channel}) % {of_group}"
+            out(f"float *const tap = taps[{pixel}] + {start};")
+            whole = " + ".join(f"share{r}{s} * x{r}{s}[c]" for r, s in corners)
+            part = " + ".join(f"(has{r}{s} ? share{r}{s} * x{r}{s}[c] : 0)" for r, s in corners)
+            inside = " && ".join(f"has{r}{s}" for r, s in corners)
+            head = f"EACH for (int c = 0; c < {together}; c++)"
+            for condition, sum_ in ((f"if ({inside})", whole), ("else", part)):
+                with out.nested([condition, head]):
+                    out(f"tap[c] = {sum_};")
+
+
+def _tile(
+    nest: Nest,
+    at: Sequence[str],
+    block: tuple[str, str],
+    size: int,
+    vectors: int,
+    blocks: int,
+    weights: str,
+    bias: str,
+) -> None:
+    """Pixels `at` and after, as many as `size`, by a block (group, number) of channels of the result."""
+    call, out, y, lanes = nest.call, nest.out, nest.results[0], nest.lanes
+    taps = prod(call.shape(1)[1:])
+    outputs = y.shape[1] // call.attribute("group", 1)
+    width = vectors * lanes
+    group, number = block
+    first = f"(({group}) * {blocks} + {number}) * {width}"
+    sums = [[f"s{p}_{v}" for v in range(vectors)] for p in range(size)]
+    for p in range(size):
+        out.all(
+            f"v{lanes} {name} = *(const u{lanes} *)({bias} + {first} + {v * lanes});"
+            for v, name in enumerate(sums[p])
+        )
+    with out.block(f"for (int t = 0; t < {taps}; t++)"):
+        out(
+            f"const float *const w_t = {weights} + (({group}) * {taps} + t) * {blocks * width} + "
+            f"({number}) * {width};"
+        )
+        out.all(f"const v{lanes} w{v} = *(const u{lanes} *)(w_t + {v * lanes});" for v in range(vectors))
+        for p in range(size):
+            out(f"const v{lanes} a{p} = SPLAT_{lanes}(taps[{p}][({group}) * {taps} + t]);")
+            out.all(added(name, f"a{p}", f"w{v}", lanes) for v, name in enumerate(sums[p]))
+    out(f"float tile[{size}][{width}];")
+    out.all(
+        f"*(u{lanes} *)(tile[{p}] + {v * lanes}) = {name};"
+        for p in range(size)
+        for v, name in enumerate(sums[p])
+    )
+    channel = f"({group}) * {outputs} + ({number}) * {width}"
+    out(f"const int count = smaller({width}, {outputs} - ({number}) * {width});")
+    shift = ""
+    if call.has(3) and call.values[3] is None:
+        shift = f" + {nest.operand(3).at([f'({channel} + c)'])}"
+    with out.block(f"for (int p = 0; p < {size}; p++)"):
+        out(f"float *const y = &{y.at([at[0], channel, at[2], f'({at[3]} + p)'])};")
+        with out.nested(["EACH for (int c = 0; c < count; c++)"]):
+            out(f"y[c] = tile[p][c]{shift};")
+
+
+def _deformed_elements(nest: Nest) -> None:
+    """Pixels in the order in which they come, of any type."""
     call, out, x, y = nest.call, nest.out, nest.operand(0), nest.results[0]
     if len(x.shape) != 4 or prod(call.shape(1)[1:]) * call.attribute("group", 1) > MOST_TAPS:
         raise nest.unsupported(
@@ -59,29 +211,13 @@ def deform_conv(nest: Nest) -> None:
 
 def _deformed_taps(nest: Nest, at: Sequence[str], pixel: str) -> None:
     """The elements that the taps of a pixel meet, interpolated, in row `pixel` of `taps`."""
-    call, out, x, offset, y = nest.call, nest.out, nest.operand(0), nest.operand(2), nest.results[0]
-    strides, dilations, pads, _, offset_groups = Deformed.of(call)
-    (_, channels, height, width), (kh, kw) = x.shape, call.shape(1)[2:]
+    call, out, x, y = nest.call, nest.out, nest.operand(0), nest.results[0]
+    offset_groups = Deformed.of(call)[4]
+    channels, (kh, kw) = x.shape[1], call.shape(1)[2:]
     of_offset = channels // offset_groups
     with nest.over((offset_groups, kh, kw), "k") as (g, row, column):
         tap = f"(({g}) * {kh} + {row}) * {kw} + {column}"
-        for name, o, k, axis in (("y", at[2], row, 0), ("x", at[3], column, 1)):
-            place = f"({o}) * {strides[axis]} + ({k}) * {dilations[axis]} - ({pads[axis]})"
-            out(
-                f"const double {name} = {place} + "
-                f"(double){offset.at([at[0], f'({tap}) * 2 + {axis}', at[2], at[3]])};"
-            )
-        out(f"const int inside = y > -1 && y < {height} && x > -1 && x < {width};")
-        for name, extent in (("y", height), ("x", width)):
-            # what lies beside the map is not added; the map is read where it begins or ends
-            out(
-                f"const int low_{name} = inside ? (int)floor({name}) : 0;",
-                f"const double f{name} = {name} - low_{name};",
-                f"const int has_{name}0 = inside && low_{name} >= 0;",
-                f"const int has_{name}1 = inside && low_{name} + 1 < {extent};",
-                f"const int {name}0 = larger(low_{name}, 0), "
-                f"{name}1 = smaller(low_{name} + 1, {extent - 1});",
-            )
+        _place(nest, at, (g, row, column))
         weighed = f" * (double){nest.operand(4).at([at[0], tap, at[2], at[3]])}" if nest.call.has(4) else ""
         with out.block(f"EACH for (int c = 0; c < {of_offset}; c++)"):
             channel = f"({g}) * {of_offset} + c"
@@ -94,6 +230,35 @@ def _deformed_taps(nest: Nest, at: Sequence[str], pixel: str) -> None:
                 f"taps[{pixel}][({channel}) * {kh * kw} + ({row}) * {kw} + {column}] = "
                 f"({y.ctype})(({' + '.join(parts)}){weighed});"
             )
+
+
+def _place(nest: Nest, at: Sequence[str], tap: tuple[str, str, str]) -> None:
+    """Where a tap (offset group, row, column of the window) of a pixel meets the map, along both axes.
+
+    Variables y0, y1: rows beside it, has_y0, has_y1: whether they are in the map, fy: how far it is from the
+    first; of columns alike.
+    """
+    call, out, x, offset = nest.call, nest.out, nest.operand(0), nest.operand(2)
+    strides, dilations, pads = Deformed.of(call)[:3]
+    (height, width), (kh, kw) = x.shape[2:], call.shape(1)[2:]
+    g, row, column = tap
+    number = f"(({g}) * {kh} + {row}) * {kw} + {column}"
+    for name, o, k, axis in (("y", at[2], row, 0), ("x", at[3], column, 1)):
+        place = f"({o}) * {strides[axis]} + ({k}) * {dilations[axis]} - ({pads[axis]})"
+        out(
+            f"const double {name} = {place} + "
+            f"(double){offset.at([at[0], f'({number}) * 2 + {axis}', at[2], at[3]])};"
+        )
+    out(f"const int inside = y > -1 && y < {height} && x > -1 && x < {width};")
+    for name, extent in (("y", height), ("x", width)):
+        # what lies beside the map is not added; the map is read where it begins or ends
+        out(
+            f"const int low_{name} = inside ? (int)floor({name}) : 0;",
+            f"const double f{name} = {name} - low_{name};",
+            f"const int has_{name}0 = inside && low_{name} >= 0;",
+            f"const int has_{name}1 = inside && low_{name} + 1 < {extent};",
+            f"const int {name}0 = larger(low_{name}, 0), {name}1 = smaller(low_{name} + 1, {extent - 1});",
+        )
 
 
 def _weights(nest: Nest) -> Callable[[str, str, str], str]:

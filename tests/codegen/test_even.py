@@ -121,6 +121,17 @@ def moves(rng: np.random.Generator) -> Operators:
         net.put("AveragePool", x, strides=[3] * len(extents), ceil_mode=1, **spatial)
         net.put("AveragePool", x, count_include_pad=1, **spatial)
         net.put("LpPool", x, strides=[2] * len(extents), **spatial)
+    for read, made, groups, offsets in ((5, 21, 1, 1), (12, 66, 3, 2), (16, 16, 1, 4)):
+        for columns in (1, 13):
+            shape = (2, 2 * 6 * offsets, 9, columns)
+            operands = [
+                drawn(2, read, 9, columns),
+                net.fixed(drawn(made, read // groups, 3, 2)),
+                2 * drawn(*shape),
+            ]
+            operands += [net.fixed(drawn(made)), drawn(2, 6 * offsets, 9, columns)]
+            spatial = {"pads": [1, 1, 1, 0], "kernel_shape": [3, 2]}
+            net.put("DeformConv", *operands, group=groups, offset_group=offsets, **spatial)
     net.put("MaxPool", rng.integers(-128, 127, (2, 3, 9, 50)).astype(np.int8), kernel_shape=[2, 3])
     for mode in ("reflect", "edge", "wrap"):
         net.put("Pad", drawn(1, 2, 17, 9), net.fixed([0, 0, 3, 2, 0, 0, 1, 4], "int64"), mode=mode)
