@@ -12,6 +12,7 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.sums import double
 from lfopt.ops.parameters import lrn_reach
 
+MOST_CHANNELS = 1 << 12  # whose statistics are on the stack
 LEAST_EPSILON = 1e-60  # from which one over a deviation is a float
 
 
@@ -148,6 +149,8 @@ def group_normalization(nest: Nest) -> None:
         nest.call.attribute("num_groups", 1) if nest.call.operator.kind == "GroupNormalization" else channels
     )
     size = channels // groups
+    if _groups_of_channels(nest, groups, size):
+        return
 
     def seen(array: Array) -> Array:
         """With an axis of groups and one of the channels of a group."""
@@ -167,6 +170,78 @@ def group_normalization(nest: Nest) -> None:
         _moments(fibres)
         _inverse(fibres)
         _scaled(fibres)
+
+
+def _groups_of_channels(nest: Nest, groups: int, size: int) -> bool:
+    """Statistics of channels that lie side by side, pixel by pixel, then of the groups that they make.
+
+    False where channels lie otherwise, or are too many.
+    """
+    out, x, y = nest.out, nest.operand(0), nest.results[0]
+    channels, spatial = x.shape[1], range(2, len(x.shape))
+    arrays = (x, y, nest.operand(1), nest.operand(2))
+    epsilon = nest.call.attribute("epsilon", 1e-5)
+    evenly = nest.evenly and nest.whole and all(type(array) is Array for array in arrays)
+    if not evenly or {array.stored or array.ctype for array in arrays} != {"float"}:
+        return False
+    if not 1 < channels <= MOST_CHANNELS or epsilon < LEAST_EPSILON or x.step(1) != 1 or y.step(1) != 1:
+        return False
+    pixels = f"{np.prod([x.shape[axis] for axis in spatial], dtype=np.int64)}.0"
+    first, stop = (
+        (f"FIRST({groups}) * {size}", f"STOP({groups}) * {size}") if nest.sharing else ("0", str(channels))
+    )
+
+    def row(array: Array, image: str, pixel: Sequence[str]) -> str:
+        return f"&{array.at([image, '0', *pixel])}"
+
+    each = "EACH for (int c = first; c < stop; c++)"
+    with nest.unshared(), nest.each(axes=[0]) as at:
+        image = at[0]
+        out(
+            f"const int first = {first}, stop = {stop};",
+            f"const float *const centre = {row(x, image, ['0'] * len(spatial))};",
+            f"double sum[{channels}], square[{channels}];",
+            f"float high[{channels}], low[{channels}], factor[{channels}], shift[{channels}];",
+        )
+        out(f"{each} sum[c] = square[c] = 0.0;")
+        with nest.over([x.shape[axis] for axis in spatial], "j") as pixel:
+            out(f"const float *const x = {row(x, image, pixel)};")
+            with out.nested([each]):
+                out(
+                    "const double v = (double)x[c] - (double)centre[c];",
+                    "sum[c] += v;",
+                    "square[c] += v * v;",
+                )
+        # now the mean of each channel, and the sum of the squares of what lies around it
+        with out.nested([each]):
+            out(
+                f"square[c] -= sum[c] * sum[c] / {pixels};",
+                f"sum[c] = sum[c] / {pixels} + (double)centre[c];",
+            )
+        with out.block(f"for (int g = first; g < stop; g += {size})"):
+            out("double mean = 0.0, around = 0.0;")
+            inside = f"for (int c = g; c < g + {size}; c++)"
+            out(f"{inside} mean += sum[c];", f"mean /= {size}.0;")
+            with out.block(inside):
+                out(
+                    "const double v = sum[c] - mean;",
+                    f"around += (square[c] < 0.0 ? 0.0 : square[c]) + {pixels} * v * v;",
+                )
+            out(f"const double inverse = 1.0 / sqrt(around / ({pixels} * {size}.0) + {double(epsilon)});")
+            with out.block(inside):
+                out(
+                    "high[c] = (float)mean;",
+                    "low[c] = (float)(mean - (double)high[c]);",
+                    f"factor[c] = (float)inverse * {arrays[2].at(['c'])};",
+                    f"shift[c] = {arrays[3].at(['c'])};",
+                )
+        with nest.over([x.shape[axis] for axis in spatial], "j") as pixel:
+            out(
+                f"const float *const x = {row(x, image, pixel)};", f"float *const y = {row(y, image, pixel)};"
+            )
+            with out.nested([each]):
+                out("y[c] = (x[c] - high[c] - low[c]) * factor[c] + shift[c];")
+    return True
 
 
 def _groups_unevenly(nest: Nest, groups: int, size: int) -> None:
