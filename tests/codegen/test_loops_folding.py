@@ -270,6 +270,16 @@ def test_normalizations(dtype: str, tmp_path: Path) -> None:
     agrees(net, tmp_path)
 
 
+def test_groups_of_channels_that_lie_side_by_side(tmp_path: Path) -> None:
+    rng, net = np.random.default_rng(0), Net()
+    for channels, groups in ((21, 3), (16, 16), (5, 1)):
+        x = conv(net, rng, normal(rng, (2, 3, 5, 4)), 3, channels)
+        scales = [Constant(normal(rng, (channels,))), normal(rng, (channels,))]
+        scaled = grouped(net, x, (2, channels, 5, 4), scales, groups)
+        conv(net, rng, scaled, channels, 3)
+    agrees(net, tmp_path)
+
+
 MODES: tuple[dict[str, Any], ...] = (
     {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"},
     {"mode": "linear"},
