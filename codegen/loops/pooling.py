@@ -35,6 +35,8 @@ def max_pool(nest: Nest) -> None:
             return
         if _pooled_by_taps(nest, sliding, scalar):
             return
+        if _pooled_by_pixels(nest, sliding, fold, lambda most, at: most):
+            return
     values, places = [nest.results[asked.index(k)] if k in asked else None for k in (0, 1)]
     with nest.elements() as at:
         empty = any((window.covered((0, window.size_out)) == 0).any() for window in sliding)
@@ -119,6 +121,29 @@ def _pooled_by_rows(
                 else:
                     out(f"folded = {fold.fold('folded', value)};")
             out(f"y[o] = {after('folded', [*at, 'o'])};")
+    return True
+
+
+def _pooled_by_pixels(
+    nest: Nest, sliding: Sequence[Window], fold: RowFold, after: Callable[[str, Sequence[str]], str]
+) -> bool:
+    """Pixel by pixel, all channels together; False where those do not lie side by side."""
+    x, y, out = nest.operand(0), nest.results[0], nest.out
+    channels = y.shape[1]
+    side_by_side = all(type(array) is Array and array.step(1) == 1 for array in (x, y))
+    if not nest.evenly or not side_by_side or nest.row() == 1 or not 1 < channels <= MOST_IN_ROW:
+        return False
+    each = f"EACH for (int c = 0; c < {channels}; c++)"
+    with nest.each(axes=[0, *range(2, len(y.shape))]) as indices:
+        at = [indices[0], "0", *(indices[axis] for axis in range(2, len(y.shape)))]
+        out(f"{fold.ctype} row[{channels}];", f"{each} row[c] = {fold.start};")
+        with taps(nest, sliding, at[2:]) as tap:
+            out(f"const {x.ctype} *const x = &{x.at([*at[:2], *tap.source])};")
+            with out.nested([each]):
+                out(f"const {fold.ctype} v = x[c];", f"row[c] = {fold.fold('row[c]', fold.term('v'))};")
+        out(f"{y.ctype} *const y = &{y.at(at)};")
+        with out.nested([each]):
+            out(f"y[c] = {after('row[c]', at)};")
     return True
 
 
@@ -212,8 +237,9 @@ def _summed(
     """Something of every element summed over each window, and something made of the sum."""
     out, rounded = nest.out, Sums.of(y.dtype).rounded
     fold = RowFold("double", "0.0", before, lambda a, b: f"({a} + {b})")
-    if _pooled_by_rows(nest, _trimmed(nest), fold, lambda total, at: rounded(f"({after(total, at)})")):
-        return
+    for pooled in (_pooled_by_rows, _pooled_by_pixels):
+        if pooled(nest, _trimmed(nest), fold, lambda total, at: rounded(f"({after(total, at)})")):
+            return
     with nest.elements() as at:
         out("double sum = 0.0;")
         with taps(nest, _trimmed(nest), at[2:]) as tap:
