@@ -41,6 +41,8 @@ LARGEST = 1 << 31  # elements of a map: indices are of type int
 ON_PIXELS = frozenset({Family.CONVOLUTION, Family.INTERPOLATION})
 POOLS = frozenset({"AveragePool", "MaxPool"})  # that have kernels on pixels, which are better for short rows
 LONG_ROW = 32  # results along the last axis from which a pool is as fast along rows
+# normalizations whose loops write any order of axes, best that in which they read
+NORMAL = frozenset({"GroupNormalization", "InstanceNormalization"})
 # reductions that have kernels on channels: the loops of others read any order
 OVER_CHANNELS = (Arithmetic.MEAN, Arithmetic.EXTREME)
 
@@ -374,11 +376,12 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         flow.calls, flow.specs, flow.operands, flow.results, strict=True
     ):
         moves = call.operator.kind == "Transpose"
-        if not (moves or spec.elementwise) or not free >= {*results}:
+        normal = call.operator.kind in NORMAL
+        if not (moves or normal or spec.elementwise) or not free >= {*results}:
             continue
         if moves and first[results[0]] in as_given:
             continue  # it is moved as it is made
-        for operand in operands:
+        for operand in operands[:1] if normal else operands:
             (m,), seen = results, laid_out[operand.map].seen(tensor_of(call, operand.input))
             if seen is None or not (moves or seen.shape == call.result):
                 continue
@@ -389,8 +392,8 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
             )
             if (
                 there.sequence != laid_out[m].sequence
-                and (moves or not laid_out[operand.map].usual)
-                and _accepted(flow, m, there, ringed)
+                and (moves or not (seen if normal else laid_out[operand.map]).usual)
+                and _accepted(flow, m, there, ringed, laid_out)
             ):
                 laid_out[m] = there
                 break
@@ -473,10 +476,11 @@ def _in_pixels(flow: Dataflow, m: int, pixels: AbstractSet[int]) -> MapLayout | 
     return layout if seen is not None and seen.in_pixels else None
 
 
-def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
+def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int, laid_out: Sequence[MapLayout]) -> bool:
     """Whether all consumers of a map can read it so.
 
-    Where it does not lie as usual, those are products of maps, Transposes and elementwise operators.
+    Where it does not lie as usual, those are products of maps, Transposes and elementwise operators, whose
+    results lie so or can. `laid_out`: the layouts of maps as they are so far.
     """
     for i in bits(flow.readers[m]):
         call = flow.calls[i]
@@ -494,12 +498,13 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
                 call.operator.kind == "MatMul" and len(flow.operands[i]) == 2
             ):
                 continue
+            if not flow.specs[i].elementwise or seen.shape != call.result:
+                return False
             (written,) = flow.results[i][:1]
-            if (
-                not flow.specs[i].elementwise
-                or seen.shape != call.result
-                or not _accepted(flow, written, MapLayout(flow.maps[written], seen.order), ringed)
-            ):
+            result = MapLayout(flow.maps[written], seen.order)
+            if laid_out[written].sequence == result.sequence:
+                continue
+            if not _accepted(flow, written, result, ringed, laid_out):
                 return False
     return True
 
