@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 
 import numpy as np
 
-from codegen.loops.nest import Nest
+from codegen.layout import MapLayout
+from codegen.loops.nest import Array, Nest
 from codegen.loops.sliding import Taps, taps
+from codegen.loops.strided import Strided, StridedLoops, print_copy
 from codegen.loops.sums import Sums
-from lfopt.ir import row_axis
+from codegen.writer import CModule
+from lfopt.ir import Tensor, row_axis
 from lfopt.ops.windows import Window, windows
 
 MOST_VECTORS = 4  # of channels, where a tile is one element
+MOST_PADDED = 1 << 22  # floats of an operand that is copied to scratch memory between zeros
 MOST_ELEMENTS = {16: 14, 8: 10, 4: 14, 1: 8}  # by lanes; so many sums fit in registers
 
 
@@ -44,6 +48,12 @@ class _Convolution:
         self.groups = call.attribute("group", 1)
         # channels of the result and of the operand in a group
         self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups
+        # the axis along which a tile has several elements: the last spatial one that has any
+        last = len(self.y.shape) - 1
+        long = [axis for axis in range(2, last) if self.y.shape[axis] > 1]
+        alone = self.y.shape[last] == 1 and long and self.nest.whole and not self.transposed
+        self.along = long[-1] if alone else last
+        self.margin = 0  # zeros before the operand along that axis
 
     # -- element by element ----------------------------------------------------------------------------------
 
@@ -86,44 +96,65 @@ class _Convolution:
         ):
             return False
         return (nest.whole or row_axis(self.y.shape) != 1) and (
-            self.transposed or x.step(len(x.shape) - 1) is not None
+            self.transposed or x.step(self.along) is not None
         )
 
     def vectors(self) -> None:
-        """Tiles of channels by elements: a few elements along the last axis, or, transposed, one."""
-        nest, out, y, lanes = self.nest, self.nest.out, self.y, self.nest.lanes
+        """Tiles of channels by elements: a few elements along an axis, or, transposed, one."""
+        out, y, lanes = self.nest.out, self.y, self.nest.lanes
         # vectors of channels in a tile
         self.count = min(-(-self.outputs // lanes), MOST_VECTORS) if self.transposed else 1
         self.width = self.count * lanes
         self.weights, self.blocks = self._packed()
+        extent, window = y.shape[self.along], self.sliding[self.along - 2]
+        start, stop = (extent, extent) if self.transposed else _inside(window)
+        if not self.transposed and 2 * (stop - start) < extent and self._padded(window):
+            start, stop = 0, extent
+        size = _tile_size(stop - start, lanes)
+        whole, rest = divmod(stop - start, size)
+        runs = (
+            (0, start, 1),
+            (start, start + whole * size, size),
+            (stop - rest, stop, rest),
+            (stop, extent, 1),
+        )
         with self._spread() as (at, block):
             first = f", first = {block} / {self.blocks} * {self.outputs} + done" if y.shape[1] > 1 else ""
             out(f"const int done = {block} % {self.blocks} * {self.width}{first};")
             out(f"const int count = smaller({self.width}, {self.outputs} - done);")
-            if self.transposed:
-                with nest.over([y.shape[-1]], "w") as (w,):
-                    self._tile([*at, w], 1, block)
-                return
-            start, stop = _inside(self.sliding[-1])
-            for low, high in ((0, start), (stop, y.shape[-1])):
-                if low < high:
-                    with out.block(f"for (int w = {low}; w < {high}; w++)"):
-                        self._tile([*at, "w"], 1, block)
-            size = ceil((stop - start) / ceil((stop - start) / MOST_ELEMENTS[lanes])) if start < stop else 1
-            whole, rest = divmod(stop - start, size)
-            for low, high, elements in ((start, start + whole * size, size), (stop - rest, stop, rest)):
+            for low, high, elements in runs:
                 if low < high:
                     with out.block(f"for (int w = {low}; w < {high}; w += {elements})"):
-                        self._tile([*at, "w"], elements, block)
+                        self._tile(at, elements, block)
+
+    def _padded(self, window: Window) -> bool:
+        """Copy the operand between zeros, so that every tile lies in it; False where that cannot be."""
+        nest, out, x = self.nest, self.nest.out, self.x
+        margin = (_tile_size(window.size_out, nest.lanes) - 1) * window.stride
+        shape = tuple(extent + 2 * margin * (axis == self.along) for axis, extent in enumerate(x.shape))
+        steps = [x.step(axis) for axis in range(len(shape))]
+        if not nest.whole or None in steps or not isinstance(out, CModule) or prod(shape) > MOST_PADDED:
+            return False
+        order = (*(axis for axis in range(len(shape)) if axis != self.along), self.along)
+        layout = MapLayout(Tensor("padded", shape, x.dtype), order)
+        padded = Array(layout, shape, "padded")
+        out(f"float *const padded = {out.scratch(prod(shape))};")
+        out(f"memset(padded, 0, {prod(shape)} * sizeof *padded);")
+        begin = padded.at([str(margin) if axis == self.along else "0" for axis in range(len(shape))])
+        to = Strided(f"&{begin}", tuple(layout.strides[axis] for axis in order), "float")
+        source = Strided(f"&{x.at(['0'] * len(shape))}", tuple(steps[axis] or 0 for axis in order), "float")
+        print_copy(out, StridedLoops(tuple(x.shape[axis] for axis in order), (to, source)), shared=False)
+        self.x, self.margin = padded, margin
+        return True
 
     @contextmanager
     def _spread(self) -> Iterator[tuple[list[str], str]]:
-        """Loops over all axes but channels and the last, and over blocks of channels: index, block.
+        """Loops over all axes but channels and that of tiles, and over blocks of channels: index, block.
 
-        The outermost is shared out.
+        The outermost is shared out. Along the axis of tiles the index is w.
         """
         nest, y = self.nest, self.y
-        axes = [0, *range(2, len(y.shape) - 1)]
+        axes = [axis for axis in range(len(y.shape)) if axis not in (1, self.along)]
         free = any(y.shape[axis] > 1 and (nest.whole or axis != row_axis(y.shape)) for axis in axes)
         with ExitStack() as loops:
             if not free:
@@ -131,7 +162,7 @@ class _Convolution:
             indices = loops.enter_context(nest.each(axes=axes))
             if free:
                 loops.enter_context(nest.share(self.groups * self.blocks, "block"))
-            yield [indices[axis] for axis in axes], "block"
+            yield [indices.get(axis, "w") for axis in range(len(y.shape)) if axis != 1], "block"
 
     def _packed(self) -> tuple[str, int]:
         """Weights as (groups, blocks, *kernel, channels read, channels made) and the number of blocks."""
@@ -169,7 +200,7 @@ class _Convolution:
                     for j in range(self.count)
                 )
                 out(f"const float *a = &{x.at([at[0], self._channel(group, 'c'), *tap.source])};")
-                step = (x.step(len(x.shape) - 1) or 0) * self.sliding[-1].stride
+                step = (x.step(self.along) or 0) * self.sliding[self.along - 2].stride
                 for p in range(elements):
                     out(f"const v{lanes} a{p} = SPLAT_{lanes}(a[{p * step}]);")
                     out.all(f"s{p}_{j} += a{p} * f{j};" for j in range(self.count))
@@ -177,16 +208,25 @@ class _Convolution:
 
     @contextmanager
     def _taps(self, at: Sequence[str], elements: int) -> Iterator[Taps]:
-        if elements == 1:
+        if elements == 1 and not self.margin:
             with taps(self.nest, self.sliding, at) as tap:
                 yield tap
             return
-        *outer, last = self.sliding
-        with taps(self.nest, outer, at[:-1]) as tap, self.nest.over([last.kernel], "q") as (k,):
-            yield Taps(
-                [*tap.kernel, k],
-                [*tap.source, f"({at[-1]} * {last.stride} - {last.pad} + {k} * {last.dilation})"],
-            )
+        place = self.along - 2
+        window = self.sliding[place]
+        others = [axis for axis in range(len(self.sliding)) if axis != place]
+        start = f"{at[place]} * {window.stride} - {window.pad}"
+        low, high = "0", str(window.kernel)
+        if self.margin:  # taps that meet the map in one of the elements
+            reach, by = (elements - 1) * window.stride, window.dilation
+            low = f"larger(({by - 1 - reach} - ({start})) / {by}, 0)"
+            high = f"smaller(({window.size - 1 + by} - ({start})) / {by}, {window.kernel})"
+        outer = taps(self.nest, [self.sliding[axis] for axis in others], [at[axis] for axis in others])
+        with outer as tap, self.nest.out.nested([f"for (int q = {low}; q < {high}; q++)"]):
+            kernel, source = [*tap.kernel], [*tap.source]
+            kernel.insert(place, "q")
+            source.insert(place, f"({start} + q * {window.dilation} + {self.margin})")
+            yield Taps(kernel, source)
 
     def _store(self, at: Sequence[str], elements: int) -> None:
         out, y, lanes = self.nest.out, self.y, self.nest.lanes
@@ -199,8 +239,14 @@ class _Convolution:
         with out.block("for (int c = 0; c < count; c++)"):
             shift = f" + {self.bias.at(['(first + c)'])}" if self.bias else ""
             for p in range(elements):
-                place = [at[0], "(first + c)", *at[1:-1], at[-1] if p == 0 else f"({at[-1]} + {p})"]
+                place = [at[0], "(first + c)", *at[1:]]
+                place[self.along] = f"(w + {p})"
                 out(f"{y.at(place)} = sums[{p * self.width} + c]{shift};")
+
+
+def _tile_size(elements: int, lanes: int) -> int:
+    """Elements of each of the fewest tiles that cover so many."""
+    return -(-elements // max(-(-elements // MOST_ELEMENTS[lanes]), 1)) or 1
 
 
 def _inside(window: Window) -> tuple[int, int]:
