@@ -139,6 +139,9 @@ def _dense(fused: FusedKernel) -> _Dense:
         return _matrix(fused)
     weights, bias = _weights(fused)
     group = call.attribute("group", 1)
+    outputs = weights.shape[0] // group
+    if group >= SEPARATE and 2 * outputs >= fused.target.lanes[0]:
+        raise fused.unsupported(f"{group} groups of {outputs} channels", "fewer groups, or of few channels")
     return _Dense(
         fused, window_of(fused), lambda: weights if group == 1 else without_groups(weights, group), bias
     )
@@ -476,6 +479,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order 
 PRODUCTS = frozenset({"Gemm", "MatMul"})
 REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 MANY = 128  # input channels
+SEPARATE = 4  # groups from which loops over each are faster than a convolution with zeros between groups
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
 POINTWISE = frozenset(
     {"Gemm", "MatMul", "LogSoftmax", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"}
