@@ -50,9 +50,9 @@ class _Convolution:
         self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups
         # the axis along which a tile has several elements: the last spatial one that has any
         last = len(self.y.shape) - 1
-        long = [axis for axis in range(2, last) if self.y.shape[axis] > 1]
-        alone = self.y.shape[last] == 1 and long and self.nest.whole and not self.transposed
-        self.along = long[-1] if alone else last
+        long_axes = [axis for axis in range(2, last) if self.y.shape[axis] > 1]
+        one_wide = self.y.shape[last] == 1 and self.nest.whole and not self.transposed
+        self.along = long_axes[-1] if one_wide and long_axes else last
         self.margin = 0  # zeros before the operand along that axis
 
     # -- element by element ----------------------------------------------------------------------------------

@@ -86,13 +86,13 @@ def _pooled_by_rows(
     )
     if not nest.evenly or not side_by_side or nest.row() == last or y.shape[last] == 1:
         return False
-    alone = all(window.kernel == 1 and is_inside(window) for window in outer) and is_inside(along)
-    if (not alone and length > MOST_IN_ROW) or along.kernel > MOST_TAPS:
+    in_place = all(window.kernel == 1 and is_inside(window) for window in outer) and is_inside(along)
+    if (not in_place and length > MOST_IN_ROW) or along.kernel > MOST_TAPS:
         return False
     out = nest.out
     with nest.each(axes=range(last)) as indices:
         at = [indices[axis] for axis in range(last)]
-        if alone:
+        if in_place:
             source = [
                 *at[:2],
                 *(f"({o}) * {w.stride} - ({w.pad})" for o, w in zip(at[2:], outer, strict=True)),
@@ -113,7 +113,7 @@ def _pooled_by_rows(
             for k in range(along.kernel):
                 here = f"row[o * {along.stride} + {k * along.dilation}]"
                 value = here
-                if alone:
+                if in_place:
                     out(f"const {fold.ctype} v{k} = {here};")
                     value = fold.term(f"v{k}")
                 if k == 0:

@@ -115,13 +115,13 @@ def _interpolated(nest: Nest, at: Sequence[str], pixel: str) -> None:
             window = f"(({row}) * {kw} + {column}) * {of_group}"
             start = f"({channel}) / {of_group} * {kh * kw * of_group} + {window} + ({channel}) % {of_group}"
             out(f"float *const tap = taps[{pixel}] + {start};")
-            whole = " + ".join(f"share{r}{s} * x{r}{s}[c]" for r, s in corners)
-            part = " + ".join(f"(has{r}{s} ? share{r}{s} * x{r}{s}[c] : 0)" for r, s in corners)
+            interior = " + ".join(f"share{r}{s} * x{r}{s}[c]" for r, s in corners)
+            border = " + ".join(f"(has{r}{s} ? share{r}{s} * x{r}{s}[c] : 0)" for r, s in corners)
             inside = " && ".join(f"has{r}{s}" for r, s in corners)
             head = f"EACH for (int c = 0; c < {together}; c++)"
-            for condition, sum_ in ((f"if ({inside})", whole), ("else", part)):
+            for condition, interpolated in ((f"if ({inside})", interior), ("else", border)):
                 with out.nested([condition, head]):
-                    out(f"tap[c] = {sum_};")
+                    out(f"tap[c] = {interpolated};")
 
 
 def _tile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,57 +83,15 @@ def moves(rng: np.random.Generator) -> Operators:
         net.put("Expand", drawn(1, columns), net.fixed([rows, columns], "int64"))
         net.put("Gather", drawn(3, rows, columns), net.fixed([2, 0, -1], "int64"), axis=0)
         net.put("CumSum", drawn(rows, columns), net.fixed(0, "int64"))
-        net.put("CumSum", drawn(2, rows, columns), net.fixed(1, "int64"), exclusive=1, reverse=1)
-        net.put("CumSum", rng.integers(-9, 9, (2, columns, rows)), net.fixed(1, "int64"), exclusive=1)
-        net.put("CumSum", drawn(rows, 2, 5), net.fixed(0, "int64"), reverse=1)
         net.put("ReduceMax", drawn(2, rows, columns), net.fixed([1], "int64"))
         net.put("ReduceSum", drawn(2, rows, columns), net.fixed([0, 2], "int64"), keepdims=0)
         net.put("ArgMax", drawn(rows, columns), axis=0)
         net.put("ArgMin", drawn(rows, columns), axis=1, keepdims=0)
         net.put("Softmax", drawn(2, rows, columns), axis=1)
         net.put("Hardmax", drawn(rows, columns), axis=1)
-        x = drawn(rows, columns)
-        x[0, columns // 3] = np.nan
-        x[rows // 2, columns // 2] = np.inf
-        x[-1] = -np.inf
-        for kind in ("Hardmax", "ReduceMax", "ReduceMin", "ReduceSum"):
-            axes = () if kind == "Hardmax" else (net.fixed([-1], "int64"),)
-            net.put(kind, x, *axes)
-        net.put("ReduceL2", x[1:-1], net.fixed([-1], "int64"), keepdims=0)
         net.put("TopK", drawn(2, columns), net.fixed([min(columns, 9)], "int64"), outputs=2)
         net.put("Add", drawn(2, rows, columns), drawn(rows, 1))
         net.put("InstanceNormalization", drawn(2, rows, 3, columns), *(net.fixed(drawn(rows)) for _ in "ab"))
-        x = 50 + drawn(2, 6, rows, columns)
-        x[0, 3, 0, 0] = -2e3
-        net.put("InstanceNormalization", x, *(net.fixed(drawn(6)) for _ in "ab"))
-        net.put("MeanVarianceNormalization", x, axes=[0, 2, 3])
-        net.put("LayerNormalization", x, *(net.fixed(drawn(rows, columns)) for _ in "ab"), axis=2)
-        x = drawn(2, rows, columns)
-        x[0, 0, columns // 2] = np.nan
-        net.put("MaxPool", x, kernel_shape=[3], strides=[2], pads=[1, 1])
-        net.put(
-            "AveragePool", drawn(2, rows, columns), kernel_shape=[4], strides=[4], pads=[2, 1], ceil_mode=1
-        )
-    for extents in ((11, 67), (5, 7, 40), (7, 3)):
-        spatial = {"kernel_shape": [3] * len(extents), "pads": [1] * 2 * len(extents)}
-        x = drawn(1, 3, *extents)
-        net.put("MaxPool", np.where(x > 2, np.nan, x), strides=[2] * len(extents), **spatial)
-        net.put("MaxPool", x, dilations=[2] * len(extents), ceil_mode=1, **spatial)
-        net.put("AveragePool", x, strides=[3] * len(extents), ceil_mode=1, **spatial)
-        net.put("AveragePool", x, count_include_pad=1, **spatial)
-        net.put("LpPool", x, strides=[2] * len(extents), **spatial)
-    for read, made, groups, offsets in ((5, 21, 1, 1), (12, 66, 3, 2), (16, 16, 1, 4)):
-        for columns in (1, 13):
-            shape = (2, 2 * 6 * offsets, 9, columns)
-            operands = [
-                drawn(2, read, 9, columns),
-                net.fixed(drawn(made, read // groups, 3, 2)),
-                2 * drawn(*shape),
-            ]
-            operands += [net.fixed(drawn(made)), drawn(2, 6 * offsets, 9, columns)]
-            spatial = {"pads": [1, 1, 1, 0], "kernel_shape": [3, 2]}
-            net.put("DeformConv", *operands, group=groups, offset_group=offsets, **spatial)
-    net.put("MaxPool", rng.integers(-128, 127, (2, 3, 9, 50)).astype(np.int8), kernel_shape=[2, 3])
     for mode in ("reflect", "edge", "wrap"):
         net.put("Pad", drawn(1, 2, 17, 9), net.fixed([0, 0, 3, 2, 0, 0, 1, 4], "int64"), mode=mode)
     for mode in ("DCR", "CRD"):
@@ -142,6 +101,60 @@ def moves(rng: np.random.Generator) -> Operators:
         "ConvTranspose", drawn(1, 5, 14, 19), net.fixed(drawn(5, 41, 3, 4)), strides=[2, 3], pads=[1, 2, 0, 1]
     )
     net.put("Einsum", drawn(7, 9, 5), drawn(7, 21, 5), equation="abc,adc->abd")
+    return net
+
+
+def folds(rng: np.random.Generator) -> Operators:
+    """What folds elements along axes, whole vectors of them and parts, odd values among them."""
+    net = Operators()
+
+    def drawn(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    for rows, columns in ((17, 40), (1, 50)):
+        net.put("CumSum", drawn(2, rows, columns), net.fixed(1, "int64"), exclusive=1, reverse=1)
+        net.put("CumSum", rng.integers(-9, 9, (2, columns, rows)), net.fixed(1, "int64"), exclusive=1)
+        net.put("CumSum", drawn(columns, 2, 5), net.fixed(0, "int64"), reverse=1)
+        odd = drawn(rows, columns)
+        odd[0, columns // 3] = np.nan
+        odd[rows // 2, columns // 2] = np.inf
+        odd[-1] = -np.inf
+        net.put("Hardmax", odd)
+        for kind in ("ReduceMax", "ReduceMin", "ReduceSum"):
+            net.put(kind, odd, net.fixed([-1], "int64"))
+        net.put("ReduceL2", drawn(rows, columns), net.fixed([-1], "int64"), keepdims=0)
+        outlier = 50 + drawn(2, 6, rows, columns)
+        outlier[0, 3, 0, 0] = -2e3
+        net.put("InstanceNormalization", outlier, *(net.fixed(drawn(6)) for _ in "ab"))
+        net.put("MeanVarianceNormalization", outlier, axes=[0, 2, 3])
+        net.put("LayerNormalization", outlier, *(net.fixed(drawn(rows, columns)) for _ in "ab"), axis=2)
+        net.put("MaxPool", np.where(np.isinf(odd), 7, odd)[None], kernel_shape=[3], strides=[2], pads=[1, 1])
+    for extents in ((101,), (11, 67), (5, 7, 40)):
+        rank = len(extents)
+        window: dict[str, Any] = {"kernel_shape": [3] * rank, "pads": [1] * 2 * rank}
+        x = drawn(1, 3, *extents)
+        net.put("MaxPool", np.where(x > 2, np.nan, x), strides=[2] * rank, **window)
+        net.put("MaxPool", x, dilations=[2] * rank, ceil_mode=1, **window)
+        net.put("AveragePool", x, strides=[3] * rank, ceil_mode=1, count_include_pad=rank % 2, **window)
+        net.put("LpPool", x, strides=[2] * rank, **window)
+    net.put("MaxPool", rng.integers(-128, 127, (2, 3, 9, 50)).astype(np.int8), kernel_shape=[2, 3])
+    for read, outputs, groups, offsets in ((5, 21, 1, 1), (12, 66, 3, 2)):
+        for columns in (1, 13):
+            operands = [
+                drawn(2, read, 9, columns),
+                net.fixed(drawn(outputs, read // groups, 3, 2)),
+                2 * drawn(2, 12 * offsets, 9, columns),
+                net.fixed(drawn(outputs)),
+                drawn(2, 6 * offsets, 9, columns),
+            ]
+            window = {"pads": [1, 1, 1, 0], "kernel_shape": [3, 2]}
+            net.put("DeformConv", *operands, group=groups, offset_group=offsets, **window)
+    for extents, kernel, pad in (((37,), 60, 30), ((23, 1), 9, 4), ((5, 9), 3, 1), ((6,), 9, 7)):
+        rest = [1] * (len(extents) - 1) if extents[-1] == 1 else [kernel] * (len(extents) - 1)
+        pads = [pad, *(pad if k > 1 else 0 for k in rest)]
+        for stride in (1, 2)[: len(extents)]:
+            weights = net.fixed(drawn(68, 3, kernel, *rest))
+            net.put("Conv", drawn(2, 12, *extents), weights, group=4, pads=pads * 2, strides=[stride, *rest])
     return net
 
 
@@ -164,8 +177,11 @@ def test_rows_that_one_of_two_results_lacks_are_not_made(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_elements_that_move_evenly_arrive(threads: int, tmp_path: Path) -> None:
-    net = moves(np.random.default_rng(threads))
+@pytest.mark.parametrize("operators", [moves, folds])
+def test_elements_at_even_distances(
+    threads: int, operators: Callable[[np.random.Generator], Operators], tmp_path: Path
+) -> None:
+    net = operators(np.random.default_rng(threads))
     graph = graph_of(net)
     plan, wanted = plan_of(graph), reference(graph, net.inputs)
     targets = [*dict.fromkeys(RUNS_HERE)][1 - threads :]  # several threads: the best of this machine
