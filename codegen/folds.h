@@ -1,5 +1,5 @@
-/* Folds over floats that lie side by side, in the widest vectors: of `omp simd reduction`, GCC 12 folds lanes one
-   by one, in memory. */
+/* Folds over floats that lie side by side, in the widest vectors. Of an `omp simd reduction`, GCC 12 folds
+   lanes one by one, in memory. */
 
 #define JOINED(a, b) a##b
 #define OF_LANES(name, lanes) JOINED(name, lanes)
@@ -19,8 +19,8 @@ static inline int is_odd(widest x)
 #endif
 }
 
-/* The largest of n, or the least; what is not a number where one is not. The last vector begins within the one
-   before: no element counts more than once. */
+/* The largest of n, or the least; what is not a number where one is not. The last vector begins within the
+   one before it, which changes no extreme. */
 #define EXTREME(name, start, fold, across, fold_1)                            \
     static inline float name(const float *x, int n)                           \
     {                                                                         \
