@@ -33,7 +33,7 @@ def images() -> Graph:
     net.depthwise()
     net.add("Relu")
     net.conv(64, 1, strides=[2, 2])
-    net.conv(64, group=4)
+    net.conv(64, group=2)
     net.add("GlobalAveragePool")
     net.conv(24, 1)
     net.add("HardSigmoid")
