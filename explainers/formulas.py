@@ -61,6 +61,14 @@ class Kinds(NamedTuple):
         return (self.segment >= 0) & (self.head < 0)
 
 
+class Moment(NamedTuple):
+    """Rows that operators have made before and after some of them make more."""
+
+    groups: np.ndarray  # (some groups,) int64: which are looked at
+    before: np.ndarray  # (some groups, operators) int64
+    after: np.ndarray  # (some groups, operators) int64
+
+
 @dataclass(frozen=True, eq=False)
 class OperatorReads:
     """All reads of one map by one operator."""
@@ -198,19 +206,16 @@ class Formulas:
 
     # -- rows ------------------------------------------------------------------------------------------------
 
-    def reach(self, members: np.ndarray, rows_of_sinks: np.ndarray | None = None) -> np.ndarray:
-        """(groups, operators) int64: rows that each has made once the group's sinks have made theirs.
+    def reach(self, members: np.ndarray, asked: np.ndarray | None = None) -> np.ndarray:
+        """(groups, operators) int64: rows that each has made once some have made what they are asked.
 
-        `rows_of_sinks`: (groups, operators) int64; None: one of each.
+        `asked`: (groups, operators) int64, rows; None: one of every sink.
         """
+        asked = self.sinks(members) if asked is None else asked
         reached = np.zeros(members.shape, np.int64)
         for i in reversed(self._operators(members)):
-            rows, of_sink = (
-                np.zeros(len(members), np.int64),
-                1 if rows_of_sinks is None else rows_of_sinks[:, i],
-            )
+            rows = asked[:, i].astype(np.int64)
             for m in self.flow.results[i]:
-                rows = np.maximum(rows, self._leaves(members, m) * of_sink)
                 for read in self.readers[m]:
                     rows = np.maximum(rows, members[:, read.reader] * read.need[reached[:, read.reader]])
             reached[:, i] = rows * members[:, i]
@@ -227,41 +232,96 @@ class Formulas:
     def ring_rows(self, members: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(map, rows of its widest window (groups,) int64, rows of its ring (groups,) int64) in mode lbdf.
 
-        Both are 0 in groups without the map. Groups are looked at when all sinks have made their first row,
-        the taller ones as many as are the same share. Those with several sinks also when only the tallest has
-        made a row, which begins, and when all have made their last.
+        Both are 0 in groups without the map.
         """
-        sinks = self.sinks(members)
-        heights = np.where(sinks, self.heights, 0)
-        shortest = np.where(sinks, self.heights, self.heights.max(initial=1)).min(1, initial=1 << 62)
-        first = np.maximum(heights // np.maximum(shortest, 1)[:, None], sinks)
-        reaches = [(np.arange(len(members)), self.reach(members, first))]
-        several = np.flatnonzero(sinks.sum(1) > 1)
-        if several.size:
-            tallest = np.arange(len(self.flow)) == heights[several].argmax(1)[:, None]
-            for rows_made in (tallest.astype(np.int64), heights[several]):
-                reaches.append((several, self.reach(members[several], rows_made)))
+        moments = [*self._moments(members)]
+        waiting = self._waiting(members)
         for m in self._maps(members):
             window = self._makes(members, m).astype(np.int64)
             for read in self.readers[m]:
                 window = np.maximum(window, members[:, read.reader] * read.widest)
-            rows = window.copy()
-            for groups, reach in reaches:
-                rows[groups] = np.maximum(rows[groups], self._rows_kept(members[groups], m, reach))
+            rows = np.maximum(window, waiting.get(m, 0))
+            for moment in moments:
+                kept = self._rows_kept(members[moment.groups], m, moment)
+                rows[moment.groups] = np.maximum(rows[moment.groups], kept)
             yield m, window, rows
 
-    def _rows_kept(self, members: np.ndarray, m: int, reach: np.ndarray) -> np.ndarray:
+    def _moments(self, members: np.ndarray) -> Iterator[Moment]:
+        """Where groups are looked at: as the shortest sinks make their first row.
+
+        Those with several sinks also as the tallest makes its first row, which begins, and as the first of
+        them, and then all, make their last.
+        """
+        sinks = self.sinks(members)
+        heights = np.where(sinks, self.heights, 0)
+        shortest = np.where(sinks, self.heights, self.heights.max(initial=1)).min(1, initial=1 << 62)[:, None]
+        begun = heights // np.maximum(shortest, 1)
+        before = np.where(heights == shortest, 0, begun)
+        every = np.arange(len(members))
+        yield Moment(every, self.reach(members, before), self.reach(members, np.maximum(begun, sinks)))
+        several = np.flatnonzero(sinks.sum(1) > 1)
+        if not several.size:
+            return
+        part, heights, place = members[several], heights[several], np.arange(len(self.flow))
+        tallest = place == heights.argmax(1)[:, None]
+        yield Moment(several, np.zeros_like(heights), self.reach(part, tallest.astype(np.int64)))
+        almost = np.maximum(heights - 1, 0)
+        before = self.reach(part, almost)
+        first = place == sinks[several].argmax(1)[:, None]
+        yield Moment(several, before, self.reach(part, almost + first))
+        yield Moment(several, before, self.reach(part, heights))
+
+    def _waiting(self, members: np.ndarray) -> dict[int, np.ndarray]:
+        """(groups,) int64 by map: rows kept while what an operator needs for its first row is made.
+
+        It matters where that is all of a map: other readers of what is made for it wait meanwhile. Of maps
+        that several operators read.
+        """
+        waiting: dict[int, np.ndarray] = {}
+        for driver in self._drivers:
+            groups = np.flatnonzero(members[:, driver])
+            if not groups.size:
+                continue
+            part = members[groups]
+            before = part.copy()
+            before[:, driver + 1 :] = False
+            asked = np.zeros(part.shape, np.int64)
+            asked[:, driver] = 1
+            moment = Moment(groups, np.zeros_like(asked), self.reach(before, asked))
+            for m in self._maps(before):
+                if len(self.readers[m]) > 1:
+                    kept = waiting.setdefault(m, np.zeros(len(members), np.int64))
+                    kept[groups] = np.maximum(kept[groups], self._rows_kept(part, m, moment))
+        return waiting
+
+    @cached_property
+    def _drivers(self) -> list[int]:
+        """Operators that need all of a map for their first row, and those at which paths with such meet."""
+        drivers: list[int] = []
+        behind = np.zeros(len(self.flow), bool)  # whether such an operator is at it or before it
+        for i, reads in enumerate(self.reads):
+            producers = {read.producer for read in reads if read.producer >= 0}
+            gathers = any(read.need[-1] > 1 and read.need[1:2] == read.need[-1] for read in reads)
+            after = bool(behind[[*producers]].any()) if producers else False
+            behind[i] = gathers or after
+            if gathers or (after and len(producers) > 1):
+                drivers.append(i)
+        return drivers
+
+    def _rows_kept(self, members: np.ndarray, m: int, moment: Moment) -> np.ndarray:
         """(groups,) int64: rows of a map from the last one made back to the first that may still be read.
 
-        `reach`: as `reach` returns it. A reader has all but its last row then.
+        A reader that makes rows meanwhile has all but the last of them.
         """
+        before, after = moment.before, moment.after
         inside = self._makes(members, m)
-        head = inside * reach[:, self.flow.producer[m]]
+        head = inside * after[:, self.flow.producer[m]]
         oldest = np.full(len(members), self.flow.maps[m].rows)
         for read in self.readers[m]:
-            reading, rows = members[:, read.reader], reach[:, read.reader]
+            reading, rows = members[:, read.reader], after[:, read.reader]
             head = np.maximum(head, reading * ~inside * read.need[rows])
-            oldest = np.where(reading, np.minimum(oldest, read.keep[np.maximum(rows - 1, 0)]), oldest)
+            done = np.maximum(rows - 1, before[:, read.reader])
+            oldest = np.where(reading, np.minimum(oldest, read.keep[done]), oldest)
         return np.maximum(head - oldest, 0)
 
     def rings(self, members: np.ndarray) -> RingBytes:
