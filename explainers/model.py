@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,8 @@ class ValidityGNN(nn.Module):
 
 def spread(outputs: Tensor) -> Tensor:
     """(groups,) spread in doublings, of outputs (groups, OUTPUTS)."""
-    return outputs[:, 1].exp().clamp(SMALLEST_SPREAD, LARGEST_SPREAD)
+    # limits come first: the derivative of an exponential that is infinite would be no number
+    return outputs[:, 1].clamp(log(SMALLEST_SPREAD), log(LARGEST_SPREAD)).exp()
 
 
 def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
