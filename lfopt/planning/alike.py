@@ -13,6 +13,7 @@ from lfopt.ir import Cost, Tensor
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.alike import Numbers, operator_key
 from lfopt.planning.costs import GroupCosts
+from lfopt.planning.renamed import Renaming
 
 
 class Structures:
@@ -58,16 +59,24 @@ class Structures:
             self._operators[op] = self._numbers.setdefault(_operator(self.flow, op), len(self._numbers))
         return self._operators[op]
 
-    def renaming(self, group: int, other: int) -> dict[str, str]:
+    def renaming(self, group: int, other: int) -> Renaming:
         """Names of operators and tensors in another group of the same structure, by those in a group."""
-        return dict(zip(self._names(group), self._names(other), strict=True))
+        return Renaming(
+            dict(zip(self._operators_of(group), self._operators_of(other), strict=True)),
+            dict(zip(self._tensors_of(group), self._tensors_of(other), strict=True)),
+        )
 
-    def _names(self, group: int) -> Iterator[str]:
+    def _operators_of(self, group: int) -> Iterator[str]:
+        for i in bits(group):
+            call = self.flow.calls[i]
+            yield from (part.operator.name for part in (call, *call.parts))
+
+    def _tensors_of(self, group: int) -> Iterator[str]:
         flow = self.flow
         for i in bits(group):
             call = flow.calls[i]
             for part in (call, *call.parts):
-                yield from (part.operator.name, *part.operator.inputs, *part.operator.outputs)
+                yield from (*part.operator.inputs, *part.operator.outputs)
             yield from (flow.maps[m].name for m in (*(o.map for o in flow.operands[i]), *flow.results[i]))
 
 

@@ -26,7 +26,7 @@ from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
 from lfopt.planning.macs import executed_macs
 from lfopt.planning.modes import MODES, PlacesAndSteps
-from lfopt.planning.renamed import renamed
+from lfopt.planning.renamed import Renaming, renamed
 from lfopt.planning.streaming import BufferLayout
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM, or in a second level, may begin
@@ -45,7 +45,7 @@ class Outline:
     allocated_bytes: int  # of the buffer: where its places end, or would if it could be executed
     # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
     like: int = 0
-    names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
+    names: Renaming = field(default_factory=Renaming)  # by names in that group
 
     @property
     def key(self) -> Hashable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from lfopt.ir import Loop, Node, Place, Transfer
 
@@ -19,12 +19,20 @@ BEHIND = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """New names by old ones; an operator and a tensor may have one name, and two new ones."""
+
+    operators: Mapping[str, str] = field(default_factory=dict[str, str])
+    tensors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
 def renamed(
-    places: Sequence[Place], nodes: Sequence[Node], names: Mapping[str, str], tensors: Container[str]
+    places: Sequence[Place], nodes: Sequence[Node], names: Renaming, tensors: Container[str]
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]] | None:
     """Places and steps with other names of operators and tensors; None if a place's name is unknown.
 
-    `names`: new ones by old ones; `tensors`: names that only places of those tensors may have.
+    `tensors`: names that only places of those tensors may have.
     """
     called = [_called(place.name, names, tensors) for place in places]
     if not all(called):
@@ -34,30 +42,33 @@ def renamed(
     ), _nodes(nodes, names)
 
 
-def _called(name: str, names: Mapping[str, str], tensors: Container[str]) -> str | None:
+def _called(name: str, names: Renaming, tensors: Container[str]) -> str | None:
     """The new name of a place, by what it is called after; None where that is unknown.
 
     A tensor, sums of an operator, something beside a tensor, or itself.
     """
-    if name in names:
-        return names[name]
+    if name in names.tensors:
+        return names.tensors[name]
     new = name
     if name.startswith("sums of "):
-        operator = names.get(name.removeprefix("sums of "))
+        operator = names.operators.get(name.removeprefix("sums of "))
         new = operator and f"sums of {operator}"
     for behind in BEHIND:
-        if name.endswith(behind) and (tensor := name.removesuffix(behind)) in names:
-            new = names[tensor] + behind
+        if name.endswith(behind) and (tensor := name.removesuffix(behind)) in names.tensors:
+            new = names.tensors[tensor] + behind
     return None if not new or new.endswith("~") or new in tensors else new
 
 
-def _nodes(nodes: Sequence[Node], names: Mapping[str, str]) -> tuple[Node, ...]:
+def _nodes(nodes: Sequence[Node], names: Renaming) -> tuple[Node, ...]:
     return tuple(_node(node, names) for node in nodes)
 
 
-def _node(node: Node, names: Mapping[str, str]) -> Node:
+def _node(node: Node, names: Renaming) -> Node:
     if isinstance(node, Loop):
         return Loop(node.count, _nodes(node.body, names))
     if isinstance(node, Transfer):
-        return replace(node, tensor=names[node.tensor], gather=names[node.gather] if node.gather else "")
-    return replace(node, operator=names[node.operator], then=tuple(names[name] for name in node.then))
+        gather = names.operators[node.gather] if node.gather else ""
+        of = names.operators if node.kind == "parameter" else names.tensors
+        return replace(node, tensor=of[node.tensor], gather=gather)
+    then = tuple(names.operators[name] for name in node.then)
+    return replace(node, operator=names.operators[node.operator], then=then)

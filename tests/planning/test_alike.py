@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from lfopt.app.pipeline import load_network
-from lfopt.ir import Graph, Hardware, Place
+from lfopt.ir import Compute, Graph, Hardware, Place, Transfer
 from lfopt.ops import Dataflow
 from lfopt.ops.alike import structure
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Limit
 from lfopt.planning.alike import Prices, Structures
 from lfopt.planning.outlines import plan_groups
-from lfopt.planning.renamed import renamed
+from lfopt.planning.renamed import Renaming, renamed
 from lfopt.rewrite.copies import barriers, with_copies
 from search.exact import next_groups, solve
 from search.options import SearchOptions
@@ -137,5 +137,23 @@ def test_a_structure_that_was_written_takes_no_more_time(gated: Graph) -> None:
     ],
 )
 def test_places_are_renamed_after_what_they_are_called_after(place: str, called: str | None) -> None:
-    renamed_schedule = renamed((Place(place, "map", 0, 1, 8),), (), {"x": "y", "a": "b"}, {"x", "y"})
+    names = Renaming({"a": "b"}, {"x": "y"})
+    renamed_schedule = renamed((Place(place, "map", 0, 1, 8),), (), names, {"x", "y"})
     assert (renamed_schedule[0][0].name if renamed_schedule else None) == called
+
+
+def test_an_operator_and_a_tensor_of_one_name_are_renamed_apart() -> None:
+    """A copy of an operator that is called as its result is: a~1, which makes a~2."""
+    places = (Place("a", "map", 0, 1, 8), Place("sums of a", "sum", 8, 1, 8))
+    load = Transfer(
+        store=False, tensor="a", box=((0, 1),), kind="input", rows=1, row_bytes=8, place=0, slot=0
+    )
+    steps = (load, replace(load, kind="parameter"), Compute("a", (((0, 1),),), (0,), then=("c",)))
+    names = Renaming({"a": "a~1", "c": "c~1"}, {"a": "a~2", "x": "x", "c": "c~2"})
+    renamed_schedule = renamed(places, steps, names, {"a", "a~2", "x"})
+    assert renamed_schedule is not None
+    assert [place.name for place in renamed_schedule[0]] == ["a~2", "sums of a~1"]
+    load, parameters, compute = renamed_schedule[1]
+    assert isinstance(load, Transfer) and isinstance(parameters, Transfer) and isinstance(compute, Compute)
+    assert (load.tensor, parameters.tensor) == ("a~2", "a~1")
+    assert (compute.operator, compute.then) == ("a~1", ("c~1",))
