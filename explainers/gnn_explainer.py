@@ -26,7 +26,7 @@ EPOCHS = 50
 RATE = 0.1
 # price of a link in the mask; the library's price of undecided masks would drive each to the side on which
 # it is drawn, so there is none
-SIZE = 0.05
+SIZE = 0.2
 # of `ValidityClassifier`
 VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)
 
