@@ -1,8 +1,8 @@
 /* Folds over floats that lie side by side, in the widest vectors. Of an `omp simd reduction`, GCC 12 folds
    lanes one by one, in memory. */
 
-#define JOINED(a, b) a##b
-#define OF_LANES(name, lanes) JOINED(name, lanes)
+#define OF_BOTH(a, b) a##b
+#define OF_LANES(name, lanes) OF_BOTH(name, lanes)
 #define WIDEST(name) OF_LANES(name, LANES)
 
 typedef WIDEST(v) widest;
@@ -72,13 +72,13 @@ static inline int first_equal(const float *x, int n, float value)
 #if LANES > 8
 #define PARTS 8
 typedef double doubles __attribute__((vector_size(64)));
-static inline doubles widened(const float *x) { return (doubles)_mm512_cvtps_pd(_mm256_loadu_ps(x)); }
+static inline doubles in_doubles(const float *x) { return (doubles)_mm512_cvtps_pd(_mm256_loadu_ps(x)); }
 static inline double sum_of_lanes(doubles x) { return _mm512_reduce_add_pd((__m512d)x); }
 #elif LANES > 1
 #define PARTS (LANES / 2)
-typedef float narrow __attribute__((vector_size(4 * PARTS), aligned(4), may_alias));
+typedef float half_widest __attribute__((vector_size(4 * PARTS), aligned(4), may_alias));
 typedef double doubles __attribute__((vector_size(8 * PARTS)));
-static inline doubles widened(const float *x) { return __builtin_convertvector(*(const narrow *)x, doubles); }
+static inline doubles in_doubles(const float *x) { return __builtin_convertvector(*(const half_widest *)x, doubles); }
 
 static inline double sum_of_lanes(doubles x)
 {
@@ -89,7 +89,7 @@ static inline double sum_of_lanes(doubles x)
 #else
 #define PARTS 1
 typedef double doubles;
-static inline doubles widened(const float *x) { return (double)*x; }
+static inline doubles in_doubles(const float *x) { return (double)*x; }
 static inline double sum_of_lanes(doubles x) { return x; }
 #endif
 
@@ -98,12 +98,12 @@ static inline double sum_of(const float *x, int n)
     doubles s = {0.0}, t = s, u = s, v = s;
     int k = 0;
     for (; k + 4 * PARTS <= n; k += 4 * PARTS) {
-        s += widened(x + k);
-        t += widened(x + k + PARTS);
-        u += widened(x + k + 2 * PARTS);
-        v += widened(x + k + 3 * PARTS);
+        s += in_doubles(x + k);
+        t += in_doubles(x + k + PARTS);
+        u += in_doubles(x + k + 2 * PARTS);
+        v += in_doubles(x + k + 3 * PARTS);
     }
-    for (; k + PARTS <= n; k += PARTS) s += widened(x + k);
+    for (; k + PARTS <= n; k += PARTS) s += in_doubles(x + k);
     double sum = sum_of_lanes((s + t) + (u + v));
     for (; k < n; k++) sum += (double)x[k];
     return sum;
@@ -115,7 +115,7 @@ static inline void moments_of(const float *x, int n, double centre, double *sum,
     doubles s = {0.0}, t = s, p = s, q = s;
     int k = 0;
     for (; k + 2 * PARTS <= n; k += 2 * PARTS) {
-        const doubles a = widened(x + k) - centre, b = widened(x + k + PARTS) - centre;
+        const doubles a = in_doubles(x + k) - centre, b = in_doubles(x + k + PARTS) - centre;
         s += a;
         t += b;
         p += a * a;
