@@ -103,8 +103,8 @@ def main() -> None:
         "--schemes",
         nargs="+",
         choices=get_args(LabelScheme),
-        default=IN_PAPER,
-        help="default: those of the paper, %(default)s; of others alone, the page is validity-modes",
+        default=PREDICTED,
+        help="default: those with a predictor, %(default)s; of others alone, the page is validity-modes",
     )
     parser.add_argument(
         "--models", nargs="+", default=[], help="ONNX files, or folders of them, beside the zoo"
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--cards", type=Path, help="folder of cards for schemes without a network")
     add_option(parser)
     options = parser.parse_args()
-    others = not set(options.schemes).intersection(IN_PAPER)
+    others = not set(options.schemes).intersection(PREDICTED)
     sheet = Sheet("validity-modes" if others else "validity", options.results)
     accuracy: list[Row] = []
     costs: list[Row] = []
