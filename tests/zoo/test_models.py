@@ -196,6 +196,6 @@ def test_another_length_is_one_clear_line(name: str, message: str) -> None:
 def test_public_names_are_exactly_all() -> None:
     assert set(zoo.__all__) == {name for name in vars(lfopt.zoo) if name[0] != "_"} - {
         "activations", "attention", "bert", "blocks", "builder", "c3d", "catalog", "cells", "deeplab", "detr",
-        "efficientnet", "fsrcnn", "gpt2", "mobilenet", "moments", "resnet", "segformer", "squeezenet", "ssd",
-        "transformer", "unet", "vgg", "vit", "whisper", "writer", "yolo",
+        "draws", "efficientnet", "fsrcnn", "gpt2", "mobilenet", "moments", "resnet", "segformer",
+        "squeezenet", "ssd", "token_cells", "transformer", "unet", "vgg", "vit", "whisper", "writer", "yolo",
     }  # fmt: skip
