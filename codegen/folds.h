@@ -78,7 +78,10 @@ static inline double sum_of_lanes(doubles x) { return _mm512_reduce_add_pd((__m5
 #define PARTS (LANES / 2)
 typedef float half_widest __attribute__((vector_size(4 * PARTS), aligned(4), may_alias));
 typedef double doubles __attribute__((vector_size(8 * PARTS)));
-static inline doubles in_doubles(const float *x) { return __builtin_convertvector(*(const half_widest *)x, doubles); }
+static inline doubles in_doubles(const float *x)
+{
+    return __builtin_convertvector(*(const half_widest *)x, doubles);
+}
 
 static inline double sum_of_lanes(doubles x)
 {
