@@ -176,7 +176,7 @@ def planned_network(
         Hardware(int(kib * 1024), element_bytes=4),
         "all",
         max_recompute=recompute,
-        search=SearchConfig(time_limit=60),
+        search=SearchConfig(time_limit=300),
     )
     outcome = find_plan(config, graph=graph)
     return (write_outcome(outcome, folder).plan if folder else outcome.draft.finished()), outcome.graph
