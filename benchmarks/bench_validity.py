@@ -240,7 +240,7 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         "attention": samples.attending,
         "no attention": frozenset(names) - samples.attending,
     }
-    apart = [
+    by_attention = [
         {
             "judge": judge,
             **{
@@ -252,7 +252,9 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         for judge, of in figures.items()
     ]
     counts = ", ".join(f"{which}: {', '.join(sorted(of))}" for which, of in kinds.items() if of)
-    sheet.show(table_of(f"{scheme}: accuracy, families with attention and without apart", apart, digits=4))
+    sheet.show(
+        table_of(f"{scheme}: accuracy, families with attention and without apart", by_attention, digits=4)
+    )
     sheet.show(f"{scheme}: {counts}")
     for judge, of in figures.items():
         if judge not in ("schedule", "sums"):
@@ -269,7 +271,7 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         ]
         sheet.show(table_of(f"{scheme}: accuracy by family, {what}", families, digits=3))
         rows += [{"samples": what, **row} for row in families]
-    return [{"scheme": scheme, **row} for row in (*rows, *distances, *apart)]
+    return [{"scheme": scheme, **row} for row in (*rows, *distances, *by_attention)]
 
 
 def _card(data: Dataset, figures: Mapping[str, FamilyFigures], near: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ Systems and memory modes are those of Arm's vela.ini; it has none with DRAM for 
 U65's, at 256 KiB. In the system where a core names the fewest bytes for an accelerator, it compiles once more
 for Size; Regor also without double buffers for weights, and on U85 without chaining.
 
-Three counts: what the command stream names (`benchmarks/ethos_stream.py`), and what each core's summary
-estimates. Ours were counted in RTL (docs/results/rtl.md). An operator that is left to the CPU stops the
-benchmark, and so do multiply-accumulates of a stream that are not those of the summary. Where LiteRT is
-installed, it executes every operator alone, on the reference's maps.
+There are three counts: the bytes that the command stream names (`benchmarks/ethos_stream.py`), and the
+estimates in the summaries of both cores. Ours were counted in RTL (docs/results/rtl.md). An operator that is
+left to the CPU stops the benchmark, and so do multiply-accumulates of a stream that are not those of the
+summary. Where LiteRT is installed, it executes every operator alone, on the reference's maps.
 
     pip install 'lfopt[vela]' ai-edge-litert
 """

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from explainers.formulas import Formulas
-from lfopt.ir import NEVER, Hardware
+from explainers.formulas import Formulas, needs_of
+from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
 from lfopt.ops.columns import column_count
 from lfopt.planning import MODES
@@ -87,10 +87,7 @@ class BeyondFormulas(Formulas):
         }
 
     def _planned(self, mode: str, members: np.ndarray) -> np.ndarray:
-        needs = [
-            self._modes[mode].need(sum(1 << i for i in np.flatnonzero(group).tolist())) for group in members
-        ]
-        return np.array([need if need < NEVER else np.inf for need in needs], np.float64)
+        return needs_of(members, self._modes[mode].need)
 
     # -- strips ----------------------------------------------------------------------------------------------
 

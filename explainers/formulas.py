@@ -20,7 +20,7 @@ Zhang, LCTES'21 (bands). The formulas are ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -189,8 +189,7 @@ class Formulas:
 
     def by_lives(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode resident; infinite where a weight buffer is too small."""
-        needs = [self._resident.need_of_lives(mask) for mask in masks_of(members)]
-        return np.array([need if need < NEVER else np.inf for need in needs], np.float64)
+        return needs_of(members, self._resident.need_of_lives)
 
     def _operators(self, members: np.ndarray) -> list[int]:
         """Operators in any of the groups, ascending."""
@@ -262,7 +261,9 @@ class Formulas:
         several = np.flatnonzero(sinks.sum(1) > 1)
         if not several.size:
             return
-        part, heights, place = members[several], heights[several], np.arange(len(self.flow))
+        part = members[several]
+        heights = heights[several]
+        place = np.arange(len(self.flow))
         tallest = place == heights.argmax(1)[:, None]
         yield Moment(several, np.zeros_like(heights), self.reach(part, tallest.astype(np.int64)))
         almost = np.maximum(heights - 1, 0)
@@ -313,14 +314,15 @@ class Formulas:
 
         A reader that makes rows meanwhile has all but the last of them.
         """
-        before, after = moment.before, moment.after
+        after = moment.after
         inside = self._makes(members, m)
         head = inside * after[:, self.flow.producer[m]]
         oldest = np.full(len(members), self.flow.maps[m].rows)
         for read in self.readers[m]:
-            reading, rows = members[:, read.reader], after[:, read.reader]
+            reading = members[:, read.reader]
+            rows = after[:, read.reader]
             head = np.maximum(head, reading * ~inside * read.need[rows])
-            done = np.maximum(rows - 1, before[:, read.reader])
+            done = np.maximum(rows - 1, moment.before[:, read.reader])
             oldest = np.where(reading, np.minimum(oldest, read.keep[done]), oldest)
         return np.maximum(head - oldest, 0)
 
@@ -368,16 +370,20 @@ class Formulas:
         `sliced`: whether the results of contractions that have none before them in the group are sliced. The
         rule is that of `lfopt.planning.slices`, for many groups at once.
         """
-        flow, slices = self.flow, self._slices
-        head, segment = np.full(members.shape, FULL), np.full(members.shape, FULL)
+        flow = self.flow
+        slices = self._slices
+        head = np.full(members.shape, FULL)
+        segment = np.full(members.shape, FULL)
         deep = np.zeros(members.shape, bool)  # whether it is, or comes after, a contraction of the group
         possible = np.ones(len(members), bool)
         for i in self._operators(members):
-            facts, in_group = slices.facts[i], members[:, i]
+            facts = slices.facts[i]
+            in_group = members[:, i]
             if facts.never:
                 possible &= ~in_group
                 continue
-            low, high = np.full(len(members), len(flow)), np.full(len(members), FULL)
+            low = np.full(len(members), len(flow))
+            high = np.full(len(members), FULL)
             before = np.zeros(len(members), bool)
             for operand in flow.operands[i]:
                 producer = flow.producer[operand.map]
@@ -407,7 +413,9 @@ class Formulas:
 
     def _banded(self, members: np.ndarray, reach: np.ndarray, *, sliced: bool) -> np.ndarray:
         """(groups,) float64, bytes: `by_bands` from one start."""
-        flow, slices, kinds = self.flow, self._slices, self.kinds(members, sliced=sliced)
+        flow = self.flow
+        slices = self._slices
+        kinds = self.kinds(members, sliced=sliced)
         possible = kinds.possible.copy()
         # rows of each operator in a band: not made before; made
         new, extent = np.zeros(members.shape), np.zeros(members.shape)
@@ -467,3 +475,9 @@ class Formulas:
                 ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * self.row_bytes[m]
             )
         return bytes_in
+
+
+def needs_of(members: np.ndarray, need: Callable[[int], int]) -> np.ndarray:
+    """(groups,) float64, bytes: what the planner says of each group; infinite where it never runs."""
+    needs = [need(mask) for mask in masks_of(members)]
+    return np.array([of_group if of_group < NEVER else np.inf for of_group in needs], np.float64)

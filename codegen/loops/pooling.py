@@ -63,7 +63,7 @@ class RowFold(NamedTuple):
     """How the elements of a window become one."""
 
     ctype: str  # of what is folded
-    start: str  # C expression: what a fold begins with
+    start: str  # C expression: the initial value
     term: Callable[[str], str]  # C expression of an element, a name of that type -> of what is folded of it
     fold: Callable[[str, str], str]  # C expressions of two -> of both
 
@@ -78,8 +78,8 @@ def _pooled_by_rows(
     """
     x, y, last = nest.operand(0), nest.results[0], len(nest.call.result) - 1
     *outer, along = sliding
-    before, behind = along.extent((0, along.size_out))
-    length = behind - before
+    begin, end = along.extent((0, along.size_out))  # of the elements that the windows of a row meet
+    length = end - begin
     side_by_side = all(
         type(array) is Array and array.shape == array.layout.shape and array.step(last) == 1
         for array in (x, y)
@@ -97,16 +97,17 @@ def _pooled_by_rows(
                 *at[:2],
                 *(f"({o}) * {w.stride} - ({w.pad})" for o, w in zip(at[2:], outer, strict=True)),
             ]
-            out(f"const {x.ctype} *const row = &{x.at([*source, str(before)])};")
+            out(f"const {x.ctype} *const row = &{x.at([*source, str(begin)])};")
         else:
             out(f"{fold.ctype} row[{length}];")
             out(f"EACH for (int w = 0; w < {length}; w++) row[w] = {fold.start};")
-            first, stop = max(before, 0), min(behind, along.size)
+            first = max(begin, 0)
+            stop = min(end, along.size)
             with taps(nest, outer, at[2:]) as tap:
                 out(f"const {x.ctype} *const x = &{x.at([*at[:2], *tap.source, '0'])};")
                 with out.nested([f"EACH for (int w = {first}; w < {stop}; w++)"]):
                     out(f"const {fold.ctype} v = x[w];")
-                    there = "row[w]" if before == 0 else f"row[w - ({before})]"
+                    there = "row[w]" if begin == 0 else f"row[w - ({begin})]"
                     out(f"{there} = {fold.fold(there, fold.term('v'))};")
         out(f"{y.ctype} *const y = &{y.at([*at, '0'])};")
         with out.nested([f"EACH for (int o = 0; o < {y.shape[last]}; o++)"]):

@@ -76,7 +76,7 @@ def _deformed_tiles(nest: Nest) -> None:
 def _packed(nest: Nest, groups: int, width: int) -> tuple[str, str]:
     """Addresses of weights (groups, taps, `width` channels made) and of the bias (groups, `width`).
 
-    Taps go by place in the window, then by channel read. What no channel has is 0.
+    Taps are ordered by place in the window, then by channel read. Weights of missing channels are 0.
     """
     value = nest.call.values[1]
     assert value is not None

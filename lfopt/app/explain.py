@@ -286,9 +286,15 @@ class Explainers:
                 missing[name] = str(error).removeprefix("search.guidance: ")
                 continue
             by_name[name] = scores, splitter(scores, partitions)
-        if names and not by_name:
-            raise InvalidConfig("; ".join(f"--explainer {name}: {why}" for name, why in missing.items()))
-        return cls(by_name, bool(names), missing if names else {})
+        those = cls(by_name, bool(names), missing if names else {})
+        if not by_name:
+            those.refuse_missing()
+        return those
+
+    def refuse_missing(self) -> None:
+        """Raise InvalidConfig where one that was asked for is not there."""
+        if self.missing:
+            raise InvalidConfig("; ".join(f"--explainer {name}: {why}" for name, why in self.missing.items()))
 
 
 def blame(costs: GroupCosts, mask: int, name: str, scores: Scores, split: Splits | None) -> Blame:

@@ -30,7 +30,7 @@ from lfopt.app.config import (
     share,
     validate,
 )
-from lfopt.app.gaps import gap_of
+from lfopt.app.gaps import nearness
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import (
     ZOO,
@@ -486,10 +486,7 @@ def _totals(outcome: JobOutcome) -> Table:
 
     add(f"layer by layer{star}", totals.layer_by_layer_bytes)
     add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
-    gap = gap_of(plan)
-    proof = (
-        "optimal" if totals.proof == "optimal" else "by rules" if gap is None else f"gap {100 * gap:.2f} %"
-    )
+    proof = "optimal" if totals.proof == "optimal" else nearness(plan)
     if plan.unschedulable:
         proof = f"cannot run: {len(plan.unschedulable)} without steps"
     add(

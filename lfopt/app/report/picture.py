@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 
-from lfopt.app.gaps import gap_of
+from lfopt.app.gaps import gap_of, nearness
 from lfopt.app.report.colours import colours
 from lfopt.app.report.content import COLOURS, Wiring, wiring
 from lfopt.app.report.layout import WIDTH, Drawing, Route, draw
@@ -54,8 +54,7 @@ def proven(plan: Plan) -> str:
         return f"cannot run: {plural(count, 'group')} without steps"
     if totals.proof == "optimal":
         return "proven optimal"
-    gap = gap_of(plan)
-    return "nothing proven" if gap is None else f"gap {100 * gap:.2f} % to the proven bound"
+    return nearness(plan) if gap_of(plan) is None else f"{nearness(plan)} to the proven bound"
 
 
 def picture(plan: Plan, flow: Dataflow, marks: Mapping[str, int] | None = None) -> str:

@@ -63,6 +63,7 @@ def _pictures(
     if not seconds or not any(cut.verdict in PICTURED for cut in grown):
         return []
     by = Explainers.of(costs, names, seed=0)
+    by.refuse_missing()
     return pictures(costs, masks, grown, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
 
 
