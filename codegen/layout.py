@@ -55,6 +55,12 @@ class Image(NamedTuple):
     channels: int
     gap: int = 0  # elements of others between one pixel and the next,
     row_gap: int = 0  # and after the last pixel of a row: of a map that lies within another
+    images: int = 1  # side by side in a row
+
+    @property
+    def width(self) -> int:
+        """Pixels of an image in a row."""
+        return self.pixels // self.images
 
     @property
     def pitch(self) -> int:
@@ -75,6 +81,11 @@ class Image(NamedTuple):
     def elements(self) -> int:
         """Number of elements in the map."""
         return self.rows * self.row
+
+    def group(self, groups: int) -> Image:
+        """The channels of one of so many equal groups."""
+        channels = self.channels // groups
+        return self._replace(channels=channels, gap=self.pitch - channels)
 
     @property
     def flat(self) -> Image:
@@ -147,11 +158,17 @@ class MapLayout:
         """
         return tuple(axis for axis in self.order[:-1] if self.shape[axis] > 1)
 
+    def has_order_of(self, other: MapLayout) -> bool:
+        """Whether pixels come in the order of another's, and elements of a pixel lie along the same axis."""
+        return self.order[-1:] == other.order[-1:] and self.pixel_axes == other.pixel_axes
+
     @property
     def by_rows(self) -> bool:
         """Whether rows lie one after the other."""
         axis = row_axis(self.shape)
-        return axis is None or self.shape[axis] == 1 or self.order[0] == axis
+        if axis is None or self.shape[axis] == 1:
+            return True
+        return axis == next(each for each in self.order if self.shape[each] != 1)
 
     @property
     def usual(self) -> bool:
@@ -161,7 +178,12 @@ class MapLayout:
     @property
     def in_pixels(self) -> bool:
         """Whether it is one image: rows of pixels."""
-        return self.order == PIXELS and self.shape[0] == 1
+        return self.in_images and self.shape[0] == 1
+
+    @property
+    def in_images(self) -> bool:
+        """Whether it is images: rows of pixels, those of one image after those of the other."""
+        return self.order == PIXELS
 
     @property
     def whole(self) -> Image:
@@ -245,7 +267,8 @@ class MapLayout:
         axis = row_axis(self.shape)
         alone = not self.order or (self.order[-1] == axis and tensor.rows > 1)
         channels = 1 if alone else self.shape[self.order[-1]]
-        image = Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
+        images = self.shape[0] if self.in_images else 1
+        image = Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels, images=images)
         if not self.alias_strides:
             return image
         if alone:

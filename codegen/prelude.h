@@ -11,8 +11,11 @@
 /* Once it has chosen induction variables, GCC 12 may take a function whose stores go by them for one that
    writes nothing, and drop its calls. */
 #define WRITTEN() __asm__ volatile("" ::: "memory")
+/* Asks for the line of the cache at an address, wherever that is, up to the second-level cache. */
+#define FETCH(address) __builtin_prefetch(address, 0, 2)
 #else
 #define WRITTEN()
+#define FETCH(address) (void)(address)
 #define INLINE static inline
 #define APART static
 #endif

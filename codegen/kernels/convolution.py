@@ -1,156 +1,353 @@
-"""Convolutions without groups, and products with constant matrices, in register tiles.
+"""Convolutions, and products with constant matrices, in register tiles.
 
-Tiles are pixels x channels, summed over all taps and input channels.
+Tiles are pixels x channels of a group, summed over all taps and input channels of the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
 
 import numpy as np
 
 from codegen.kernels import pairs
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import Channels, Pixels, added, pixels, tile, tile_costs
-from codegen.kernels.window import KernelWindow, declare_rows
+from codegen.kernels.tiles import Channels, Pixels, added, by_tile, pixels, tile, tile_costs
+from codegen.kernels.window import KernelWindow, declare_rows, pixel_tiles
+from codegen.layout import Image
 from codegen.writer import CModule, Writer
 
 CHUNK = 128  # channels that are summed before they are added to the rest, at most
 FEW = 32  # channels: so many taps of a row of the kernel are summed together
+MANY = 1 << 17  # weights: so many should be read once, and come from memory
+LINE = 16  # floats in a line of the cache
+# weights of a tile: of more than so many, a block after the other is read for all pixels,
+LONG = 1 << 17
+BLOCK = 1 << 16  # so many of them at a time
 
 
 def convolution(
-    out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray
+    out: CModule,
+    fused: FusedKernel,
+    window: KernelWindow,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    *,
+    whole: bool = False,
 ) -> None:
-    """The kernel of a convolution without groups.
+    """The kernel of a convolution: of a row, or of the whole map.
 
-    `weights`: (output channels, input channels, kernel rows, kernel columns) float32, `bias`: (output
-    channels,) float32.
+    Of a whole map all rows are made with the weights of a tile before those of the next are read.
+
+    `weights`: (output channels, input channels of a group, kernel rows, kernel columns) float32, `bias`:
+    (output channels,) float32.
     """
-    source, output = fused.images(window.map), fused.images(fused.result)
-    across, size = tile(output.channels, output.pixels, fused.target)
-    along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
-    rows, in_pairs = weights.shape[2], not fused.stored(window.map).floats
-    write = pairs.tile if in_pairs else _tile
-    variants = out.functions(
-        fused.name,
-        {
-            (part.size, part.missing, channels.lanes): partial(write, fused, window, part, channels)
-            for channels in across
-            for part in along
-        },
-    )
+    kernel = _Kernel(out, fused, window, weights, bias, whole)
     with out.kernel(fused.name):
-        out.all(declare_rows(fused, window, rows))
+        if whole:
+            kernel.make_map()
+        else:
+            kernel.make_row()
+
+
+class _Kernel:
+    """A convolution, whose functions for tiles are printed when it is made."""
+
+    def __init__(
+        self,
+        out: CModule,
+        fused: FusedKernel,
+        window: KernelWindow,
+        weights: np.ndarray,
+        bias: np.ndarray,
+        whole: bool,
+    ) -> None:
+        self.out, self.fused, self.window = out, fused, window
+        self.weights, self.bias = weights, bias
+        self.source, self.output = window.read(fused), fused.images(fused.result)
+        self.across, size = tile(
+            self.output.channels // window.groups, self.output.width, fused.target, filled=True
+        )
+        self.along = pixels(self.output.width, size, window.strides[1], window.reach, self.source.width)
+        self.in_pairs = not fused.stored(window.map).floats
+        # whether weights are read once, so that those of the next tile can be fetched meanwhile
+        self.ahead = not self.in_pairs and weights.size >= MANY and (whole or self.output.rows == 1)
+        several = sum(part.tiles for part in self.along) > 1
+        self.in_blocks = not self.in_pairs and window.kernel == (1, 1) and several and not whole
+        self.functions = out.functions(
+            fused.name,
+            {
+                (part.size, part.missing, channels.lanes, channels.empty): self._function(part, channels)
+                for channels in self.across
+                for part in self.along
+            },
+        )
+
+    def _function(self, part: Pixels, channels: Channels) -> Callable[[str], Writer]:
+        if self.in_pairs:
+            return partial(pairs.tile, self.fused, self.window, part, channels)
+        ahead, block = self._fetches(channels) > 0, self._block(channels)
+        return _Tile(self.fused, self.window, part, channels, ahead, block).write
+
+    def _block(self, channels: Channels) -> int:
+        """Input channels whose weights are read for all pixels before others; 0: all of them."""
+        inputs = self.source.channels
+        if not self.in_blocks or inputs * channels.width <= LONG:
+            return 0
+        return max(BLOCK // channels.width // chunk(inputs), 1) * chunk(inputs)
+
+    def _fetches(self, channels: Channels) -> int:
+        """How many calls fetch the weights of the next tile, each a line for every input and tap."""
+        return channels.width // LINE if self.ahead else 0
+
+    def make_row(self) -> None:
+        """C statements: row r."""
+        out, fused = self.out, self.fused
+        out.all(declare_rows(fused, self.window, self.weights.shape[2]))
         fused.begin(out)
-        by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
-        for channels in fused.tiles(out, across, "t", split=not by_pixels):
-            packed = (
-                pairs.packed(weights, channels, flat=pairs.is_flat(fused, window))
-                if in_pairs
-                else _packed(weights, channels)
-            )
-            place = out.constant(packed, "uint32" if in_pairs else "float32")
-            start = out.constant(bias[channels.first : channels.first + channels.width * channels.tiles])
-            step = packed[0].size
-            if in_pairs:
-                out(
-                    f"const pair *w = (const pair *)(const void *){place} + (size_t)t * {step};",
-                    f"const float *b = {start} + t * {channels.width};",
-                )
-            else:
-                out(f"const float *w = {place} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
+        of_groups = [self._of_groups(channels) for channels in self.across]
+        by_pixels = fused.partitions_better(tile_costs(self.along), tile_costs(of_groups))
+        for _, channels in zip(
+            fused.tiles(out, of_groups, "t", split=not by_pixels), self.across, strict=True
+        ):
+            self._declare_weights(channels)
+            self._pixels(channels, "0", split=by_pixels)
+
+    def make_map(self) -> None:
+        """C statements: all rows from row r on, tile by tile."""
+        out, fused, rows = self.out, self.fused, self.output.rows
+        of_rows = [self._of_groups(channels, rows) for channels in self.across]
+        for _, channels in zip(fused.tiles(out, of_rows, "n", split=True), self.across, strict=True):
+            out(f"const int t = n / {rows}, row = r + n % {rows};")
+            out.all(declare_rows(fused, self.window, self.weights.shape[2], "row"))
+            fused.begin(out, "row")
+            self._declare_weights(channels)
+            self._pixels(channels, f"n % {rows}", split=False)
+
+    def _of_groups(self, channels: Channels, rows: int = 1) -> Channels:
+        """Tiles of a group, as many for every group and row."""
+        return channels._replace(tiles=rows * self.window.groups * channels.tiles)
+
+    def _declare_weights(self, channels: Channels) -> None:
+        """C statements: weights `w` and bias `b` of tile t, its first channel `c`, and that which it reads.
+
+        And `next`, the weights of the next tile, if any.
+        """
+        out, groups = self.out, self.window.groups
+        shift = out.constant(by_tile(self.bias, channels, groups))
+        weights = by_tile(self.weights, channels, groups)
+        if self.in_pairs:
+            packed = pairs.packed(weights, flat=pairs.is_flat(self.fused, self.window))
+            place = out.constant(packed, "uint32")
+            out(f"const pair *w = (const pair *)(const void *){place} + (size_t)t * {packed[0].size};")
+        else:
+            packed = _packed(weights)
+            place = out.constant(packed)
+            out(f"const float *w = {place} + (size_t)t * {packed[0].size};")
+        if self._fetches(channels) and not self._block(channels):
+            out(f"const float *next = t < {len(packed) - 1} ? w + {packed[0].size} : w;")
+        out(f"const float *b = {shift} + t * {channels.width};")
+        if groups == 1:
             out(f"const int c = {channels.first} + t * {channels.width};")
-            for part in fused.tiles(out, along, "q", split=by_pixels):
-                name = variants[part.size, part.missing, channels.lanes]
-                out(f"const int p = {part.first} + q * {part.size};")
-                move = f"p * {window.strides[1] * source.pitch}"
-                out(
-                    f"{name}(x, from, to, {move}, w, b, y + p * {output.pitch} + "
-                    f"c{fused.arguments('p', 'c', output.channels)});"
-                )
+            return
+        outputs = self.output.channels // groups
+        within = f"{channels.first} + t % {channels.tiles} * {channels.width}"
+        out(f"const int c = t / {channels.tiles} * {outputs} + {within};")
+        out(f"const int first = t / {channels.tiles} * {self.source.channels};")
+
+    def _pixels(self, channels: Channels, row: str, *, split: bool) -> None:
+        """C statements: a tile of channels of a row, which comes after so many others."""
+        if not (block := self._block(channels)):
+            self._tiles(channels, row, split=split)
+            return
+        sums = self.out.scratch(self.output.pixels * channels.width)
+        with self.out.block(f"for (int done = 0; done < {self.source.channels}; done += {block})"):
+            self._tiles(channels, row, split=split, sums=sums)
+
+    def _tiles(self, channels: Channels, row: str, *, split: bool, sums: str = "") -> None:
+        """C statements: a tile of channels of a row, which comes after so many others.
+
+        `sums`: where those over the first input channels lie, `done` of them in C.
+        """
+        out, fused, output, before = self.out, self.fused, self.output, 0
+        in_row = output.images * sum(part.tiles for part in self.along)
+        for part, _, place in pixel_tiles(out, fused, self.window, self.along, split=split):
+            at, weights, more = place, "w", ""
+            if self.window.groups > 1:
+                at = f"{at} + first"
+            if sums:
+                at, weights = f"{at} + done", f"w + done * {channels.width}"
+                more = f", {sums} + p * {channels.width}, done"
+            if calls := self._fetches(channels):
+                call = f"smaller({row} * {in_row} + {before} + q, {calls - 1})"
+                count = self._block(channels) or self.weights[0].size
+                # of blocks, the next lies behind
+                following = f"{weights} + {count * channels.width}" if sums else "next"
+                weights = f"{weights}, {following} + {call} * {count * LINE}"
+            function = self.functions[part.size, part.missing, channels.lanes, channels.empty]
+            out(
+                f"{function}(x, from, to, {at}, {weights}, b, y + p * {output.pitch} + "
+                f"c{more}{fused.arguments('p', 'c', output.channels)});"
+            )
+            before += part.tiles
 
 
-def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
-    """(tiles, kernel rows, kernel columns, input channels, channels of a tile) float32 weights."""
-    part = weights[channels.first : channels.first + channels.width * channels.tiles]
-    return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
+def _packed(weights: np.ndarray) -> np.ndarray:
+    """(tiles, kernel rows, kernel columns, input channels, channels of a tile) float32 weights.
+
+    `weights`: (tiles, channels of a tile, input channels, kernel rows, kernel columns).
+    """
+    return weights.transpose(0, 3, 4, 2, 1)
 
 
-def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels, name: str) -> Writer:
+def chunk(inputs: int) -> int:
+    """Input channels that are summed before they are added to the rest."""
+    return -(-inputs // -(-inputs // CHUNK))
+
+
+@dataclass(frozen=True)
+class _Tile:
     """The function of a tile.
 
     Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at
     its end.
     """
-    out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
-    inputs = source.channels
-    offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
-    columns, per_tap = len(window.reach), inputs * channels.width
-    split = window.kernel != (1, 1) or inputs > CHUNK
-    by_tap = split and inputs >= FEW
-    x, y = fused.pointer(window.map), fused.pointer(fused.result)
-    head = (
-        f"APART void {name}(const {x}const *x, int from, int to, int at, const float *restrict w, const "
-        f"float *restrict b, {y}restrict y"
-    )
 
-    def begin(pixels: Sequence[int]) -> None:
-        out.all(
-            f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);"
-            for p in pixels
-            for k, lanes in enumerate(channels.lanes)
+    fused: FusedKernel
+    window: KernelWindow
+    part: Pixels
+    channels: Channels
+    ahead: bool  # whether it fetches weights that are wanted later
+    # input channels that a call sums, of one tap, if not all (0); sums that are not complete go to memory
+    block: int
+
+    @cached_property
+    def source(self) -> Image:
+        """What a pixel reads."""
+        return self.window.read(self.fused)
+
+    @property
+    def split(self) -> bool:
+        """Whether it is sums of sums."""
+        return self.window.kernel != (1, 1) or self.source.channels > CHUNK
+
+    @property
+    def by_tap(self) -> bool:
+        """Whether each tap is summed by itself."""
+        return self.split and self.source.channels >= FEW
+
+    @property
+    def total(self) -> str:
+        """C variables of the results."""
+        return "t" if self.split else "s"
+
+    @property
+    def vectors(self) -> list[tuple[int, int, int]]:
+        """Vectors of the channels: (index, lanes, lanes before it)."""
+        lanes = self.channels.lanes
+        return [(k, each, sum(lanes[:k])) for k, each in enumerate(lanes)]
+
+    def write(self, name: str) -> Writer:
+        """The function."""
+        out, fused, part, columns = Writer(), self.fused, self.part, len(self.window.reach)
+        with out.block(self._head(name)):
+            self._start(out)
+            if part.size * columns == len(part.missing):  # nothing but padding
+                out("(void)x, (void)at, (void)w;", "(void)ahead;" if self.ahead else "")
+            with out.block("for (int k = from; k < to; k++)"):
+                if self.split and not self.by_tap:
+                    self._begin(out, range(part.size))
+                for there, alike in groupby(range(columns), self._there):
+                    if there:
+                        self._taps(out, [*alike], there)
+                if self.split and not self.by_tap:
+                    self._add(out, range(part.size))
+            if self.block:
+                self._keep(out)
+            output = fused.images(fused.result).channels
+            fused.store_tile(out, part.size, self.channels, output, self.total + "{p}_{k}")
+        return out
+
+    def _head(self, name: str) -> str:
+        """The function's name and parameters."""
+        x, y = self.fused.pointer(self.window.map), self.fused.pointer(self.fused.result)
+        ahead = "const float *ahead, " if self.ahead else ""
+        sums = ", float *restrict sums, int done" if self.block else ""
+        return (
+            f"APART void {name}(const {x}const *x, int from, int to, int at, const float *restrict w, "
+            f"{ahead}const float *restrict b, {y}restrict y{sums}{self.fused.parameters})"
         )
 
-    def end(pixels: Sequence[int]) -> None:
-        out.all(f"t{p}_{k} += s{p}_{k};" for p in pixels for k in range(len(channels.lanes)))
+    def _start(self, out: Writer) -> None:
+        """C statements: the bias, or what was summed before."""
+        for p in range(self.part.size):
+            for k, lanes, before in self.vectors:
+                start = f"*(const u{lanes} *)(b + {before})"
+                if self.block:
+                    start = f"done ? *(const u{lanes} *)({self._kept(p, before)}) : {start}"
+                out(f"v{lanes} {self.total}{p}_{k} = {start};")
 
-    with out.block(f"{head}{fused.parameters})"):
-        for p in range(part.size):
-            for k, lanes in enumerate(channels.lanes):
-                out(f"v{lanes} {'t' if split else 's'}{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});")
-        if part.size * columns == len(part.missing):  # nothing but padding
-            out("(void)x, (void)at, (void)w;")
-        with out.block("for (int k = from; k < to; k++)"):
-            if split and not by_tap:
-                begin(range(part.size))
-            for column, reach in enumerate(window.reach):
-                there = [p for p in range(part.size) if (p, column) not in part.missing]
-                if not there:
-                    continue
-                with out.block(""):
-                    out(
-                        f"const float *a = x[k] + at + {reach * source.pitch}, *v = w + (k * {columns} + "
-                        f"{column}) * {per_tap};"
-                    )
-                    chunks = -(-inputs // CHUNK)
-                    length = inputs if not by_tap or chunks == 1 else -(-inputs // chunks)
-                    with out.block(
-                        f"for (int left = {inputs}; left > 0; left -= {length})" if length < inputs else ""
-                    ):
-                        if by_tap:
-                            begin(there)
-                        turns = (
-                            str(inputs)
-                            if length == inputs
-                            else str(length)
-                            if inputs % length == 0
-                            else f"smaller(left, {length})"
-                        )
-                        with out.block(f"for (int i = 0, turns = {turns}; i < turns; i++)"):
-                            for k, lanes in enumerate(channels.lanes):
-                                out(f"v{lanes} w{k} = *(const u{lanes} *)(v + {offsets[k]});")
-                            for p in there:
-                                out(f"float a{p} = a[{p * window.strides[1] * source.pitch}];")
-                                out.all(
-                                    added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes)
-                                    for k, lanes in enumerate(channels.lanes)
-                                )
-                            out("a++;", f"v += {channels.width};")
-                        if by_tap:
-                            end(there)
-            if split and not by_tap:
-                end(range(part.size))
-        fused.store(out, part.size, channels.lanes, output.channels, "t{p}_{k}" if split else "s{p}_{k}")
-    return out
+    def _kept(self, p: int, before: int) -> str:
+        return f"sums + {p * self.channels.width + before}"
+
+    def _keep(self, out: Writer) -> None:
+        """C statements: sums that are not complete go to memory."""
+        with out.block(f"if (done + {self.block} < {self.source.channels})"):
+            for p in range(self.part.size):
+                out.all(
+                    f"*(u{lanes} *)({self._kept(p, before)}) = t{p}_{k};" for k, lanes, before in self.vectors
+                )
+            out("return;")
+
+    def _begin(self, out: Writer, pixels: Iterable[int]) -> None:
+        for p in pixels:
+            out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes, _ in self.vectors)
+
+    def _add(self, out: Writer, pixels: Iterable[int]) -> None:
+        for p in pixels:
+            out.all(f"t{p}_{k} += s{p}_{k};" for k, _, _ in self.vectors)
+
+    def _there(self, column: int) -> tuple[int, ...]:
+        """The pixels whose tap in a column of the kernel is in the map."""
+        return tuple(p for p in range(self.part.size) if (p, column) not in self.part.missing)
+
+    def _taps(self, out: Writer, columns: Sequence[int], there: Sequence[int]) -> None:
+        """C statements: some columns of row k of the kernel, for the pixels whose tap is in the map."""
+        inputs, pitch, reach = self.source.channels, self.source.pitch, self.window.reach
+        first, last = columns[0], columns[-1]
+        with out.block(f"for (int j = {first}; j <= {last}; j++)" if first < last else ""):
+            column, at = str(first), str(reach[first] * pitch)
+            if first < last:
+                column = "j"
+                at = f"({reach[0]} + j * {self.window.dilations[1]}) * {pitch}"
+            out(f"const float *a = x[k] + at + {at};")
+            out(f"const float *v = w + (k * {len(reach)} + {column}) * {inputs * self.channels.width};")
+            self._tap(out, there)
+
+    def _tap(self, out: Writer, there: Sequence[int]) -> None:
+        """C statements: all input channels of a tap."""
+        inputs = self.source.channels
+        length = chunk(inputs) if self.by_tap else inputs
+        left = f"smaller({self.block}, {inputs} - done)" if self.block else str(inputs)
+        chunks = f"for (int left = {left}; left > 0; left -= {length})" if length < inputs else ""
+        with out.block(chunks):
+            if self.by_tap:
+                self._begin(out, there)
+            turns = str(length) if inputs % length == 0 else f"smaller(left, {length})"
+            with out.block(f"for (int i = 0, turns = {turns}; i < turns; i++)"):
+                self._products(out, there)
+            if self.by_tap:
+                self._add(out, there)
+
+    def _products(self, out: Writer, there: Sequence[int]) -> None:
+        """C statements: one input channel."""
+        step = self.window.strides[1] * self.source.pitch
+        out.all(f"v{lanes} w{k} = *(const u{lanes} *)(v + {before});" for k, lanes, before in self.vectors)
+        for p in there:
+            out(f"float a{p} = a[{p * step}];")
+            out.all(added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes) for k, lanes, _ in self.vectors)
+        out("a++;", f"v += {self.channels.width};")
+        if self.ahead:
+            out("FETCH(ahead);", f"ahead += {LINE};")

@@ -12,7 +12,7 @@ from codegen.epilogue import number
 from codegen.kernels import columns
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.tiles import Channels, Pixels, added, channels_in, pixels, tile_costs, vectors
-from codegen.kernels.window import KernelWindow, declare_rows
+from codegen.kernels.window import KernelWindow, declare_rows, pixel_tiles
 from codegen.writer import CModule, Writer
 
 MOST = 8  # pixels of a tile
@@ -69,8 +69,8 @@ def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisor
 
 def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) -> None:
     source, output = fused.images(window.map), fused.images(fused.result)
-    size = max(1, min(MOST, output.pixels, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
-    along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
+    size = max(1, min(MOST, output.width, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
+    along = pixels(output.width, size, window.strides[1], window.reach, source.width)
     across = _across(fused, window, fold, output.channels)
     variants = out.functions(
         fused.name,
@@ -86,18 +86,16 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
         out.all(declare_rows(fused, window, window.kernel[0]))
         fused.begin(out)
         if fold.divisors is not None:
-            out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {output.pixels};")
-        divide = ", d + p" if fold.divisors is not None else ""
+            out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {output.width};")
         by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
         for channels in fused.tiles(out, across, "t", split=not by_pixels):
             out(f"const int c = {channels.first} + t * {channels.width};")
             weights = _constants(out, window, fold, channels)
-            for part in fused.tiles(out, along, "q", split=by_pixels):
-                out(f"const int p = {part.first} + q * {part.size};")
-                move = f"p * {window.strides[1] * source.pitch} + c"
+            for part, column, place in pixel_tiles(out, fused, window, along, split=by_pixels):
+                divide = f", d + {column}" if fold.divisors is not None else ""
                 extras = fused.arguments("p", "c", output.channels)
                 name = variants[part.size, part.missing, channels.width]
-                out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {output.pitch} + c{extras});")
+                out(f"{name}(x, from, to, {place} + c{weights}{divide}, y + p * {output.pitch} + c{extras});")
 
 
 def _across(fused: FusedKernel, window: KernelWindow, fold: Fold, count: int) -> list[Channels]:

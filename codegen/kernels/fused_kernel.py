@@ -91,10 +91,15 @@ class FusedKernel:
         for lanes in self.over(out, count):
             out(self.stored(there).store(lanes, f"{y} + c", self.stored(here).load(lanes, f"{x} + c")))
 
-    def require_pixels(self) -> None:
-        """Raises Unsupported where the first operand or the result is not an image in pixels."""
-        if not all(self.layouts(m).in_pixels for m in (self.operand(0), self.result)):
-            raise self.unsupported(f"an input of shape {list(self.call.shape(0))}", "[1, C, H, W]")
+    def require_pixels(self, *, several: bool = False) -> None:
+        """Raises Unsupported where the first operand or the result is not an image in pixels.
+
+        `several`: whether several images will do.
+        """
+        layouts = [self.layouts(m) for m in (self.operand(0), self.result)]
+        if not all(layout.in_images if several else layout.in_pixels for layout in layouts):
+            accepted = "[N, C, H, W]" if several else "[1, C, H, W]"
+            raise self.unsupported(f"an input of shape {list(self.call.shape(0))}", accepted)
 
     def constant(self, index: int) -> np.ndarray:
         """A constant input of the anchor, of its tensor's shape and dtype. Raises Unsupported."""
@@ -130,7 +135,7 @@ class FusedKernel:
     def begin(self, out: CModule, row: str = "r") -> None:
         """C statements: the operands of the epilogue for row r, and `y`, where a row of the result lies."""
         out.all(
-            f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra)};"
+            f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra, row)};"
             for extra in self.epilogue.extras
         )
         out(f"{self.pointer(self.result)}y = {self.address(self.result, row)};")
@@ -148,16 +153,37 @@ class FusedKernel:
     def _by_row(self, extra: EpilogueOperand) -> bool:
         return extra.reach not in ("channel", "one") and not self.flat
 
-    def _extra(self, out: CModule, extra: EpilogueOperand) -> str:
+    def _extra(self, out: CModule, extra: EpilogueOperand, row: str) -> str:
         if extra.map >= 0:
-            return self.address(extra.map, "r" if self._by_row(extra) else "0")
+            return self.address(extra.map, row if self._by_row(extra) else "0")
         if not self._by_row(extra):
             return extra.place(out.blob)
         output = self.images(self.result)
         return (
-            f"{extra.place(out.blob)} + r * "
+            f"{extra.place(out.blob)} + {row} * "
             f"{ {'element': output.row, 'pixel': output.pixels}.get(extra.reach, output.row // extra.every) }"
         )
+
+    def store_tile(
+        self, out: Writer, pixels: int, tile: Channels, channels: int, name: str, step: int = 1
+    ) -> None:
+        """The epilogue on a tile of sums, and the stores, as `store`; empty lanes are left out."""
+        if not tile.empty:
+            self.store(out, pixels, tile.lanes, channels, name, step)
+            return
+        *whole, last = tile.lanes
+        self.store(out, pixels, whole, channels, name, step)
+        pitch = self.images(self.result).pitch
+        for p in range(pixels):
+            with out.block(""):
+                out(f"float rest[{last}];", f"*(u{last} *)rest = {name.format(p=p, k=len(whole))};")
+                done = sum(whole)
+                for lanes in vectors(last - tile.empty, self.target):
+                    with out.block(""):
+                        out(f"v{lanes} s = *(const u{lanes} *)(rest + {done - sum(whole)});")
+                        place = f"y + {p * step * pitch + done}"
+                        self.put(out, "s", lanes, place, p * step, done, channels)
+                    done += lanes
 
     def store(
         self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1

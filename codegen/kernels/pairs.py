@@ -17,21 +17,20 @@ FLAT = 32
 
 def is_flat(fused: FusedKernel, window: KernelWindow) -> bool:
     """Whether what a row of the kernel reads for one pixel lies side by side, and is little."""
-    source = fused.images(window.map)
+    source = window.read(fused)
     alone = len(window.reach) == 1 or (window.dilations[1] == 1 and source.pitch == source.channels)
     return alone and len(window.reach) * source.channels <= FLAT
 
 
-def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray:
+def packed(weights: np.ndarray, *, flat: bool) -> np.ndarray:
     """(tiles, kernel rows, runs, pairs of a run, channels of a tile) uint32 pairs of weights of tiles.
 
-    `weights`: (output channels, input channels, kernel rows, kernel columns) float32. A run is a column of
-    the kernel, or, if `flat`, a row.
+    `weights`: (tiles, channels of a tile, input channels, kernel rows, kernel columns) float32. A run is a
+    column of the kernel, or, if `flat`, a row.
     """
-    part = weights[channels.first : channels.first + channels.width * channels.tiles]
-    runs = part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
+    runs = weights.transpose(0, 3, 4, 2, 1)
     if flat:
-        runs = runs.reshape(*runs.shape[:2], 1, -1, channels.width)
+        runs = runs.reshape(*runs.shape[:2], 1, -1, runs.shape[-1])
     return paired(runs)
 
 
@@ -57,7 +56,7 @@ def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chann
                 _row(out, fused, window, part, channels)
             else:
                 _columns(out, fused, window, part, channels)
-        fused.store(out, part.size, channels.lanes, output.channels, "s{p}_{k}")
+        fused.store_tile(out, part.size, channels, output.channels, "s{p}_{k}")
     return out
 
 
@@ -86,7 +85,7 @@ def first(pairs: str, widest: int, lanes: int) -> str:
 
 def _row(out: Writer, fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels) -> None:
     """Row k of the kernel, pair by pair; an element beside the row counts as 0."""
-    source, columns = fused.images(window.map), len(window.reach)
+    source, columns = window.read(fused), len(window.reach)
     count = columns * source.channels
     out(
         f"const {fused.pointer(window.map)}a = x[k] + at;",
@@ -112,7 +111,7 @@ def _row(out: Writer, fused: FusedKernel, window: KernelWindow, part: Pixels, ch
 
 def _columns(out: Writer, fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels) -> None:
     """Row k of the kernel, column by column."""
-    source = fused.images(window.map)
+    source = window.read(fused)
     pairs = -(-source.channels // 2)
     for column, reach in enumerate(window.reach):
         there = [p for p in range(part.size) if (p, column) not in part.missing]

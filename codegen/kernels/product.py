@@ -9,7 +9,7 @@ from codegen.elements import FLOAT32, Element
 from codegen.kernels.choice import Write
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.pairs import weighed
-from codegen.kernels.tiles import Channels, Pixels, added, pixels, tile, tile_costs, vectors
+from codegen.kernels.tiles import Channels, Pixels, added, pixels, tile, tile_costs
 from codegen.layout import MapLayout
 from codegen.writer import CModule, Writer
 from lfopt.ir import row_axis
@@ -46,7 +46,7 @@ def product(fused: FusedKernel) -> Write:
     stack = _stack(fused, *map(fused.layouts, sources))
     fused.require_extras()
     if fused.flat or fused.images(fused.result).rows == 1:
-        _, size = _tiles(fused, stack)
+        _, size = tile(stack.columns, stack.rows, fused.target, filled=True)
         for every in (
             extra.every
             for extra in fused.epilogue.extras
@@ -97,7 +97,7 @@ def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
 
 def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
     """Whole maps: the second matrix is packed as tiles read it, so that its own order does not matter."""
-    across, size = _tiles(fused, stack)
+    across, size = tile(stack.columns, stack.rows, fused.target, filled=True)
     along = pixels(stack.rows, size, 1, [0], stack.rows)
     in_pairs = not any(fused.stored(m).floats for m in sources)
     steps = -(-stack.depth // 2) if in_pairs else stack.depth
@@ -105,7 +105,7 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
     names = out.functions(
         fused.name,
         {
-            (part.size, channels.lanes, _present(stack, channels)): partial(
+            (part.size, channels.lanes, channels.channels): partial(
                 _tile_of_pairs, fused, stack, part, channels
             )
             if in_pairs
@@ -140,7 +140,7 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
                 start = 0
                 for channels in fused.tiles(out, across, "t", split=False):
                     out(f"const int c = {channels.first} + t * {channels.width};")
-                    name = names[part.size, channels.lanes, _present(stack, channels)]
+                    name = names[part.size, channels.lanes, channels.channels]
                     step = steps * channels.width
                     out(f"const int at = from + p * {stack.y};")
                     to, extras = (
@@ -149,28 +149,6 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
                     )
                     out(f"{name}(x + p * {stack.a[0]}, w + {start} + t * {step}, {to}{extras});")
                     start += step * channels.tiles
-
-
-def _tiles(fused: FusedKernel, stack: _Stack) -> tuple[list[Channels], int]:
-    """Register tiles; the last vector may hold columns that are not there.
-
-    Zeros cost less than narrow vectors.
-    """
-    rest = stack.columns % fused.target.lanes[0]
-    filled = (
-        stack.columns - rest + next((lanes for lanes in (0, *sorted(fused.target.lanes)) if lanes >= rest), 0)
-    )
-    across, size = tile(filled, stack.rows, fused.target)
-    *before, last = across
-    if filled > stack.columns and last.tiles > 1:
-        end = last.first + last.width * (last.tiles - 1)
-        before, last = [*before, last._replace(tiles=last.tiles - 1)], last._replace(first=end, tiles=1)
-    return [*before, last], size
-
-
-def _present(stack: _Stack, channels: Channels) -> int:
-    """Columns that are there, of a tile of the last run; of other runs, all."""
-    return min(channels.width, stack.columns - channels.first - channels.width * (channels.tiles - 1))
 
 
 def _matrices(out: CModule, fused: FusedKernel, sources: tuple[int, int], row: str) -> None:
@@ -208,7 +186,7 @@ def _pack(out: Writer, stack: _Stack, channels: Channels, start: int, held: Elem
     with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
         out(f"const {held.ctype} *g = v + ({channels.first} + t * {width}) * {across};")
         out(f"float *restrict to = w + {start} + t * {stack.depth * width};")
-        present = _present(stack, channels)
+        present = channels.channels
         with out.block(f"for (int k = 0; k < {stack.depth}; k++)"):
             if across == 1:
                 at = 0
@@ -236,7 +214,7 @@ def _pack(out: Writer, stack: _Stack, channels: Channels, start: int, held: Elem
 def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> None:
     """Columns of the second matrix in bfloat16: (tiles, pairs along the depth, channels of a tile)."""
     down, across = stack.b
-    width, present, steps = channels.width, _present(stack, channels), -(-stack.depth // 2)
+    width, present, steps = channels.width, channels.channels, -(-stack.depth // 2)
 
     def packed(k: str, *, both: bool) -> None:
         g, to = f"g + {k} * {2 * down}", f"to + {k} * {width}"
@@ -324,7 +302,7 @@ def _tile(
                 out(f"float a{p} = {held[0].read(f'a[{p * stack.a[0]}]')};")
                 out.all(added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes) for k, lanes in enumerate(channels.lanes))
             out(f"a += {stack.a[1]};", f"w += {step};")
-        _store(out, fused, stack, part.size, channels)
+        fused.store_tile(out, part.size, channels, stack.columns, "s{p}_{k}", stack.y)
     return out
 
 
@@ -348,33 +326,5 @@ def _tile_of_pairs(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Ch
         if stack.depth % 2:
             with out.block(""):
                 weighed(out, channels, "w", {p: f"a[{at}]" for p, at in firsts.items()})
-        _store(out, fused, stack, part.size, channels)
+        fused.store_tile(out, part.size, channels, stack.columns, "s{p}_{k}", stack.y)
     return out
-
-
-def _store(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels) -> None:
-    """The stores of a tile, as far as it has columns."""
-    present = _present(stack, channels)
-    if present == channels.width:
-        fused.store(out, size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)
-    else:
-        _store_present(out, fused, stack, size, channels, present)
-
-
-def _store_present(
-    out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels, present: int
-) -> None:
-    """The stores of a tile whose last vector has columns that are not there, in narrower vectors."""
-    whole = [lanes for k, lanes in enumerate(channels.lanes) if sum(channels.lanes[: k + 1]) <= present]
-    at, last, pitch = sum(whole), len(whole), fused.images(fused.result).pitch
-    fused.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)
-    for p in range(size):
-        with out.block(""):
-            out(f"float rest[{channels.lanes[last]}];", f"*(u{channels.lanes[last]} *)rest = s{p}_{last};")
-            offset = 0
-            for lanes in vectors(present - at, fused.target):
-                with out.block(""):
-                    out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
-                    place = f"y + {p * stack.y * pitch + at + offset}"
-                    fused.put(out, "s", lanes, place, p * stack.y, at + offset, stack.columns)
-                offset += lanes

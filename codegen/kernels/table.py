@@ -11,6 +11,7 @@ import numpy as np
 from codegen.elements import FLOAT32
 from codegen.epilogue import Epilogue, arity
 from codegen.kernels.choice import Kernel, Write
+from codegen.kernels.convolution import MANY as MANY_WEIGHTS
 from codegen.kernels.convolution import convolution
 from codegen.kernels.depthwise import average_pool, depthwise, max_pool
 from codegen.kernels.fused_kernel import FusedKernel
@@ -20,7 +21,7 @@ from codegen.kernels.product import product
 from codegen.kernels.resampling import depth_to_space, interpolation, transposed
 from codegen.kernels.simple import concatenation, elementwise, largest, mean
 from codegen.kernels.vector import is_vector_product, vector_product
-from codegen.kernels.weights import in_order, on_rows, without_groups
+from codegen.kernels.weights import in_order, on_rows
 from codegen.kernels.window import KernelWindow, window_of
 from codegen.kernels.winograd import loss, winograd, worthwhile
 from codegen.layout import MapLayout, split_starts
@@ -49,7 +50,7 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
             "an operator that has no kernel", ", ".join(sorted(KERNELS)) + " and elementwise operators"
         )
     if kind in ON_IMAGES:
-        fused.require_pixels()
+        fused.require_pixels(several=kind in SLIDING)
     types = {
         fused.flow.maps[m].dtype for m in (fused.result, *(o.map for o in fused.flow.operands[fused.anchor]))
     }
@@ -74,12 +75,20 @@ def is_pointwise(call: Call) -> bool:
     return all(w.kernel == 1 and w.stride == 1 and w.pad == 0 for w in windows(call))
 
 
+def is_depthwise(call: Call) -> bool:
+    """Whether it is a convolution of every channel on its own."""
+    group = call.attribute("group", 1)
+    return call.operator.kind == "Conv" and 1 < group == call.shape(0)[1] == call.result[1]
+
+
 def is_column(call: Call) -> bool:
     """Whether it is a convolution of maps one pixel wide.
 
     The whole map can be taken as one long row, along which the window slides.
     """
-    if call.operator.kind != "Conv" or len(call.result) != 4 or call.result[3] != 1 or call.shape(0)[3] != 1:
+    if call.operator.kind != "Conv" or len(call.result) != 4 or call.result[0] != 1:
+        return False
+    if call.result[3] != 1 or call.shape(0)[3] != 1:
         return False
     across = windows(call)[1]
     return across.kernel == 1 and across.pad == 0
@@ -91,28 +100,23 @@ def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Targe
     Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4
     are for those that lose more anyway, and for maps in bfloat16, which lose a thousand times that.
     """
-    if (
-        call.operator.kind != "Conv"
-        or call.attribute("group", 1) != 1
-        or len(call.result) != 4
-        or call.values[1] is None
-    ):
-        return (
-            "found groups, other axes or weights that are computed; accepted: constant weights of [N, C, "
-            "H, W] without groups"
-        )
+    if call.operator.kind != "Conv" or len(call.result) != 4 or call.values[1] is None:
+        return "found other axes, or weights that are computed; accepted: constant weights of [N, C, H, W]"
+    if is_depthwise(call):
+        return "found a group for every channel; accepted: groups of several"
     if any((w.kernel, w.stride, w.dilation) != (3, 1, 1) for w in windows(call)):
         kernel, stride = ([getattr(w, name) for w in windows(call)] for name in ("kernel", "stride"))
         return (
             f"found windows of {kernel} at strides {stride}; accepted: [3, 3] at strides [1, 1] without "
             "dilation"
         )
-    if not all(layout.in_pixels and layout.tensor.dtype == "float32" for layout in (read, written)):
+    if not all(layout.in_images and layout.tensor.dtype == "float32" for layout in (read, written)):
         return "found maps that are no floats in pixels; accepted: floats in pixels"
-    exact = target.element.floats and read.image.channels < MANY
+    groups = call.attribute("group", 1)
+    exact = target.element.floats and read.image.channels < MANY * groups
     most = min(target.winograd, 2) if exact else target.winograd
-    return worthwhile(read.image, written.image, target, most) or loss(
-        read.image, written.image, target, most
+    return worthwhile(read.image, written.image, target, most, groups) or loss(
+        read.image, written.image, target, most, groups
     )
 
 
@@ -121,30 +125,22 @@ def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Targe
 
 @dataclass(frozen=True)
 class _Dense:
-    """A sum over all input channels: a convolution without groups, or a product with a constant matrix.
-
-    The product is a convolution of one tap.
-    """
+    """A convolution, or a product with a constant matrix, which is a convolution of one tap."""
 
     fused: FusedKernel  # that sees what it reads as rows of pixels
     window: KernelWindow
-    weights: Callable[[], np.ndarray]  # (output channels, input channels, kernel rows, kernel columns)
+    # (output channels, input channels of a group, kernel rows, kernel columns)
+    weights: Callable[[], np.ndarray]
     bias: np.ndarray  # (output channels,)
 
 
 def _dense(fused: FusedKernel) -> _Dense:
-    """An operator as a dense sum. Raises Unsupported for operands that have no such form."""
-    call = fused.call
-    if call.operator.kind != "Conv":
+    """An operator as a convolution. Raises Unsupported for operands that have no such form."""
+    if fused.call.operator.kind != "Conv":
         return _matrix(fused)
     weights, bias = _weights(fused)
-    group = call.attribute("group", 1)
-    outputs = weights.shape[0] // group
-    if group >= SEPARATE and 2 * outputs >= fused.target.lanes[0]:
-        raise fused.unsupported(f"{group} groups of {outputs} channels", "fewer groups, or of few channels")
-    return _Dense(
-        fused, window_of(fused), lambda: weights if group == 1 else without_groups(weights, group), bias
-    )
+    window = window_of(fused, groups=fused.call.attribute("group", 1))
+    return _Dense(fused, window, lambda: weights, bias)
 
 
 def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray]:
@@ -204,13 +200,14 @@ def _winograd(fused: FusedKernel) -> Write:
         raise Unsupported(f"node {fused.call.operator.name!r} (Conv): {size}")
     if not fused.whole:
         raise fused.unsupported("rows in rings", "whole maps")
-    weights, bias = _weights(fused)
-    return lambda out: winograd(out, fused, window_of(fused), weights, bias, size)
+    dense = _dense(fused)
+    return lambda out: winograd(out, fused, dense.window, dense.weights(), dense.bias, size)
 
 
 def _depthwise(fused: FusedKernel) -> Write:
-    group, (weights, bias) = fused.call.attribute("group", 1), _weights(fused)
-    if group == 1 or not group == fused.call.shape(0)[1] == weights.shape[0]:
+    weights, bias = _weights(fused)
+    if not is_depthwise(fused.call):
+        group = fused.call.attribute("group", 1)
         raise fused.unsupported(
             "no groups" if group == 1 else f"{group} groups of {weights.shape[1]} channels",
             "a group for every channel",
@@ -232,6 +229,17 @@ def _convolution(fused: FusedKernel) -> Write:
     dense = _dense(fused)
     _require(dense.fused, dense.window.map)
     return lambda out: convolution(out, dense.fused, dense.window, dense.weights(), dense.bias)
+
+
+def _whole_convolution(fused: FusedKernel) -> Write:
+    dense = _dense(fused)
+    count, rows = fused.constant(1).size, dense.fused.images(fused.result).rows
+    if not fused.whole or rows == 1:
+        raise fused.unsupported("one row at a time", "whole maps of several rows")
+    if count < MANY_WEIGHTS:
+        raise fused.unsupported(f"{count:,} weights, which a cache holds", f"{MANY_WEIGHTS:,} and more")
+    _require(dense.fused, dense.window.map)
+    return lambda out: convolution(out, dense.fused, dense.window, dense.weights(), dense.bias, whole=True)
 
 
 # -- pools and reductions ------------------------------------------------------------------------------------
@@ -456,6 +464,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order 
         Kernel("Winograd convolution", _winograd, whole_maps=True),
         Kernel("depthwise convolution", _depthwise),
         VECTOR,
+        Kernel("direct convolution of a whole map", _whole_convolution, whole_maps=True),
         Kernel("direct convolution", _convolution),
     ),
     "Gemm": (VECTOR, MATRIX),
@@ -479,8 +488,8 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order 
 PRODUCTS = frozenset({"Gemm", "MatMul"})
 REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 MANY = 128  # input channels
-SEPARATE = 4  # groups from which loops over each are faster than a convolution with zeros between groups
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
+SLIDING = frozenset({"Conv", "MaxPool", "AveragePool"})  # windows over several images as well
 POINTWISE = frozenset(
     {"Gemm", "MatMul", "LogSoftmax", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"}
 )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from codegen.target import Target
 
 LATENCY = 8  # sums that have to be under way so that multiply-adds do not wait for one another
@@ -18,11 +20,17 @@ class Channels(NamedTuple):
     first: int  # channel
     lanes: tuple[int, ...]  # of the vectors of a tile
     tiles: int
+    empty: int = 0  # lanes of the last vector that have no channel
 
     @property
     def width(self) -> int:
-        """Number of channels in a tile."""
+        """Number of lanes in a tile."""
         return sum(self.lanes)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels in a tile."""
+        return self.width - self.empty
 
     @property
     def cost(self) -> int:
@@ -71,9 +79,23 @@ def vectors(channels: int, target: Target) -> list[int]:
     return widths
 
 
-def tile(channels: int, pixels: int, target: Target) -> tuple[list[Channels], int]:
-    """(tiles of channels, pixels of a tile) that should take the least time for one input channel."""
-    lanes = vectors(channels, target)
+def filled_vectors(channels: int, target: Target) -> list[int]:
+    """Lanes of the fewest vectors that hold `channels`; the last may have lanes to spare.
+
+    >>> from codegen.target import TARGETS
+    >>> filled_vectors(27, TARGETS["avx512"])
+    [16, 16]
+    """
+    whole, rest = divmod(channels, target.lanes[0])
+    return [target.lanes[0]] * whole + [min(lanes for lanes in target.lanes if lanes >= rest)] * (rest > 0)
+
+
+def tile(channels: int, pixels: int, target: Target, *, filled: bool = False) -> tuple[list[Channels], int]:
+    """(tiles of channels, pixels of a tile) that should take the least time for one input channel.
+
+    `filled`: whether the last vector may have lanes to spare.
+    """
+    lanes = (filled_vectors if filled else vectors)(channels, target)
     best: tuple[float, int, int] | None = None
     for wide in range(1, min(len(lanes), WIDEST) + 1):
         most = max(1, min(pixels, target.accumulators // wide))
@@ -84,7 +106,38 @@ def tile(channels: int, pixels: int, target: Target) -> tuple[list[Channels], in
         if best is None or time < best[0]:
             best = (time, wide, size)
     assert best is not None, "a result has channels"
-    return channels_in(lanes, best[1]), best[2]
+    across = channels_in(lanes, best[1])
+    return with_empty(across, sum(lanes) - channels), best[2]
+
+
+def with_empty(across: Sequence[Channels], empty: int) -> list[Channels]:
+    """The same tiles, of which the last has lanes without channels."""
+    *before, last = across
+    if not empty:
+        return [*across]
+    if last.tiles > 1:
+        before.append(last._replace(tiles=last.tiles - 1))
+        last = last._replace(first=last.first + (last.tiles - 1) * last.width, tiles=1)
+    return [*before, last._replace(empty=empty)]
+
+
+def steps(channels: int, pixels: int, target: Target) -> int:
+    """Time for one input channel and tap of `pixels`, in multiplications of vectors."""
+    across, size = tile(channels, pixels, target, filled=True)
+    return -(-pixels // size) * sum(
+        each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across
+    )
+
+
+def by_tile(values: np.ndarray, channels: Channels, groups: int = 1) -> np.ndarray:
+    """(groups x tiles, lanes of a tile, ...): what belongs to each tile of each group.
+
+    `values`: (output channels, ...); `channels`: tiles of a group. Lanes without a channel are 0.
+    """
+    of_groups = values.reshape(groups, len(values) // groups, *values.shape[1:])
+    of_tiles = of_groups[:, channels.first : channels.first + channels.channels * channels.tiles]
+    in_lanes = np.pad(of_tiles, [(0, 0), (0, channels.empty), *[(0, 0)] * (values.ndim - 1)])
+    return in_lanes.reshape(groups * channels.tiles, channels.width, *values.shape[1:])
 
 
 def channels_in(lanes: Sequence[int], wide: int) -> list[Channels]:

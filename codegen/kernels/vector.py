@@ -29,7 +29,7 @@ def is_vector_product(fused: FusedKernel, window: KernelWindow) -> bool:
     return (
         fused.images(fused.result).pixels == 1
         and window.kernel == (1, 1)
-        and window.strides[0] == 1
+        and window.strides[0] == window.groups == 1
         and not any(window.pads)
     )
 

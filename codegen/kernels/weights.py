@@ -34,7 +34,7 @@ def on_rows(fused: FusedKernel) -> FusedKernel:
     source, shape = fused.operand(0), fused.call.shape(0)
     behind, written = fused.layouts(source), fused.layouts(fused.result)
     if behind.shape == shape:
-        if behind.order[-1] != len(shape) - 1 or written.order != behind.order:
+        if behind.order[-1] != len(shape) - 1 or not behind.has_order_of(written):
             raise fused.unsupported(
                 f"axes in the orders {list(behind.order)} and {list(written.order)}",
                 "one order, the last axis innermost",

@@ -8,7 +8,7 @@ over the input channels before A. Lavin and Gray, arXiv:1509.09308, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 
 from codegen.epilogue import EpilogueOperand, number
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import LATENCY, Channels, added, tile, vectors
+from codegen.kernels.tiles import Channels, added, by_tile, steps, tile, vectors
 from codegen.kernels.window import KernelWindow
 from codegen.layout import Image
 from codegen.target import Target
@@ -32,13 +32,16 @@ CHUNK = 32
 PITCH = 64  # pixels of a multiple of so many channels would share few sets of the cache
 # floats of transformed tiles that are made at a time, at most: an eighth of a common L2 cache
 BLOCK = 1 << 15
-LARGE = 1 << 21  # floats of transformed weights from which on they come from memory,
+LINE = 16  # floats in a line of the cache
+FROM_MEMORY = 1 << 17  # transformed weights: so many are fetched ahead
+LARGE = 1 << 19  # floats of transformed weights from which on they come from memory,
 WHOLE = 1 << 20  # so that blocks should be few: of so many floats
 
 # What takes time, in vectors multiplied and added to a sum: the choice that lost least on 175 shapes, with
-# caches cold and warm, on a Zen 4 core.
+# caches cold and warm, on a Zen 4 core. WEIGHTS is that which ResNets and VGG lost least with on a Sapphire
+# Rapids core, whose third-level cache is slower.
 TRANSFORM = 6  # to transform a vector there or back, for each point
-WEIGHTS = 2  # to fetch a vector of weights from memory
+WEIGHTS = 8  # to fetch a vector of weights from memory
 CALL = 10000  # whatever the size of the map
 GAIN = 0.9  # a larger tile has larger weights, and rounds more: it has to take a tenth less
 
@@ -46,20 +49,21 @@ GAIN = 0.9  # a larger tile has larger weights, and rounds more: it has to take 
 # -- choice --------------------------------------------------------------------------------------------------
 
 
-def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int:
+def worthwhile(read: Image, output: Image, target: Target, most: int = 4, groups: int = 1) -> int:
     """Results of a tile along each axis, at most `most`, that take least time; 0: a direct convolution."""
     best = 0
     for size in POINTS:
-        if size <= most and time(size, read, output, target) < GAIN * time(best, read, output, target):
+        if size > most:
+            continue
+        if time(size, read, output, target, groups) < GAIN * time(best, read, output, target, groups):
             best = size
     return best
 
 
-def loss(read: Image, output: Image, target: Target, most: int) -> str:
+def loss(read: Image, output: Image, target: Target, most: int, groups: int = 1) -> str:
     """Why no tiles of at most `most` results along each axis are worthwhile."""
-    times = [
-        time(size, read, output, target) / time(0, read, output, target) for size in POINTS if size <= most
-    ]
+    direct = time(0, read, output, target, groups)
+    times = [time(size, read, output, target, groups) / direct for size in POINTS if size <= most]
     estimate = (
         f"{min(times):.2f} of the time of a direct convolution, by an estimate"
         if times
@@ -71,7 +75,7 @@ def loss(read: Image, output: Image, target: Target, most: int) -> str:
     )
 
 
-def time(size: int, read: Image, output: Image, target: Target) -> float:
+def time(size: int, read: Image, output: Image, target: Target, groups: int = 1) -> float:
     """An estimate of time, in multiplications of vectors; `size` 0: of a direct convolution.
 
     Of the products, of both transforms, and of the weights, which come from memory.
@@ -80,20 +84,20 @@ def time(size: int, read: Image, output: Image, target: Target) -> float:
     floats.
     """
     inputs, outputs = len(vectors(read.channels, target)), len(vectors(output.channels, target))
+    summed, made = read.channels // groups, output.channels // groups
+    of_group = len(vectors(made, target))
     if not size:
-        taps = 9 * read.channels if target.element.floats else 9 * -(-read.channels // 2)
-        return taps * (output.rows * steps(output.channels, output.pixels, target) + WEIGHTS * outputs)
-    tiles, points = -(-output.rows // size) * -(-output.pixels // size), (size + 2) ** 2
-    products = read.channels * (steps(output.channels, tiles, target) + WEIGHTS * outputs)
+        taps = 9 * summed if target.element.floats else 9 * -(-summed // 2)
+        rows = output.rows * output.images
+        return groups * taps * (rows * steps(made, output.width, target) + WEIGHTS * of_group)
+    tiles, points = -(-output.rows // size) * in_row(output, size), (size + 2) ** 2
+    products = groups * summed * (steps(made, tiles, target) + WEIGHTS * of_group)
     return points * (products + TRANSFORM * tiles * (inputs + outputs)) + CALL
 
 
-def steps(channels: int, pixels: int, target: Target) -> int:
-    """Time for one input channel and tap of `pixels`, in multiplications of vectors."""
-    across, size = tile(channels, pixels, target)
-    return -(-pixels // size) * sum(
-        each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across
-    )
+def in_row(output: Image, size: int) -> int:
+    """Tiles beside one another in a row of all images."""
+    return output.images * -(-output.width // size)
 
 
 class TileBlocking(NamedTuple):
@@ -102,12 +106,13 @@ class TileBlocking(NamedTuple):
     tiles: int
     runs: int  # that the tiles are cut into evenly
     blocks: int  # that the runs are cut into evenly
-    across: tuple[Channels, ...]  # of the result, made one after the other for a block
+    across: tuple[Channels, ...]  # of a group of the result, made one after the other for a block
+    groups: int
 
     @property
     def slices(self) -> int:
-        """Number of tiles of channels."""
-        return sum(channels.tiles for channels in self.across)
+        """Number of tiles of channels, of all groups."""
+        return self.groups * sum(channels.tiles for channels in self.across)
 
     @property
     def lengths(self) -> list[int]:
@@ -127,17 +132,17 @@ class TileBlocking(NamedTuple):
         return max(stop - start for start, stop in pairwise(ends))
 
 
-def blocking(size: int, read: Image, output: Image, rows: int, target: Target) -> TileBlocking:
+def blocking(size: int, read: Image, output: Image, rows: int, target: Target, groups: int) -> TileBlocking:
     """Blocks whose transforms stay in the L2 cache while the weights pass by.
 
     Few blocks, where the weights are large.
     """
-    tiles = -(-rows // size) * -(-output.pixels // size)
-    across, run = tile(output.channels, tiles, target)
+    tiles = -(-rows // size) * in_row(output, size)
+    across, run = tile(output.channels // groups, tiles, target, filled=True)
     runs, points = -(-tiles // run), (size + 2) ** 2
-    room = BLOCK if points * read.channels * output.channels < LARGE else WHOLE
+    room = BLOCK if points * read.channels * output.channels // groups < LARGE else WHOLE
     most = max(1, room // (points * run * read.channels))
-    return TileBlocking(tiles, runs, -(-runs // most), tuple(across))
+    return TileBlocking(tiles, runs, -(-runs // most), tuple(across), groups)
 
 
 # -- transforms ----------------------------------------------------------------------------------------------
@@ -176,17 +181,15 @@ def matrices(size: int) -> Matrices:
     return Matrices(inward, weights, outward)
 
 
-def transformed(weights: np.ndarray, channels: Channels, size: int) -> np.ndarray:
-    """(slices, points, input channels, channels of a slice) float32: transformed weights, G g G'."""
+def transformed(weights: np.ndarray, size: int) -> np.ndarray:
+    """(slices, points, input channels, channels of a slice) float32: transformed weights, G g G'.
+
+    `weights`: (slices, channels of a slice, input channels, 3, 3).
+    """
     transform = matrices(size).weights
-    part = weights[channels.first : channels.first + channels.width * channels.tiles].astype(np.float64)
     # (points, output channels x input channels)
-    points = np.kron(transform, transform) @ part.reshape(-1, 9).T
-    return (
-        points.astype(np.float32)
-        .reshape(len(points), channels.tiles, channels.width, -1)
-        .transpose(1, 0, 3, 2)
-    )
+    points = np.kron(transform, transform) @ weights.reshape(-1, 9).astype(np.float64).T
+    return points.astype(np.float32).reshape(len(points), *weights.shape[:3]).transpose(1, 0, 3, 2)
 
 
 def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
@@ -251,16 +254,12 @@ def winograd(
 
     It makes what there is of them; `size` divides `rows`.
 
-    Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
+    Threads share each call. `weights`: (output channels, input channels of a group, 3, 3), `bias`: (output
+    channels,).
     """
-    output = fused.images(fused.result)
-    _Kernel(
-        out,
-        fused,
-        window,
-        size,
-        blocking(size, fused.images(window.map), output, rows or output.rows, fused.target),
-    ).write(weights, bias)
+    read, output = fused.images(window.map), fused.images(fused.result)
+    blocks = blocking(size, read, output, rows or output.rows, fused.target, window.groups)
+    _Kernel(out, fused, window, size, blocks).write(weights, bias)
 
 
 class _Kernel:
@@ -274,11 +273,13 @@ class _Kernel:
     ) -> None:
         self.out, self.fused, self.window, self.size, self.blocking = out, fused, window, size, blocking
         self.read, self.output = fused.images(window.map), fused.images(fused.result)
+        self.depth = self.read.channels // window.groups  # channels of the map that are summed
         # names of functions: without the fused kernel's as prefix -> in full
         self.names: dict[str, str] = {}
         self.side = size + 2  # of a tile that is read
         self.points = self.side**2
-        self.in_row = -(-self.output.pixels // size)  # tiles
+        self.in_row = in_row(self.output, size)  # tiles
+        self.in_image = self.in_row // self.output.images
         # floats of v from one tile to the next
         self.pitch = self.read.channels + (16 if self.read.channels % PITCH == 0 else 0)
 
@@ -292,7 +293,7 @@ class _Kernel:
                 self._function(
                     _sum_name(length, channels.lanes), partial(self._sum_function, length, channels.lanes)
                 )
-        for lanes in dict.fromkeys(lanes for channels in blocking.across for lanes in channels.lanes):
+        for lanes in dict.fromkeys(lanes for channels in blocking.across for lanes in self._stored(channels)):
             for columns in self._columns():
                 self._function(f"out{columns}x{lanes}", partial(self._outward_function, lanes, columns))
         floats = self.points * blocking.block * self.pitch
@@ -327,33 +328,40 @@ class _Kernel:
         """Tiles of channels and which slice is their first, in branches of which one is taken."""
         start = 0
         for channels in self.blocking.across:
-            last = start + channels.tiles == self.blocking.slices
+            stop = start + channels.tiles * self.blocking.groups
+            last = stop == self.blocking.slices
             with self.out.block(
-                "else"
-                if last and start
-                else ""
-                if last
-                else f"{'else ' if start else ''}if (slice < {start + channels.tiles})"
+                "else" if last and start else "" if last else f"{'else ' if start else ''}if (slice < {stop})"
             ):
                 yield channels, start
-            start += channels.tiles
+            start = stop
 
     def _slice(self, channels: Channels, start: int, weights: np.ndarray, bias: np.ndarray) -> None:
         """A slice of a block: the sums at each point, then the results."""
         out = self.out
-        step = self.read.channels * channels.width
-        shift = out.constant(bias[channels.first : channels.first + channels.width * channels.tiles])
-        packed = out.constant(transformed(weights, channels, self.size))
-        out(f"const int g = slice - {start};" if start else "const int g = slice;")
+        step, groups = self.depth * channels.width, self.blocking.groups
+        shift = out.constant(by_tile(bias, channels, groups))
+        packed = out.constant(transformed(by_tile(weights, channels, groups), self.size))
+        out(f"const int t = slice - {start};" if start else "const int t = slice;")
+        if groups == 1:
+            out(f"const int c = {channels.first} + t * {channels.width};")
+        else:
+            outputs = self.output.channels // groups
+            out(
+                f"const int group = t / {channels.tiles};",
+                f"const int c = group * {outputs} + {channels.first} + t % {channels.tiles} * "
+                f"{channels.width};",
+            )
         out(
-            f"const float *w = {packed} + (size_t)g * {self.points * step}, *b = {shift} + g * "
+            f"const float *w = {packed} + (size_t)t * {self.points * step}, *b = {shift} + t * "
             f"{channels.width};"
         )
-        with (
-            out.block(f"for (int z = 0; z < {self.points}; z++)"),
-            out.block("for (int k = low; k < high; k++)"),
-        ):
-            self._sum(channels, step)
+        with out.block(f"for (int z = 0; z < {self.points}; z++)"):
+            if self._lines(channels.lanes):
+                more = f"z < {self.points - 1} || t < {groups * channels.tiles - 1}"
+                out(f"const float *next = w + (size_t)(z + ({more})) * {step};")
+            with out.block("for (int k = low; k < high; k++)"):
+                self._sum(channels, step)
         with out.block("for (int k = 0; k < count; k++)"):
             self._outward(channels)
 
@@ -368,9 +376,9 @@ class _Kernel:
     def _edges(self) -> list[tuple[int, int, int]]:
         """Runs of alike tiles in a row: (where they stop, columns before the map, column where it ends)."""
         runs: list[tuple[int, int, int]] = []
-        for p in range(self.in_row):
+        for p in range(self.in_image):
             start = p * self.size - self.window.pads[1]
-            left, right = max(0, -start), min(self.side, self.read.pixels - start)
+            left, right = max(0, -start), min(self.side, self.read.width - start)
             runs = [*(runs[:-1] if runs and runs[-1][1:] == (left, right) else runs), (p + 1, left, right)]
         return runs
 
@@ -380,12 +388,11 @@ class _Kernel:
         fused, source = self.fused, self.window.map
         zeros = fused.stored(source).constant(out.blob, np.zeros(self.side * self.read.channels, np.float32))
         there = f"{fused.address(source, '(h + i)')} + at * {self.read.pitch}"
+        out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above};")
+        out(f"const int p = (first + k) % {self.in_image};")
+        image = f"(first + k) % {self.in_row} / {self.in_image} * {self.read.width} + "
         out(
-            f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % "
-            f"{self.in_row};"
-        )
-        out(
-            f"const int at = larger(p * {size} - {before}, 0);",
+            f"const int at = {image if self.read.images > 1 else ''}larger(p * {size} - {before}, 0);",
             f"const {fused.pointer(source)}x[{self.side}];",
         )
         out(
@@ -431,7 +438,12 @@ class _Kernel:
             f"1) / {blocking.runs} - first - n;"
         )
         place = f"(z * {blocking.block} + n)"
-        arguments = f"(v + {place} * {self.pitch}, w + z * {step}, s + {place} * {channels.width})"
+        of_group = f" + group * {self.depth}" if blocking.groups > 1 else ""
+        weights = f"w + z * {step}"
+        if lines := self._lines(channels.lanes):
+            last = -(-channels.width // (lines * LINE)) - 1
+            weights += f", next + smaller(k - low, {last}) * {lines * LINE * self.depth}"
+        arguments = f"(v + {place} * {self.pitch}{of_group}, {weights}, s + {place} * {channels.width})"
         self._choose(
             [
                 (f"length == {length}", f"{self.names[_sum_name(length, channels.lanes)]}{arguments}")
@@ -441,11 +453,22 @@ class _Kernel:
         if len(blocking.lengths) == 1:
             self.out("(void)length;")
 
+    def _lines(self, lanes: tuple[int, ...]) -> int:
+        """Lines of the weights of the next point that are fetched for each input channel of a run."""
+        width, blocking = sum(lanes), self.blocking
+        if width < LINE or self.points * self.depth * self.output.channels < FROM_MEMORY:
+            return 0
+        return -(-(width // LINE) // (blocking.runs // blocking.blocks))
+
     def _sum_function(self, length: int, lanes: tuple[int, ...], name: str) -> Writer:
-        out, inputs, width = Writer(), self.read.channels, sum(lanes)
+        out, inputs, width = Writer(), self.depth, sum(lanes)
         tile = [(p, k, each) for p in range(length) for k, each in enumerate(lanes)]
         offsets = [sum(lanes[:k]) for k in range(len(lanes))]
-        head = f"static void {name}(const float *restrict v, const float *restrict w, float *restrict y)"
+        lines = self._lines(lanes)
+        head = (
+            f"static void {name}(const float *restrict v, const float *restrict w, "
+            f"{'const float *ahead, ' if lines else ''}float *restrict y)"
+        )
         with out.block(head), out.block(f"for (int from = 0; from < {inputs}; from += {CHUNK})"):
             out.all(f"v{each} s{p}_{k} = SPLAT_{each}(0.0f);" for p, k, each in tile)
             with out.block(f"for (int i = from, to = smaller(from + {CHUNK}, {inputs}); i < to; i++)"):
@@ -456,6 +479,9 @@ class _Kernel:
                     out(f"float a{p} = v[{p * self.pitch} + i];")
                     out.all(added(f"s{p}_{k}", f"a{p}", f"w{k}", each) for k, each in enumerate(lanes))
                 out(f"w += {width};")
+                out.all(f"FETCH(ahead + {LINE * line});" for line in range(lines))
+                if lines:
+                    out(f"ahead += {LINE * lines};")
             if inputs > CHUNK:
                 with out.block("if (from)"):
                     out.all(
@@ -467,18 +493,22 @@ class _Kernel:
 
     # -- A m A' and the epilogue -----------------------------------------------------------------------------
 
+    def _stored(self, channels: Channels) -> Sequence[int]:
+        """Lanes of the vectors in which the results of a slice are stored."""
+        return vectors(channels.channels, self.fused.target)
+
     def _columns(self) -> list[int]:
         """Results in a row of a tile: of most tiles, and of the last in a row of the map."""
-        last = (self.output.pixels - 1) % self.size + 1
-        return sorted({last, self.size if self.in_row > 1 else last}, reverse=True)
+        last = (self.output.width - 1) % self.size + 1
+        return sorted({last, self.size if self.in_image > 1 else last}, reverse=True)
 
     def _outward(self, channels: Channels) -> None:
         """Tile k of a block, from s to the map."""
         size, done, extras, fused = self.size, 0, self.fused.epilogue.extras, self.fused
-        self.out(
-            f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * "
-            f"{size};"
-        )
+        self.out(f"const int h = r + (first + k) / {self.in_row} * {size};")
+        self.out(f"const int column = (first + k) % {self.in_image} * {size};")
+        image = f"(first + k) % {self.in_row} / {self.in_image} * {self.output.width} + "
+        self.out(f"const int p = {image if self.output.images > 1 else ''}column;")
         self.out(
             f"const int rows = smaller({self.output.rows} - h, {size});",
             f"{fused.pointer(fused.result)}to[{size}];",
@@ -487,7 +517,7 @@ class _Kernel:
         with self.out.block("for (int i = 0; i < rows; i++)"):
             self.out(f"to[i] = {fused.address(fused.result, '(h + i)')} + p * {self.output.pitch};")
             self.out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
-        for lanes, same in groupby(channels.lanes):
+        for lanes, same in groupby(self._stored(channels)):
             count = len([*same])
             sums = f"s + k * {channels.width} + {done}, {self.blocking.block * channels.width}"
             given = [
@@ -495,14 +525,14 @@ class _Kernel:
                 f"b + {done}",
                 "to",
                 "rows",
-                f"{channels.first + done} + g * {channels.width}",
+                f"c + {done}" if done else "c",
                 str(count),
                 *(f"{x.name}s" for x in extras),
             ]
             names = [
                 f"{self.names[f'out{columns}x{lanes}']}({', '.join(given)})" for columns in self._columns()
             ]
-            self._choose([(f"p + {size} <= {self.output.pixels}", name) for name in names])
+            self._choose([(f"column + {size} <= {self.output.width}", name) for name in names])
             done += lanes * count
 
     def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:

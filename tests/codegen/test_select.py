@@ -49,12 +49,13 @@ def test_convolutions_ask_the_fastest_kernel_first() -> None:
     names = {operator.name: (operator.kind, k) for k, operator in enumerate(graph.operators)}
     kinds = [(chosen[name].kernel, [refusal.kernel for refusal in chosen[name].refused]) for name in names]
     by_winograd, depthwise, vector = "Winograd convolution", "depthwise convolution", "matrix-vector product"
+    of_map = "direct convolution of a whole map"
     assert kinds == [
         (by_winograd, []),
         (depthwise, [by_winograd]),
         (depthwise, [by_winograd]),  # Relu, in the same kernel
-        ("direct convolution", [by_winograd, depthwise, vector]),
-        ("direct convolution", [by_winograd, depthwise, vector]),
+        ("direct convolution", [by_winograd, depthwise, vector, of_map]),
+        (by_winograd, []),  # in groups
         ("mean over pixels", []),
         (vector, [by_winograd, depthwise]),
         (vector, [by_winograd, depthwise]),
