@@ -24,7 +24,7 @@ from codegen.counted import CountingCode
 from codegen.elements import BF16, FLOAT32, Element, ElementName
 from codegen.kernels.table import winograd_tile
 from codegen.kernels.winograd_bytes import whole_maps
-from codegen.layout import CTYPES, HALVES, layouts
+from codegen.layout import CTYPES, HALVES, channel_shuffles, layouts
 from codegen.loops.strided import Strided, StridedLoops, print_copy
 from codegen.memory import LINE, MemoryPlan, PlannedFlow, lay_out_dram
 from codegen.select import Selected, select
@@ -119,11 +119,11 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
 def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
     """The mask of operators that are better as whole maps than as rows that pass through rings.
 
-    Those are convolutions by Winograd's algorithm, and convolutions and products with weights whose rows are
-    single pixels (tokens, sounds, points): they want many at a time. Raises Unsupported for types that
-    generated code does not hold.
+    Those are convolutions by Winograd's algorithm, convolutions and products with weights whose rows are
+    single pixels (tokens, sounds, points), which want many at a time, and Transposes that shuffle channels,
+    which can leave pixels as they are. Raises Unsupported for types that generated code does not hold.
     """
-    chosen, laid_out = target(name, element), layouts(flow)
+    chosen, laid_out, shuffles = target(name, element), layouts(flow), channel_shuffles(flow)
 
     def wants_many(i: int) -> bool:
         call, written = flow.calls[i], laid_out[flow.results[i][0]]
@@ -133,8 +133,10 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
             and written.by_rows
             and written.extents.rows > written.extents.pixels == 1
         )
-        return tokens or isinstance(
-            winograd_tile(call, laid_out[flow.operands[i][0].map], written, chosen), int
+        return (
+            i in shuffles
+            or tokens
+            or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], written, chosen), int)
         )
 
     candidates = [

@@ -466,6 +466,17 @@ def _whole(flow: Dataflow, m: int, free: AbstractSet[int], ringed: int) -> bool:
     return (flow.producer[m] < 0 or m in free) and not flow.readers[m] & ringed
 
 
+def channel_shuffles(flow: Dataflow) -> set[int]:
+    """Transposes whose results are read as images of another rank: they move channels, or parts of them."""
+    first, last = _alike(flow)
+    in_pixels = {m for m, of in enumerate(first) if of in last}
+    return {
+        i
+        for i, results in enumerate(flow.results)
+        if flow.operators[i].kind == "Transpose" and _in_pixels(flow, results[0], in_pixels)
+    }
+
+
 def _in_pixels(flow: Dataflow, m: int, pixels: AbstractSet[int]) -> MapLayout | None:
     """The layout of a map that is read as images of another rank alone, such as a sound: pixels.
 
@@ -475,8 +486,9 @@ def _in_pixels(flow: Dataflow, m: int, pixels: AbstractSet[int]) -> MapLayout | 
     shapes = {call.shape(index) for call, index in calls}
 
     def reads_pixels(i: int) -> bool:
-        joins = flow.operators[i].kind == "Concat" and flow.calls[i].attribute("axis", 0) == 1
-        return flow.specs[i].channel_axis == 1 or (joins and flow.results[i][0] in pixels)
+        along_channels = flow.calls[i].attribute("axis", 0) == 1
+        moves = flow.operators[i].kind in ("Concat", "Split") and along_channels
+        return flow.specs[i].channel_axis == 1 or (moves and flow.results[i][0] in pixels)
 
     images = all(reads_pixels(i) for i in bits(flow.readers[m])) and len(shapes) == 1
     if not images or flow.is_output[m] or len(flow.maps[m].shape) == 4 or len(shape := shapes.pop()) != 4:
@@ -487,7 +499,7 @@ def _in_pixels(flow: Dataflow, m: int, pixels: AbstractSet[int]) -> MapLayout | 
             (
                 mine
                 for mine, theirs in alike(flow.maps[m].shape, shape)
-                if theirs in ([axis], [axis, axis + 1]) and len(mine) == 1
+                if theirs == [axis] or (theirs == [axis, axis + 1] and len(mine) == 1)
             ),
             [],
         )
