@@ -344,7 +344,8 @@ def plan_for_cpu(
     if searched.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
     bands = _fastest_bands(graph, costs, searched, tuning) if tuning else None
-    return make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished()
+    draft = make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands)
+    return draft.finished_with_all_steps()
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,17 @@ class PlanDraft:
             totals=replace(self.plan.totals, macs=executed_macs(costs.dataflow, groups)),
         )
 
+    def finished_with_all_steps(self) -> Plan:
+        """The plan, in which operators run alone where the steps of their group would be too many."""
+        plan = self.finished()
+        groups: list[int] = []
+        for outlined, group in zip(self.outlines, plan.groups, strict=True):
+            alone = [1 << i for i in bits(outlined.mask)]
+            groups += alone if group.unwritten else [outlined.mask]
+        if len(groups) == len(plan.groups):
+            return plan
+        return self.regrouped(executable(self.costs.dataflow, groups)).finished()
+
     def regrouped(self, groups: tuple[int, ...]) -> PlanDraft:
         """The draft of another legal scheme of these costs, in the order given, under the same bound.
 
