@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from lfopt.fusion import legal
 from lfopt.ir import (
+    MOST_LINES,
     Copy,
     DoesNotFit,
     FusionScheme,
@@ -22,6 +23,7 @@ from lfopt.ir import (
     Scheme,
     SearchRecord,
     TrafficName,
+    line_count,
 )
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.band_rows import Propose, up_to
@@ -44,6 +46,7 @@ from lfopt.planning.repeats import left_for_groups
 from lfopt.planning.second_level import SecondLevelPlan, in_levels
 
 MODEL = "simplified.onnx"  # the file beside plan.json
+MANY = 64  # a group with more than this part of all lines that a plan may have gives way to others
 GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
 
 
@@ -75,16 +78,22 @@ class PlanDraft:
             totals=replace(self.plan.totals, macs=executed_macs(costs.dataflow, groups)),
         )
 
-    def finished_with_all_steps(self) -> Plan:
-        """The plan, in which operators run alone where the steps of their group would be too many."""
-        plan = self.finished()
+    def finished_with_all_steps(self, lines: int = MOST_LINES) -> Plan:
+        """The plan, in which operators run alone where the steps of all groups would be too many.
+
+        `lines`: of steps that a plan has at most. Groups of many give way, besides those for whose steps
+        there was no room.
+        """
+        plan = self.finished(Limit(lines=lines))
+        if not any(group.unwritten for group in plan.groups):
+            return plan
         groups: list[int] = []
         for outlined, group in zip(self.outlines, plan.groups, strict=True):
-            alone = [1 << i for i in bits(outlined.mask)]
-            groups += alone if group.unwritten else [outlined.mask]
+            long = group.unwritten or line_count(group.steps) > lines // MANY
+            groups += [1 << i for i in bits(outlined.mask)] if long else [outlined.mask]
         if len(groups) == len(plan.groups):
             return plan
-        return self.regrouped(executable(self.costs.dataflow, groups)).finished()
+        return self.regrouped(executable(self.costs.dataflow, groups)).finished_with_all_steps(lines)
 
     def regrouped(self, groups: tuple[int, ...]) -> PlanDraft:
         """The draft of another legal scheme of these costs, in the order given, under the same bound.

@@ -24,6 +24,7 @@ from lfopt.ir import (
     InvalidPlan,
     ModelReference,
     Plan,
+    line_count,
 )
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Limit, Traffic, plan
@@ -94,6 +95,23 @@ def test_what_a_search_finds_plans_the_same_by_name() -> None:
             search=draft.plan.search,
         )
         assert again == draft.finished(), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", [1, 9, 66, 100])
+def test_groups_of_many_lines_are_cut_where_a_plan_has_room_for_few(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(4, 12)))
+    costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), Traffic.TILED)
+    result = solve(costs)
+    draft = make_draft(graph, costs, result, result.lower_bound_bytes)
+    whole = draft.finished()
+    lines = sum(line_count(group.steps) for group in whole.groups)
+    assert draft.finished_with_all_steps(lines) == whole
+    cut = draft.finished_with_all_steps(lines - 1)
+    assert len(cut.groups) > len(whole.groups)
+    assert not cut.groups_without_steps
+    assert sum(line_count(group.steps) for group in cut.groups) < lines
+    assert recount(graph, cut).agrees
 
 
 def test_groups_may_come_in_any_order(graph: Graph) -> None:
