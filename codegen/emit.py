@@ -124,6 +124,7 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     which can leave pixels as they are. Raises Unsupported for types that generated code does not hold.
     """
     chosen, laid_out, shuffles = target(name, element), layouts(flow), channel_shuffles(flow)
+    if_whole = layouts(flow, frozenset(range(len(flow.maps))))
 
     def wants_many(i: int) -> bool:
         call, written = flow.calls[i], laid_out[flow.results[i][0]]
@@ -133,9 +134,13 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
             and written.by_rows
             and written.extents.rows > written.extents.pixels == 1
         )
+        # of sounds, whose rows are channels: an operator between convolutions can leave them in pixels
+        in_pixels = len(written.shape) == 3 and if_whole[flow.results[i][0]].order[-1] == 1
+        sound = in_pixels and call.operator.kind != "Transpose"
         return (
             i in shuffles
             or tokens
+            or sound
             or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], written, chosen), int)
         )
 

@@ -415,7 +415,7 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
             )
             if (
                 there.sequence != laid_out[m].sequence
-                and (moves or not (seen if normal else laid_out[operand.map]).usual)
+                and (moves or not seen.usual)
                 and _accepted(flow, m, there, ringed, laid_out)
             ):
                 laid_out[m] = there
@@ -525,7 +525,7 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int, laid_out: 
             seen = layout.seen(tensor_of(call, operand.input))
             if seen is None:
                 return False
-            if seen.usual:
+            if seen.usual or (seen.in_pixels and flow.specs[i].channel_axis == 1):
                 continue
             if ringed >> i & 1:
                 return False
@@ -533,7 +533,8 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int, laid_out: 
                 call.operator.kind == "MatMul" and len(flow.operands[i]) == 2
             ):
                 continue
-            if not flow.specs[i].elementwise or seen.shape != call.result:
+            normal = call.operator.kind in NORMAL and operand.input == 0
+            if not (flow.specs[i].elementwise or normal) or seen.shape != call.result:
                 return False
             (written,) = flow.results[i][:1]
             result = MapLayout(flow.maps[written], seen.order)

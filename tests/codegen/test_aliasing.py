@@ -273,6 +273,25 @@ def test_a_sound_comes_in_as_pixels(tmp_path: Path) -> None:
     agrees(graph, plan, tmp_path)
 
 
+def test_maps_between_convolutions_of_a_sound_stay_in_pixels(tmp_path: Path) -> None:
+    net = Net(x=(1, 3, 70))
+    wide = net.add("Conv", net.shaped("x", 1, 3, 70, 1), net.drawn(24, 3, 3, 1), pads=[1, 0, 1, 0])
+    sound = net.add("PRelu", net.shaped(wide, 1, 24, 70), net.drawn(1))
+    normal = net.add("InstanceNormalization", sound, net.drawn(24), net.drawn(24))
+    depthwise = net.add("Conv", net.shaped(normal, 1, 24, 70, 1), net.drawn(24, 1, 3, 1), group=24)
+    gate = net.add("Sigmoid", net.shaped(depthwise, 1, 24, 68))
+    graph = net.graph(net.add("Conv", net.shaped(gate, 1, 24, 68, 1), net.drawn(2, 24, 3, 1)))
+    plan = plan_for_cpu(graph, CPU)
+    source = emit_c(plan, graph)
+    looped = {
+        graph.operators[i].kind
+        for i in range(len(graph.operators))
+        if graph.operators[i].name in source.loops
+    }
+    assert looped <= {"InstanceNormalization"}
+    agrees(graph, plan, tmp_path)
+
+
 def test_a_counted_build_follows_the_plan() -> None:
     graph = fire()
     plan = planned(graph, "resident")
