@@ -90,6 +90,10 @@ def transposed(
     """
     output, read = fused.images(fused.result), fused.images(source)
     inputs, outputs, tall, wide = weights.shape
+    lanes = fused.target.lanes[0]
+    if 2 * outputs * -(-inputs // lanes) < inputs * len(vectors(outputs, fused.target)):
+        _transposed_dots(out, fused, source, weights, bias, axes)
+        return
     packed = out.constant(weights.transpose(2, 3, 0, 1))
     start = out.constant(bias)
     (down, fall, above), (across, spread, left) = axes
@@ -131,6 +135,56 @@ def transposed(
                         out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c + {at});")
                         place = f"y + p * {output.pitch} + c + {at}"
                         fused.put(out, "s", lanes, place, "p", f"(c + {at})", outputs)
+
+
+def _transposed_dots(
+    out: CModule,
+    fused: FusedKernel,
+    source: int,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    axes: tuple[tuple[int, int, int], ...],
+) -> None:
+    """As `transposed`, for few output channels: each result is a product over vectors of input channels."""
+    output, read, lanes = fused.images(fused.result), fused.images(source), fused.target.lanes[0]
+    inputs, outputs, tall, wide = weights.shape
+    packed, start = out.constant(weights.transpose(2, 3, 1, 0)), out.constant(bias)
+    (down, fall, above), (across, spread, left) = axes
+    with out.kernel(fused.name):
+        fused.begin(out)
+        with fused.each_pixel(out, output.pixels):
+            out.all(f"v{lanes} s{o} = SPLAT_{lanes}(0.0f);" for o in range(outputs))
+            out.all(f"float t{o} = {start}[{o}];" for o in range(outputs))
+            with out.block(_taps_of(f"r + {above}", "k", tall, down, fall)):
+                out(f"const int h = r + {above} - k * {fall};")
+                out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
+                out(f"const {fused.pointer(source)}x = {fused.address(source, f'(h / {down})')};")
+                with out.block(_taps_of(f"p + {left}", "l", wide, across, spread)):
+                    out(f"const int q = p + {left} - l * {spread};")
+                    out(f"if (q < 0 || q % {across} || q / {across} >= {read.pixels}) continue;")
+                    out(f"const {fused.pointer(source)}a = x + q / {across} * {read.pitch};")
+                    out(f"const float *w = {packed} + (k * {wide} + l) * {outputs * inputs};")
+                    whole = inputs // lanes * lanes
+                    with out.block(f"for (int i = 0; i < {whole}; i += {lanes})"):
+                        out(f"const v{lanes} z = {fused.load(source, lanes, 'a + i')};")
+                        for o in range(outputs):
+                            weight = f"*(const u{lanes} *)(w + {o * inputs} + i)"
+                            out(added(f"s{o}", "z", weight, lanes))
+                    if whole < inputs:
+                        with out.block(f"for (int i = {whole}; i < {inputs}; i++)"):
+                            out(f"const float z = {fused.stored(source).read('a[i]')};")
+                            out.all(added(f"t{o}", "z", f"w[{o * inputs} + i]", 1) for o in range(outputs))
+            for o in range(outputs):
+                with out.block(""):
+                    out(f"float s = t{o} + {f'sum_{lanes}(s{o})' if lanes > 1 else f's{o}'};")
+                    fused.put(out, "s", 1, f"y + p * {output.pitch} + {o}", "p", o, outputs)
+
+
+def _taps_of(place: str, index: str, taps: int, stride: int, dilation: int) -> str:
+    """The head of a loop over the taps that may meet a place of the result."""
+    if dilation == 1:  # every `stride`-th of them
+        return f"for (int {index} = ({place}) % {stride}; {index} < {taps}; {index} += {stride})"
+    return f"for (int {index} = 0; {index} < {taps}; {index}++)"
 
 
 def _add_tap(
