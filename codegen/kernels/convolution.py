@@ -5,7 +5,7 @@ Tiles are pixels x channels of a group, summed over all taps and input channels 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -14,7 +14,16 @@ import numpy as np
 
 from codegen.kernels import pairs
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import Channels, Pixels, added, by_tile, pixels, tile, tile_costs
+from codegen.kernels.tiles import (
+    Channels,
+    Pixels,
+    added,
+    by_tile,
+    pixels,
+    tile,
+    tile_costs,
+    with_edges,
+)
 from codegen.kernels.window import KernelWindow, declare_rows, pixel_tiles
 from codegen.layout import Image
 from codegen.writer import CModule, Writer
@@ -44,6 +53,7 @@ def convolution(
     `weights`: (output channels, input channels of a group, kernel rows, kernel columns) float32, `bias`:
     (output channels,) float32.
     """
+    fused = fused.with_ends(out)
     kernel = _Kernel(out, fused, window, weights, bias, whole)
     with out.kernel(fused.name):
         if whole:
@@ -67,11 +77,12 @@ class _Kernel:
         self.out, self.fused, self.window = out, fused, window
         self.weights, self.bias = weights, bias
         self.source, self.output = window.read(fused), fused.images(fused.result)
+        self.in_pairs = not fused.stored(window.map).floats
         self.across, size = tile(
             self.output.channels // window.groups, self.output.width, fused.target, filled=True
         )
-        self.along = pixels(self.output.width, size, window.strides[1], window.reach, self.source.width)
-        self.in_pairs = not fused.stored(window.map).floats
+        row = self.output.width, size, window.strides[1], window.reach, self.source.width
+        self.along = (not self.in_pairs and with_edges(*row)) or pixels(*row)
         # whether weights are read once, so that those of the next tile can be fetched meanwhile
         self.ahead = not self.in_pairs and weights.size >= MANY and (whole or self.output.rows == 1)
         several = sum(part.tiles for part in self.along) > 1
@@ -79,7 +90,7 @@ class _Kernel:
         self.functions = out.functions(
             fused.name,
             {
-                (part.size, part.missing, channels.lanes, channels.empty): self._function(part, channels)
+                (part[1:2], part[3:], channels.lanes, channels.empty): self._function(part, channels)
                 for channels in self.across
                 for part in self.along
             },
@@ -173,8 +184,11 @@ class _Kernel:
         """
         out, fused, output, before = self.out, self.fused, self.output, 0
         in_row = output.images * sum(part.tiles for part in self.along)
-        for part, _, place in pixel_tiles(out, fused, self.window, self.along, split=split):
-            at, weights, more = place, "w", ""
+        for part, column, place in pixel_tiles(out, fused, self.window, self.along, split=split):
+            at, weights, more, there = place, "w", "", ""
+            if part.edge:
+                self._declare_columns(column)
+                there = ", low, high"
             if self.window.groups > 1:
                 at = f"{at} + first"
             if sums:
@@ -186,12 +200,21 @@ class _Kernel:
                 # of blocks, the next lies behind
                 following = f"{weights} + {count * channels.width}" if sums else "next"
                 weights = f"{weights}, {following} + {call} * {count * LINE}"
-            function = self.functions[part.size, part.missing, channels.lanes, channels.empty]
+            function = self.functions[part[1:2], part[3:], channels.lanes, channels.empty]
             out(
-                f"{function}(x, from, to, {at}, {weights}, b, y + p * {output.pitch} + "
+                f"{function}(x, from, to, {at}{there}, {weights}, b, y + p * {output.pitch} + "
                 f"c{more}{fused.arguments('p', 'c', output.channels)});"
             )
             before += part.tiles
+
+    def _declare_columns(self, pixel: str) -> None:
+        """C statements: the columns of the kernel, from `low` up to `high`, that meet a pixel's row."""
+        (_, stride), (_, by), (_, pad) = self.window.strides, self.window.dilations, self.window.pads
+        columns, width = len(self.window.reach), self.source.width
+        self.out(f"const int start = {pixel} * {stride} - {pad};")
+        self.out(f"const int low = start < 0 ? ({by - 1} - start) / {by} : 0;")
+        high = f"smaller(({width + by - 1} - start) / {by}, {columns})"
+        self.out(f"const int high = start < {width} ? {high} : 0;")
 
 
 def _packed(weights: np.ndarray) -> np.ndarray:
@@ -259,9 +282,9 @@ class _Tile:
             with out.block("for (int k = from; k < to; k++)"):
                 if self.split and not self.by_tap:
                     self._begin(out, range(part.size))
-                for there, alike in groupby(range(columns), self._there):
-                    if there:
-                        self._taps(out, [*alike], there)
+                for head, column, there in self._columns():
+                    with out.block(head):
+                        self._tap(out, column, there)
                 if self.split and not self.by_tap:
                     self._add(out, range(part.size))
             if self.block:
@@ -275,18 +298,21 @@ class _Tile:
         x, y = self.fused.pointer(self.window.map), self.fused.pointer(self.fused.result)
         ahead = "const float *ahead, " if self.ahead else ""
         sums = ", float *restrict sums, int done" if self.block else ""
+        there = ", int low, int high" if self.part.edge else ""
         return (
-            f"APART void {name}(const {x}const *x, int from, int to, int at, const float *restrict w, "
+            f"APART void {name}(const {x}const *x, int from, int to, int at{there}, const float *restrict w, "
             f"{ahead}const float *restrict b, {y}restrict y{sums}{self.fused.parameters})"
         )
 
     def _start(self, out: Writer) -> None:
         """C statements: the bias, or what was summed before."""
+        for k, lanes, before in () if self.block else self.vectors:
+            out(f"const v{lanes} b{k} = *(const u{lanes} *)(b + {before});")
         for p in range(self.part.size):
             for k, lanes, before in self.vectors:
-                start = f"*(const u{lanes} *)(b + {before})"
+                start = f"b{k}"
                 if self.block:
-                    start = f"done ? *(const u{lanes} *)({self._kept(p, before)}) : {start}"
+                    start = f"*(const u{lanes} *)(done ? {self._kept(p, before)} : b + {before})"
                 out(f"v{lanes} {self.total}{p}_{k} = {start};")
 
     def _kept(self, p: int, before: int) -> str:
@@ -307,28 +333,31 @@ class _Tile:
 
     def _add(self, out: Writer, pixels: Iterable[int]) -> None:
         for p in pixels:
-            out.all(f"t{p}_{k} += s{p}_{k};" for k, _, _ in self.vectors)
+            out(" ".join(f"t{p}_{k} += s{p}_{k};" for k, _, _ in self.vectors))
 
     def _there(self, column: int) -> tuple[int, ...]:
         """The pixels whose tap in a column of the kernel is in the map."""
         return tuple(p for p in range(self.part.size) if (p, column) not in self.part.missing)
 
-    def _taps(self, out: Writer, columns: Sequence[int], there: Sequence[int]) -> None:
-        """C statements: some columns of row k of the kernel, for the pixels whose tap is in the map."""
-        inputs, pitch, reach = self.source.channels, self.source.pitch, self.window.reach
-        first, last = columns[0], columns[-1]
-        with out.block(f"for (int j = {first}; j <= {last}; j++)" if first < last else ""):
-            column, at = str(first), str(reach[first] * pitch)
-            if first < last:
-                column = "j"
-                at = f"({reach[0]} + j * {self.window.dilations[1]}) * {pitch}"
-            out(f"const float *a = x[k] + at + {at};")
-            out(f"const float *v = w + (k * {len(reach)} + {column}) * {inputs * self.channels.width};")
-            self._tap(out, there)
+    def _columns(self) -> Iterator[tuple[str, str, Sequence[int]]]:
+        """Loops over columns of the kernel: C head and column, and the pixels whose tap is in the map."""
+        if self.part.edge:
+            yield "for (int j = low; j < high; j++)", "j", [0]
+            return
+        for there, alike in groupby(range(len(self.window.reach)), self._there):
+            first, *others = alike
+            if there and others:
+                yield f"for (int j = {first}; j <= {others[-1]}; j++)", "j", there
+            elif there:
+                yield "", str(first), there
 
-    def _tap(self, out: Writer, there: Sequence[int]) -> None:
-        """C statements: all input channels of a tap."""
-        inputs = self.source.channels
+    def _tap(self, out: Writer, column: str, there: Sequence[int]) -> None:
+        """C statements: all input channels of a tap of row k of the kernel."""
+        inputs, window = self.source.channels, self.window
+        at = f"({window.reach[0]} + {column} * {window.dilations[1]}) * {self.source.pitch}"
+        out(f"const float *a = x[k] + at + {at};")
+        place = f"(k * {len(window.reach)} + {column}) * {inputs * self.channels.width}"
+        out(f"const float *v = w + {place};")
         length = chunk(inputs) if self.by_tap else inputs
         left = f"smaller({self.block}, {inputs} - done)" if self.block else str(inputs)
         chunks = f"for (int left = {left}; left > 0; left -= {length})" if length < inputs else ""
@@ -347,7 +376,7 @@ class _Tile:
         out.all(f"v{lanes} w{k} = *(const u{lanes} *)(v + {before});" for k, lanes, before in self.vectors)
         for p in there:
             out(f"float a{p} = a[{p * step}];")
-            out.all(added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes) for k, lanes, _ in self.vectors)
+            out(" ".join(added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes) for k, lanes, _ in self.vectors))
         out("a++;", f"v += {self.channels.width};")
         if self.ahead:
             out("FETCH(ahead);", f"ahead += {LINE};")

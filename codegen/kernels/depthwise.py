@@ -68,6 +68,7 @@ def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisor
 
 
 def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) -> None:
+    fused = fused.with_ends(out)
     source, output = fused.images(window.map), fused.images(fused.result)
     size = max(1, min(MOST, output.width, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
     along = pixels(output.width, size, window.strides[1], window.reach, source.width)

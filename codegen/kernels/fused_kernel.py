@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
@@ -51,6 +51,8 @@ class FusedKernel:
     tiled: bool = False  # whether a convolution on integers is faster by Winograd's algorithm
     # (256,): what follows the anchor, on integers, by the byte that it makes
     table: np.ndarray | None = None
+    # C functions of the epilogue on a vector, by lanes; without them it is printed wherever it is applied
+    ends: Mapping[int, str] = field(default_factory=dict[int, str])
 
     @property
     def call(self) -> Call:
@@ -217,6 +219,11 @@ class FusedKernel:
         self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int
     ) -> list[str]:
         """The epilogue on one vector of a tile; offsets are from where the tile begins."""
+        if lanes in self.ends:
+            operands = "".join(
+                f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.epilogue.extras
+            )
+            return [f"{value} = {self.ends[lanes]}({value}{operands});"]
 
         def vector(extra: EpilogueOperand) -> str:
             return extra.vector(
@@ -224,6 +231,28 @@ class FusedKernel:
             )
 
         return self.epilogue.apply(value, lanes, vector)
+
+    def with_ends(self, out: CModule) -> FusedKernel:
+        """The same, after its epilogue is printed as functions: tiles apply it in many places."""
+        if not self.epilogue.lines:
+            return self
+        ends = {lanes: out.function(name, self._end(lanes, name)) for lanes, name in self._end_names()}
+        return replace(self, ends=ends)
+
+    def _end_names(self) -> Iterator[tuple[int, str]]:
+        for lanes in dict.fromkeys((*self.target.lanes, 1)):
+            yield lanes, f"{self.name}_end_{lanes}"
+
+    def _end(self, lanes: int, name: str) -> Writer:
+        out = Writer()
+
+        def vector(extra: EpilogueOperand) -> str:
+            return extra.vector(extra.name, self.element(extra))
+
+        with out.block(f"INLINE v{lanes} {name}(v{lanes} value{self.parameters})"):
+            out.all(self.epilogue.apply("value", lanes, vector))
+            out("return value;")
+        return out
 
     # -- loops -----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ import numpy as np
 from codegen.target import Target
 
 LATENCY = 8  # sums that have to be under way so that multiply-adds do not wait for one another
+MANY_COLUMNS = 5  # of a kernel, and
+EDGE = 16  # of so many pixels one at the edge of a row: tiles at the edges are single pixels
 WIDEST = 8  # vectors of channels in a tile, at most
 
 
@@ -45,6 +47,8 @@ class Pixels(NamedTuple):
     size: int  # pixels of a tile
     tiles: int
     missing: frozenset[tuple[int, int]]  # (pixel of the tile, column of the kernel) beside the row
+    # whether it is single pixels, of which some taps fall off the row, others of each
+    edge: bool = False
 
     @property
     def cost(self) -> int:
@@ -152,6 +156,21 @@ def tiles_of(tiles: Sequence[tuple[int, ...]]) -> list[Channels]:
         first = runs[-1].first + runs[-1].width * runs[-1].tiles if runs else 0
         runs.append(Channels(first, each, len([*same])))
     return runs
+
+
+def with_edges(count: int, size: int, stride: int, reach: Sequence[int], width: int) -> list[Pixels] | None:
+    """A row as in `pixels`, with single pixels where taps fall off the row; None where these are many.
+
+    Tiles of the pixels between are alike, so that wide kernels have few functions.
+    """
+    inside = [p for p in range(count) if p * stride + min(reach) >= 0 and p * stride + max(reach) < width]
+    if len(reach) < MANY_COLUMNS or len(inside) * EDGE < count * (EDGE - 1):
+        return None
+    first, stop = inside[0], inside[-1] + 1
+    between = pixels(stop - first, size, stride, [0], width)
+    runs = [Pixels(0, 1, first, frozenset(), edge=True)] if first else []
+    runs += [part._replace(first=first + part.first, missing=frozenset()) for part in between]
+    return runs + ([Pixels(stop, 1, count - stop, frozenset(), edge=True)] if stop < count else [])
 
 
 def pixels(count: int, size: int, stride: int, reach: Sequence[int], width: int) -> list[Pixels]:

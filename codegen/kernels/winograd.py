@@ -257,6 +257,7 @@ def winograd(
     Threads share each call. `weights`: (output channels, input channels of a group, 3, 3), `bias`: (output
     channels,).
     """
+    fused = fused.with_ends(out)
     read, output = fused.images(window.map), fused.images(fused.result)
     blocks = blocking(size, read, output, rows or output.rows, fused.target, window.groups)
     _Kernel(out, fused, window, size, blocks).write(weights, bias)

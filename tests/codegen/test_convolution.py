@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from codegen.emit import emit_c
 from codegen.layout import Image, natural
@@ -67,12 +68,31 @@ def of_many_weights() -> Graph:
     return net.finish()
 
 
+def of_long_rows() -> Graph:
+    """Wide kernels over long rows, whose edges are single pixels; and transposed ones of few channels."""
+    net = Net(1, 40, 4, 203)
+    net.outputs.append(net.conv(34, 7))
+    net.outputs.append(net.conv(20, 5, source="x", strides=[1, 2], dilations=[1, 3], pads=(1, 4, 2, 7)))
+    net.outputs.append(net.conv(3, 5, source="x", group=1))
+    for channels, kernel, attributes in (
+        (1, 4, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        (2, 3, {"strides": [1, 3], "dilations": [2, 2]}),
+        (3, 5, {"strides": [2, 1]}),
+    ):
+        weights = net.rng.standard_normal((40, channels, kernel, kernel)).astype(np.float32)
+        net.weights.append(numpy_helper.from_array(weights, f"w{len(net.weights)}"))
+        name = net.weights[-1].name
+        net.outputs.append(net.add("ConvTranspose", "x", name, channels=channels, **attributes))
+    net.conv(8, 1, source="x")
+    return net.finish()
+
+
 def drawn_inputs(graph: Graph) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     return {name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs}
 
 
-NETWORKS = {"groups": in_groups, "images": of_images, "weights": of_many_weights}
+NETWORKS = {"groups": in_groups, "images": of_images, "weights": of_many_weights, "rows": of_long_rows}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -108,7 +128,7 @@ def test_images_lie_side_by_side_in_a_row() -> None:
 
 
 @here
-@pytest.mark.parametrize("name", ["groups", "images"])
+@pytest.mark.parametrize("name", ["groups", "images", "rows"])
 def test_in_bfloat16_they_are_as_far_off_as_rounding_takes_them(name: str, tmp_path: Path) -> None:
     graph = NETWORKS[name]()
     plan = plan_for_cpu(graph, Hardware(1 << 20, element_bytes=2), element="bf16")
