@@ -345,11 +345,11 @@ class _Tile:
             yield "for (int j = low; j < high; j++)", "j", [0]
             return
         for there, alike in groupby(range(len(self.window.reach)), self._there):
-            first, *others = alike
-            if there and others:
-                yield f"for (int j = {first}; j <= {others[-1]}; j++)", "j", there
-            elif there:
-                yield "", str(first), there
+            columns = [*alike] if there else []
+            if self.by_tap and len(columns) > 1:
+                yield f"for (int j = {columns[0]}; j <= {columns[-1]}; j++)", "j", there
+            else:  # of few channels, a loop over columns would take more time than what it runs
+                yield from (("", str(column), there) for column in columns)
 
     def _tap(self, out: Writer, column: str, there: Sequence[int]) -> None:
         """C statements: all input channels of a tap of row k of the kernel."""

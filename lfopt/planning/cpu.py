@@ -36,7 +36,7 @@ from lfopt.planning.partitioning import WorkPartition, cut
 from lfopt.planning.streaming import BufferLayout
 
 MOVED = 8  # multiply-adds in the time of one element stored
-MOST_CALLS = 1000  # of functions in a group whose rows pass through rings
+MOST_CALLS = 3000  # of functions in a group whose rows pass through rings
 WAIT = 50_000  # multiply-adds in the time that threads lose at a barrier
 
 
