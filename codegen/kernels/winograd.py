@@ -84,14 +84,14 @@ def time(size: int, read: Image, output: Image, target: Target, groups: int = 1)
     floats.
     """
     inputs, outputs = len(vectors(read.channels, target)), len(vectors(output.channels, target))
-    summed, made = read.channels // groups, output.channels // groups
-    of_group = len(vectors(made, target))
+    summed, outputs_of_group = read.channels // groups, output.channels // groups
+    of_group = len(vectors(outputs_of_group, target))
     if not size:
         taps = 9 * summed if target.element.floats else 9 * -(-summed // 2)
         rows = output.rows * output.images
-        return groups * taps * (rows * steps(made, output.width, target) + WEIGHTS * of_group)
+        return groups * taps * (rows * steps(outputs_of_group, output.width, target) + WEIGHTS * of_group)
     tiles, points = -(-output.rows // size) * in_row(output, size), (size + 2) ** 2
-    products = groups * summed * (steps(made, tiles, target) + WEIGHTS * of_group)
+    products = groups * summed * (steps(outputs_of_group, tiles, target) + WEIGHTS * of_group)
     return points * (products + TRANSFORM * tiles * (inputs + outputs)) + CALL
 
 
