@@ -2,8 +2,8 @@
 
     F_beta = rows held of every full map  +  slices and partial sums of the largest segment  +  two of the
                                              largest weight blocks
-    F_D    = external inputs once each  +  maps needed outside once each  +  T x weights and biases, each
-                                           block rounded up as blocks are
+    F_D    = external inputs once each  +  maps needed outside once each  +  T x weights and biases that
+             pass, each block rounded up as blocks are  +  constants that stay, once
 
 In band b of T, a sink of H rows makes rows ceil(b H / T) up to ceil((b + 1) H / T). Full maps keep what this
 band or a later one still reads; external inputs are full. A slice keeps no rows: what two bands share of it
@@ -15,9 +15,8 @@ is full. An operator between contractions has the kind of its operands; where th
 disagree, or are slices of different segments, the group cannot run so. Nor can one in which a single row that
 the group makes is spread over many (squeeze-and-excite).
 
-Weights stream past once per band, or all of them stay on chip and pass once. All constants pass equally
-often, even where an operator has no rows left to make; those that fall into no blocks (slopes, what several
-operators read) are held whole.
+Weights stream past once per band, even where an operator has no rows left to make, or all of them stay on
+chip. Constants that fall into no blocks (slopes, what several operators read) stay, and are loaded once.
 
 Source: alternating channel buffers and streamed weights are those of Optimus (Cai, Wang and Zhang, LCTES'21),
 whose own formula is in `lfopt.planning.optimus`; what a schedule needs beyond it is ours.
@@ -43,18 +42,19 @@ from lfopt.planning.slices import STARTS, SliceSizes, Slicing, Start
 class Banded:
     """How a group runs in bands."""
 
-    weight_passes: int  # times that every weight is loaded
+    weight_passes: int  # times that weights are loaded which do not stay
     band_rows: int  # of the tallest sink, in the first band; others may have one fewer
     buffer_bytes: int  # F_beta, bytes
     start: Start
     bands: int
     resident: bool  # whether all weights stay on chip
-    pass_bytes: int  # DRAM bytes of the weights each time that they are loaded
+    pass_bytes: int  # DRAM bytes of these weights each time that they are loaded
+    held_bytes: int  # DRAM bytes of the constants that stay, loaded once
 
     @property
     def weight_bytes(self) -> int:
         """DRAM bytes of the weights, all passes together."""
-        return self.weight_passes * self.pass_bytes
+        return self.held_bytes + self.weight_passes * self.pass_bytes
 
 
 class SlotCounts(NamedTuple):
@@ -219,13 +219,11 @@ class BandedGroups:
                 draft, self._needs(mask, draft, self._computed_rows(mask, draft, grid), grid)
             )
             streaming = self._streaming(draft, passing) + held_bytes
-            by_blocks = held_bytes + sum(
-                slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing
-            )
-            options = [(False, streaming, by_blocks)] if all_bytes else []
-            options.append((True, all_bytes, all_bytes))
+            by_blocks = sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
+            options = [(False, streaming, by_blocks, held_bytes)] if by_blocks else []
+            options.append((True, all_bytes, 0, all_bytes))
             for bands, size in zip(grid.counts.tolist(), sizes.tolist(), strict=True):
-                for resident, weights, pass_bytes in options:
+                for resident, weights, pass_bytes, held in options:
                     need = slices.hardware.buffer_need(size, weights)
                     if need < NEVER:
                         choices.append(
@@ -237,6 +235,7 @@ class BandedGroups:
                                 bands,
                                 resident,
                                 pass_bytes,
+                                held,
                             )
                         )
         return choices

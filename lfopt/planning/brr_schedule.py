@@ -105,16 +105,14 @@ class BandScheduler:
     def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         bands = [*limit.allowed(tuple(self._band(band)) for band in range(self.run.bands))]
-        head: list[Node] = [*self._constants()] if self.run.resident else []
-        return tuple(self.places), (*head, *fold(bands, LONGEST_PERIOD))
+        return tuple(self.places), (*self._constants(), *fold(bands, LONGEST_PERIOD))
 
     def _constants(self) -> Iterator[Step]:
+        """Loads of the constants that stay."""
         for name in self.held:
             yield self.layout.load_constant(name, whole(self.flow.graph.shape(name)), self.at[name])
 
     def _band(self, band: int) -> Iterator[Node]:
-        if not self.run.resident:
-            yield from self._constants()
         for m, spans in self.inputs.items():
             yield from self._loads(m, spans[band])
         for i in bits(self.mask):

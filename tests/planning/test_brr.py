@@ -371,11 +371,11 @@ def verify(
     what = f"{what} {banded} on {hardware}"
     once = costs.dram(mask)
     whole, _ = costs.groups.weight_bytes(mask)
-    planned = DramBytes(once.input, once.output, banded.pass_bytes * banded.weight_passes)
+    planned = DramBytes(once.input, once.output, banded.weight_bytes)
     assert dram_bytes(steps) == planned, f"{what}: {dram_bytes(steps)}, planned {planned}"
-    assert banded.pass_bytes == whole or (
-        banded.pass_bytes > whole and hardware.pads_constants and not banded.resident
-    ), what
+    one_pass = banded.held_bytes + banded.pass_bytes
+    assert one_pass == whole or (one_pass > whole and hardware.pads_constants and not banded.resident), what
+    held, _ = bands.slices.constants(mask)
     assert max(place.end for place in places) == banded.buffer_bytes, what
     if step_count(steps) > MOST_STEPS:
         return False
@@ -397,7 +397,8 @@ def verify(
                 f"{what}: {flow.maps[m].name} is not stored once"
             )
     for name in {w.name for i in bits(mask) for w in flow.weights[i]}:
-        assert (moved.pop(name) == banded.weight_passes).all(), f"{what}: {name} is not loaded in every pass"
+        passes = 1 if name in held else banded.weight_passes
+        assert (moved.pop(name) == passes).all(), f"{what}: {name} is not loaded in every pass"
     assert not moved, what
     for k, place in enumerate(places if tight else ()):
         if place.slots > 1 and place.purpose != "weight":
