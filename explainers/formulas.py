@@ -478,6 +478,6 @@ class Formulas:
 
 
 def needs_of(members: np.ndarray, need: Callable[[int], int]) -> np.ndarray:
-    """(groups,) float64, bytes: what the planner says of each group; infinite where it never runs."""
+    """(groups,) float64: the buffer need of each group in bytes, by the planner; infinite: it never runs."""
     needs = [need(mask) for mask in masks_of(members)]
     return np.array([of_group if of_group < NEVER else np.inf for of_group in needs], np.float64)

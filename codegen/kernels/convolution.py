@@ -15,6 +15,8 @@ import numpy as np
 from codegen.kernels import pairs
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.tiles import (
+    FROM_MEMORY,
+    LINE,
     Channels,
     Pixels,
     added,
@@ -30,8 +32,6 @@ from codegen.writer import CModule, Writer
 
 CHUNK = 128  # channels that are summed before they are added to the rest, at most
 FEW = 32  # channels: so many taps of a row of the kernel are summed together
-MANY = 1 << 17  # weights: so many should be read once, and come from memory
-LINE = 16  # floats in a line of the cache
 # weights of a tile: of more than so many, a block after the other is read for all pixels,
 LONG = 1 << 17
 BLOCK = 1 << 16  # so many of them at a time
@@ -83,14 +83,15 @@ class _Kernel:
         )
         row = self.output.width, size, window.strides[1], window.reach, self.source.width
         self.along = (not self.in_pairs and with_edges(*row)) or pixels(*row)
-        # whether weights are read once, so that those of the next tile can be fetched meanwhile
-        self.ahead = not self.in_pairs and weights.size >= MANY and (whole or self.output.rows == 1)
+        # weights that are read once can be fetched while those before them are used
+        read_once = whole or self.output.rows == 1
+        self.can_fetch = not self.in_pairs and weights.size >= FROM_MEMORY and read_once
         several = sum(part.tiles for part in self.along) > 1
         self.in_blocks = not self.in_pairs and window.kernel == (1, 1) and several and not whole
         self.functions = out.functions(
             fused.name,
             {
-                (part[1:2], part[3:], channels.lanes, channels.empty): self._function(part, channels)
+                _kind(part, channels): self._function(part, channels)
                 for channels in self.across
                 for part in self.along
             },
@@ -99,8 +100,8 @@ class _Kernel:
     def _function(self, part: Pixels, channels: Channels) -> Callable[[str], Writer]:
         if self.in_pairs:
             return partial(pairs.tile, self.fused, self.window, part, channels)
-        ahead, block = self._fetches(channels) > 0, self._block(channels)
-        return _Tile(self.fused, self.window, part, channels, ahead, block).write
+        fetches, block = self._fetches(channels) > 0, self._block(channels)
+        return _Tile(self.fused, self.window, part, channels, fetches, block).write
 
     def _block(self, channels: Channels) -> int:
         """Input channels whose weights are read for all pixels before others; 0: all of them."""
@@ -111,7 +112,7 @@ class _Kernel:
 
     def _fetches(self, channels: Channels) -> int:
         """How many calls fetch the weights of the next tile, each a line for every input and tap."""
-        return channels.width // LINE if self.ahead else 0
+        return channels.width // LINE if self.can_fetch else 0
 
     def make_row(self) -> None:
         """C statements: row r."""
@@ -160,13 +161,9 @@ class _Kernel:
         if self._fetches(channels) and not self._block(channels):
             out(f"const float *next = t < {len(packed) - 1} ? w + {packed[0].size} : w;")
         out(f"const float *b = {shift} + t * {channels.width};")
-        if groups == 1:
-            out(f"const int c = {channels.first} + t * {channels.width};")
-            return
-        outputs = self.output.channels // groups
-        within = f"{channels.first} + t % {channels.tiles} * {channels.width}"
-        out(f"const int c = t / {channels.tiles} * {outputs} + {within};")
-        out(f"const int first = t / {channels.tiles} * {self.source.channels};")
+        out(f"const int c = {channels.start('t', groups, self.output.channels // groups)};")
+        if groups > 1:
+            out(f"const int first = t / {channels.tiles} * {self.source.channels};")
 
     def _pixels(self, channels: Channels, row: str, *, split: bool) -> None:
         """C statements: a tile of channels of a row, which comes after so many others."""
@@ -200,7 +197,7 @@ class _Kernel:
                 # of blocks, the next lies behind
                 following = f"{weights} + {count * channels.width}" if sums else "next"
                 weights = f"{weights}, {following} + {call} * {count * LINE}"
-            function = self.functions[part[1:2], part[3:], channels.lanes, channels.empty]
+            function = self.functions[_kind(part, channels)]
             out(
                 f"{function}(x, from, to, {at}{there}, {weights}, b, y + p * {output.pitch} + "
                 f"c{more}{fused.arguments('p', 'c', output.channels)});"
@@ -215,6 +212,11 @@ class _Kernel:
         self.out(f"const int low = start < 0 ? ({by - 1} - start) / {by} : 0;")
         high = f"smaller(({width + by - 1} - start) / {by}, {columns})"
         self.out(f"const int high = start < {width} ? {high} : 0;")
+
+
+def _kind(part: Pixels, channels: Channels) -> tuple[object, ...]:
+    """Tiles of which one function makes all."""
+    return part.size, part.missing, part.edge, channels.lanes, channels.empty
 
 
 def _packed(weights: np.ndarray) -> np.ndarray:
@@ -242,7 +244,7 @@ class _Tile:
     window: KernelWindow
     part: Pixels
     channels: Channels
-    ahead: bool  # whether it fetches weights that are wanted later
+    fetches: bool  # whether it asks for weights that are wanted later
     # input channels that a call sums, of one tap, if not all (0); sums that are not complete go to memory
     block: int
 
@@ -278,7 +280,7 @@ class _Tile:
         with out.block(self._head(name)):
             self._start(out)
             if part.size * columns == len(part.missing):  # nothing but padding
-                out("(void)x, (void)at, (void)w;", "(void)ahead;" if self.ahead else "")
+                out("(void)x, (void)at, (void)w;", "(void)ahead;" if self.fetches else "")
             with out.block("for (int k = from; k < to; k++)"):
                 if self.split and not self.by_tap:
                     self._begin(out, range(part.size))
@@ -296,12 +298,12 @@ class _Tile:
     def _head(self, name: str) -> str:
         """The function's name and parameters."""
         x, y = self.fused.pointer(self.window.map), self.fused.pointer(self.fused.result)
-        ahead = "const float *ahead, " if self.ahead else ""
+        later = "const float *ahead, " if self.fetches else ""
         sums = ", float *restrict sums, int done" if self.block else ""
         there = ", int low, int high" if self.part.edge else ""
         return (
             f"APART void {name}(const {x}const *x, int from, int to, int at{there}, const float *restrict w, "
-            f"{ahead}const float *restrict b, {y}restrict y{sums}{self.fused.parameters})"
+            f"{later}const float *restrict b, {y}restrict y{sums}{self.fused.parameters})"
         )
 
     def _start(self, out: Writer) -> None:
@@ -378,5 +380,5 @@ class _Tile:
             out(f"float a{p} = a[{p * step}];")
             out(" ".join(added(f"s{p}_{k}", f"a{p}", f"w{k}", lanes) for k, lanes, _ in self.vectors))
         out("a++;", f"v += {self.channels.width};")
-        if self.ahead:
+        if self.fetches:
             out("FETCH(ahead);", f"ahead += {LINE};")

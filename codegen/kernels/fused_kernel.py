@@ -236,12 +236,9 @@ class FusedKernel:
         """The same, after its epilogue is printed as functions: tiles apply it in many places."""
         if not self.epilogue.lines:
             return self
-        ends = {lanes: out.function(name, self._end(lanes, name)) for lanes, name in self._end_names()}
+        names = {lanes: f"{self.name}_end_{lanes}" for lanes in self.target.lanes}
+        ends = {lanes: out.function(name, self._end(lanes, name)) for lanes, name in names.items()}
         return replace(self, ends=ends)
-
-    def _end_names(self) -> Iterator[tuple[int, str]]:
-        for lanes in dict.fromkeys((*self.target.lanes, 1)):
-            yield lanes, f"{self.name}_end_{lanes}"
 
     def _end(self, lanes: int, name: str) -> Writer:
         out = Writer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,27 +73,26 @@ def depth_to_space(
 VECTORS, PIXELS = 4, 6  # of a register tile of a ConvTranspose
 
 
-def transposed(
-    out: CModule,
-    fused: FusedKernel,
-    source: int,
-    weights: np.ndarray,
-    bias: np.ndarray,
-    axes: tuple[tuple[int, int, int], ...],
-) -> None:
-    """The kernel of a ConvTranspose without groups.
+class Transposed(NamedTuple):
+    """A ConvTranspose without groups."""
 
-    `weights`: (input channels, output channels, kernel rows, kernel columns) float32, `bias`: (output
-    channels,) float32.
+    source: int  # the map that it reads
+    weights: np.ndarray  # (input channels, output channels, kernel rows, kernel columns) float32
+    bias: np.ndarray  # (output channels,) float32
+    axes: tuple[tuple[int, int, int], ...]  # stride, dilation and pad of rows and of pixels
 
-    `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where
-    that holds no floats in a row beside it.
+
+def transposed(out: CModule, fused: FusedKernel, how: Transposed) -> None:
+    """The kernel of a ConvTranspose.
+
+    Sums are kept in the row of the result, or where that holds no floats in a row beside it.
     """
+    source, weights, bias, axes = how
     output, read = fused.images(fused.result), fused.images(source)
     inputs, outputs, tall, wide = weights.shape
     lanes = fused.target.lanes[0]
     if 2 * outputs * -(-inputs // lanes) < inputs * len(vectors(outputs, fused.target)):
-        _transposed_dots(out, fused, source, weights, bias, axes)
+        _transposed_dots(out, fused, how)
         return
     packed = out.constant(weights.transpose(2, 3, 0, 1))
     start = out.constant(bias)
@@ -137,15 +137,9 @@ def transposed(
                         fused.put(out, "s", lanes, place, "p", f"(c + {at})", outputs)
 
 
-def _transposed_dots(
-    out: CModule,
-    fused: FusedKernel,
-    source: int,
-    weights: np.ndarray,
-    bias: np.ndarray,
-    axes: tuple[tuple[int, int, int], ...],
-) -> None:
+def _transposed_dots(out: CModule, fused: FusedKernel, how: Transposed) -> None:
     """As `transposed`, for few output channels: each result is a product over vectors of input channels."""
+    source, weights, bias, axes = how
     output, read, lanes = fused.images(fused.result), fused.images(source), fused.target.lanes[0]
     inputs, outputs, tall, wide = weights.shape
     packed, start = out.constant(weights.transpose(2, 3, 1, 0)), out.constant(bias)

@@ -11,15 +11,15 @@ import numpy as np
 from codegen.elements import FLOAT32
 from codegen.epilogue import Epilogue, arity
 from codegen.kernels.choice import Kernel, Write
-from codegen.kernels.convolution import MANY as MANY_WEIGHTS
 from codegen.kernels.convolution import convolution
 from codegen.kernels.depthwise import average_pool, depthwise, max_pool
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.moving import gather, separation
 from codegen.kernels.normalization import layer_normalization, softmax, sums
 from codegen.kernels.product import product
-from codegen.kernels.resampling import depth_to_space, interpolation, transposed
+from codegen.kernels.resampling import Transposed, depth_to_space, interpolation, transposed
 from codegen.kernels.simple import concatenation, elementwise, largest, mean
+from codegen.kernels.tiles import FROM_MEMORY
 from codegen.kernels.vector import is_vector_product, vector_product
 from codegen.kernels.weights import in_order, on_rows
 from codegen.kernels.window import KernelWindow, window_of
@@ -236,8 +236,8 @@ def _whole_convolution(fused: FusedKernel) -> Write:
     count, rows = fused.constant(1).size, dense.fused.images(fused.result).rows
     if not fused.whole or rows == 1:
         raise fused.unsupported("one row at a time", "whole maps of several rows")
-    if count < MANY_WEIGHTS:
-        raise fused.unsupported(f"{count:,} weights, which a cache holds", f"{MANY_WEIGHTS:,} and more")
+    if count < FROM_MEMORY:
+        raise fused.unsupported(f"{count:,} weights, which a cache holds", f"{FROM_MEMORY:,} and more")
     _require(dense.fused, dense.window.map)
     return lambda out: convolution(out, dense.fused, dense.window, dense.weights(), dense.bias, whole=True)
 
@@ -450,7 +450,8 @@ def _transposed(fused: FusedKernel) -> Write:
         raise fused.unsupported(f"{call.attribute('group', 1)} groups", "one")
     axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
     weights, bias = fused.constant(1), _bias(fused)
-    return lambda out: transposed(out, fused, fused.operand(0), weights, bias, axes)
+    how = Transposed(fused.operand(0), weights, bias, axes)
+    return lambda out: transposed(out, fused, how)
 
 
 ELEMENTWISE = Kernel("elementwise", elementwise)

@@ -11,6 +11,10 @@ import numpy as np
 from codegen.target import Target
 
 LATENCY = 8  # sums that have to be under way so that multiply-adds do not wait for one another
+LINE = 16  # floats in a line of the cache
+FROM_MEMORY = (
+    1 << 17
+)  # weights of a convolution: so many come from memory, and are fetched before they are wanted
 MANY_COLUMNS = 5  # of a kernel, and
 EDGE = 16  # of so many pixels one at the edge of a row: tiles at the edges are single pixels
 WIDEST = 8  # vectors of channels in a tile, at most
@@ -33,6 +37,16 @@ class Channels(NamedTuple):
     def channels(self) -> int:
         """Number of channels in a tile."""
         return self.width - self.empty
+
+    def start(self, tile: str, groups: int, outputs: int) -> str:
+        """C expression: the first channel of a tile, counted through groups of so many channels.
+
+        >>> Channels(32, (16,), 4).start("t", 1, 96), Channels(32, (16,), 4).start("t", 8, 96)
+        ('32 + t * 16', 't / 4 * 96 + 32 + t % 4 * 16')
+        """
+        if groups == 1:
+            return f"{self.first} + {tile} * {self.width}"
+        return f"{tile} / {self.tiles} * {outputs} + {self.first} + {tile} % {self.tiles} * {self.width}"
 
     @property
     def cost(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from codegen.epilogue import EpilogueOperand, number
 from codegen.kernels.fused_kernel import FusedKernel
-from codegen.kernels.tiles import Channels, added, by_tile, steps, tile, vectors
+from codegen.kernels.tiles import FROM_MEMORY, LINE, Channels, added, by_tile, steps, tile, vectors
 from codegen.kernels.window import KernelWindow
 from codegen.layout import Image
 from codegen.target import Target
@@ -32,8 +32,6 @@ CHUNK = 32
 PITCH = 64  # pixels of a multiple of so many channels would share few sets of the cache
 # floats of transformed tiles that are made at a time, at most: an eighth of a common L2 cache
 BLOCK = 1 << 15
-LINE = 16  # floats in a line of the cache
-FROM_MEMORY = 1 << 17  # transformed weights: so many are fetched ahead
 LARGE = 1 << 19  # floats of transformed weights from which on they come from memory,
 WHOLE = 1 << 20  # so that blocks should be few: of so many floats
 
@@ -344,15 +342,7 @@ class _Kernel:
         shift = out.constant(by_tile(bias, channels, groups))
         packed = out.constant(transformed(by_tile(weights, channels, groups), self.size))
         out(f"const int t = slice - {start};" if start else "const int t = slice;")
-        if groups == 1:
-            out(f"const int c = {channels.first} + t * {channels.width};")
-        else:
-            outputs = self.output.channels // groups
-            out(
-                f"const int group = t / {channels.tiles};",
-                f"const int c = group * {outputs} + {channels.first} + t % {channels.tiles} * "
-                f"{channels.width};",
-            )
+        out(f"const int c = {channels.start('t', groups, self.output.channels // groups)};")
         out(
             f"const float *w = {packed} + (size_t)t * {self.points * step}, *b = {shift} + t * "
             f"{channels.width};"
@@ -439,7 +429,7 @@ class _Kernel:
             f"1) / {blocking.runs} - first - n;"
         )
         place = f"(z * {blocking.block} + n)"
-        of_group = f" + group * {self.depth}" if blocking.groups > 1 else ""
+        of_group = f" + t / {channels.tiles} * {self.depth}" if blocking.groups > 1 else ""
         weights = f"w + z * {step}"
         if lines := self._lines(channels.lanes):
             last = -(-channels.width // (lines * LINE)) - 1
